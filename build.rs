@@ -19,6 +19,8 @@ struct Plan {
     hip: Option<Hip>,
     /// Whether to serve ranks on several hosts.
     gloo: bool,
+    /// Whether kernels and driver calls for NVIDIA GPUs have multicast. The host device always has.
+    multicast: bool,
 }
 
 /// An nvcc toolchain and the architectures to build for.
@@ -48,7 +50,8 @@ impl Plan {
         let cuda = has("CARGO_FEATURE_CUDA").then(Cuda::find).transpose()?;
         let hip = has("CARGO_FEATURE_HIP").then(Hip::find).transpose()?;
         let gloo = env::var_os("CARGO_FEATURE_GLOO").is_some();
-        Ok(Self { root, cuda, hip, gloo })
+        let multicast = env::var_os("CARGO_FEATURE_MULTICAST").is_some();
+        Ok(Self { root, cuda, hip, gloo, multicast })
     }
 
     fn run(&self) -> Result<()> {
@@ -128,6 +131,9 @@ impl Plan {
         }
         if let Some(cuda) = &self.cuda {
             build.define("SYMMETRA_CUDA", None);
+            if self.multicast {
+                build.define("SYMMETRA_MULTICAST", None);
+            }
             build.include(cuda.home.join("include"));
             folders.push("cpp/device/cuda");
         }
@@ -186,6 +192,9 @@ impl Cuda {
         let object = PathBuf::from(env::var("OUT_DIR")?).join("kernels_cuda.o");
         let mut nvcc = Command::new(self.home.join("bin/nvcc"));
         nvcc.args(["-O3", "-std=c++20", "-Xcompiler=-fPIC,-Wall,-Wextra", "-lineinfo", "-fmad=false", "--threads=0"]);
+        if plan.multicast {
+            nvcc.arg("-DSYMMETRA_MULTICAST");
+        }
         for arch in &self.archs {
             nvcc.arg(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
         }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/multicast.hpp"
 #include "kernels/pairs.hpp"
 #include "symmetra/device/abi.hpp"
 
@@ -43,7 +44,9 @@ constexpr uint32_t kTwoShotSentinel = 3;      ///< reduce-scatter and all-gather
 constexpr uint32_t kTwoShotZeroCopy = 4;      ///< zero-copy: reads and reduces inputs, writes outputs
 constexpr uint32_t kRing = 5;                 ///< round a ring, through queues or into the outputs
 constexpr uint32_t kRecursiveDoubling = 6;    ///< exchanges with one partner a step; LL packets
-constexpr uint32_t kAllReduceAlgorithms = 7;  ///< how many there are
+constexpr uint32_t kAllReduceAlgorithms = 7;  ///< how many there are for memory of all kinds
+constexpr uint32_t kMulticastOneShot = 7;     ///< every rank sums all inputs by multicast
+constexpr uint32_t kMulticastTwoShot = 8;     ///< every rank sums a share by multicast and stores it by multicast
 
 /// Codecs: how a quantised all-reduce sends values. The numbers cross the language boundary.
 constexpr uint32_t kCodecNone = 0;  ///< as they are
@@ -469,6 +472,7 @@ static_assert(sizeof(Progress) == 16, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Multicast) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PairEnd) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(ExpertHead) == 32, "mirrored in src/kernel/args.rs");

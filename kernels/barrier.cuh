@@ -5,7 +5,23 @@
 
 namespace symmetra::kernels {
 
-template <class Args>
+/// How a block raises its flag on every other rank: by a store to each. A full release orders what the block wrote.
+struct EachFlag {
+  template <class Args>
+  SYMMETRA_DEVICE static void raise(const Args& args, uint32_t world, uint32_t flag, uint32_t count, bool full) {
+    for (uint32_t peer = platform::thread(); peer < world; peer += platform::threads()) {
+      if (peer == args.rank) continue;
+      uint32_t* theirs = reinterpret_cast<uint32_t*>(args.peers[peer]) + flag;
+      if (full) {
+        platform::store_release(theirs, count);
+      } else {
+        platform::store_release_prior(theirs, count);
+      }
+    }
+  }
+};
+
+template <class Args, class Flags = EachFlag>
 class BlockBarrier {
  public:
   SYMMETRA_DEVICE BlockBarrier(const Args& args, uint32_t world, const Call& call, uint32_t op = kOpAllReduce)
@@ -51,15 +67,7 @@ class BlockBarrier {
   SYMMETRA_DEVICE uint32_t count(uint32_t step) const { return 2 * epoch_ + step; }
 
   SYMMETRA_DEVICE void signal(uint32_t step) const {
-    for (uint32_t peer = platform::thread(); peer < world_; peer += platform::threads()) {
-      if (peer == args_.rank) continue;
-      uint32_t* theirs = flag(peer, platform::block(), args_.rank);
-      if (step == kLeave) {
-        platform::store_release(theirs, count(step));
-      } else {
-        platform::store_release_prior(theirs, count(step));
-      }
-    }
+    Flags::raise(args_, world_, platform::block() * kMaxWorld + args_.rank, count(step), step == kLeave);
   }
 
   SYMMETRA_DEVICE bool meet(uint32_t step) {

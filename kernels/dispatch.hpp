@@ -22,6 +22,7 @@
 #include "kernels/experts/receive.cuh"
 #include "kernels/experts/send.cuh"
 #include "kernels/geometry.hpp"
+#include "kernels/multicast/kernels.cuh"
 #include "kernels/norm/gather.cuh"
 #include "kernels/norm/local.cuh"
 #include "kernels/norm/one_shot.cuh"
@@ -337,6 +338,11 @@ typename Backend::Entry kernel(const PairsArgs&) {
   return Backend::template entry<&pairs>();
 }
 
+template <class Backend>
+typename Backend::Entry kernel(const MulticastArgs& args) {
+  return multicast_kernel<Backend>(args);
+}
+
 /// Whether a launch fits. Its own function for each backend, whose teams differ.
 template <class Backend, class Args>
 constexpr bool fits_here(const Args& args, const Geometry& geometry) {
@@ -382,6 +388,10 @@ int32_t each_element_type(Args args, Visit visit) {
     }
   }
   return 0;
+}
+template <class Visit>
+int32_t each_call(const MulticastArgs& any, Visit visit) {
+  return each_multicast(any, visit);
 }
 template <class Visit>
 int32_t each_call(const AllReduceArgs& any, Visit visit) {

@@ -181,6 +181,7 @@ constexpr uint32_t items(const ExchangeArgs& args) {
   if (args.algorithm == kRelayPackets) return (args.world - 1) << args.lanes_log2;
   return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2;
 }
+constexpr uint32_t items(const MulticastArgs& args) { return 1u << args.lanes_log2; }
 /// Block-shared memory of the exchange of counts: two values per rank.
 constexpr uint32_t kCountsSharedBytes = kSharedBytes + 2 * kMaxWorld * 8;
 
@@ -195,6 +196,22 @@ constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
 constexpr bool fits(const ProbeArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
   return shape && args.targets <= kMaxWorld && args.packets < uint64_t{1} << 60;
+}
+/// Whether a multicast sum adds values of the type.
+constexpr bool multicast_adds(uint32_t dtype) {
+  return dtype == kF32 || dtype == kF16 || dtype == kBF16 || dtype == kI32 || dtype == kU32 || dtype == kI64 || dtype == kU64;
+}
+/// Whether a range of a multicast call is whole elements, where the call looks for them.
+constexpr bool fits(const MulticastArgs& args, const Geometry& geometry) {
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.task < kMulticastTasks &&
+                     args.arenas.world == args.world && args.flags.world == args.world;
+  const bool reached = args.arenas.table != nullptr && args.flags.table != nullptr;
+  const bool own =
+      args.bytes == 0 || (args.task == kMulticastToAll ? args.from != nullptr : args.task != kMulticastSum || args.into != nullptr);
+  const bool sums = args.task == kMulticastToAll || (multicast_adds(args.dtype) && args.bytes % element_bytes(args.dtype) == 0);
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 512 &&
+                     args.lanes_log2 <= 16 && geometry.shared_bytes >= kSharedBytes;
+  return known && reached && own && sums && shape && args.bytes < uint64_t{1} << 34;
 }
 /// Words of the columns of a row, and of the levels of their tree.
 constexpr uint32_t norm_words() {

@@ -111,6 +111,7 @@
 //! | `cuda`, `hip` | NVIDIA GPUs, AMD GPUs |
 //! | `nccl` | NCCL or RCCL as a backend |
 //! | `nvshmem` | NVSHMEM's memory as operands |
+//! | `multicast` | sums and stores by multicast; run on the host device alone |
 //! | `gloo` | ranks on several hosts |
 //! | `cudarc`, `hip-sys` | conversions from the types of these crates |
 
@@ -151,8 +152,8 @@ pub use collective::{
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Parameter, Result};
 pub use group::{
-    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable,
-    TunedTiming, Tuning,
+    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, Multicast, TunedCodec, TunedExperts, TunedNorm, TunedRow,
+    TunedTable, TunedTiming, Tuning,
 };
 pub use memory::{
     Adopted, AdoptedSlice, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice,

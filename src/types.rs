@@ -215,11 +215,18 @@ pub enum Transport {
     /// all-to-all), received data must go to symmetric memory. If it does not on some rank, later calls of every rank
     /// fail with [`Error::Unsupported`](crate::Error::Unsupported), which names that rank.
     Direct,
+    /// By multicast: all-gathers and broadcasts into symmetric buffers, reduce-scatters of symmetric buffers, by sums of the
+    /// types of [`Algorithm::MulticastOneShot`](crate::Algorithm::MulticastOneShot). Needs
+    /// [`Config::multicast`](crate::Config::multicast); other exchanges are refused.
+    Multicast,
 }
 
 impl Transport {
-    /// Every transport.
+    /// The transports that every communicator has.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Packets, Self::Direct];
+
+    /// Every transport, in the order of the numbers that C++ callers use.
+    pub const EVERY: [Self; 4] = [Self::Auto, Self::Packets, Self::Direct, Self::Multicast];
 
     /// The name used on the command line and in messages.
     pub const fn name(self) -> &'static str {
@@ -227,6 +234,7 @@ impl Transport {
             Self::Auto => "auto",
             Self::Packets => "packets",
             Self::Direct => "direct",
+            Self::Multicast => "multicast",
         }
     }
 }
@@ -235,8 +243,12 @@ impl FromStr for Transport {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|transport| transport.name() == name).ok_or_else(|| {
-            Error::invalid("the transport", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+        Self::EVERY.into_iter().find(|transport| transport.name() == name).ok_or_else(|| {
+            Error::invalid(
+                "the transport",
+                name,
+                format!("it must be one of {}", Self::EVERY.map(Self::name).join(", ")),
+            )
         })
     }
 }
@@ -251,6 +263,8 @@ impl fmt::Display for Transport {
 pub(crate) const WAY_LEARNED: u32 = 0x10;
 /// A call without elements: nothing moves, whatever the operands.
 pub(crate) const WAY_NOTHING: u32 = 0x11;
+/// Summed or stored by multicast.
+pub(crate) const WAY_MULTICAST: u32 = 0x12;
 /// Moved by the copy engines; the caller defines the bits below.
 pub(crate) const WAY_COPY_ENGINES: u32 = 0x20;
 
@@ -264,6 +278,8 @@ pub(crate) const fn algorithm_name(number: u32) -> Option<&'static str> {
         args::kTwoShotZeroCopy => "two-shot-zero-copy",
         args::kRing => "ring",
         args::kRecursiveDoubling => "recursive-doubling",
+        args::kMulticastOneShot => "multicast-one-shot",
+        args::kMulticastTwoShot => "multicast-two-shot",
         _ => return None,
     })
 }
@@ -286,6 +302,7 @@ pub(crate) const fn exchange_name(number: u32) -> Option<&'static str> {
         args::kRelayPackets => "relayed packets",
         args::kExchangePush | args::kReducePull => "direct access",
         args::kExchangeRelay => "direct relay",
+        WAY_MULTICAST => "multicast",
         WAY_LEARNED => "packets or direct access",
         _ if number & WAY_COPY_ENGINES != 0 => "copy engines",
         _ => return None,

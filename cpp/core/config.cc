@@ -22,6 +22,7 @@ Settings settings_of(const Config& config) {
   settings.pair_bytes = config.pair_bytes;
   settings.determinism = static_cast<std::uint32_t>(config.determinism);
   settings.transport = static_cast<std::uint32_t>(config.transport);
+  settings.multicast = static_cast<std::uint32_t>(config.multicast);
   settings.registrations = config.registrations;
   settings.most_blocks_set = config.most_blocks.has_value();
   settings.most_blocks = config.most_blocks.value_or(0);
@@ -49,6 +50,7 @@ Config::Config() {
   pair_bytes = settings.pair_bytes;
   determinism = static_cast<Determinism>(settings.determinism);
   transport = static_cast<Transport>(settings.transport);
+  multicast = static_cast<Multicast>(settings.multicast);
   registrations = settings.registrations;
   if (settings.most_blocks_set) most_blocks = settings.most_blocks;
   check_calls = settings.check_calls;

@@ -88,6 +88,24 @@ class Memory {
   virtual int32_t export_fd() const = 0;
 };
 
+/// A multicast object: one address for the shared memory of several ranks, each on a device of its own. One rank creates the object; all
+/// ranks, that one too, import what it exported. Then every rank calls add, bind and map once each, in this order, and calls bind only when
+/// every rank has called add. The destructor undoes this rank's steps, the last first; the bound memory outlives the object. One thread at
+/// a time calls functions that are not const.
+class Multicast {
+ public:
+  virtual ~Multicast() = default;
+  /// A new file descriptor, owned by the caller.
+  virtual int32_t export_fd() const = 0;
+  /// Adds the device that imported the object.
+  virtual void add() = 0;
+  /// Binds memory of that device from allocate_shared, as long as the object.
+  virtual void bind(const Memory& memory) = 0;
+  virtual void map() = 0;
+  /// The address after map, else null. For multicast accesses of kernels alone; on the host device anything else faults.
+  virtual uint8_t* address() const noexcept = 0;
+};
+
 /// A device, as one rank uses it.
 class Device {
  public:
@@ -127,6 +145,14 @@ class Device {
   /// Whether this device reports that it can address memory of device `ordinal`.
   virtual bool can_access(int32_t ordinal) const = 0;
 
+  /// Sizes of multicast objects and of the memory that they bind are multiples of this. A device, a driver or a build without multicast
+  /// throws kUnsupported from this and from the next two, which says why.
+  virtual size_t multicast_granularity(uint32_t devices) const;
+  /// A multicast object for the memory of `devices` devices, `bytes` on each.
+  virtual std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const;
+  /// Takes ownership of `fd`, also if it throws any other error.
+  virtual std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const;
+
   /// `urgent`: the next free multiprocessor goes to this stream's kernels.
   virtual std::unique_ptr<Stream> create_stream(bool urgent = false) const = 0;
   /// Borrows a caller's stream (cudaStream_t, hipStream_t), which must outlive the result.
@@ -143,6 +169,16 @@ inline FilePart Device::export_file(const uint8_t*) const {
 }
 inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) const {
   throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device lies in no file");
+}
+
+inline size_t Device::multicast_granularity(uint32_t) const {
+  throw Error(ErrorKind::kUnsupported, "this kind of device has no multicast");
+}
+inline std::unique_ptr<Multicast> Device::create_multicast(size_t, uint32_t) const {
+  throw Error(ErrorKind::kUnsupported, "create_multicast: this kind of device has no multicast");
+}
+inline std::unique_ptr<Multicast> Device::import_multicast(int32_t, size_t) const {
+  throw Error(ErrorKind::kUnsupported, "import_multicast: this kind of device has no multicast");
 }
 
 /// A point in a stream's work, with a timestamp.

@@ -23,8 +23,8 @@ struct Deadlines {
 };
 
 /// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
-/// before promises, and more. Integer results are exact in each. No operation of this version needs less than
-/// kPerAlgorithm: the two below choose and compute what that one does. They allow operations to come.
+/// before promises, and more. Integer results are exact in each. Only multicast (Config::multicast) needs less than
+/// kPerAlgorithm. Without it the two below choose and compute what that one does.
 enum class Determinism : std::uint32_t {
   kFree = 0,    ///< anything: the bits may differ from rank to rank and from run to run
   kPerRun = 1,  ///< the run; the bits are equal on all ranks
@@ -32,6 +32,15 @@ enum class Determinism : std::uint32_t {
   /// ranks and in every run.
   kPerAlgorithm = 2,
   kExact = 3,  ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
+};
+
+/// Whether a group opens multicast: one address for the memory of all ranks, at which the switch between GPUs sums and
+/// stores. Needs the feature `multicast`, and on GPUs the environment variable SYMMETRA_MULTICAST=1, because multicast has
+/// been run on the host device alone.
+enum class Multicast : std::uint32_t {
+  kOff = 0,      ///< no multicast
+  kTry = 1,      ///< multicast if every rank can open it, else without
+  kRequire = 2,  ///< multicast; opening throws kUnsupported on all ranks where it cannot be
 };
 
 /// The settings of a communicator. They must be equal on all ranks: a difference throws kMismatch on every rank. A
@@ -65,6 +74,8 @@ struct Config {
   Determinism determinism;
   /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
   Transport transport;
+  /// Whether the group opens multicast. Default kOff.
+  Multicast multicast;
   /// How many graph nodes and user allocations can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel has

@@ -98,6 +98,8 @@ enum class Algorithm : std::uint32_t {
   kTwoShotZeroCopy = 5,    ///< zero-copy between the operands; symmetric or adopted memory, any type
   kRing = 6,               ///< chunks pass from rank to rank, for the largest messages; any type
   kRecursiveDoubling = 7,  ///< exchanges with one partner after another; any type
+  kMulticastOneShot = 8,   ///< every rank sums all symmetric inputs by multicast; floats of more than 2 ranks need kFree
+  kMulticastTwoShot = 9,   ///< every rank sums a share by multicast and stores it by multicast; symmetric buffers
 };
 
 /// How an exchange (every collective but all-reduce) moves data. The numbers are stable.
@@ -108,6 +110,9 @@ enum class Transport : std::uint32_t {
   /// scatter, batches, variable all-to-all), received data must go to symmetric memory. If it does not on some rank,
   /// later calls of every rank throw kUnsupported, which names that rank.
   kDirect = 2,
+  /// All-gathers and broadcasts into symmetric buffers, reduce-scatters of symmetric buffers, by multicast, where
+  /// Config::multicast opened it; other exchanges throw kUnsupported.
+  kMulticast = 3,
 };
 
 /// The name used in messages and on the command line, for example "two-shot-ll". Throws kInvalidArgument for a number

@@ -45,6 +45,8 @@ extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& a
 // norms.cc
 extern template host::Entry norm_kernel<host::Backend>(const NormArgs& args);
 extern template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args);
+// multicast.cc
+extern template host::Entry multicast_kernel<host::Backend>(const MulticastArgs& args);
 // experts.cc
 extern template host::Entry experts_kernel<host::Backend>(const ExpertArgs& args);
 

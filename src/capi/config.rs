@@ -6,7 +6,7 @@ use super::Report;
 use super::bridge::Settings;
 use super::report::guard;
 use crate::error::{Error, Result};
-use crate::group::{Config, Deadlines, Determinism, Tuning};
+use crate::group::{Config, Deadlines, Determinism, Multicast, Tuning};
 use crate::op::{Algorithm, Codec};
 use crate::types::{Dtype, Reduction, Transport};
 
@@ -33,12 +33,11 @@ pub(super) fn numbered<T: Copy>(what: &str, all: &[T], number: u32) -> Result<T>
     one.ok_or_else(|| Error::invalid(&format!("the number of {what}"), number, limit()))
 }
 
-/// The algorithm with this number: 0 for `Auto`, then in the order of `ALL`.
+/// The algorithm with this number.
 pub(super) fn algorithm(number: u32) -> Result<Algorithm> {
-    let Some(index) = number.checked_sub(1) else { return Ok(Algorithm::Auto) };
-    Algorithm::ALL.get(index as usize).copied().ok_or_else(|| {
-        Error::invalid("the number of an Algorithm", number, format!("it must be at most {}", Algorithm::ALL.len()))
-    })
+    let limit = || format!("it must be less than {}", Algorithm::every().count());
+    let found = Algorithm::every().nth(number as usize);
+    found.ok_or_else(|| Error::invalid("the number of an Algorithm", number, limit()))
 }
 
 /// The codec with this number.
@@ -48,7 +47,7 @@ pub(super) fn codec(number: u32) -> Result<Codec> {
 
 /// The inverse of [`algorithm`].
 pub(super) fn algorithm_number(algorithm: Algorithm) -> u32 {
-    Algorithm::ALL.iter().position(|known| *known == algorithm).map_or(0, |index| index as u32 + 1)
+    Algorithm::every().position(|known| known == algorithm).map_or(0, |number| number as u32)
 }
 
 pub(super) fn dtype_bytes(number: u32) -> Result<usize, Report> {
@@ -100,6 +99,7 @@ pub(super) fn settings_default() -> Settings {
         pair_bytes,
         determinism,
         transport,
+        multicast,
         registrations,
         most_blocks,
         check_calls,
@@ -121,6 +121,7 @@ pub(super) fn settings_default() -> Settings {
         pair_bytes,
         determinism: determinism as u32,
         transport: transport as u32,
+        multicast: multicast as u32,
         registrations,
         most_blocks: most_blocks.unwrap_or(0),
         most_blocks_set: most_blocks.is_some(),
@@ -148,7 +149,8 @@ impl TryFrom<&Settings> for Config {
             recursive_doubling_bytes: settings.recursive_doubling_bytes,
             pair_bytes: settings.pair_bytes,
             determinism: numbered("a Determinism", &Determinism::ALL, settings.determinism)?,
-            transport: numbered("a Transport", &Transport::ALL, settings.transport)?,
+            transport: numbered("a Transport", &Transport::EVERY, settings.transport)?,
+            multicast: numbered("a Multicast", &Multicast::ALL, settings.multicast)?,
             registrations: settings.registrations,
             most_blocks: settings.most_blocks_set.then_some(settings.most_blocks),
             check_calls: settings.check_calls,

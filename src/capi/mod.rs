@@ -1,8 +1,7 @@
 //! The functions that C++ calls, one for each method of the public headers.
 //!
 //! Every function that can fail runs under [`report::guard`]: an error becomes text that `cpp/core/error.cc` parses, a
-//! panic an internal error. A successful call allocates nothing, but for messages and calls of experts. Other functions
-//! read a field.
+//! panic an internal error. A successful call allocates nothing, but for messages, experts and grids. Others read a field.
 //!
 //! Invariants, cited by the SAFETY comments of this folder:
 //! * *Borrowing*: references and pointers from C++ are to objects that its public classes hold, which live through the
@@ -66,6 +65,7 @@ mod bridge {
         pair_bytes: u64,
         determinism: u32,
         transport: u32,
+        multicast: u32,
         registrations: u32,
         most_blocks: u32,
         most_blocks_set: bool,

@@ -48,14 +48,20 @@ impl Inner {
         let AllReduceOptions { reduction, codec, .. } = options;
         let algorithm = match options.algorithm {
             Algorithm::Auto if codec != Codec::None => codec.algorithm(world),
+            Algorithm::Auto if self.prefers_multicast(dtype, reduction, operands, bytes as u64) => {
+                Algorithm::MulticastTwoShot
+            }
             Algorithm::Auto => self.table.select(dtype, reduction, reach(&operands), bytes as u64),
             named => named,
         };
-        if determinism == Determinism::Exact && !algorithm.is_exact(dtype, world) {
+        if !algorithm.is_multicast() && determinism == Determinism::Exact && !algorithm.is_exact(dtype, world) {
             return Err(Error::unsupported(
                 format!("{algorithm} of {dtype} over {world} ranks"),
                 "the configuration asks for exact determinism, and its sums are not in rank order",
             ));
+        }
+        if algorithm.is_multicast() {
+            self.check_multicast(algorithm, dtype, reduction, operands)?;
         }
         if !algorithm.carries(dtype) {
             return Err(Error::unsupported(format!("{algorithm} of {dtype}"), "it carries floating types only"));
@@ -64,7 +70,7 @@ impl Inner {
             let what = format!("{algorithm} of the {reduction} of {dtype}");
             return Err(Error::unsupported(what, "its partial sums would wrap"));
         }
-        if algorithm.needs_reach() && reach(&operands) == Reach::Pushed {
+        if !algorithm.is_multicast() && algorithm.needs_reach() && reach(&operands) == Reach::Pushed {
             return Err(Error::unsupported(
                 format!("{algorithm} on plain memory"),
                 "peers cannot address it: use symmetric or adopted memory",
@@ -72,7 +78,8 @@ impl Inner {
         }
         let [input, output] = operands;
         let peers = match algorithm {
-            Algorithm::TwoShotZeroCopy => {
+            Algorithm::MulticastOneShot => Some([self.peers(input, bytes, recorded, 0)?, Peers::NONE]),
+            Algorithm::TwoShotZeroCopy | Algorithm::MulticastTwoShot => {
                 Some([self.peers(input, bytes, recorded, 0)?, self.peers(output, bytes, recorded, 1)?])
             }
             // Nobody reads another rank's input.
@@ -114,7 +121,10 @@ impl Inner {
             Algorithm::TwoShotSentinel => &layout.two_shot_sentinel,
             Algorithm::Ring => &layout.ring,
             Algorithm::RecursiveDoubling => &layout.recursive_doubling,
-            Algorithm::TwoShotZeroCopy | Algorithm::Auto => &layout.flags,
+            Algorithm::TwoShotZeroCopy
+            | Algorithm::MulticastOneShot
+            | Algorithm::MulticastTwoShot
+            | Algorithm::Auto => &layout.flags,
         }
     }
 
@@ -134,7 +144,10 @@ impl Inner {
             Algorithm::Ring => geometry::ring(shape, share(16), self.group.capabilities().multiprocessors),
             // In each step a rank receives from one peer.
             Algorithm::RecursiveDoubling => geometry::push(shape, 1, bytes.div_ceil(8), 512),
-            Algorithm::TwoShotZeroCopy | Algorithm::Auto => geometry::zero_copy(shape, share(16)),
+            Algorithm::MulticastOneShot => geometry::zero_copy(shape, bytes.div_ceil(16)),
+            Algorithm::TwoShotZeroCopy | Algorithm::MulticastTwoShot | Algorithm::Auto => {
+                geometry::zero_copy(shape, share(16))
+            }
         }
     }
 }

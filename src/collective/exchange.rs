@@ -49,7 +49,7 @@ pub(super) enum Counts<'a> {
 
 /// One exchange, from this rank's view.
 pub(super) struct Exchange<'a> {
-    call: &'a Call<'a>,
+    pub(super) call: &'a Call<'a>,
     pub(super) strips: Strips,
     pub(super) counts: Counts<'a>,
 }
@@ -65,6 +65,15 @@ impl<'a> Exchange<'a> {
         match &self.counts {
             Counts::Known { shared: Some(shared), .. } => shared.way,
             _ => Way::Push,
+        }
+    }
+
+    /// How the bytes move, the operand that peers access, and where this rank's bytes are in it; `None` if only the device
+    /// learns the latter.
+    pub(super) fn shared(&self) -> Option<(Way, &'a View<'a>, u64)> {
+        match self.counts {
+            Counts::Known { shared, .. } => shared.map(|shared| (shared.way, shared.operand, shared.offset_bytes)),
+            Counts::Own { .. } => None,
         }
     }
 
@@ -122,7 +131,7 @@ impl Inner {
     /// offsets, which a direct exchange needs if offsets differ by rank.
     pub(super) fn tells(&self, bytes: u64) -> bool {
         match self.group.config().transport {
-            Transport::Packets => false,
+            Transport::Packets | Transport::Multicast => false,
             Transport::Direct => true,
             Transport::Auto => bytes > packets_up_to_bytes(self.group.device().kind(), self.group.world_size()),
         }
@@ -147,6 +156,9 @@ impl Inner {
         if shape.world == 1 {
             lane.order_call(queue)?;
             return copy(exchange.strips.from[0], exchange.strips.into[0], queue);
+        }
+        if self.group.config().transport == Transport::Multicast {
+            return self.multicast_exchange(exchange, lane, queue, recorded);
         }
         let launches = self.transports(exchange, recorded)?;
         lane.order_call(queue)?;

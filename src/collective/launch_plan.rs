@@ -36,7 +36,7 @@ unsafe impl Sync for Prepared {}
 /// Launches of equal size, and a last launch that may be smaller.
 pub(super) struct Calls {
     /// Arguments of the first launch. Each other launch starts where the one before ends.
-    args: args::AllReduceArgs,
+    args: Args,
     /// The words that ranks compare ahead of each launch.
     noted: Call,
     count: usize,
@@ -45,11 +45,17 @@ pub(super) struct Calls {
     last: Part,
 }
 
+/// Arguments of a launch, without those that depend on its size.
+enum Args {
+    Unicast(args::AllReduceArgs),
+    Multicast(args::MulticastArgs),
+}
+
 /// What depends on the size of one launch.
-struct Part {
+pub(super) struct Part {
     elems: usize,
-    bytes: u64,
-    launch: Launch,
+    pub(super) bytes: u64,
+    pub(super) launch: Launch,
 }
 
 impl Inner {
@@ -85,7 +91,11 @@ impl Inner {
         let whole = self.part(&plan, plan.call_elems);
         let last = self.part(&plan, input.elems - (count - 1) * plan.call_elems);
         let noted = noted(call, &plan, input.elems);
-        Ok(Prepared::Calls(Calls { args: self.args(&plan, operands), noted, count, whole, last }))
+        let args = match plan.algorithm.is_multicast() {
+            true => Args::Multicast(self.multicast_sum(plan.algorithm, plan.dtype, operands)?),
+            false => Args::Unicast(self.args(&plan, operands)),
+        };
+        Ok(Prepared::Calls(Calls { args, noted, count, whole, last }))
     }
 
     fn part(&self, plan: &Plan, elems: usize) -> Part {
@@ -151,15 +161,19 @@ impl Inner {
         let part = if number + 1 == calls.count { &calls.last } else { &calls.whole };
         let start_bytes = number as u64 * calls.whole.bytes;
         let first = self.announce(calls.noted, lane, queue, recorded)?;
+        let whole = match &calls.args {
+            Args::Unicast(whole) => whole,
+            Args::Multicast(whole) => return self.launch_multicast(whole, part, start_bytes, first, queue),
+        };
         let args = args::AllReduceArgs {
-            input: calls.args.input.wrapping_byte_add(start_bytes as usize),
-            output: calls.args.output.wrapping_byte_add(start_bytes as usize),
+            input: whole.input.wrapping_byte_add(start_bytes as usize),
+            output: whole.output.wrapping_byte_add(start_bytes as usize),
             count: part.elems as u64,
-            inputs_offset_bytes: calls.args.inputs_offset_bytes + start_bytes,
-            outputs_offset_bytes: calls.args.outputs_offset_bytes + start_bytes,
-            wait: if first { self.arena.wait(true) } else { calls.args.wait },
+            inputs_offset_bytes: whole.inputs_offset_bytes + start_bytes,
+            outputs_offset_bytes: whole.outputs_offset_bytes + start_bytes,
+            wait: if first { self.arena.wait(true) } else { whole.wait },
             lanes_log2: part.launch.lanes_log2,
-            ..calls.args
+            ..*whole
         };
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); operands are valid for

@@ -16,6 +16,7 @@ mod first_call;
 mod graph_part;
 mod launch_plan;
 mod local;
+mod multicast;
 mod norm;
 mod norm_choice;
 mod note_nccl;
@@ -129,6 +130,14 @@ impl Communicator {
             Numbers::Norm(rows) => inner.norm(call, (rows, &shape), lane, queue, recorded.as_deref()),
             _ => inner.collective(call, &shape, lane, queue, recorded.as_deref()),
         }
+    }
+
+    /// Whether multicast is open, or why not: [`Config::multicast`] asks for it. Equal on all ranks.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn multicast(&self) -> std::result::Result<(), &str> {
+        self.0.arena.multicast().map(drop)
     }
 
     /// The group of ranks.
@@ -310,7 +319,10 @@ impl Communicator {
     /// or registered memory).
     pub fn chosen(&self, dtype: Dtype, reduction: Reduction, direct: bool, bytes: u64) -> Algorithm {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        self.0.table.select(dtype, reduction, reach, bytes)
+        let by_multicast = Algorithm::MulticastTwoShot.reduces(dtype, reduction)
+            && direct
+            && self.0.multicast_from_bytes(dtype).is_some_and(|from_bytes| bytes >= from_bytes);
+        if by_multicast { Algorithm::MulticastTwoShot } else { self.0.table.select(dtype, reduction, reach, bytes) }
     }
 
     /// Refuses a codec for which the scratch is too small.
@@ -325,7 +337,11 @@ impl Communicator {
     /// (symmetric or registered memory).
     pub fn explain(&self, dtype: Dtype, direct: bool) -> Vec<Range> {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        self.0.table.ranges(dtype, reach).to_vec()
+        let ranges = self.0.table.ranges(dtype, reach);
+        match self.0.multicast_from_bytes(dtype).filter(|_| direct) {
+            Some(from_bytes) => select::with_multicast(ranges, from_bytes),
+            None => ranges.to_vec(),
+        }
     }
 }
 

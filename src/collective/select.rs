@@ -168,6 +168,18 @@ fn merged(rows: &[Range]) -> Vec<Range> {
     ranges
 }
 
+/// Ranges of memory that peers can address, with a last one for sums of symmetric buffers by multicast. Other reductions and
+/// registered memory have the ranges as they were.
+pub(super) fn with_multicast(ranges: &[Range], from_bytes: u64) -> Vec<Range> {
+    let reason = "built-in, estimated: sums of symmetric buffers; multicast was never measured";
+    let below = ranges.iter().scan(false, |ended, range| {
+        let more = !std::mem::replace(ended, range.up_to_bytes >= from_bytes - 1);
+        more.then_some(Range { up_to_bytes: range.up_to_bytes.min(from_bytes - 1), ..*range })
+    });
+    let by_multicast = Range { up_to_bytes: u64::MAX, algorithm: Algorithm::MulticastTwoShot, reason };
+    below.chain([by_multicast]).collect()
+}
+
 /// The rows of a tuning, if each algorithm can serve its range.
 fn tuned_ranges(
     rows: &[TunedRow],

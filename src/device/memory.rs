@@ -84,6 +84,10 @@ impl Memory {
         Self::new(device, unsafe { device.raw()?.pin(address, bytes) }?)
     }
 
+    pub(super) fn raw(&self) -> &sys::Memory {
+        &self.raw
+    }
+
     pub(crate) fn address(&self) -> *mut u8 {
         self.raw.address()
     }

@@ -1,6 +1,7 @@
 //! A device that one rank works on: the CPU or a GPU behind one type.
 
 mod memory;
+mod multicast;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -14,6 +15,7 @@ use crate::sys::device as sys;
 
 pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 pub(crate) use memory::Memory;
+pub(crate) use multicast::Multicast;
 
 /// The kind of a device: the CPU, or a GPU of one vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::tuning::Tuning;
-use super::{Determinism, MAX_WORLD_SIZE};
+use super::{Determinism, MAX_WORLD_SIZE, Multicast};
 use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
@@ -56,6 +56,8 @@ pub struct Config {
     pub determinism: Determinism,
     /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
     pub transport: Transport,
+    /// Whether the group opens multicast. Default [`Multicast::Off`].
+    pub multicast: Multicast,
     /// How many graph nodes and user allocations can be registered at once. Default 1024.
     pub registrations: u32,
     /// Most blocks of any kernel that the communicator launches, 1 to 65535. `None`, the default: as many as each kernel
@@ -85,6 +87,7 @@ impl Default for Config {
             pair_bytes: 512 << 10,
             determinism: Determinism::default(),
             transport: Transport::Auto,
+            multicast: Multicast::Off,
             registrations: 1024,
             most_blocks: None,
             check_calls: cfg!(debug_assertions),
@@ -139,6 +142,7 @@ impl Config {
             ("pair_bytes", self.pair_bytes.to_string()),
             ("determinism", self.determinism.to_string()),
             ("transport", self.transport.to_string()),
+            ("multicast", self.multicast.to_string()),
             ("registrations", self.registrations.to_string()),
             ("most_blocks", self.most_blocks.map_or_else(|| "any".to_owned(), |blocks| blocks.to_string())),
             ("check_calls", self.check_calls.to_string()),

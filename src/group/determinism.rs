@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 /// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
 /// before promises, and more. Integer results are exact in each.
 ///
-/// No operation of this version needs less than [`PerAlgorithm`](Self::PerAlgorithm): the two below choose and compute what
-/// that one does. They allow operations to come.
+/// Only [multicast](crate::Config::multicast) needs less than [`PerAlgorithm`](Self::PerAlgorithm). Without it the two below
+/// choose and compute what that one does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Determinism {
     /// Anything: the bits may differ from rank to rank and from run to run.

@@ -23,7 +23,7 @@ use crate::variables::{Process, flag};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
 /// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
-const PROTOCOL: u32 = 6;
+const PROTOCOL: u32 = 7;
 
 /// Turns [`Config::check_calls`] on in a program that does not.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
@@ -59,6 +59,7 @@ impl Group {
         let deadline = until(config.deadlines.open);
         let asked = flag(&Process, CHECK_CALLS).map(|asked| config.check_calls |= asked);
         let fit = asked.and_then(|()| config.validate(world_size)).and_then(|()| capable(device));
+        let fit = fit.and_then(|()| config.multicast.check(device.kind(), world_size, &Process));
         let agreed = agreed(device, &config, world_size, protocol);
         let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed };
         let hellos = tell(&mut bootstrap, "to open a group", &hello, deadline)?;

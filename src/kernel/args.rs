@@ -86,6 +86,70 @@ const _: () = {
     ["Alignment of PeerTable"][::std::mem::align_of::<PeerTable>() - 8usize];
     ["Offset of field: PeerTable::address"][::std::mem::offset_of!(PeerTable, address) - 0usize];
 };
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Multicast {
+    pub address: *mut core::ffi::c_void,
+    pub table: *const PeerTable,
+    pub offset_bytes: u64,
+    pub world: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Multicast"][::std::mem::size_of::<Multicast>() - 32usize];
+    ["Alignment of Multicast"][::std::mem::align_of::<Multicast>() - 8usize];
+    ["Offset of field: Multicast::address"][::std::mem::offset_of!(Multicast, address) - 0usize];
+    ["Offset of field: Multicast::table"][::std::mem::offset_of!(Multicast, table) - 8usize];
+    ["Offset of field: Multicast::offset_bytes"][::std::mem::offset_of!(Multicast, offset_bytes) - 16usize];
+    ["Offset of field: Multicast::world"][::std::mem::offset_of!(Multicast, world) - 24usize];
+    ["Offset of field: Multicast::reserved"][::std::mem::offset_of!(Multicast, reserved) - 28usize];
+};
+pub const kMulticastSumToAll: u32 = 0;
+pub const kMulticastSum: u32 = 1;
+pub const kMulticastToAll: u32 = 2;
+pub const kMulticastTasks: u32 = 3;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MulticastArgs {
+    pub state: *mut BlockState,
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+    pub lanes_log2: u32,
+    pub task: u32,
+    pub dtype: u32,
+    pub op: u32,
+    pub bytes: u64,
+    pub arenas: Multicast,
+    pub flags: Multicast,
+    pub from: *const core::ffi::c_void,
+    pub into: *mut core::ffi::c_void,
+    pub from_bytes: u64,
+    pub into_bytes: u64,
+    pub peers: [*mut u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MulticastArgs"][::std::mem::size_of::<MulticastArgs>() - 288usize];
+    ["Alignment of MulticastArgs"][::std::mem::align_of::<MulticastArgs>() - 8usize];
+    ["Offset of field: MulticastArgs::state"][::std::mem::offset_of!(MulticastArgs, state) - 0usize];
+    ["Offset of field: MulticastArgs::wait"][::std::mem::offset_of!(MulticastArgs, wait) - 8usize];
+    ["Offset of field: MulticastArgs::rank"][::std::mem::offset_of!(MulticastArgs, rank) - 32usize];
+    ["Offset of field: MulticastArgs::world"][::std::mem::offset_of!(MulticastArgs, world) - 36usize];
+    ["Offset of field: MulticastArgs::lanes_log2"][::std::mem::offset_of!(MulticastArgs, lanes_log2) - 40usize];
+    ["Offset of field: MulticastArgs::task"][::std::mem::offset_of!(MulticastArgs, task) - 44usize];
+    ["Offset of field: MulticastArgs::dtype"][::std::mem::offset_of!(MulticastArgs, dtype) - 48usize];
+    ["Offset of field: MulticastArgs::op"][::std::mem::offset_of!(MulticastArgs, op) - 52usize];
+    ["Offset of field: MulticastArgs::bytes"][::std::mem::offset_of!(MulticastArgs, bytes) - 56usize];
+    ["Offset of field: MulticastArgs::arenas"][::std::mem::offset_of!(MulticastArgs, arenas) - 64usize];
+    ["Offset of field: MulticastArgs::flags"][::std::mem::offset_of!(MulticastArgs, flags) - 96usize];
+    ["Offset of field: MulticastArgs::from"][::std::mem::offset_of!(MulticastArgs, from) - 128usize];
+    ["Offset of field: MulticastArgs::into"][::std::mem::offset_of!(MulticastArgs, into) - 136usize];
+    ["Offset of field: MulticastArgs::from_bytes"][::std::mem::offset_of!(MulticastArgs, from_bytes) - 144usize];
+    ["Offset of field: MulticastArgs::into_bytes"][::std::mem::offset_of!(MulticastArgs, into_bytes) - 152usize];
+    ["Offset of field: MulticastArgs::peers"][::std::mem::offset_of!(MulticastArgs, peers) - 160usize];
+};
 pub const kPairChannels: u32 = 8;
 pub const kPairSlots: u32 = 2;
 pub const kPairCountBytes: u32 = 64;
@@ -173,6 +237,8 @@ pub const kTwoShotZeroCopy: u32 = 4;
 pub const kRing: u32 = 5;
 pub const kRecursiveDoubling: u32 = 6;
 pub const kAllReduceAlgorithms: u32 = 7;
+pub const kMulticastOneShot: u32 = 7;
+pub const kMulticastTwoShot: u32 = 8;
 pub const kCodecNone: u32 = 0;
 pub const kCodecFp8: u32 = 1;
 pub const kCodecInt8: u32 = 2;
@@ -796,6 +862,7 @@ impl Kind {
     pub const fused_norm: Kind = Kind(7);
     pub const experts: Kind = Kind(8);
     pub const pairs: Kind = Kind(9);
+    pub const multicast: Kind = Kind(10);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -846,4 +913,8 @@ unsafe impl Block for ExpertArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for PairsArgs {
     const KIND: Kind = Kind::pairs;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for MulticastArgs {
+    const KIND: Kind = Kind::multicast;
 }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::block::Block;
 use super::heap::{BlockId, Heap};
 use super::layout::{ALIGN, ArenaLayout, Region};
+use super::multicast::{self, Bound, Opened};
 use super::owner::{Borrowed, Offer, Owner, offered};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
@@ -32,6 +33,8 @@ pub(crate) struct Arena {
     group: Group,
     layout: ArenaLayout,
     memory: Arc<Memory>,
+    /// Multicast over the arenas, or why there is none.
+    multicast: Opened<Bound>,
     /// Peers' mappings; emptied when the group closes.
     peers: Mutex<Vec<Mapping>>,
     /// Base address of every rank's arena, as this device addresses it.
@@ -93,10 +96,13 @@ impl Arena {
     pub(crate) fn open(group: &Group) -> Result<Arc<Self>> {
         let layout = ArenaLayout::new(group.world_size(), group.config())?;
         let bytes = usize::try_from(layout.bytes).map_err(|_| too_large(layout.bytes))?;
+        let prepared = multicast::prepare(group)?;
+        let bytes = prepared.as_ref().map_or(bytes, |unit| bytes.next_multiple_of(*unit));
         let own = allocate(group, &layout, bytes);
         let (memory, stream) = group.exchange(|mesh, deadline| mesh.agree("allocate the arena", own, deadline))?;
         let memory = Arc::new(memory);
         let mapped = exchange(group, &memory)?;
+        let opened = multicast::open(group, &memory, prepared)?;
         let mut bases = [std::ptr::null_mut(); MAX_WORLD_SIZE];
         for (base, mapping) in bases.iter_mut().zip(&mapped) {
             *base = mapping.as_ref().map_or(memory.address(), |mapping| mapping._mapped.address());
@@ -105,6 +111,7 @@ impl Arena {
             group: group.clone(),
             layout,
             memory,
+            multicast: opened,
             peers: Mutex::new(mapped.into_iter().flatten().collect()),
             bases: Bases(bases),
             stream,
@@ -147,6 +154,11 @@ impl Arena {
     pub(crate) fn everywhere(&self, offset: u64) -> [*mut u8; MAX_WORLD_SIZE] {
         let world = self.group.world_size();
         std::array::from_fn(|rank| if rank < world { self.at(rank, offset) } else { std::ptr::null_mut() })
+    }
+
+    /// Multicast over the arenas, or why there is none. Equal on all ranks.
+    pub(crate) fn multicast(&self) -> std::result::Result<&Bound, &str> {
+        self.multicast.as_ref().map_err(String::as_str)
     }
 
     /// Wait parameters of kernels: the deadline is `first_use` when `first`, else `steady`.
@@ -329,8 +341,9 @@ impl Arena {
         finished
     }
 
-    /// Unmaps peers' memory. The device does no more work of the group.
+    /// Unmaps peers' memory, multicast first. The device does no more work of the group.
     fn let_go(&self) {
+        drop(self.multicast().ok().and_then(Bound::take));
         let peers = std::mem::take(&mut *self.peers.lock());
         let mut slots = self.slots.lock();
         // The device does no more work, so tables retired during the wait can go too.
@@ -383,6 +396,7 @@ impl Drop for Arena {
         self.group.stop_own_device();
         if let Err(error) = self.group.device().synchronize() {
             crate::log!(WARN, "the device of {:?} does not settle, the arena is leaked: {error}", self.group);
+            std::mem::forget(self.multicast().ok().and_then(Bound::take));
             std::mem::forget(std::mem::take(self.peers.get_mut()));
             let slots = self.slots.get_mut();
             std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));

@@ -5,6 +5,7 @@ mod arena;
 mod block;
 mod heap;
 mod layout;
+mod multicast;
 mod operand;
 mod owner;
 mod plain;

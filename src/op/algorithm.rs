@@ -41,10 +41,25 @@ pub enum Algorithm {
     ///
     /// Sums are of neighbours, then of neighbouring pairs and so on, rounded every time. No averages of integers.
     RecursiveDoubling,
+    /// Every rank sums all inputs by multicast ([`Config::multicast`](crate::Config::multicast)), after PyTorch's symmetric
+    /// memory: one read of each packet from the switch. The input is a symmetric buffer, and the output is another. Sums of
+    /// f32, f16, bf16 and integers of 32 and 64 bits.
+    ///
+    /// The bits of floats may differ from rank to rank, so more than two ranks need
+    /// [`Determinism::Free`](crate::Determinism::Free).
+    MulticastOneShot,
+    /// Every rank sums its share of all inputs by multicast and stores the share in all outputs by multicast (NVLink SHARP,
+    /// as in NCCL and PyTorch's symmetric memory), between two barriers. Both operands are symmetric buffers. Sums of the
+    /// types of [`MulticastOneShot`](Self::MulticastOneShot).
+    ///
+    /// All ranks have equal bits. On GPUs the order of a sum is the switch's, so floats over more than two ranks need
+    /// [`Determinism::PerRun`](crate::Determinism::PerRun) there; on the host device sums are in rank order.
+    MulticastTwoShot,
 }
 
 impl Algorithm {
-    /// Every algorithm except `Auto`, in the order of their numbers.
+    /// The algorithms that every communicator has, in the order of their numbers. `Auto` and those of
+    /// [`MULTICAST`](Self::MULTICAST) are not among them.
     pub const ALL: [Self; 7] = [
         Self::OneShotLL,
         Self::OneShotSentinel,
@@ -54,6 +69,20 @@ impl Algorithm {
         Self::Ring,
         Self::RecursiveDoubling,
     ];
+
+    /// The algorithms that a communicator has where [multicast](crate::Communicator::multicast) is open. Their numbers follow
+    /// those of [`ALL`](Self::ALL).
+    pub const MULTICAST: [Self; 2] = [Self::MulticastOneShot, Self::MulticastTwoShot];
+
+    /// Every algorithm, `Auto` first, in the order of the numbers that C++ callers use.
+    pub fn every() -> impl Iterator<Item = Self> {
+        [Self::Auto].into_iter().chain(Self::ALL).chain(Self::MULTICAST)
+    }
+
+    /// Whether the algorithm works by multicast.
+    pub(crate) const fn is_multicast(self) -> bool {
+        matches!(self, Self::MulticastOneShot | Self::MulticastTwoShot)
+    }
 
     /// The name used on the command line and in messages.
     pub const fn name(self) -> &'static str {
@@ -67,13 +96,19 @@ impl Algorithm {
     pub const fn carries(self, dtype: Dtype) -> bool {
         match self {
             Self::OneShotSentinel | Self::TwoShotSentinel => dtype.is_float(),
+            Self::MulticastOneShot | Self::MulticastTwoShot => {
+                matches!(
+                    dtype,
+                    Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64
+                )
+            }
             _ => true,
         }
     }
 
     /// Whether peers must be able to address the operands.
     pub const fn needs_reach(self) -> bool {
-        matches!(self, Self::TwoShotZeroCopy)
+        matches!(self, Self::TwoShotZeroCopy) || self.is_multicast()
     }
 
     /// Whether the algorithm has a kernel that also norms what it sums, in this operation on rows.
@@ -89,12 +124,16 @@ impl Algorithm {
     /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`](crate::Determinism::Exact) requires. True for
     /// integers and for two ranks, which have one possible sum.
     pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {
-        !matches!(self, Self::Ring | Self::RecursiveDoubling) || !dtype.is_float() || world_size <= 2
+        let in_rank_order = !matches!(self, Self::Ring | Self::RecursiveDoubling) && !self.is_multicast();
+        in_rank_order || !dtype.is_float() || world_size <= 2
     }
 
     /// Whether the algorithm can carry this reduction of this type: partial sums wrap, so they cannot give averages of
-    /// integers.
+    /// integers. Multicast adds, and nothing else.
     pub const fn reduces(self, dtype: Dtype, reduction: Reduction) -> bool {
+        if self.is_multicast() {
+            return matches!(reduction, Reduction::Sum) && self.carries(dtype);
+        }
         !matches!(self, Self::Ring | Self::RecursiveDoubling)
             || dtype.is_float()
             || !matches!(reduction, Reduction::Average)
@@ -112,6 +151,8 @@ impl Algorithm {
             Self::TwoShotZeroCopy => args::kTwoShotZeroCopy,
             Self::Ring => args::kRing,
             Self::RecursiveDoubling => args::kRecursiveDoubling,
+            Self::MulticastOneShot => args::kMulticastOneShot,
+            Self::MulticastTwoShot => args::kMulticastTwoShot,
         }
     }
 }
@@ -126,9 +167,8 @@ impl FromStr for Algorithm {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        let all = || [Self::Auto].into_iter().chain(Self::ALL);
-        all().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let names: Vec<_> = all().map(Self::name).collect();
+        Self::every().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::every().map(Self::name).collect();
             Error::invalid("the algorithm", name, format!("it must be one of {}", names.join(", ")))
         })
     }

@@ -107,6 +107,13 @@ mod bridge {
         fn bytes(self: &Memory) -> usize;
         fn export_fd(self: &Memory) -> Result<i32>;
 
+        type Multicast;
+        fn export_fd(self: &Multicast) -> Result<i32>;
+        fn add(self: Pin<&mut Multicast>) -> Result<()>;
+        fn bind(self: Pin<&mut Multicast>, memory: &Memory) -> Result<()>;
+        fn map(self: Pin<&mut Multicast>) -> Result<()>;
+        fn address(self: &Multicast) -> *mut u8;
+
         type Device;
         fn count(kind: u32) -> u32;
         fn open(kind: u32, ordinal: i32) -> Result<SharedPtr<Device>>;
@@ -125,6 +132,9 @@ mod bridge {
         fn import_ipc(self: &Device, handle: &IpcHandle, bytes: usize) -> Result<UniquePtr<Memory>>;
         unsafe fn export_file(self: &Device, base: *const u8) -> Result<FilePart>;
         fn import_file(self: &Device, part: &FilePart, bytes: usize) -> Result<UniquePtr<Memory>>;
+        fn multicast_granularity(self: &Device, devices: u32) -> Result<usize>;
+        fn create_multicast(self: &Device, bytes: usize, devices: u32) -> Result<UniquePtr<Multicast>>;
+        fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<Multicast>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
@@ -162,7 +172,7 @@ mod bridge {
     impl<'stream> UniquePtr<Capture<'stream>> {}
 }
 
-pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, Stream, count, open};
+pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, Multicast, Stream, count, open};
 
 impl Stream {
     /// Launches the kernel that an argument block asks for.
@@ -186,4 +196,4 @@ macro_rules! any_thread {
     )*};
 }
 
-any_thread! { Device Event Graph Memory Stream }
+any_thread! { Device Event Graph Memory Multicast Stream }

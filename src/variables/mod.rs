@@ -43,13 +43,15 @@ pub(crate) const QUICK_REDUCE: QuickReduce = QuickReduce {
 };
 /// The variable that names an NVSHMEM library.
 pub(crate) const NVSHMEM_LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
+/// The variable that allows multicast on GPUs.
+pub(crate) const MULTICAST: &str = "SYMMETRA_MULTICAST";
 /// The variable by which NVSHMEM leaves NVLink multicast alone.
 pub(crate) const NVSHMEM_DISABLE_NVLS: &str = "NVSHMEM_DISABLE_NVLS";
 const NO_EFFECT: &str = "no effect: sums are in single precision and keep the range of bf16";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 29] = [
+pub const VARIABLES: [Variable; 30] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -75,6 +77,7 @@ pub const VARIABLES: [Variable; 29] = [
     variable("SYMMETRA_LOG", "level", "warn", "what is logged where the program has no subscriber"),
     variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
+    variable(MULTICAST, "0 or 1", "0", "1: groups on GPUs may open multicast, which has never been run there"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
     variable(NVSHMEM_LIBRARY, "path", "libnvshmem_host.so.3", "the NVSHMEM to load"),

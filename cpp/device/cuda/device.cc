@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cpp/device/cuda/graph.hpp"
+#include "cpp/device/cuda/multicast.hpp"
 #include "cpp/device/cuda/shared.hpp"
 #include "cpp/device/gpu/device.hpp"
 
@@ -59,6 +60,25 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   return found;
 }
 
+#ifdef SYMMETRA_MULTICAST
+class OpenDevice final : public gpu::OpenDevice<Context> {
+ public:
+  OpenDevice(const Context& context, const Properties& properties, std::string name, std::string versions)
+      : gpu::OpenDevice<Context>(context, properties, std::move(name), std::move(versions)), context_(context) {}
+
+  size_t multicast_granularity(uint32_t devices) const override { return multicast_unit(context_, devices); }
+  std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {
+    return new_multicast(context_, bytes, devices);
+  }
+  std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const override { return open_multicast(context_, fd, bytes); }
+
+ private:
+  const Context& context_;
+};
+#else
+using OpenDevice = gpu::OpenDevice<Context>;
+#endif
+
 }  // namespace
 
 void become_current(const Context& context) { check(context.driver.cuCtxSetCurrent(context.handle), context, {"cuCtxSetCurrent"}); }
@@ -99,7 +119,7 @@ std::shared_ptr<Device> open(int32_t ordinal) {
   const Context& context = primary(ordinal);
   const cudaDeviceProp native = native_properties(context);
   const Properties properties = find_properties(context, native);
-  return std::make_shared<gpu::OpenDevice<Context>>(context, properties, native.name, find_versions(context));
+  return std::make_shared<OpenDevice>(context, properties, native.name, find_versions(context));
 }
 
 }  // namespace symmetra::device::cuda

@@ -12,45 +12,46 @@ namespace {
 // The release whose signatures the table has. No signature has changed since, and a newer release would refuse drivers that work.
 constexpr unsigned int kSignatures = 12000;
 
-template <typename Function>
-void load(Function& into, const char* symbol) {
+Driver load_all() {
+  Driver table{};
+  load(table.cuGetErrorName, "cuGetErrorName", kSignatures);
+  load(table.cuGetErrorString, "cuGetErrorString", kSignatures);
+  load(table.cuDeviceGetAttribute, "cuDeviceGetAttribute", kSignatures);
+  load(table.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", kSignatures);
+  load(table.cuCtxGetCurrent, "cuCtxGetCurrent", kSignatures);
+  load(table.cuCtxSetCurrent, "cuCtxSetCurrent", kSignatures);
+  load(table.cuPointerGetAttributes, "cuPointerGetAttributes", kSignatures);
+  load(table.cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", kSignatures);
+  load(table.cuMemCreate, "cuMemCreate", kSignatures);
+  load(table.cuMemRelease, "cuMemRelease", kSignatures);
+  load(table.cuMemAddressReserve, "cuMemAddressReserve", kSignatures);
+  load(table.cuMemAddressFree, "cuMemAddressFree", kSignatures);
+  load(table.cuMemMap, "cuMemMap", kSignatures);
+  load(table.cuMemUnmap, "cuMemUnmap", kSignatures);
+  load(table.cuMemSetAccess, "cuMemSetAccess", kSignatures);
+  load(table.cuMemExportToShareableHandle, "cuMemExportToShareableHandle", kSignatures);
+  load(table.cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", kSignatures);
+  load(table.cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", kSignatures);
+  return table;
+}
+
+}  // namespace
+
+void* find(const char* symbol, unsigned int release) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t code = cudaGetDriverEntryPointByVersion(symbol, &found, kSignatures, cudaEnableDefault, &result);
+  const cudaError_t code = cudaGetDriverEntryPointByVersion(symbol, &found, release, cudaEnableDefault, &result);
   if (code != cudaSuccess) {
     cudaGetLastError();
     throw Error(ErrorKind::kDevice, std::string("no CUDA driver: ") + cudaGetErrorString(code) + " (looking for " + symbol + ")", code);
   }
   if (result != cudaDriverEntryPointSuccess || found == nullptr) {
-    throw Error(ErrorKind::kUnsupported, std::string("the CUDA driver has no ") + symbol + " of release 12.0: install a newer driver");
+    const std::string needed = std::to_string(release / 1000) + '.' + std::to_string(release % 1000 / 10);
+    throw Error(ErrorKind::kUnsupported,
+                std::string("the CUDA driver has no ") + symbol + " of release " + needed + ": install a newer driver");
   }
-  into = reinterpret_cast<Function>(found);
+  return found;
 }
-
-Driver load_all() {
-  Driver table{};
-  load(table.cuGetErrorName, "cuGetErrorName");
-  load(table.cuGetErrorString, "cuGetErrorString");
-  load(table.cuDeviceGetAttribute, "cuDeviceGetAttribute");
-  load(table.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-  load(table.cuCtxGetCurrent, "cuCtxGetCurrent");
-  load(table.cuCtxSetCurrent, "cuCtxSetCurrent");
-  load(table.cuPointerGetAttributes, "cuPointerGetAttributes");
-  load(table.cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity");
-  load(table.cuMemCreate, "cuMemCreate");
-  load(table.cuMemRelease, "cuMemRelease");
-  load(table.cuMemAddressReserve, "cuMemAddressReserve");
-  load(table.cuMemAddressFree, "cuMemAddressFree");
-  load(table.cuMemMap, "cuMemMap");
-  load(table.cuMemUnmap, "cuMemUnmap");
-  load(table.cuMemSetAccess, "cuMemSetAccess");
-  load(table.cuMemExportToShareableHandle, "cuMemExportToShareableHandle");
-  load(table.cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle");
-  load(table.cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle");
-  return table;
-}
-
-}  // namespace
 
 const Driver& driver() {
   static const Driver table = load_all();

@@ -28,6 +28,13 @@ struct Driver {
   decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle;
 };
 
+/// A driver function with the signature of a release. Throws if the driver is missing or lacks the function; the message names it.
+void* find(const char* symbol, unsigned int release);
+template <typename Function>
+void load(Function& into, const char* symbol, unsigned int release) {
+  into = reinterpret_cast<Function>(find(symbol, release));
+}
+
 /// The table, loaded by the first call that succeeds. Throws if the driver is missing or lacks a symbol; the message names it.
 const Driver& driver();
 

@@ -31,7 +31,7 @@ void require_device(const Api& api, int32_t ordinal) {
 }
 
 template <typename Context>
-class OpenDevice final : public Device {
+class OpenDevice : public Device {
  public:
   OpenDevice(const Context& context, const Properties& properties, std::string name, std::string versions)
       : context_(context), properties_(properties), name_(std::move(name)), versions_(std::move(versions)) {}

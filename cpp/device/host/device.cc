@@ -11,6 +11,7 @@
 #include "cpp/device/host/event.hpp"
 #include "cpp/device/host/ipc.hpp"
 #include "cpp/device/host/memory.hpp"
+#include "cpp/device/host/multicast.hpp"
 #include "cpp/device/host/queue.hpp"
 #include "cpp/device/host/registry.hpp"
 #include "cpp/device/host/stream.hpp"
@@ -73,6 +74,12 @@ class Device final : public device::Device {
   }
   void enable_peer(int32_t) const override {}  // one address space: nothing to enable
   bool can_access(int32_t) const override { return true; }
+
+  size_t multicast_granularity(uint32_t) const override { return host::shared_granularity(); }
+  std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {
+    return host::create_multicast(bytes, devices);
+  }
+  std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const override { return host::import_multicast(fd, bytes); }
 
   std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t) const override {

@@ -217,6 +217,7 @@ fn features() -> Vec<&'static str> {
         ("hip", cfg!(feature = "hip")),
         ("hip-sys", cfg!(feature = "hip-sys")),
         ("nccl", cfg!(feature = "nccl")),
+        ("multicast", cfg!(feature = "multicast")),
     ];
     built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
 }

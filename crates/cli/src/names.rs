@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use symmetra::{Algorithm, Codec, Determinism, Dtype, Reduction, Transport};
+use symmetra::{Algorithm, Codec, Determinism, Dtype, Multicast, Reduction, Transport};
 
 /// What moves the data of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,11 @@ pub(crate) enum Mover {
 }
 
 impl Mover {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Kernels(Transport::Auto),
         Self::Kernels(Transport::Packets),
         Self::Kernels(Transport::Direct),
+        Self::Kernels(Transport::Multicast),
         Self::CopyEngine,
     ];
 
@@ -66,7 +67,11 @@ pub(crate) fn mover_parser() -> impl TypedValueParser<Value = Mover> {
 }
 
 pub(crate) fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
-    parser([Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Algorithm::name))
+    parser(Algorithm::every().map(Algorithm::name))
+}
+
+pub(crate) fn multicast_parser() -> impl TypedValueParser<Value = Multicast> {
+    parser(Multicast::ALL.map(Multicast::name))
 }
 
 pub(crate) fn determinism_parser() -> impl TypedValueParser<Value = Determinism> {

@@ -7,7 +7,7 @@ mod threads;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use symmetra::{Config, Determinism};
+use symmetra::{Config, Determinism, Multicast};
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
@@ -46,16 +46,26 @@ pub(crate) struct GroupArgs {
     #[arg(long, default_value = "per-algorithm", value_parser = names::determinism_parser())]
     #[serde(with = "names::by_name")]
     determinism: Determinism,
+
+    /// Whether to open multicast, which needs the feature `multicast`
+    #[arg(long, value_name = "WHETHER", default_value = "off", value_parser = names::multicast_parser())]
+    #[serde(with = "names::by_name")]
+    multicast: Multicast,
 }
 
 impl GroupArgs {
     /// The flags of a group whose calls are compared.
-    pub(crate) const COMPARED: Self =
-        Self { check_calls: true, most_blocks: None, determinism: Determinism::PerAlgorithm };
+    pub(crate) const COMPARED: Self = Self {
+        check_calls: true,
+        most_blocks: None,
+        determinism: Determinism::PerAlgorithm,
+        multicast: Multicast::Off,
+    };
 
     pub(crate) fn set(self, config: &mut Config) {
         config.check_calls |= self.check_calls;
         (config.most_blocks, config.determinism) = (self.most_blocks, self.determinism);
+        config.multicast = self.multicast;
     }
 }
 

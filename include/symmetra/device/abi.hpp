@@ -61,6 +61,16 @@ struct PeerTable {
   void* address[kMaxWorld];
 };
 
+/// What lies at one offset of every rank's arena, for multicast accesses alone. What an ordinary load or store through the
+/// address does is undefined: on the host device it faults.
+struct Multicast {
+  void* address;           ///< of the arenas, for the instructions of GPUs
+  const PeerTable* table;  ///< the arenas, for the host device; device memory
+  uint64_t offset_bytes;   ///< from the arenas to what is meant
+  uint32_t world;
+  uint32_t reserved;
+};
+
 }  // namespace symmetra::kernels
 
 /// Functions and types for kernels of users.

@@ -4,6 +4,11 @@
 #include <cstdint>
 #include <utility>
 
+#ifdef SYMMETRA_MULTICAST
+#include "symmetra/device/platform/adds.hpp"
+#define SYMMETRA_MULTICASTS
+#endif
+
 #define SYMMETRA_KERNEL __global__
 #define SYMMETRA_DEVICE __device__ __forceinline__
 #define SYMMETRA_ARGS(Type) const __grid_constant__ Type
@@ -266,6 +271,96 @@ SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(pair.high), "f"(pair.low));
   return word;
 }
+
+#ifdef SYMMETRA_MULTICASTS
+// Multicast accesses: to what lies at one offset of every rank's arena, by the switch between the GPUs, on sm_90 and
+// later. `At` has the members of device::Multicast. Every access is at system scope.
+
+/// Where an access goes.
+template <class At>
+SYMMETRA_DEVICE uint8_t* multicast_address(const At& at, uint64_t bytes) {
+#if __CUDA_ARCH__ < 900
+  __trap();  // a device without multicast gets no address
+#endif
+  return static_cast<uint8_t*>(at.address) + at.offset_bytes + bytes;
+}
+
+/// The sum of 16 bytes of every rank, at a multiple of 16. `Data` has four words.
+template <Adds kAdds, class Data, class At>
+SYMMETRA_DEVICE Data multicast_load_sum(const At& at, uint64_t bytes) {
+  uint8_t* const p = multicast_address(at, bytes);
+  Data sum{};
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kAdds == Adds::kF32) {
+    float value[4];
+    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+                 : "l"(p)
+                 : "memory");
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) sum.word[i] = bits_of(value[i]);
+  } else if constexpr (kAdds == Adds::kF16) {
+    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3])
+                 : "l"(p)
+                 : "memory");
+  } else if constexpr (kAdds == Adds::kBF16) {
+    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3])
+                 : "l"(p)
+                 : "memory");
+  } else if constexpr (kAdds == Adds::kWords) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u32 %0, [%1];" : "=r"(sum.word[i]) : "l"(p + 4 * i) : "memory");
+    }
+  } else {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < 4; i += 2) {
+      uint64_t value;
+      asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u64 %0, [%1];" : "=l"(value) : "l"(p + 4 * i) : "memory");
+      sum.word[i] = static_cast<uint32_t>(value);
+      sum.word[i + 1] = static_cast<uint32_t>(value >> 32);
+    }
+  }
+#endif
+  return sum;
+}
+/// Stores 16 bytes on every rank, at a multiple of 16.
+template <class Data, class At>
+SYMMETRA_DEVICE void multicast_store(const At& at, uint64_t bytes, const Data& data) {
+  [[maybe_unused]] uint8_t* const p = multicast_address(at, bytes);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(f32_of(data.word[0])),
+               "f"(f32_of(data.word[1])), "f"(f32_of(data.word[2])), "f"(f32_of(data.word[3]))
+               : "memory");
+#endif
+}
+/// Stores a word on every rank, and releases what this thread wrote before.
+template <class At>
+SYMMETRA_DEVICE void multicast_store_release(const At& at, uint64_t bytes, uint32_t value) {
+  [[maybe_unused]] uint8_t* const p = multicast_address(at, bytes);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("multimem.st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+#endif
+}
+/// Adds to a word of every rank.
+template <class At>
+SYMMETRA_DEVICE void multicast_add(const At& at, uint64_t bytes, uint32_t value) {
+  [[maybe_unused]] uint8_t* const p = multicast_address(at, bytes);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("multimem.red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+#endif
+}
+/// Adds to a word of every rank, and releases what this thread wrote before.
+template <class At>
+SYMMETRA_DEVICE void multicast_add_release(const At& at, uint64_t bytes, uint32_t value) {
+  [[maybe_unused]] uint8_t* const p = multicast_address(at, bytes);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("multimem.red.release.sys.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+#endif
+}
+#endif
 
 // Conversions of narrow formats. SYMMETRA_CONVERTS_F8 and SYMMETRA_CONVERTS_F4 say that the chip has instructions for
 // them; kernels use integer arithmetic elsewhere. The first value is in the lowest bits.

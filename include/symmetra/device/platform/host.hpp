@@ -12,6 +12,9 @@
 #include <cstring>
 #include <thread>
 
+#include "symmetra/device/platform/adds.hpp"
+
+#define SYMMETRA_MULTICASTS
 #define SYMMETRA_KERNEL inline
 #define SYMMETRA_DEVICE inline
 #define SYMMETRA_ARGS(Type) const Type&
@@ -259,5 +262,94 @@ SYMMETRA_DEVICE Pair unpack_bf16(uint32_t word) { return {host::from_bf16(word &
 SYMMETRA_DEVICE uint32_t pack_bf16(Pair pair) { return host::to_bf16(pair.low) | host::to_bf16(pair.high) << 16; }
 SYMMETRA_DEVICE Pair unpack_f16(uint32_t word) { return {host::from_f16(word & 0xFFFF), host::from_f16(word >> 16)}; }
 SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) { return host::to_f16(pair.low) | host::to_f16(pair.high) << 16; }
+
+// Multicast accesses: to what lies at one offset of every rank's arena. `At` has the members of device::Multicast. Here
+// they are separate accesses to the memory of each rank, in an order that changes from call to call, because a switch
+// promises neither one access nor an order.
+
+namespace host {
+
+/// Most ranks of a multicast access.
+constexpr uint32_t kMostCopies = 16;
+inline thread_local uint32_t multicasts = 0;
+
+/// Calls `visit` with the number of each rank and its memory, `bytes` behind `at`.
+template <class At, class Visit>
+SYMMETRA_DEVICE void each_copy(const At& at, uint64_t bytes, Visit visit) {
+  const uint32_t start = multicasts++ % at.world;
+  for (uint32_t step = 0; step < at.world; ++step) {
+    const uint32_t rank = (start + step) % at.world;
+    visit(rank, static_cast<uint8_t*>(at.table->address[rank]) + at.offset_bytes + bytes);
+  }
+}
+
+/// The sum of words that hold values of one kind, in rank order.
+template <Adds kAdds>
+SYMMETRA_DEVICE void sum_words(const uint32_t (&words)[kMostCopies][4], uint32_t world, uint32_t* sum) {
+  for (uint32_t i = 0; i < 4; ++i) {
+    if constexpr (kAdds == Adds::kF32) {
+      float total = f32_of(words[0][i]);
+      for (uint32_t rank = 1; rank < world; ++rank) total += f32_of(words[rank][i]);
+      sum[i] = bits_of(total);
+    } else if constexpr (kAdds == Adds::kF16 || kAdds == Adds::kBF16) {
+      constexpr auto unpack = kAdds == Adds::kF16 ? unpack_f16 : unpack_bf16;
+      Pair total = unpack(words[0][i]);
+      for (uint32_t rank = 1; rank < world; ++rank) {
+        const Pair next = unpack(words[rank][i]);
+        total = {total.low + next.low, total.high + next.high};
+      }
+      sum[i] = kAdds == Adds::kF16 ? pack_f16(total) : pack_bf16(total);
+    } else if constexpr (kAdds == Adds::kWords) {
+      sum[i] = words[0][i];
+      for (uint32_t rank = 1; rank < world; ++rank) sum[i] += words[rank][i];
+    } else if (i % 2 == 0) {
+      uint64_t total = 0;
+      for (uint32_t rank = 0; rank < world; ++rank) total += uint64_t{words[rank][i + 1]} << 32 | words[rank][i];
+      sum[i] = static_cast<uint32_t>(total);
+      sum[i + 1] = static_cast<uint32_t>(total >> 32);
+    }
+  }
+}
+
+}  // namespace host
+
+/// The sum of 16 bytes of every rank, at a multiple of 16. `Data` has four words.
+template <Adds kAdds, class Data, class At>
+SYMMETRA_DEVICE Data multicast_load_sum(const At& at, uint64_t bytes) {
+  uint32_t words[host::kMostCopies][4];
+  host::each_copy(at, bytes, [&](uint32_t rank, uint8_t* copy) {
+    const Packet packet = load_packet(reinterpret_cast<const Packet*>(copy));
+    std::memcpy(words[rank], &packet, sizeof(packet));
+  });
+  Data sum;
+  host::sum_words<kAdds>(words, at.world, sum.word);
+  return sum;
+}
+/// Stores 16 bytes on every rank, at a multiple of 16.
+template <class Data, class At>
+SYMMETRA_DEVICE void multicast_store(const At& at, uint64_t bytes, const Data& data) {
+  Packet packet;
+  std::memcpy(&packet, data.word, sizeof(packet));
+  host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) { store_packet(reinterpret_cast<Packet*>(copy), packet); });
+}
+/// Stores a word on every rank, and releases what this thread wrote before.
+template <class At>
+SYMMETRA_DEVICE void multicast_store_release(const At& at, uint64_t bytes, uint32_t value) {
+  host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) { store_release(reinterpret_cast<uint32_t*>(copy), value); });
+}
+/// Adds to a word of every rank.
+template <class At>
+SYMMETRA_DEVICE void multicast_add(const At& at, uint64_t bytes, uint32_t value) {
+  host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) {
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(copy)).fetch_add(value, std::memory_order_relaxed);
+  });
+}
+/// Adds to a word of every rank, and releases what this thread wrote before.
+template <class At>
+SYMMETRA_DEVICE void multicast_add_release(const At& at, uint64_t bytes, uint32_t value) {
+  host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) {
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(copy)).fetch_add(value, std::memory_order_release);
+  });
+}
 
 }  // namespace symmetra::platform

@@ -1,0 +1,22 @@
+// Multicast objects by the driver, in a build with the feature alone: no other build holds a name of the driver's functions. Never run.
+#pragma once
+
+#ifdef SYMMETRA_MULTICAST
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cpp/device/cuda/context.hpp"
+#include "cpp/device/device.hpp"
+
+namespace symmetra::device::cuda {
+
+size_t multicast_unit(const Context& context, uint32_t devices);
+std::unique_ptr<Multicast> new_multicast(const Context& context, size_t bytes, uint32_t devices);
+/// Takes ownership of `fd`, also if it throws.
+std::unique_ptr<Multicast> open_multicast(const Context& context, int32_t fd, size_t bytes);
+
+}  // namespace symmetra::device::cuda
+
+#endif

@@ -1,0 +1,280 @@
+//! Calls by multicast: which there are, and each rank's range of the message.
+#![allow(unsafe_code)]
+
+use super::call_order::Lane;
+use super::exchange::{Exchange, Way};
+use super::graph_part::Recorded;
+use super::launch_plan::Part;
+use super::reach::arena_offset;
+use super::{Inner, shape_of};
+use crate::device::DeviceKind;
+use crate::error::{Error, Operation, Result};
+use crate::group::Determinism;
+use crate::kernel::args;
+use crate::kernel::geometry;
+use crate::memory::View;
+use crate::op::{Algorithm, Strips};
+use crate::stream::Enqueue;
+use crate::types::{Dtype, Reduction, WAY_MULTICAST};
+
+/// Bytes of a multicast access, which are at a multiple of as many.
+const PACKET_BYTES: u64 = 16;
+
+/// Most bytes of one launch of an exchange.
+const MOST_CALL_BYTES: u64 = 1 << 33;
+
+/// Smallest all-reduce that goes by multicast where the call leaves the choice, in bytes. An estimate: packets need no
+/// barrier, and between two ranks multicast saves nothing.
+pub(super) const fn from_bytes(kind: DeviceKind, world: usize, dtype: Dtype, determinism: Determinism) -> Option<u64> {
+    let allowed = determinism as u32 <= allowance(Algorithm::MulticastTwoShot, kind, world, dtype) as u32;
+    if world >= 4 && allowed && Algorithm::MulticastTwoShot.carries(dtype) { Some(1 << 20) } else { None }
+}
+
+/// The most that a multicast algorithm promises of the bits of a result. A switch adds in an order of its own, which may
+/// depend on where the memory lies; the host device adds in rank order.
+const fn allowance(algorithm: Algorithm, kind: DeviceKind, world: usize, dtype: Dtype) -> Determinism {
+    match (algorithm, kind) {
+        _ if world <= 2 || !dtype.is_float() => Determinism::Exact,
+        // Each rank asks the switch for its own sum.
+        (Algorithm::MulticastOneShot, _) => Determinism::Free,
+        (_, DeviceKind::Host) => Determinism::PerAlgorithm,
+        (_, DeviceKind::Cuda | DeviceKind::Hip) => Determinism::PerRun,
+    }
+}
+
+/// Start and length of a rank's share of `bytes` bytes that begin `offset` bytes behind the start of an arena. Shares begin
+/// where packets do, so that multicast moves all but the ends of the message.
+fn share(offset: u64, bytes: u64, rank: u64, world: u64) -> (u64, u64) {
+    let head = (offset.wrapping_neg() % PACKET_BYTES).min(bytes);
+    let packets = (bytes - head).div_ceil(PACKET_BYTES).div_ceil(world);
+    let boundary = |rank: u64| match rank {
+        0 => 0,
+        _ if rank == world => bytes,
+        _ => (head + rank * packets * PACKET_BYTES).min(bytes),
+    };
+    (boundary(rank), boundary(rank + 1) - boundary(rank))
+}
+
+impl Inner {
+    /// Refuses an all-reduce that the named multicast algorithm cannot make.
+    pub(super) fn check_multicast(
+        &self,
+        algorithm: Algorithm,
+        dtype: Dtype,
+        reduction: Reduction,
+        operands: [&View<'_>; 2],
+    ) -> Result<()> {
+        let (world, asked) = (self.group.world_size(), self.group.config().determinism);
+        self.multicast_is_open(&algorithm.to_string())?;
+        if !algorithm.reduces(dtype, reduction) {
+            return Err(Error::unsupported(
+                format!("{algorithm} of the {reduction} of {dtype} over {world} ranks"),
+                "multicast only adds: leave the choice of the algorithm to the library",
+            ));
+        }
+        let allowed = allowance(algorithm, self.group.device().kind(), world, dtype);
+        if asked > allowed {
+            return Err(Error::unsupported(
+                format!("{algorithm} of {dtype} over {world} ranks"),
+                format!("the configuration asks for {asked} determinism; determinism `{allowed}` allows it"),
+            ));
+        }
+        let [input, output] = operands;
+        let one_shot = algorithm == Algorithm::MulticastOneShot;
+        if self.arena_of(input).is_none() || (!one_shot && self.arena_of(output).is_none()) {
+            return Err(outside(&algorithm.to_string()));
+        }
+        if one_shot && input.address == output.address {
+            return Err(Error::unsupported(
+                format!("{algorithm} in place"),
+                "a rank would overwrite what others still read: use another output",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether an all-reduce whose algorithm is the library's choice goes by multicast.
+    pub(super) fn prefers_multicast(
+        &self,
+        dtype: Dtype,
+        reduction: Reduction,
+        operands: [&View<'_>; 2],
+        bytes: u64,
+    ) -> bool {
+        self.multicast_from_bytes(dtype).is_some_and(|from_bytes| bytes >= from_bytes)
+            && Algorithm::MulticastTwoShot.reduces(dtype, reduction)
+            && operands.iter().all(|operand| self.arena_of(operand).is_some())
+    }
+
+    /// Smallest all-reduce of symmetric memory that goes by multicast; `None` where none does. A tuning has measured other
+    /// algorithms alone, and is obeyed.
+    pub(super) fn multicast_from_bytes(&self, dtype: Dtype) -> Option<u64> {
+        let config = self.group.config();
+        let open = config.tuning.is_none() && self.arena.multicast().is_ok();
+        let (kind, world) = (self.group.device().kind(), self.group.world_size());
+        if open { from_bytes(kind, world, dtype, config.determinism) } else { None }
+    }
+
+    fn multicast_is_open(&self, what: &str) -> Result<()> {
+        let open = self.arena.multicast().map(drop);
+        open.map_err(|why| Error::unsupported(what, format!("multicast is not open: {why}")))
+    }
+
+    fn arena_of(&self, operand: &View<'_>) -> Option<u64> {
+        arena_offset(self.group.id(), operand)
+    }
+
+    /// A call on no bytes yet.
+    fn multicast_args(&self, task: u32, dtype: Dtype, op: u32) -> Result<args::MulticastArgs> {
+        let closed = || Error::Internal { message: "a call by multicast without multicast was found right".to_owned() };
+        let (bound, layout) = (self.arena.multicast().map_err(|_| closed())?, self.arena.layout());
+        let at = |offset| bound.at(self.arena.table(0), self.group.world_size(), offset);
+        Ok(args::MulticastArgs {
+            state: self.arena.own(layout.flags.state.offset).cast(),
+            wait: self.arena.wait(false),
+            rank: self.group.rank() as u32,
+            world: self.group.world_size() as u32,
+            lanes_log2: 0,
+            task,
+            dtype: dtype as u32,
+            op,
+            bytes: 0,
+            arenas: at(0),
+            flags: at(layout.flags.region.offset),
+            from: std::ptr::null(),
+            into: std::ptr::null_mut(),
+            from_bytes: 0,
+            into_bytes: 0,
+            peers: self.arena.everywhere(layout.flags.region.offset),
+        })
+    }
+
+    /// The arguments of an all-reduce of operands that [`check_multicast`](Self::check_multicast) found right.
+    pub(super) fn multicast_sum(
+        &self,
+        algorithm: Algorithm,
+        dtype: Dtype,
+        [input, output]: [&View<'_>; 2],
+    ) -> Result<args::MulticastArgs> {
+        let task = match algorithm {
+            Algorithm::MulticastOneShot => args::kMulticastSum,
+            _ => args::kMulticastSumToAll,
+        };
+        Ok(args::MulticastArgs {
+            into: output.address.cast(),
+            from_bytes: self.arena_of(input).unwrap_or_default(),
+            into_bytes: self.arena_of(output).unwrap_or_default(),
+            ..self.multicast_args(task, dtype, args::kOpAllReduce)?
+        })
+    }
+
+    /// Enqueues the launch of a part of an all-reduce, `start` bytes behind its start.
+    pub(super) fn launch_multicast(
+        &self,
+        whole: &args::MulticastArgs,
+        part: &Part,
+        start: u64,
+        first: bool,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (from_bytes, into_bytes) = (whole.from_bytes + start, whole.into_bytes + start);
+        let (begin, bytes) = match whole.task {
+            args::kMulticastSumToAll => share(from_bytes, part.bytes, whole.rank.into(), whole.world.into()),
+            _ => (0, part.bytes),
+        };
+        let args = args::MulticastArgs {
+            wait: self.arena.wait(first),
+            lanes_log2: part.launch.lanes_log2,
+            bytes,
+            into: whole.into.wrapping_byte_add((start + begin) as usize),
+            from_bytes: from_bytes + begin,
+            into_bytes: into_bytes + begin,
+            ..*whole
+        };
+        // SAFETY: flags and operands lie in arenas that live until the device is idle (liveness, bounds); the lane orders
+        // their use (exclusion); an output elsewhere is valid for the part and freed only after the device's work, or is
+        // the caller's duty.
+        queue.enqueue("launch an all-reduce by multicast", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
+    }
+
+    /// Enqueues an exchange by multicast: an all-gather, a reduce-scatter, or a broadcast.
+    pub(super) fn multicast_exchange(
+        &self,
+        exchange: &Exchange<'_>,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let call = exchange.call;
+        let what = || format!("{} by multicast", call.op.operation);
+        self.multicast_is_open(&what())?;
+        let Strips { from, into, rows } = exchange.strips;
+        let Some((way, operand, offset_bytes)) =
+            exchange.shared().filter(|_| has(call.op.operation) && rows.row_bytes == 0)
+        else {
+            let reason = "multicast makes whole all-gathers, reduce-scatters and broadcasts: use transport `auto`";
+            return Err(Error::unsupported(what(), reason));
+        };
+        let arena_bytes = self.arena_of(operand).ok_or_else(|| outside(&what()))? + offset_bytes;
+        let rank = self.group.rank();
+        let (task, own) = match way {
+            Way::Reduce if !Algorithm::MulticastTwoShot.reduces(call.dtype, call.options.reduction) => {
+                let what = format!("{} of the {} of {}", what(), call.options.reduction, call.dtype);
+                return Err(Error::unsupported(
+                    what,
+                    "multicast only adds, in four-byte and longer types, f16 and bf16",
+                ));
+            }
+            Way::Reduce => {
+                let (kind, world) = (self.group.device().kind(), self.group.world_size());
+                let allowed = allowance(Algorithm::MulticastTwoShot, kind, world, call.dtype);
+                let asked = self.group.config().determinism;
+                if asked > allowed {
+                    let reason = format!("the configuration asks for {asked} determinism; `{allowed}` allows it");
+                    return Err(Error::unsupported(format!("{} of {}", what(), call.dtype), reason));
+                }
+                (args::kMulticastSum, into[rank])
+            }
+            _ => (args::kMulticastToAll, from[rank]),
+        };
+        lane.order_call(queue)?;
+        let whole = self.multicast_args(task, call.dtype, call.op.operation.number())?;
+        let (bytes, noted) =
+            (exchange.largest_bytes(), exchange.noted(WAY_MULTICAST).at(&[arena_bytes - offset_bytes; 2]));
+        let mut start = 0;
+        while start < bytes {
+            let part_bytes = (bytes - start).min(MOST_CALL_BYTES);
+            let fresh = self.announce(noted, lane, queue, recorded)?;
+            let launch = geometry::zero_copy(shape_of(&self.group), part_bytes.div_ceil(PACKET_BYTES));
+            let own_address = own.address.wrapping_byte_add(start as usize);
+            let args = args::MulticastArgs {
+                wait: self.arena.wait(fresh),
+                lanes_log2: launch.lanes_log2,
+                bytes: part_bytes.min(own.bytes.saturating_sub(start)),
+                from: own_address.cast(),
+                into: own_address.cast(),
+                from_bytes: arena_bytes + start,
+                into_bytes: arena_bytes + start,
+                ..whole
+            };
+            // SAFETY: as for an all-reduce; this rank's chunk is as long as the call's check says.
+            queue.enqueue("launch an exchange by multicast", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
+            start += part_bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a call of the operation has a form by multicast: all ranks get the same bytes, or the sum of the bytes at one
+/// place.
+const fn has(operation: Operation) -> bool {
+    matches!(operation, Operation::AllGather | Operation::Broadcast | Operation::ReduceScatter)
+}
+
+/// The error of operands that multicast does not reach.
+fn outside(what: &str) -> Error {
+    Error::unsupported(
+        format!("{what} on other than symmetric memory"),
+        "multicast reaches symmetric buffers of its group alone",
+    )
+}

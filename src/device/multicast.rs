@@ -1,0 +1,80 @@
+//! A multicast object, as one rank holds it.
+#![allow(unsafe_code)]
+
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::pin::Pin;
+
+use cxx::UniquePtr;
+
+use super::{Device, Memory};
+use crate::error::{Error, Result};
+use crate::sys::device as sys;
+
+/// One address for the shared memory of several ranks. `cpp/device/device.hpp` has the order of the steps. Dropping undoes
+/// them; in a forked child it does nothing.
+pub(crate) struct Multicast {
+    raw: UniquePtr<sys::Multicast>,
+    /// Dropped after `raw`: the object must not outlive its device.
+    device: Device,
+}
+
+impl Drop for Multicast {
+    fn drop(&mut self) {
+        if !self.device.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
+        }
+    }
+}
+
+impl Multicast {
+    fn new(device: &Device, raw: UniquePtr<sys::Multicast>) -> Result<Self> {
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no multicast object".to_owned() });
+        }
+        Ok(Self { raw, device: device.clone() })
+    }
+
+    /// What sizes of objects and of the memory that they bind are multiples of.
+    pub(crate) fn granularity(device: &Device, devices: usize) -> Result<usize> {
+        Ok(device.raw()?.multicast_granularity(devices as u32)?)
+    }
+
+    /// An object for `bytes` bytes on each of `devices` devices.
+    pub(crate) fn create(device: &Device, bytes: usize, devices: usize) -> Result<Self> {
+        Self::new(device, device.raw()?.create_multicast(bytes, devices as u32)?)
+    }
+
+    /// The object that a rank exported as `fd`.
+    pub(crate) fn import(device: &Device, fd: OwnedFd, bytes: usize) -> Result<Self> {
+        Self::new(device, device.raw()?.import_multicast(fd.into_raw_fd(), bytes)?)
+    }
+
+    /// A file descriptor that ranks can import.
+    pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
+        let fd = self.raw.export_fd()?;
+        // SAFETY: `Multicast::export_fd` gives a new descriptor to its caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    pub(crate) fn add(&mut self) -> Result<()> {
+        Ok(self.pinned()?.add()?)
+    }
+
+    /// Binds memory, which outlives the object. Every device has been added.
+    pub(crate) fn bind(&mut self, memory: &Memory) -> Result<()> {
+        Ok(self.pinned()?.bind(memory.raw())?)
+    }
+
+    pub(crate) fn map(&mut self) -> Result<()> {
+        Ok(self.pinned()?.map()?)
+    }
+
+    /// The address, which nothing but multicast accesses of kernels may use; null before [`map`](Self::map).
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.raw.address()
+    }
+
+    fn pinned(&mut self) -> Result<Pin<&mut sys::Multicast>> {
+        self.raw.as_mut().ok_or_else(|| Error::Internal { message: "a multicast object is gone".to_owned() })
+    }
+}

@@ -1,0 +1,92 @@
+//! Whether a group asks for multicast, and what refuses that before any driver is called.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::variables::{Lookup, MULTICAST, flag};
+
+/// Whether a group opens multicast: one address for the arenas of all ranks, at which the switch between GPUs sums and
+/// stores. It needs the feature `multicast`, and on GPUs the environment variable `SYMMETRA_MULTICAST=1`, because multicast
+/// has been run on the host device alone. The host device imitates multicast by accesses to each rank's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Multicast {
+    /// No multicast.
+    #[default]
+    Off,
+    /// Multicast if every rank can open it. Else the group goes on without, and
+    /// [`Communicator::multicast`](crate::Communicator::multicast) says why.
+    Try,
+    /// Multicast, except in a group of one rank. A group whose ranks cannot all open it fails with [`Error::Unsupported`], which is equal on all ranks.
+    Require,
+}
+
+impl Multicast {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Try, Self::Require];
+
+    /// The name used on the command line and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Try => "try",
+            Self::Require => "require",
+        }
+    }
+
+    /// Why a group on devices of this kind has no multicast, as far as this rank knows before it calls a driver; `None` if
+    /// nothing is in the way.
+    pub(crate) fn refusal(self, kind: DeviceKind, world_size: usize, lookup: &impl Lookup) -> Result<Option<String>> {
+        Ok(match (self, kind) {
+            (Self::Off, _) => Some("the configuration does not ask for it".to_owned()),
+            _ if !cfg!(feature = "multicast") => {
+                Some("this library was built without the feature `multicast`".to_owned())
+            }
+            _ if world_size == 1 => Some("the group has one rank".to_owned()),
+            (_, DeviceKind::Host) => None,
+            (_, DeviceKind::Hip) => Some("AMD GPUs have none".to_owned()),
+            (_, DeviceKind::Cuda) if flag(lookup, MULTICAST)? => None,
+            (_, DeviceKind::Cuda) => {
+                Some(format!("{MULTICAST} is not 1: on GPUs multicast has never been run, and this variable allows it"))
+            }
+        })
+    }
+
+    /// Refuses what is required and cannot be.
+    pub(super) fn check(self, kind: DeviceKind, world_size: usize, lookup: &impl Lookup) -> Result<()> {
+        match self {
+            // A rank alone sums and stores nothing for others.
+            Self::Require if world_size > 1 => {
+                self.refusal(kind, world_size, lookup)?.map_or(Ok(()), |why| Err(unavailable(why)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The error of a group that requires multicast and has none.
+pub(crate) fn unavailable(why: impl Into<String>) -> Error {
+    Error::unsupported("multicast", why)
+}
+
+impl FromStr for Multicast {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|choice| choice.name() == name).ok_or_else(|| {
+            Error::invalid("multicast", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Multicast {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/group/multicast.rs"]
+mod tests;

@@ -1,0 +1,207 @@
+//! Opening multicast over the arenas: a few steps, each of which every rank makes or none.
+#![allow(unsafe_code)]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::hello::tell;
+use crate::bootstrap::mesh::Mesh;
+use crate::device::{Memory, Multicast};
+use crate::error::{Error, Result};
+use crate::group::{Group, Multicast as Asked, unavailable};
+use crate::kernel::args;
+use crate::variables::Process;
+
+/// What a rank has after a step that all ranks made, or why no rank goes on.
+pub(super) type Opened<T> = std::result::Result<T, String>;
+
+/// The multicast object that this rank's arena is bound to.
+pub(crate) struct Bound {
+    /// Gone when the group closes.
+    object: Mutex<Option<Multicast>>,
+    address: Address,
+}
+
+/// A device address. Rust never follows it.
+struct Address(*mut u8);
+
+// SAFETY: Rust never dereferences the address; devices do, and any thread may launch.
+unsafe impl Send for Address {}
+// SAFETY: Rust never dereferences the address, which never changes.
+unsafe impl Sync for Address {}
+
+impl Bound {
+    fn new(object: Multicast) -> Self {
+        Self { address: Address(object.address()), object: Mutex::new(Some(object)) }
+    }
+
+    /// What lies `offset_bytes` behind the start of every arena. `arenas` is the table of their addresses.
+    pub(crate) fn at(&self, arenas: *const args::PeerTable, world_size: usize, offset_bytes: u64) -> args::Multicast {
+        let (address, world) = (self.address.0.cast(), world_size as u32);
+        args::Multicast { address, table: arenas, offset_bytes, world, reserved: 0 }
+    }
+
+    /// Ends the use of the object: dropping it unmaps and unbinds.
+    pub(super) fn take(&self) -> Option<Multicast> {
+        self.object.lock().take()
+    }
+}
+
+/// A step of the opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Ask,
+    Create,
+    Share,
+    Import,
+    Add,
+    Bind,
+    Map,
+}
+
+impl Step {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ask => "use multicast",
+            Self::Create => "create a multicast object",
+            Self::Share => "share the multicast object",
+            Self::Import => "import the multicast object",
+            Self::Add => "add its device to the multicast object",
+            Self::Bind => "bind its arena to the multicast object",
+            Self::Map => "map the multicast object",
+        }
+    }
+}
+
+/// A rank's failure in a step.
+#[derive(Clone, Serialize, Deserialize)]
+struct Failure {
+    why: String,
+    /// The fabric manager has not configured the switches yet.
+    early: bool,
+}
+
+/// CUDA's code for a fabric manager that is not ready.
+const NOT_READY: i64 = 802;
+
+/// How long ranks wait before they try again what came too early.
+#[cfg(not(test))]
+const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+#[cfg(test)]
+const AGAIN: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
+
+/// Why ranks do not go on.
+struct Stopped {
+    why: String,
+    early: bool,
+}
+
+/// Compares the outcomes of a step. All ranks succeed, or all have the failure of the lowest rank that failed.
+fn together<T>(mesh: &mut Mesh, deadline: Instant, step: Step, own: Result<T>) -> Result<Result<T, Stopped>> {
+    #[cfg(test)]
+    let own = tests::fault(step).and(own);
+    let failure = own.as_ref().err().map(|error| {
+        let early = matches!(error, Error::Device { code: NOT_READY, .. });
+        let why = match error {
+            Error::Unsupported { what, reason } if what == "multicast" => reason.clone(),
+            error => error.to_string(),
+        };
+        Failure { why, early }
+    });
+    let all = tell(mesh, "to open multicast", &failure, deadline)?;
+    let first = all.iter().enumerate().find_map(|(rank, failure)| Some((rank, failure.as_ref()?)));
+    Ok(match first {
+        None => Ok(own?),
+        Some((rank, Failure { why, .. })) => Err(Stopped {
+            why: format!("rank {rank} cannot {}: {why}", step.name()),
+            early: all.iter().flatten().all(|failure| failure.early),
+        }),
+    })
+}
+
+/// Whether every rank may have multicast, and what arenas are then a multiple of. Collective, unless the configuration asks
+/// for none.
+pub(super) fn prepare(group: &Group) -> Result<Opened<usize>> {
+    let (asked, world, device) = (group.config().multicast, group.world_size(), group.device());
+    let refusal = || asked.refusal(device.kind(), world, &Process);
+    if let (Asked::Off, Ok(Some(why))) = (asked, refusal()) {
+        return Ok(Err(why));
+    }
+    group.exchange(|mesh, deadline| {
+        trying_again(deadline, || {
+            let own = refusal().and_then(|why| why.map_or(Ok(()), |why| Err(unavailable(why))));
+            together(mesh, deadline, Step::Ask, own.and_then(|()| Multicast::granularity(device, world)))
+        })
+    })
+}
+
+/// Opens multicast over the arenas of all ranks, if the ranks are prepared. Collective then.
+///
+/// # Errors
+/// [`Error::Unsupported`], equal on all ranks, if the configuration requires what the ranks cannot open.
+pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) -> Result<Opened<Bound>> {
+    let opened = match prepared {
+        Err(why) => Err(why),
+        Ok(_) => group.exchange(|mesh, deadline| trying_again(deadline, || steps(group, arena, mesh, deadline)))?,
+    };
+    match (opened, group.config().multicast) {
+        (Err(why), Asked::Require) if group.world_size() > 1 => Err(unavailable(why)),
+        (Err(why), Asked::Try | Asked::Require) => {
+            crate::log!(INFO, "no multicast in {group:?}: {why}");
+            Ok(Err(why))
+        }
+        (opened, _) => Ok(opened.map(Bound::new)),
+    }
+}
+
+/// Calls `open` again, on all ranks alike, while only fabric managers that are not ready keep ranks from it.
+fn trying_again<T>(deadline: Instant, mut open: impl FnMut() -> Result<Result<T, Stopped>>) -> Result<Opened<T>> {
+    for pause in AGAIN {
+        match open()? {
+            Err(stopped) if stopped.early && Instant::now() + pause < deadline => std::thread::sleep(pause),
+            outcome => return Ok(outcome.map_err(|stopped| stopped.why)),
+        }
+    }
+    Ok(open()?.map_err(|stopped| stopped.why))
+}
+
+/// Makes the steps. What a rank has made when a rank fails is undone as it is dropped, the last first.
+fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, deadline: Instant) -> Result<Result<Multicast, Stopped>> {
+    /// The value of a step that all ranks made; else the function ends.
+    macro_rules! made {
+        ($step:expr, $own:expr) => {{
+            let own = $own;
+            match together(mesh, deadline, $step, own)? {
+                Ok(value) => value,
+                Err(stopped) => return Ok(Err(stopped)),
+            }
+        }};
+    }
+    let (device, world, bytes) = (group.device(), group.world_size(), arena.bytes());
+    let creates = group.rank() == 0;
+    let create = || creates.then(|| Multicast::create(device, bytes, world)).transpose();
+    let created = made!(Step::Create, create());
+    // A rank that creates nothing sends a descriptor that nobody reads.
+    let export = || created.as_ref().map_or_else(|| arena.export_fd(), Multicast::export_fd);
+    let own = made!(Step::Share, export());
+    let mut fds = mesh.all_gather_fds(own.as_fd(), deadline)?;
+    let theirs = fds.get_mut(0).and_then(Option::take);
+    // Rank 0 imports too: its object would otherwise address its memory by another path than those of the others.
+    let object = Multicast::import(device, if creates { own } else { theirs.unwrap_or(own) }, bytes);
+    let mut object = made!(Step::Import, object);
+    made!(Step::Add, object.add());
+    // Binding waits until every device was added, so all ranks have agreed on that.
+    made!(Step::Bind, object.bind(arena));
+    made!(Step::Map, object.map());
+    // The agreement on the last step is the barrier between mapping and the first use.
+    drop(created);
+    Ok(Ok(object))
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/memory/multicast.rs"]
+mod tests;

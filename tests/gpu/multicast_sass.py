@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Reads the machine code and the PTX of the multicast kernels: sums are single accesses to the switch, stores and flags are
+multicast, and nothing spills to local memory.
+
+    tests/gpu/multicast_sass.py CUOBJDUMP FOLDER
+"""
+
+import pathlib
+import re
+import sys
+
+from sass import faults, functions
+
+SUMS = {
+    "multicast<F32, 0u>": r"\bLDGMC\.E\.ADD\.F32x4\.RN\.STRONG\.SYS\b",
+    "multicast<F16, 0u>": r"\bLDGMC\.E\.(?:F32ADD|HPADD)\.F16x8\.RN\.STRONG\.SYS\b",
+    "multicast<BF16, 0u>": r"\bLDGMC\.E\.(?:F32ADD|HPADD)\.BF16x8\.RN\.STRONG\.SYS\b",
+    "multicast<U32, 1u>": r"\bLDGMC\.E\.ADD\.32\.STRONG\.SYS\b",
+    "multicast<U64, 1u>": r"\bLDGMC\.E\.ADD\.64\.STRONG\.SYS\b",
+    "multicast<U8, 2u>": r"\bSTG?\.E\.128\.STRONG\.SYS\b",
+}
+# Stores of multicast look like any other in machine code, and the width of sums of halves has a name for each chip.
+PTX = {
+    "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2": 1,
+    "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2": 1,
+    "multimem.st.relaxed.sys.global.v4.f32": 4,
+    "multimem.st.release.sys.global.u32": 6,
+}
+
+
+def main() -> int:
+    folder, wrong = pathlib.Path(sys.argv[2]), []
+    for arch in ("90a", "100a"):
+        code = functions(sys.argv[1], str(folder / f"{arch}.o"))
+        for name, needed in SUMS.items():
+            body = next((body for full, body in code.items() if name in full), None)
+            wrong += faults(f"{name} of {arch}", body, (needed,)) if body is not None else [f"{name} of {arch}: is not there"]
+    ptx = (folder / "kernels.ptx").read_text()
+    for text, kernels in PTX.items():
+        found = sum(text in part for part in re.split(r"\.visible \.entry", ptx)[1:])
+        wrong += [] if found == kernels else [f"{text}: in {found} kernels instead of {kernels}"]
+    print("\n".join(wrong + [f"multicast: {len(wrong)} failed"]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

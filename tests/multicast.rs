@@ -1,0 +1,367 @@
+//! Calls by multicast on the host device, whose multicast accesses go to the memory of every rank one by one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use half::{bf16, f16};
+use symmetra::{
+    Algorithm, AllReduceOptions, Config, Determinism, DeviceBuffer, DeviceKind, Element, Error, Multicast, Reduction,
+    SymmetricBuffer, Transport,
+};
+
+use support::data::{Random, mix};
+use support::device::kind;
+use support::extent::full;
+use support::process::{Ranks, this};
+use support::world::{alone, bounded};
+
+use support::{Rank, Sample, config, threads};
+
+/// Settings of a group with multicast.
+fn asking(multicast: Multicast) -> Config {
+    let mut config = config();
+    (config.multicast, config.heap_bytes) = (multicast, 2 << 20);
+    config
+}
+
+/// Runs ranks with multicast, as threads. Nowhere but on the host device.
+fn with_multicast(world: usize, config: &Config, body: impl Fn(&Rank) + Sync) {
+    if kind() == DeviceKind::Host {
+        threads(world, config, |rank| {
+            assert_eq!(rank.communicator.multicast(), Ok(()));
+            body(rank);
+        });
+    }
+}
+
+/// The worlds of a test.
+fn worlds() -> Vec<usize> {
+    if full() { (2..=8).collect() } else { vec![2, 3, 4, 8] }
+}
+
+/// Element `index` of a rank's input in call `number`.
+fn value<T: Sample>(number: usize, rank: usize, index: usize) -> T {
+    T::sample(mix((number * 1_000_003 + rank) as u64 ^ (index as u64) << 32))
+}
+
+/// The sum over ranks at `index`.
+fn sum<T: Sample>(number: usize, world: usize, index: usize) -> u64 {
+    T::reduce(Reduction::Sum, (0..world).map(|rank| value::<T>(number, rank, index))).bits()
+}
+
+/// Elements around a buffer's parts that no call may touch.
+const GUARD: usize = 40;
+/// Elements of a part of a buffer.
+const PART: usize = 6000;
+
+/// Where a call reads and writes: elements from the start of a part, and how many.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    from: usize,
+    into: usize,
+    count: usize,
+    in_place: bool,
+}
+
+impl Place {
+    /// The range that the call writes.
+    fn output(&self) -> std::ops::Range<usize> {
+        let start = if self.in_place { GUARD + self.from } else { GUARD + PART + GUARD + self.into };
+        start..start + self.count
+    }
+
+    fn input(&self) -> std::ops::Range<usize> {
+        GUARD + self.from..GUARD + self.from + self.count
+    }
+}
+
+/// Counts around a packet, a share and a tile, at every offset in a packet, in place or not.
+fn places<T: Sample>(world: usize) -> Vec<Place> {
+    let packet = 16 / size_of::<T>();
+    let mut counts =
+        vec![1, packet - 1, packet, packet + 1, world * packet, world * packet + 1, 3 * world * packet - 1];
+    counts.extend([1024 * packet / 4, 1024 * packet / 4 + 3, PART - 2 * packet]);
+    let mut places = Vec::new();
+    for (number, count) in counts.into_iter().filter(|count| (1..=PART - 2 * packet).contains(count)).enumerate() {
+        for from in 0..packet {
+            let others = [from, (from + 1 + number) % packet];
+            places.extend(others.map(|into| Place { from, into, count, in_place: false }));
+            places.push(Place { from, into: from, count, in_place: true });
+        }
+    }
+    places
+}
+
+/// Writes inputs, makes the call, and checks every element of the buffer.
+fn check_place<T: Sample>(rank: &Rank, buffer: &SymmetricBuffer<T>, number: usize, place: Place, graph: bool) {
+    let (own, world, communicator) = (rank.rank(), rank.world(), &rank.communicator);
+    let untouched = T::sample(99);
+    let mut values = vec![untouched; buffer.len()];
+    for (index, at) in place.input().enumerate() {
+        values[at] = value(number, own, index);
+    }
+    buffer.write(&values, &rank.stream).unwrap();
+    let slices = || (buffer.slice(place.input()).unwrap(), buffer.slice(place.output()).unwrap());
+    if graph {
+        let capture = rank.stream.capture(|capture| {
+            let (from, into) = slices();
+            communicator.all_reduce_with(Algorithm::MulticastTwoShot, from, into, capture)
+        });
+        capture.unwrap().launch(&rank.stream).unwrap();
+    } else {
+        let (from, into) = slices();
+        communicator.all_reduce_with(Algorithm::MulticastTwoShot, from, into, &rank.stream).unwrap();
+    }
+    rank.finish();
+    let found = buffer.read(&rank.stream).unwrap();
+    for (at, (found, expected)) in found.iter().zip(&values).enumerate() {
+        let expected = match place.output().contains(&at) {
+            true => sum::<T>(number, world, at - place.output().start),
+            false => expected.bits(),
+        };
+        assert_eq!(found.bits(), expected, "{} at {at}, {place:?}, graph: {graph}", T::DTYPE);
+    }
+}
+
+fn check_type<T: Sample>(rank: &Rank, number: usize) {
+    let buffer = rank.communicator.symmetric::<T>(3 * GUARD + 2 * PART).unwrap();
+    let step = if full() { 1 } else { 5 };
+    for (call, place) in
+        places::<T>(rank.world()).into_iter().enumerate().skip((number + rank.world()) % step).step_by(step)
+    {
+        check_place(rank, &buffer, call, place, call % 3 == 0);
+    }
+}
+
+#[test]
+fn a_two_shot_is_the_sum_in_rank_order_of_every_type_at_every_place() {
+    for world in worlds() {
+        with_multicast(world, &asking(Multicast::Require), |rank| {
+            check_type::<f32>(rank, 0);
+            check_type::<f16>(rank, 1);
+            check_type::<bf16>(rank, 2);
+            check_type::<i32>(rank, 3);
+            check_type::<u32>(rank, 4);
+            check_type::<i64>(rank, 5);
+            check_type::<u64>(rank, 6);
+        });
+    }
+}
+
+/// The bits of what every rank's sum of `count` elements from `start` is.
+fn sums<T: Sample>(number: usize, world: usize, count: usize) -> Vec<u64> {
+    (0..count).map(|index| sum::<T>(number, world, index)).collect()
+}
+
+fn bits<T: Sample>(values: &[T]) -> Vec<u64> {
+    values.iter().map(|value| value.bits()).collect()
+}
+
+#[test]
+fn a_one_shot_sums_into_any_memory() {
+    for world in worlds() {
+        let mut config = asking(Multicast::Require);
+        config.determinism = Determinism::Free;
+        with_multicast(world, &config, |rank| {
+            for (number, count) in [1, 7, 8, 9, 4097].into_iter().enumerate() {
+                let input = rank.communicator.symmetric::<bf16>(count + 3).unwrap();
+                let output = DeviceBuffer::<bf16>::new(&rank.device, count).unwrap();
+                let values: Vec<bf16> = (0..count).map(|index| value(number, rank.rank(), index)).collect();
+                let start = number % 4;
+                let mut whole = vec![bf16::ZERO; count + 3];
+                whole[start..start + count].copy_from_slice(&values);
+                input.write(&whole, &rank.stream).unwrap();
+                let slice = input.slice(start..start + count).unwrap();
+                rank.communicator.all_reduce_with(Algorithm::MulticastOneShot, slice, &output, &rank.stream).unwrap();
+                rank.finish();
+                assert_eq!(bits(&output.read(&rank.stream).unwrap()), sums::<bf16>(number, world, count));
+            }
+        });
+    }
+}
+
+#[test]
+fn exchanges_by_multicast_give_every_rank_its_part() {
+    for world in worlds() {
+        let mut config = asking(Multicast::Require);
+        config.transport = Transport::Multicast;
+        with_multicast(world, &config, |rank| {
+            let (own, communicator, stream) = (rank.rank(), &rank.communicator, &rank.stream);
+            for (number, count) in [1, 4, 5, 63, 64, 1001].into_iter().enumerate() {
+                let one = communicator.symmetric::<f32>(count).unwrap();
+                let all = communicator.symmetric::<f32>(world * count + 1).unwrap();
+                let start = number % 2;
+                let parts = all.slice(start..start + world * count).unwrap();
+                let values: Vec<f32> = (0..count).map(|index| value(number, own, index)).collect();
+                one.write(&values, stream).unwrap();
+                communicator.all_gather(&one, parts, stream).unwrap();
+                rank.finish();
+                let gathered = all.read(stream).unwrap();
+                let expected: Vec<u64> =
+                    (0..world * count).map(|index| value::<f32>(number, index / count, index % count).bits()).collect();
+                assert_eq!(bits(&gathered[start..start + world * count]), expected);
+
+                let mut wide = vec![0.0; world * count + 1];
+                for index in 0..world * count {
+                    wide[start + index] = value(number, own, index);
+                }
+                all.write(&wide, stream).unwrap();
+                communicator.reduce_scatter(parts, &one, Reduction::Sum, stream).unwrap();
+                rank.finish();
+                let expected = &sums::<f32>(number, world, world * count)[own * count..(own + 1) * count];
+                assert_eq!(bits(&one.read(stream).unwrap()), expected);
+
+                let root = number % world;
+                communicator.broadcast(parts, root, stream).unwrap();
+                rank.finish();
+                let expected: Vec<u64> =
+                    (0..world * count).map(|index| value::<f32>(number, root, index).bits()).collect();
+                assert_eq!(bits(&all.read(stream).unwrap()[start..start + world * count]), expected);
+            }
+            let one = communicator.symmetric::<f32>(world).unwrap();
+            let error =
+                communicator.all_to_all(&one, &communicator.symmetric::<f32>(world).unwrap(), stream).unwrap_err();
+            assert!(matches!(&error, Error::Unsupported { what, .. } if what == "all-to-all by multicast"), "{error}");
+        });
+    }
+}
+
+#[test]
+fn multicast_and_other_calls_mix_on_one_communicator() {
+    let calls = if full() { 400 } else { 60 };
+    for world in worlds() {
+        let mut config = asking(Multicast::Require);
+        config.determinism = Determinism::Free;
+        with_multicast(world, &config, |rank| {
+            let mut random = Random(world as u64);
+            let input = rank.communicator.symmetric::<f32>(PART).unwrap();
+            let output = rank.communicator.symmetric::<f32>(PART).unwrap();
+            let algorithms: Vec<Algorithm> = Algorithm::every().filter(|way| way.is_exact(f32::DTYPE, 1)).collect();
+            let in_rank_order = |way: &Algorithm| Algorithm::MULTICAST.contains(way) || way.is_exact(f32::DTYPE, world);
+            for number in 0..calls {
+                let count = 1 + random.below(PART);
+                let way = *random.pick(&algorithms);
+                let values: Vec<f32> = (0..PART).map(|index| value(number, rank.rank(), index)).collect();
+                input.write(&values, &rank.stream).unwrap();
+                let (from, into) = (input.slice(..count).unwrap(), output.slice(..count).unwrap());
+                rank.communicator.all_reduce_with(way, from, into, &rank.stream).unwrap();
+                rank.finish();
+                let found = bits(&output.read(&rank.stream).unwrap()[..count]);
+                if in_rank_order(&way) {
+                    assert_eq!(found, sums::<f32>(number, world, count), "{way} of {count}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn what_multicast_cannot_do_is_refused() {
+    with_multicast(3, &asking(Multicast::Require), |rank| {
+        let (communicator, stream) = (&rank.communicator, &rank.stream);
+        let [halves, others] = [(); 2].map(|()| communicator.symmetric::<bf16>(8).unwrap());
+        let [numbers, more] = [(); 2].map(|()| communicator.symmetric::<f64>(8).unwrap());
+        let refused = |error: Error, what: &str, why: &str| {
+            let right =
+                matches!(&error, Error::Unsupported { what: found, reason } if found == what && reason.contains(why));
+            assert!(right, "{error}");
+        };
+        let (one, two) = (Algorithm::MulticastOneShot, Algorithm::MulticastTwoShot);
+        let by = |reduction| AllReduceOptions { reduction, algorithm: two, ..AllReduceOptions::default() };
+        let error = communicator.all_reduce_with(one, &halves, &others, stream).unwrap_err();
+        refused(error, "multicast-one-shot of bf16 over 3 ranks", "`free` allows it");
+        let error = communicator.all_reduce_with(by(Reduction::Min), &halves, &others, stream).unwrap_err();
+        refused(error, "multicast-two-shot of the min of bf16 over 3 ranks", "only adds");
+        let error = communicator.all_reduce_with(by(Reduction::Product), &halves, &others, stream).unwrap_err();
+        refused(error, "multicast-two-shot of the prod of bf16 over 3 ranks", "only adds");
+        let error = communicator.all_reduce_with(two, &numbers, &more, stream).unwrap_err();
+        refused(error, "multicast-two-shot of the sum of f64 over 3 ranks", "only adds");
+        let plain = DeviceBuffer::<bf16>::new(&rank.device, 8).unwrap();
+        let error = communicator.all_reduce_with(two, &plain, &others, stream).unwrap_err();
+        refused(error, "multicast-two-shot on other than symmetric memory", "symmetric buffers");
+        let integers = communicator.symmetric::<u32>(8).unwrap();
+        let error = communicator.all_reduce_with(one, &integers, &integers, stream).unwrap_err();
+        refused(error, "multicast-one-shot in place", "another output");
+        // Nothing was enqueued, and no rank is left waiting.
+        communicator.all_reduce_with(two, &halves, &others, stream).unwrap();
+        rank.finish();
+    });
+    threads(2, &config(), |rank| {
+        let why = "the configuration does not ask for it";
+        assert_eq!(rank.communicator.multicast(), Err(why));
+        let buffer = rank.communicator.symmetric::<f32>(8).unwrap();
+        let error = rank.communicator.all_reduce_with(Algorithm::MulticastTwoShot, &buffer, &buffer, &rank.stream);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&format!("multicast is not open: {why}")), "{error}");
+    });
+    let mut exact = asking(Multicast::Require);
+    exact.determinism = Determinism::Exact;
+    with_multicast(3, &exact, |rank| {
+        let buffer = rank.communicator.symmetric::<f32>(8).unwrap();
+        let two = Algorithm::MulticastTwoShot;
+        let error = rank.communicator.all_reduce_with(two, &buffer, &buffer, &rank.stream).unwrap_err();
+        assert!(error.to_string().contains("`per-algorithm` allows it"), "{error}");
+    });
+}
+
+#[test]
+fn a_large_sum_goes_by_multicast_where_that_is_open() {
+    let count = (1 << 20) / size_of::<f32>();
+    for (world, asked, chosen) in [(4, Multicast::Try, true), (3, Multicast::Try, false), (4, Multicast::Off, false)] {
+        let mut config = asking(asked);
+        config.heap_bytes = 4 << 20;
+        if kind() != DeviceKind::Host {
+            return;
+        }
+        threads(world, &config, |rank| {
+            let communicator = &rank.communicator;
+            let rows = communicator.explain(f32::DTYPE, true);
+            let last = rows.last().unwrap();
+            assert_eq!(last.algorithm == Algorithm::MulticastTwoShot, chosen, "{rows:?}");
+            assert_eq!(last.up_to_bytes, u64::MAX);
+            let by = |bytes| communicator.chosen(f32::DTYPE, Reduction::Sum, true, bytes);
+            assert_eq!(by(1 << 20) == Algorithm::MulticastTwoShot, chosen);
+            assert_ne!(by((1 << 20) - 1), Algorithm::MulticastTwoShot);
+            let buffer = communicator.symmetric::<f32>(count).unwrap();
+            let values: Vec<f32> = (0..count).map(|index| value(1, rank.rank(), index)).collect();
+            buffer.write(&values, &rank.stream).unwrap();
+            communicator.all_reduce(&buffer, &buffer, &rank.stream).unwrap();
+            rank.finish();
+            assert_eq!(bits(&buffer.read(&rank.stream).unwrap()), sums::<f32>(1, world, count));
+        });
+    }
+}
+
+#[test]
+fn ranks_that_are_processes_sum_by_multicast() {
+    const WORLD: usize = 3;
+    if let Some(child) = this() {
+        bounded(std::time::Duration::from_secs(100), || {
+            let rank = child.open(&asking(Multicast::Require));
+            check_type::<f16>(&rank, 0);
+            rank.communicator.close().unwrap();
+        });
+        return child.say("done");
+    }
+    if kind() == DeviceKind::Host {
+        let _alone = alone();
+        let ranks = Ranks::start("ranks_that_are_processes_sum_by_multicast", WORLD, "");
+        let everyone: Vec<usize> = (0..WORLD).collect();
+        ranks.expect(&everyone, "done");
+        ranks.finish(&everyone);
+    }
+}
+
+#[test]
+fn every_nan_has_one_bit_pattern() {
+    with_multicast(3, &asking(Multicast::Require), |rank| {
+        // A NaN with a payload on one rank, and infinities of both signs on two: in packets, and behind them.
+        let buffer = rank.communicator.symmetric::<f32>(13).unwrap();
+        let special = [[1.0, f32::INFINITY], [f32::from_bits(0x7F80_0001), f32::NEG_INFINITY], [2.0, 0.0]][rank.rank()];
+        let values: Vec<f32> = (0..13).map(|index| special[index % 2]).collect();
+        buffer.write(&values, &rank.stream).unwrap();
+        rank.communicator.all_reduce_with(Algorithm::MulticastTwoShot, &buffer, &buffer, &rank.stream).unwrap();
+        rank.finish();
+        assert_eq!(bits(&buffer.read(&rank.stream).unwrap()), [0x7FFF_FFFF; 13]);
+    });
+}

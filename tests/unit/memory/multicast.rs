@@ -1,0 +1,90 @@
+//! Tests of `src/memory/multicast.rs`, whose module they are.
+
+use std::cell::RefCell;
+
+use super::*;
+use crate::bootstrap::Threads;
+use crate::device::Device;
+use crate::group::Config;
+use crate::memory::Arena;
+
+thread_local! {
+    /// The failures to come of this thread's rank.
+    static FAULTS: RefCell<Vec<(Step, Error)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The failure of this rank in a step, if a test asks for one.
+pub(super) fn fault(step: Step) -> Result<()> {
+    FAULTS.with_borrow_mut(|faults| match faults.iter().position(|(at, _)| *at == step) {
+        Some(at) => Err(faults.remove(at).1),
+        None => Ok(()),
+    })
+}
+
+const STEPS: [Step; 7] = [Step::Ask, Step::Create, Step::Share, Step::Import, Step::Add, Step::Bind, Step::Map];
+
+/// Opens arenas of four ranks, of which one has the failures. What each rank's opening came to: whether multicast is open,
+/// or why not, or the error.
+fn opened(asked: Asked, failing: usize, faults: &[(Step, Error)]) -> Vec<Result<Opened<()>>> {
+    let rank = |rank: usize, bootstrap: Threads| {
+        if rank == failing {
+            FAULTS.set(faults.to_vec());
+        }
+        let config = Config { multicast: asked, heap_bytes: 1 << 16, ..Config::default() };
+        let group = Group::open(bootstrap, &Device::host().unwrap(), config).unwrap();
+        let arena = Arena::open(&group)?;
+        let opened = arena.multicast().map(drop).map_err(str::to_owned);
+        arena.close().unwrap();
+        assert_eq!(FAULTS.take().len(), 0, "a failure that nobody met");
+        Ok(opened)
+    };
+    std::thread::scope(|scope| {
+        let ranks = Threads::new(4).unwrap().into_iter().enumerate();
+        let ranks: Vec<_> = ranks.map(|(number, bootstrap)| scope.spawn(move || rank(number, bootstrap))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// The descriptors of multicast objects that this process has.
+fn objects() -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    targets.filter(|target| target.to_string_lossy().contains("symmetra-multicast")).count()
+}
+
+/// Held by tests that open objects, which one of them counts.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_failed_step_of_one_rank_is_the_reason_on_all() {
+    let _turn = TURN.lock();
+    let refused = Error::Device { code: 1, message: "refused".to_owned() };
+    for (number, step) in STEPS.into_iter().enumerate() {
+        let failing = number % 4;
+        let faults = [(step, refused.clone())];
+        let why = format!("rank {failing} cannot {}: {refused}", step.name());
+        if cfg!(feature = "multicast") {
+            for outcome in opened(Asked::Try, failing, &faults) {
+                assert_eq!(outcome.unwrap(), Err(why.clone()));
+            }
+            for outcome in opened(Asked::Require, failing, &faults) {
+                assert_eq!(outcome.unwrap_err(), unavailable(why.clone()));
+            }
+            assert_eq!(objects(), 0, "after {step:?}");
+        }
+    }
+}
+
+#[test]
+fn a_fabric_manager_that_is_late_is_waited_for() {
+    let _turn = TURN.lock();
+    let late = || Error::Device { code: NOT_READY, message: "system not yet initialized".to_owned() };
+    if cfg!(feature = "multicast") {
+        for step in [Step::Ask, Step::Create, Step::Add] {
+            let twice = [(step, late()), (step, late())];
+            opened(Asked::Require, 0, &twice).into_iter().for_each(|outcome| assert_eq!(outcome.unwrap(), Ok(())));
+            let ever = [(step, late()), (step, late()), (step, late()), (step, late())];
+            opened(Asked::Try, 0, &ever).into_iter().for_each(|outcome| assert!(outcome.unwrap().is_err()));
+        }
+    }
+}
