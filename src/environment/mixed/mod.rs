@@ -248,9 +248,9 @@ impl Mixed {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation or a mode that this grid does not have, with what it has, for an average in a
-    /// mode that rounds more than once, and for such a mode under [`Determinism::Exact`]; [`Error::InvalidArgument`] for
-    /// lengths that do not fit each other, for operands that overlap, and for a message of which not even a piece fits the
-    /// workspace; else those of the steps' operations. Nothing is enqueued then.
+    /// mode that rounds more than once, and for such a mode under [`crate::Determinism::Exact`];
+    /// [`Error::InvalidArgument`] for lengths that do not fit each other, for operands that overlap, and for a message of
+    /// which not even a piece fits the workspace; else those of the steps' operations. Nothing is enqueued then.
     pub fn all_reduce<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
