@@ -194,7 +194,7 @@ void operands() {
     CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4), Operand(values + 1, 4)));
     CHECK_THROWS(kInvalidArgument, reduce(Operand(nullptr, 4, Dtype::kF32), Operand(values, 4)));
     CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4, static_cast<Dtype>(12)), Operand(values, 4)));
-    CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4), Operand(values, 4), static_cast<Algorithm>(8)));
+    CHECK_THROWS(kInvalidArgument, reduce(Operand(values, 4), Operand(values, 4), static_cast<Algorithm>(10)));
     CHECK_THROWS(kInvalidArgument, reduce(Operand(values, ~std::size_t{0} / 2), Operand(values, ~std::size_t{0} / 2)));
     CHECK_THROWS(kUnsupported, reduce(Operand(values, 4), Operand(values, 4), Algorithm::kTwoShotZeroCopy));
     const Operand integers(values, 4, Dtype::kI32);
