@@ -1,6 +1,6 @@
 /// \file
 /// Collectives over grids of tensor and data parallelism, inside hosts and across hosts. docs/mixed.md has the tables of operations, modes
-/// and roundings. Grids have run on the host device alone.
+/// and roundings. Grids have run on the host device, on one host and on several, and on one GPU that ranks share.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "symmetra/capture.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"
