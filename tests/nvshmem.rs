@@ -22,6 +22,8 @@ use support::{Data, Rank, Sample, config, threads};
 const LIMIT: Duration = Duration::from_secs(150);
 const LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
 const MULTICAST: &str = "NVSHMEM_DISABLE_NVLS";
+/// The unit of NVSHMEM's heap, of which memory that is mapped is a multiple. Memory of the host device is no whole number of pages.
+const GRANULARITY: (&str, &str) = ("NVSHMEM_CUMEM_GRANULARITY", "1K");
 
 /// The library, compiled once for this process.
 fn compiled() -> &'static Path {
@@ -681,31 +683,98 @@ fn a_session_joins_the_programs_nvshmem() {
 /// A kernel that uses NVSHMEM's functions reads what a collective wrote into a symmetric buffer.
 #[test]
 fn symmetric_buffers_are_mapped_into_the_heap() {
-    run("symmetric_buffers_are_mapped_into_the_heap", &[2], |child| {
-        let rank = child.open(&config());
-        let Rank { communicator, stream, .. } = &rank;
-        let session = open(&rank).unwrap();
-        let buffer = communicator.symmetric::<i64>(COUNT).unwrap();
-        let mapped = session.map(communicator).unwrap();
-        let address = mapped.address_of(&buffer).unwrap();
-        assert_ne!(address, buffer.as_raw());
-        buffer.write(&vec![child.rank as i64 + 1; COUNT], stream).unwrap();
-        communicator.group().barrier().unwrap();
-        communicator.all_reduce_in_place(&buffer, stream).unwrap();
-        rank.finish();
-        assert!(of(&rank, address, COUNT).read(stream).unwrap() == vec![3; COUNT]);
-        assert_eq!(session.memory_bytes(), 0);
-        let last = communicator.symmetric::<i64>(3).unwrap();
-        let between = last.as_raw() as usize - buffer.as_raw() as usize;
-        assert_eq!(mapped.address_of(&last).unwrap() as usize - address as usize, between);
-        let other = communicator.split(Some(0), 0).unwrap().unwrap();
-        let foreign = other.symmetric::<i64>(1).unwrap();
-        says(mapped.address_of(&foreign), &["InvalidArgument", "it is not of the mapped communicator"]);
-        says(session.close(), &["Unsupported", "still there: 1"]);
-        drop(mapped);
-        session.close().unwrap();
-        drop((foreign, last));
-        other.close().unwrap();
-        rank.communicator.clone().close().unwrap();
-    });
+    const TEST: &str = "symmetric_buffers_are_mapped_into_the_heap";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || map(&child));
+    }
+    let _alone = alone();
+    World::start_with(TEST, 2, "", "", |_| vec![GRANULARITY]).0.finish(&[0, 1]);
+}
+
+fn map(child: &Child) {
+    let rank = child.open(&config());
+    let Rank { communicator, stream, .. } = &rank;
+    let session = open(&rank).unwrap();
+    let buffer = communicator.symmetric::<i64>(COUNT).unwrap();
+    let mapped = session.map(communicator).unwrap();
+    let address = mapped.address_of(&buffer).unwrap();
+    assert_ne!(address, buffer.as_raw());
+    buffer.write(&vec![child.rank as i64 + 1; COUNT], stream).unwrap();
+    communicator.group().barrier().unwrap();
+    communicator.all_reduce_in_place(&buffer, stream).unwrap();
+    rank.finish();
+    assert!(of(&rank, address, COUNT).read(stream).unwrap() == vec![3; COUNT]);
+    assert_eq!(session.memory_bytes(), 0);
+    let last = communicator.symmetric::<i64>(3).unwrap();
+    let between = last.as_raw() as usize - buffer.as_raw() as usize;
+    assert_eq!(mapped.address_of(&last).unwrap() as usize - address as usize, between);
+    let other = communicator.split(Some(0), 0).unwrap().unwrap();
+    let foreign = other.symmetric::<i64>(1).unwrap();
+    says(mapped.address_of(&foreign), &["InvalidArgument", "it is not of the mapped communicator"]);
+    says(session.close(), &["Unsupported", "still there: 1"]);
+    drop(mapped);
+    session.close().unwrap();
+    drop((foreign, last));
+    other.close().unwrap();
+    rank.communicator.clone().close().unwrap();
+}
+
+/// NVSHMEM rounds memory up to its granularity, cannot map what is not there, and then takes its heap apart.
+#[test]
+fn memory_that_nvshmem_would_round_up_is_refused_before_nvshmem_is_called() {
+    const TEST: &str = "memory_that_nvshmem_would_round_up_is_refused_before_nvshmem_is_called";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let rank = child.open(&config());
+            let session = open(&rank).unwrap();
+            child.say(&said(session.map(&rank.communicator).map(drop)));
+            // The session is well.
+            drop(session.symmetric::<i64>(COUNT).unwrap());
+            session.close().unwrap();
+            rank.communicator.clone().close().unwrap();
+        });
+    }
+    let _alone = alone();
+    let unset =
+        ["Unsupported", "no multiple of NVSHMEM's granularity of 536870912", "NVSHMEM_CUMEM_GRANULARITY=2097152"];
+    let other = ["InvalidArgument", "NVSHMEM_CUMEM_GRANULARITY", "half a page"];
+    for (part, value, words) in [("unset", None, &unset), ("other", Some("half a page"), &other)] {
+        let variables = |_| value.map(|value| (GRANULARITY.0, value)).into_iter().collect();
+        let world = World::start_with(TEST, 2, part, "", variables);
+        for rank in 0..2 {
+            let said = world.0.hear(rank).words;
+            assert!(words.iter().all(|word| said.contains(word)), "rank {rank}, {part}: {said}");
+            assert!(
+                !world.calls(rank as i32).iter().any(|call| call == "nvshmemx_buffer_register_symmetric"),
+                "{part}"
+            );
+        }
+        world.0.finish(&[0, 1]);
+    }
+}
+
+#[test]
+fn a_refused_mapping_ends_the_session() {
+    const TEST: &str = "a_refused_mapping_ends_the_session";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let rank = child.open(&config());
+            let session = open(&rank).unwrap();
+            child.say(&said(session.map(&rank.communicator).map(drop)));
+            says(session.symmetric::<i64>(1), &["Unsupported", "NVSHMEM refuses to register it"]);
+            says(session.close(), &["Unsupported", "NVSHMEM refuses to register it"]);
+            rank.communicator.clone().close().unwrap();
+        });
+    }
+    let _alone = alone();
+    let world = World::start_with(TEST, 2, "", "nvshmemx_buffer_register_symmetric: * 7", |_| vec![GRANULARITY]);
+    for rank in 0..2 {
+        let said = world.0.hear(rank).words;
+        assert!(
+            said.starts_with("Unsupported") && said.contains("NVSHMEM refuses to register it"),
+            "rank {rank}: {said}"
+        );
+        assert_eq!(world.calls(rank as i32).last().map(String::as_str), Some("nvshmemx_buffer_register_symmetric"));
+    }
+    world.0.finish(&[0, 1]);
 }

@@ -1,6 +1,6 @@
 /// \file
-/// Memory of NVSHMEM as operands of collectives, without copies. Collectives on its memory have run on one GPU that two processes share;
-/// join, adopt and map have not run on a GPU.
+/// Memory of NVSHMEM as operands of collectives, without copies. All of it has run on one GPU that two processes share, and nothing on
+/// several GPUs.
 #pragma once
 
 #include <cstddef>
@@ -77,8 +77,9 @@ class Session {
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
 
   /// Maps the memory of `communicator`, whose ranks are those of the session, into NVSHMEM's heap. Collective; blocks. Throws kUnsupported
-  /// for a library without such a function, and where NVSHMEM refuses the memory on every rank; kMismatch for memory of other sizes; what
-  /// symmetric throws for a call that fails on some ranks, or does not end.
+  /// for a library without such a function, and for memory that is no multiple of NVSHMEM_CUMEM_GRANULARITY (512 MiB where unset;
+  /// `symmetra launch --nvshmem` sets 2 MiB), and kMismatch for memory of other sizes, all before NVSHMEM is called; kUnsupported where
+  /// NVSHMEM refuses the memory, which ends the session; what symmetric throws for a call that fails on some ranks, or does not end.
   Mapped map(const Communicator& communicator) const;
 
   /// Frees the memory that every rank has destroyed. Collective; blocks. Throws the error that ended the session, kTimeout, kPeerLost.

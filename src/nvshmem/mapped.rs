@@ -11,6 +11,12 @@ use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::{Place, SymmetricBuffer, WithView};
 use crate::types::Element;
+use crate::variables::{NVSHMEM_CUMEM_GRANULARITY, optional};
+
+/// What is mapped, in errors.
+const MEMORY: &str = "symmetric memory in the heap of NVSHMEM";
+/// NVSHMEM's granularity where the environment says nothing.
+const GRANULARITY: u64 = 512 << 20;
 
 /// A communicator's memory in the heap of NVSHMEM. Dropping it is immediate; the memory leaves NVSHMEM's heap in a later
 /// collective call of the session, once every rank has dropped its own.
@@ -33,6 +39,7 @@ impl Mapped {
         let group = calls.group();
         let lacks = || Error::unsupported(NAME, format!("{} has no such function", calls.library.name()));
         let own = calls.library.symbols().nvshmemx_buffer_register_symmetric.ok_or_else(lacks);
+        let own = own.and_then(|register| check_whole(arena_bytes).map(|()| register));
         let register = group.exchange(|mesh, deadline| mesh.agree("map symmetric memory", own, deadline))?;
         let address = calls.together(NAME, move |_| {
             // SAFETY: a whole allocation, which the block keeps by its communicator (liveness).
@@ -41,13 +48,12 @@ impl Mapped {
         let held =
             (address != 0).then(|| heap.hold(Block { address, bytes, registered: true }, Some(communicator.clone())));
         let told = group.exchange(|mesh, deadline| tell(mesh, "to map symmetric memory", &held.is_some(), deadline))?;
-        let refused =
-            || Error::unsupported("symmetric memory in the heap of NVSHMEM", "NVSHMEM refuses to register it");
+        let refused = || Error::unsupported(MEMORY, "NVSHMEM refuses to register it");
         match (held, told.iter().position(|mapped| !mapped)) {
             (Some(_held), None) => Ok(Self { _held, communicator: communicator.clone(), address }),
             (Some(_), Some(rank)) => Err(calls.give_up(Error::Peer { rank, message: refused().to_string() })),
-            (None, _) if told.iter().any(|mapped| *mapped) => Err(calls.give_up(refused())),
-            (None, _) => Err(refused()),
+            // NVSHMEM takes its own heap apart when it cannot map memory.
+            (None, _) => Err(calls.give_up(refused())),
         }
     }
 
@@ -69,6 +75,41 @@ impl Mapped {
             _ => Err(Error::invalid("the buffer", format!("{place:?}"), "it is not of the mapped communicator")),
         }
     }
+}
+
+/// Refuses an arena that NVSHMEM would round up to its granularity: the mapping would fail, and NVSHMEM's heap with it.
+fn check_whole(arena_bytes: u64) -> Result<()> {
+    let set = optional(NVSHMEM_CUMEM_GRANULARITY)?;
+    let unit = match &set {
+        None => GRANULARITY,
+        Some(text) => parse_bytes(text).ok_or_else(|| {
+            Error::invalid(
+                NVSHMEM_CUMEM_GRANULARITY,
+                text,
+                "it must be a number of bytes above 0, with K, M or G behind or not",
+            )
+        })?,
+    };
+    if arena_bytes.is_multiple_of(unit) {
+        return Ok(());
+    }
+    let reason = format!(
+        "the communicator has {arena_bytes} bytes of memory, which are no multiple of NVSHMEM's granularity of {unit}: \
+         {NVSHMEM_CUMEM_GRANULARITY}=2097152 makes the granularity that of the device"
+    );
+    Err(Error::unsupported(MEMORY, reason))
+}
+
+/// A size as NVSHMEM reads one from the environment.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => (&text[..text.len() - 1], 10),
+        'M' => (&text[..text.len() - 1], 20),
+        'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
 impl fmt::Debug for Mapped {

@@ -151,9 +151,10 @@ impl Session {
     /// NVSHMEM's device functions on symmetric buffers. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a library without such a function, and where NVSHMEM refuses the memory on every rank;
-    /// [`Error::Mismatch`] for heaps of other sizes. The errors of [`symmetric`](Self::symmetric) for a call that fails on
-    /// some ranks, or does not end.
+    /// [`Error::Unsupported`] for a library without such a function, and for memory of the communicator that is no multiple
+    /// of `NVSHMEM_CUMEM_GRANULARITY` (512 MiB where unset; `symmetra launch --nvshmem` sets 2 MiB); [`Error::Mismatch`] for
+    /// heaps of other sizes. NVSHMEM is not called then. [`Error::Unsupported`] where NVSHMEM refuses the memory, which ends
+    /// the session. The errors of [`symmetric`](Self::symmetric) for a call that fails on some ranks, or does not end.
     pub fn map(&self, communicator: &Communicator) -> Result<Mapped> {
         Mapped::new(&self.0, communicator)
     }

@@ -47,11 +47,13 @@ pub(crate) const NVSHMEM_LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
 pub(crate) const MULTICAST: &str = "SYMMETRA_MULTICAST";
 /// The variable by which NVSHMEM leaves NVLink multicast alone.
 pub(crate) const NVSHMEM_DISABLE_NVLS: &str = "NVSHMEM_DISABLE_NVLS";
+/// The variable that has the unit of NVSHMEM's heap.
+pub(crate) const NVSHMEM_CUMEM_GRANULARITY: &str = "NVSHMEM_CUMEM_GRANULARITY";
 const NO_EFFECT: &str = "no effect: sums are in single precision and keep the range of bf16";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 30] = [
+pub const VARIABLES: [Variable; 31] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -82,6 +84,12 @@ pub const VARIABLES: [Variable; 30] = [
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
     variable(NVSHMEM_LIBRARY, "path", "libnvshmem_host.so.3", "the NVSHMEM to load"),
     variable(NVSHMEM_DISABLE_NVLS, "0 or 1", "0", "NVSHMEM's own; 1, without multicast, is required to use NVSHMEM"),
+    variable(
+        NVSHMEM_CUMEM_GRANULARITY,
+        "bytes",
+        "512M",
+        "NVSHMEM's own; symmetric memory that is mapped into NVSHMEM's heap is a multiple of it",
+    ),
     variable(
         QUICK_REDUCE.regime,
         "NONE, FP, FP8, INT8, INT6 or INT4",

@@ -4,15 +4,15 @@ use super::{symmetra, symmetra_with};
 
 #[test]
 fn ranks_get_the_variables_of_nvshmem() {
-    let script = "echo $NVSHMEM_DISABLE_NVLS $NVSHMEM_REMOTE_TRANSPORT $NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME";
+    let script = "echo $NVSHMEM_DISABLE_NVLS $NVSHMEM_REMOTE_TRANSPORT $NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME $NVSHMEM_CUMEM_GRANULARITY";
     let run = symmetra_with(&["launch", "-n", "1", "--nvshmem", "--", "sh", "-c", script]).ok();
-    assert_eq!(run.stdout, "[0] 1 none lo\n");
+    assert_eq!(run.stdout, "[0] 1 none lo 2097152\n");
     let run = symmetra_with(&["launch", "-n", "1", "--", "sh", "-c", script]).ok();
     assert_eq!(run.stdout, "[0] \n");
     // What is set stays.
     let mut command = super::command(["launch", "-n", "1", "--nvshmem", "--", "sh", "-c", script]);
     let run = super::Run::from(command.env("NVSHMEM_REMOTE_TRANSPORT", "ibrc").output().unwrap()).ok();
-    assert_eq!(run.stdout, "[0] 1 ibrc lo\n");
+    assert_eq!(run.stdout, "[0] 1 ibrc lo 2097152\n");
 }
 
 #[test]

@@ -235,7 +235,14 @@ void* nvshmem_ptr(const void* address, int of) {
 void* nvshmemx_buffer_register_symmetric(void* address, size_t bytes, int) {
   called(__func__);
   barrier();
-  if (code(__func__) != 0) return nullptr;
+  const char* const set = std::getenv("NVSHMEM_CUMEM_GRANULARITY");
+  const std::string unit = set == nullptr ? "524288K" : set;
+  const bool whole = bytes % (std::stoull(unit) << (unit.back() == 'K' ? 10 : 0)) == 0;
+  if (!whole || code(__func__) != 0) {
+    // Memory of which a part would not be there cannot be mapped, and then NVSHMEM takes its heap apart.
+    munmap(file, kHeadBytes + kHeapBytes * static_cast<size_t>(pes));
+    return nullptr;
+  }
   // The same pages at a second address.
   void* again = mremap(address, 0, bytes, MREMAP_MAYMOVE);
   if (again == MAP_FAILED) return nullptr;

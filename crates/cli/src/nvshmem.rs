@@ -6,8 +6,13 @@ mod heap;
 pub(crate) use heap::{Heap, describe};
 
 /// The variables with which NVSHMEM works on one host without multicast and without a network adapter.
-const VARIABLES: [(&str, &str); 3] =
-    [("NVSHMEM_DISABLE_NVLS", "1"), ("NVSHMEM_REMOTE_TRANSPORT", "none"), ("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo")];
+/// With the last, symmetric memory can be mapped into its heap.
+const VARIABLES: [(&str, &str); 4] = [
+    ("NVSHMEM_DISABLE_NVLS", "1"),
+    ("NVSHMEM_REMOTE_TRANSPORT", "none"),
+    ("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo"),
+    ("NVSHMEM_CUMEM_GRANULARITY", "2097152"),
+];
 
 /// Those variables that this process has not.
 pub(crate) fn variables() -> Vec<(&'static str, &'static str)> {
