@@ -606,10 +606,10 @@ fn a_late_peer_is_waited_for_at_first_use() {
     }
 }
 
-/// A rank that departed ends calls that need it, and no others.
+/// A rank that departed ends calls that need it and are made after that, and no others.
 #[test]
 fn ranks_go_on_beside_one_that_departed() {
-    let departed = Gate::new(3);
+    let (called, departed) = (Gate::new(3), Gate::new(3));
     meet(3, |bootstrap| {
         let rank = open(bootstrap, &small()).unwrap();
         let Rank { communicator, stream, device } = &rank;
@@ -618,6 +618,7 @@ fn ranks_go_on_beside_one_that_departed() {
         let into = DeviceBuffer::<u8>::new(device, 1000).unwrap();
         if own == 2 {
             communicator.pairs(stream, |call| call.send(&out, 0)).unwrap();
+            called.pass();
             communicator.clone().depart().unwrap();
             departed.pass();
             departed.pass();
@@ -625,6 +626,9 @@ fn ranks_go_on_beside_one_that_departed() {
         }
         if own == 0 {
             communicator.pairs(stream, |call| call.receive(&into, 2)).unwrap();
+        }
+        called.pass();
+        if own == 0 {
             assert_eq!(into.read(stream).unwrap(), [2; 1000]);
         }
         departed.pass();
