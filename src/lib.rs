@@ -152,8 +152,8 @@ pub use collective::{
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Parameter, Result};
 pub use group::{
-    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, Multicast, TunedCodec, TunedExperts, TunedNorm, TunedRow,
-    TunedTable, TunedTiming, Tuning,
+    Config, Deadlines, Determinism, Group, MAX_WORLD_SIZE, Multicast, TunedCodec, TunedExperts, TunedGrid, TunedNorm,
+    TunedRow, TunedTable, TunedTiming, Tuning,
 };
 pub use memory::{
     Adopted, AdoptedSlice, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice,

@@ -63,9 +63,9 @@ std::vector<MixedMode> Mixed::modes(MixedOperation operation) const {
   return vector_of<MixedMode>(call([&] { return core::mixed_modes(live(core_), number(operation)); }));
 }
 
-MixedMode Mixed::select(MixedOperation operation, Dtype dtype, std::uint64_t bytes) const {
+MixedMode Mixed::select(MixedOperation operation, Dtype dtype, bool direct, std::uint64_t bytes) const {
   const auto of = static_cast<std::uint32_t>(dtype);
-  return static_cast<MixedMode>(call([&] { return core::mixed_select(live(core_), number(operation), of, bytes); }));
+  return static_cast<MixedMode>(call([&] { return core::mixed_select(live(core_), number(operation), of, direct, bytes); }));
 }
 
 std::vector<std::string> Mixed::explain(MixedOperation operation, MixedMode mode) const {

@@ -120,9 +120,10 @@ class Mixed {
   std::vector<MixedOperation> operations() const;
   /// The modes of an operation on this grid, without kAuto; none if the grid does not have the operation.
   std::vector<MixedMode> modes(MixedOperation operation) const;
-  /// The mode that kAuto stands for, for so many bytes of `x` or of a slice. Equal on all ranks. Throws kUnsupported for an operation that
-  /// this grid does not have.
-  MixedMode select(MixedOperation operation, Dtype dtype, std::uint64_t bytes) const;
+  /// The mode that kAuto stands for, for so many bytes of `x` or of a slice: what the tuning of the communicator (Config::tuning) has for
+  /// this grid, else an estimate. `direct`: whether peers can address input and output. Equal on all ranks. Throws kUnsupported for an
+  /// operation that this grid does not have.
+  MixedMode select(MixedOperation operation, Dtype dtype, bool direct, std::uint64_t bytes) const;
   /// The steps of an operation in a mode, in words, in order. Throws kUnsupported for what this grid does not have, with what it has.
   std::vector<std::string> explain(MixedOperation operation, MixedMode mode) const;
 

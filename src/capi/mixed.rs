@@ -59,7 +59,7 @@ mod bridge {
         fn mixed_places(grid: &MixedGrid) -> MixedPlaces;
         fn mixed_operations(grid: &MixedGrid) -> Vec<u32>;
         fn mixed_modes(grid: &MixedGrid, operation: u32) -> Result<Vec<u32>>;
-        fn mixed_select(grid: &MixedGrid, operation: u32, dtype: u32, bytes: u64) -> Result<u32>;
+        fn mixed_select(grid: &MixedGrid, operation: u32, dtype: u32, direct: bool, bytes: u64) -> Result<u32>;
         fn mixed_explain(grid: &MixedGrid, operation: u32, mode: u32) -> Result<Vec<String>>;
         unsafe fn mixed_run(
             grid: &MixedGrid,
@@ -148,8 +148,8 @@ fn mixed_modes(grid: &MixedGrid, number: u32) -> Result<Vec<u32>, Report> {
     guard(|| Ok(grid.0.modes(operation(number)?).into_iter().map(|mode| mode as u32).collect()))
 }
 
-fn mixed_select(grid: &MixedGrid, number: u32, of: u32, bytes: u64) -> Result<u32, Report> {
-    guard(|| Ok(grid.0.select(operation(number)?, dtype(of)?, bytes)? as u32))
+fn mixed_select(grid: &MixedGrid, number: u32, of: u32, direct: bool, bytes: u64) -> Result<u32, Report> {
+    guard(|| Ok(grid.0.select(operation(number)?, dtype(of)?, direct, bytes)? as u32))
 }
 
 fn mixed_explain(grid: &MixedGrid, number: u32, by: u32) -> Result<Vec<String>, Report> {

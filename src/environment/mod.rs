@@ -58,7 +58,7 @@ pub use alone::GroupConfig;
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use layout::{Layout, Parallelism};
-pub use mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
+pub use mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions, MixedRange};
 pub use named::{Tensor, Value};
 pub use rendezvous::InitMethod;
 

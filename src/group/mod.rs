@@ -37,7 +37,7 @@ pub use multicast::Multicast;
 pub(crate) use multicast::unavailable;
 pub use open::boot_id;
 pub(crate) use open::members;
-pub use tuning::{TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
+pub use tuning::{TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// Most ranks a group may have.
 pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;

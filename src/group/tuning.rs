@@ -43,6 +43,29 @@ pub struct Tuning {
     /// The choices for experts. Older files have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experts: Vec<TunedExperts>,
+    /// The choices for grids. Older files have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grids: Vec<TunedGrid>,
+}
+
+/// A tuning of this version that has measured nothing.
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            version: Self::VERSION,
+            library: env!("CARGO_PKG_VERSION").to_owned(),
+            measured_unix_s: 0,
+            device: String::new(),
+            driver: String::new(),
+            kind: String::new(),
+            tables: Vec::new(),
+            timings: Vec::new(),
+            codecs: Vec::new(),
+            norms: Vec::new(),
+            experts: Vec::new(),
+            grids: Vec::new(),
+        }
+    }
 }
 
 /// From which size an all-reduce by a codec is faster than one of values as they are.
@@ -85,6 +108,26 @@ pub struct TunedExperts {
     pub hidden: usize,
     /// Ranges of the bytes of the rows that a rank sends in a dispatch at most, in ascending order; the last has no upper
     /// limit. The algorithm is `packets` or `direct`.
+    pub rows: Vec<TunedRow>,
+}
+
+/// The choices for an operation over a grid, as [`Mixed`](crate::environment::Mixed) runs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunedGrid {
+    /// Ranks of a host that hold parts of one tensor.
+    pub local_tensor: usize,
+    /// Ranks of a host that work on different data.
+    pub local_data: usize,
+    /// Hosts that hold parts of one tensor.
+    pub across_tensor: usize,
+    /// Hosts that work on different data.
+    pub across_data: usize,
+    /// Name of the operation.
+    pub operation: String,
+    /// True for operands that peers can address.
+    pub direct: bool,
+    /// Ranges of the bytes of `x` or of a slice, in ascending order; the last has no upper limit. The algorithm is a mode.
     pub rows: Vec<TunedRow>,
 }
 
@@ -202,6 +245,15 @@ impl Tuning {
         experts.map(|experts| experts.rows.as_slice())
     }
 
+    /// Of a grid by its tensor and data ranks of a host, and its tensor and data hosts.
+    pub(crate) fn grid_rows(&self, sizes: [usize; 4], operation: &str, direct: bool) -> Option<&[TunedRow]> {
+        let is_asked = |grid: &&TunedGrid| {
+            let of = [grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data];
+            (of, grid.operation.as_str(), grid.direct) == (sizes, operation, direct)
+        };
+        self.grids.iter().find(is_asked).map(|grid| grid.rows.as_slice())
+    }
+
     /// The codec's entry for a world size.
     pub(crate) fn codec(&self, world_size: usize, name: &str) -> Option<&TunedCodec> {
         self.codecs.iter().find(|codec| (codec.world_size, codec.codec.as_str()) == (world_size, name))
@@ -219,7 +271,8 @@ impl Tuning {
     pub(super) fn validate(&self) -> Result<()> {
         let tables = self.tables.iter().map(|table| &table.rows);
         let norms = self.norms.iter().map(|norm| &norm.rows);
-        for rows in tables.chain(norms).chain(self.experts.iter().map(|experts| &experts.rows)) {
+        let experts = self.experts.iter().map(|experts| &experts.rows);
+        for rows in tables.chain(norms).chain(experts).chain(self.grids.iter().map(|grid| &grid.rows)) {
             let limits: Vec<u64> = rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
             let rises = limits.windows(2).all(|pair| pair[0] < pair[1]);
             if !rises || limits.last() != Some(&u64::MAX) {

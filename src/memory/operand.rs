@@ -70,6 +70,11 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// Whether peers can address the operand.
+    pub(crate) fn is_direct(self) -> bool {
+        matches!(self, Self::Symmetric { .. } | Self::Registered { .. })
+    }
+
     /// How peers reach what lies `bytes` behind the operand's start, as far behind on every rank.
     pub(crate) fn after(self, bytes: usize) -> Self {
         match self {

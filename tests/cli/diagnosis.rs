@@ -50,6 +50,24 @@ fn info_prints_who_is_in_which_group() {
 }
 
 #[test]
+fn info_prints_who_stands_where_on_a_grid() {
+    let info =
+        symmetra("info --json --device host --ranks 8 --hosts 2 --local-tp 2 --across-dp 2").ok().objects().remove(0);
+    let places = info["grid"]["places"].as_array().unwrap();
+    // Tensor varies fastest; the second host has the data ranks behind those of the first.
+    let ranks: Vec<_> =
+        places.iter().map(|place| (place["tensor_rank"].as_u64(), place["data_rank"].as_u64())).collect();
+    let expected = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)].map(|(t, d)| (Some(t), Some(d)));
+    assert_eq!(ranks, expected);
+    let choices = info["grid"]["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 4, "two operations, two kinds of memory: {choices:?}");
+    assert_eq!(choices[0]["ranges"][1]["mode"], "two-shot", "{choices:?}");
+    let run = symmetra("info --device host --ranks 4 --local-dp 2").ok();
+    assert!(run.stdout.contains("a host 2 tensor x 2 data, 1 host 1 tensor x 1 data"), "{}", run.stdout);
+    symmetra("info --device host --ranks 4 --local-dp 3").refused(2, &["? x 3", "4 ranks of a host"]);
+}
+
+#[test]
 fn pitfall_36_info_says_who_decided() {
     let mut command = super::command(["info", "--json", "--device", "host", "--tp", "2"]);
     command

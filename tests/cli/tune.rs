@@ -281,3 +281,47 @@ fn wrong_usage() {
         symmetra(args).refused(2, words);
     }
 }
+
+/// Every operation that a grid has, in both kinds of memory and every mode, and `auto` takes what the file says.
+#[test]
+fn grids_are_tuned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grids.json");
+    let sizes = "--min-bytes 2KiB --dtype bf16 --ranks 4 --ranks-as threads --local-tp 2";
+    let run = symmetra(&format!("{FAST} --mixed {sizes} --json --output {}", path.display()));
+    let report = run.ok().objects().remove(0);
+    let tuning = Tuning::load(&path).unwrap();
+    assert_eq!(report["tuning"]["grids"], serde_json::to_value(&tuning.grids).unwrap());
+    let named = |grid: &symmetra::TunedGrid| {
+        assert_eq!([grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data], [2, 2, 1, 1]);
+        (grid.operation.clone(), grid.direct)
+    };
+    let both = ["all-reduce-all-gather", "reduce-scatter-all-reduce"];
+    let expected = [true, false].map(|direct| both.map(|operation| (operation.to_owned(), direct))).concat();
+    assert_eq!(tuning.grids.iter().map(named).collect::<Vec<_>>(), expected);
+    let sections = report["sections"].as_array().unwrap().iter().filter(|section| !section["grid"].is_null());
+    for (section, grid) in sections.zip(&tuning.grids) {
+        assert_eq!(section["grid"]["operation"], grid.operation.as_str());
+        for row in section["rows"].as_array().unwrap() {
+            let timed = row["times_us"].as_array().unwrap().iter().map(|time| time[0].as_str().unwrap().to_owned());
+            let all = ["one-shot", "two-shot", "one-collective", "two-collectives"].map(str::to_owned);
+            assert_eq!(timed.collect::<BTreeSet<_>>(), BTreeSet::from(all), "{row}");
+            let bytes = row["bytes"].as_u64().unwrap();
+            let range = grid.rows.iter().find(|range| range.up_to_bytes.is_none_or(|limit| bytes <= limit)).unwrap();
+            assert_eq!(row["chosen"], range.algorithm.as_str(), "{row}");
+        }
+    }
+    let shown = format!("--device host --ranks 4 --local-tp 2 --tuning {}", path.display());
+    let info = symmetra(&format!("info --json {shown}")).ok().objects().remove(0);
+    let choices = info["grid"]["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 4);
+    let reasons = choices.iter().flat_map(|choice| choice["ranges"].as_array().unwrap());
+    assert!(reasons.into_iter().all(|range| range["reason"] == "measured by `symmetra tune`"), "{choices:?}");
+    let run =
+        symmetra(&format!("mixed {} --min-bytes 2KiB --max-bytes 2KiB --iterations 2 --json {shown}", both[1])).ok();
+    let rows = &tuning.grids[1].rows;
+    let range = rows.iter().find(|range| range.up_to_bytes.is_none_or(|limit| limit >= 2048)).unwrap();
+    assert_eq!(run.objects()[0]["runs"], range.algorithm.as_str(), "{rows:?}");
+    symmetra("tune --local-tp 2").refused(2, &["--local-tp", "--mixed"]);
+    symmetra("tune --mixed --ranks 4 --local-tp 3").refused(2, &["3 x ?", "4 ranks of a host"]);
+}

@@ -23,6 +23,7 @@ mod hosts;
 mod layers;
 mod low_contention;
 mod mixed;
+mod mixed_tuning;
 mod most_blocks;
 mod norm;
 mod numerics;

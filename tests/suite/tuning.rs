@@ -16,17 +16,9 @@ fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
     let row = |up_to_bytes, algorithm: Algorithm| TunedRow { up_to_bytes, algorithm: algorithm.to_string() };
     let rows = vec![row(Some(limit_bytes), Algorithm::TwoShotZeroCopy), row(None, Algorithm::OneShotSentinel)];
     Tuning {
-        version: Tuning::VERSION,
-        library: "any".to_owned(),
-        measured_unix_s: 0,
-        device: "any".to_owned(),
-        driver: "any".to_owned(),
         kind: kind().name().to_owned(),
         tables: vec![TunedTable { world_size: 2, floating: true, direct: true, exact, rows }],
-        timings: Vec::new(),
-        codecs: Vec::new(),
-        norms: Vec::new(),
-        experts: Vec::new(),
+        ..Tuning::default()
     }
 }
 

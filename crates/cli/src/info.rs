@@ -1,11 +1,13 @@
 //! `symmetra info`: devices, versions, settings, and which algorithm serves which message.
 
 mod experts;
+mod grid;
 mod surroundings;
 
 use std::path::PathBuf;
 
 use experts::Layer;
+use grid::GridInfo;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
@@ -16,6 +18,7 @@ use symmetra::{
 use crate::devices::{self, Choice, RankDevice};
 use crate::experts::Shape;
 use crate::failure::Failure;
+use crate::grid::{GridArgs, GridWorld};
 use crate::table::Table;
 use crate::{bytes, output};
 
@@ -61,6 +64,14 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     dp: Option<u64>,
 
+    /// Among how many hosts the ranks of a grid are divided: with --local-tp and so on, prints who stands where on the grid
+    /// and which modes serve
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16))]
+    hosts: u64,
+
+    #[command(flatten)]
+    grid: GridArgs,
+
     /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
@@ -70,6 +81,12 @@ impl Args {
     fn ranks(&self) -> usize {
         let tensor_parallel = self.tp.filter(|tp| (2..=16).contains(tp));
         self.ranks.or(tensor_parallel).unwrap_or(4) as usize
+    }
+
+    /// The grid, where one was asked for.
+    fn grid_world(&self, ranks: usize) -> Result<Option<GridWorld>, Failure> {
+        let asked = self.grid.is_given() || self.hosts > 1;
+        asked.then(|| GridWorld::new(ranks, self.hosts as usize, self.grid, 0)).transpose()
     }
 
     /// Tensor, pipeline and data parallel sizes, where one was asked for.
@@ -112,6 +129,9 @@ struct Info {
     /// Where sizes were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<Vec<Groups>>,
+    /// Where sizes of a grid, or several hosts, were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grid: Option<GridInfo>,
 }
 
 #[derive(Debug, Serialize)]
@@ -170,6 +190,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
     let layer = |shape| Layer::new(shape, args.tokens as usize, (kind, ranks), &config);
     let experts = args.experts.map(layer).transpose()?;
+    let grid = args.grid_world(ranks)?.map(|world| GridInfo::new(&world, kind, config.tuning.as_ref())).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
     let norms = explain_norm(kind, device, ranks, &config)?;
     let info = Info {
@@ -193,6 +214,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         layout: args.sizes().map(surroundings::layout).transpose()?,
         transports: transports(kind, ranks),
         experts,
+        grid,
     };
     if args.json { output::json(&info) } else { print(&info) }
 }
@@ -360,6 +382,11 @@ fn print(info: &Info) -> Result<(), Failure> {
     if let Some(layout) = &info.layout {
         output::line(format_args!("\nParallel groups of {} ranks", layout[0].ranks()))?;
         output::line(surroundings::layout_table(layout))?;
+    }
+    if let Some(grid) = &info.grid {
+        output::line(format_args!("\n{}", grid.title()))?;
+        output::line(grid.places())?;
+        output::line(grid.choices())?;
     }
     output::line("\nEnvironment variables; what a program sets beats them")?;
     output::line(surroundings::variables_table(&info.variables))

@@ -10,6 +10,7 @@ mod doctor;
 mod exchange;
 mod experts;
 mod failure;
+mod grid;
 mod info;
 mod launch;
 mod mixed;

@@ -3,11 +3,14 @@
 mod oracle;
 mod rank;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
-use symmetra::environment::{Grid, MixedConfig, MixedMode, MixedOperation};
-use symmetra::{Dtype, MAX_WORLD_SIZE};
+use symmetra::environment::{MixedMode, MixedOperation};
+use symmetra::{Dtype, MAX_WORLD_SIZE, Tuning};
 
 use crate::failure::Failure;
+use crate::grid::{GridArgs, GridWorld};
 use crate::names::{self, by_name};
 use crate::output;
 use crate::ranks::{GroupArgs, RankArgs, Run};
@@ -72,6 +75,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     group: GroupArgs,
 
+    /// A file that `symmetra tune --mixed` wrote, from which auto takes its choices [default: estimates]
+    #[arg(long, value_name = "PATH")]
+    tuning: Option<PathBuf>,
+
     /// Print the steps of each mode, and run nothing
     #[arg(long)]
     explain: bool,
@@ -89,35 +96,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How ranks and hosts divide. Of the two sizes of a level, one that is not given is what the other leaves; where neither
-/// is given the level is tensor parallel.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, clap::Args)]
-struct GridArgs {
-    /// Ranks of a host that hold parts of one tensor
-    #[arg(long, value_name = "N")]
-    local_tp: Option<usize>,
-
-    /// Ranks of a host that work on different data
-    #[arg(long, value_name = "N")]
-    local_dp: Option<usize>,
-
-    /// Hosts that hold parts of one tensor
-    #[arg(long, value_name = "N")]
-    across_tp: Option<usize>,
-
-    /// Hosts that work on different data
-    #[arg(long, value_name = "N")]
-    across_dp: Option<usize>,
-}
-
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Grids {
     #[serde(with = "by_name")]
     operation: MixedOperation,
-    ranks: usize,
-    hosts: usize,
-    grid: GridArgs,
+    world: GridWorld,
     #[serde(with = "names::by_name_each")]
     modes: Vec<MixedMode>,
     #[serde(with = "by_name")]
@@ -127,27 +111,25 @@ pub(crate) struct Grids {
     plain: bool,
     graph: bool,
     group: GroupArgs,
+    tuning: Option<Tuning>,
     iterations: u32,
     seed: u64,
 }
 
 impl Grids {
     fn new(args: &Args) -> Result<Self, Failure> {
-        if !args.ranks.is_multiple_of(args.hosts) {
-            let Args { ranks, hosts, .. } = args;
-            return Err(Failure::usage(format!("--hosts: {ranks} ranks are not divided equally by {hosts} hosts")));
-        }
+        let sizes_elems = args.sizes.elems(args.dtype, 1)?;
+        let largest_bytes = sizes_elems.iter().max().map_or(0, |elems| elems * args.dtype.bytes());
         let grids = Self {
             operation: args.operation,
-            ranks: args.ranks as usize,
-            hosts: args.hosts as usize,
-            grid: args.grid,
+            world: GridWorld::new(args.ranks as usize, args.hosts as usize, args.grid, largest_bytes)?,
             modes: args.mode.clone(),
             dtype: args.dtype,
-            sizes_elems: args.sizes.elems(args.dtype, 1)?,
+            sizes_elems,
             plain: args.plain,
             graph: args.graph,
             group: args.group,
+            tuning: args.tuning.as_ref().map(Tuning::load).transpose()?,
             iterations: args.iterations,
             seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
         };
@@ -158,25 +140,9 @@ impl Grids {
 
     /// The steps of the operation in a mode.
     fn steps(&self, mode: MixedMode) -> Result<Vec<String>, Failure> {
-        let steps = self.config().explain((self.local(), self.hosts), self.operation, mode);
+        let GridWorld { hosts, .. } = self.world;
+        let steps = self.world.config().explain((self.world.local(), hosts), self.operation, mode);
         steps.map_err(|error| Failure::usage(error.to_string()))
-    }
-
-    fn local(&self) -> usize {
-        self.ranks / self.hosts
-    }
-
-    fn config(&self) -> MixedConfig {
-        let (mut grid, mut config) = (Grid::default(), MixedConfig::default());
-        (grid.local_tensor, grid.local_data) = (self.grid.local_tp, self.grid.local_dp);
-        (grid.across_tensor, grid.across_data) = (self.grid.across_tp, self.grid.across_dp);
-        (config.grid, config.most_bytes) = (grid, self.largest_bytes());
-        config
-    }
-
-    /// Of `x`, or of a slice.
-    fn largest_bytes(&self) -> usize {
-        self.sizes_elems.iter().max().map_or(0, |elems| elems * self.dtype.bytes())
     }
 }
 
@@ -206,9 +172,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.explain {
         return explain(&grids, args.json);
     }
-    let mut run = Run::new(&args.run.devices(grids.ranks)?, grids);
+    let mut run = Run::new(&args.run.devices(grids.world.ranks)?, grids);
     run.group = args.group;
-    let Grids { ranks, hosts, seed, .. } = run.task;
+    let Grids { world: GridWorld { ranks, hosts, .. }, seed, .. } = run.task;
     eprintln!(
         "{ranks} {} as {} on {}, {hosts} {}, {}{}, seed {seed}",
         if ranks == 1 { "rank" } else { "ranks" },
@@ -273,7 +239,7 @@ fn explain(grids: &Grids, json: bool) -> Result<(), Failure> {
 }
 
 fn row(run: &Run<Grids>, step: usize, samples: &[Sample]) -> Row {
-    let Grids { ranks, hosts, operation, dtype, graph, .. } = run.task;
+    let Grids { world: GridWorld { ranks, hosts, .. }, operation, dtype, graph, .. } = run.task;
     let sizes = run.task.sizes_elems.len();
     let elements = run.task.sizes_elems[step % sizes];
     let first = &samples[0];

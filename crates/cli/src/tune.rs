@@ -3,6 +3,7 @@
 
 mod crossovers;
 mod experts;
+mod grids;
 mod inputs;
 mod measure;
 mod norms;
@@ -18,10 +19,12 @@ use crate::bench::distinct;
 use crate::devices::{self, Choice, GPUS};
 use crate::experts::Shape;
 use crate::failure::Failure;
+use crate::grid::{GridArgs, GridWorld};
 use crate::ranks::{RanksAs, Run};
 use crate::sizes::sizes_elems;
 use crate::{bytes, names, output, target};
 use experts::Layer;
+use grids::Grids;
 pub(crate) use measure::Plan;
 use measure::{Found, Messages};
 use norms::Norms;
@@ -42,7 +45,9 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// --codec finds from which size on codecs are faster than values as they are: `EnvConfig::quantised` takes the
 /// smallest message from there. --hidden finds the crossovers of norms. --experts finds up to which size of a rank's rows
 /// packets serve experts that leave the method to the library, and direct access beyond: experts of all methods exchange rows of
-/// bf16 by rank, and a time is that of a dispatch and its combine.
+/// bf16 by rank, and a time is that of a dispatch and its combine. --mixed finds the crossovers between the modes of every operation
+/// over a grid, with the first type of --dtype; a size is that of `x`, or of a slice. With --hosts the ranks of a grid are divided
+/// among so many hosts by name.
 ///
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
@@ -54,6 +59,7 @@ Examples:
   symmetra tune --ranks 4,8 --max-bytes 1GiB --output tuning.json
   symmetra tune --codec fp8,int8,int6,int4 --hidden 8192 --output tuning.json
   symmetra tune --experts deepseek --output tuning.json
+  symmetra tune --mixed --ranks 4 --local-tp 2 --local-dp 2 --output tuning.json
   symmetra tune --device host --ranks 2 --dtype f32 --max-bytes 1MiB --json")]
 pub(crate) struct Args {
     /// Numbers of ranks, separated by commas [default: 2 up to as many as there are GPUs, or processors]
@@ -85,6 +91,17 @@ pub(crate) struct Args {
     /// elements of a row [default: none]
     #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
     experts: Option<Shape>,
+
+    /// Time collectives over a grid of tensor and data parallelism too, in every mode
+    #[arg(long)]
+    mixed: bool,
+
+    /// Among how many hosts the ranks of a grid are divided
+    #[arg(long, requires = "mixed", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX))]
+    hosts: u64,
+
+    #[command(flatten)]
+    grid: GridArgs,
 
     /// Smallest message of a rank, rounded up to a power of two: bytes, or with a unit. K, M, G, T and KiB, MiB, GiB,
     /// TiB are powers of 1024; KB, MB, GB, TB are powers of 1000
@@ -136,7 +153,23 @@ impl Args {
         })?;
         let norms = self.hidden.map(|hidden| norms(&messages, hidden as usize, max_bytes)).transpose()?;
         let experts = self.experts.map(|shape| Layer::new(shape, max_bytes));
-        Ok(Plan { messages, codecs, norms, experts, operations: self.operations, launches: self.launches })
+        let (operations, launches) = (self.operations, self.launches);
+        Ok(Plan { messages, codecs, norms, experts, grids: None, operations, launches })
+    }
+
+    /// The plan for so many ranks.
+    fn plan_on(&self, plan: &Plan, kind: DeviceKind, ranks: usize) -> Result<Plan, Failure> {
+        if !self.mixed && self.grid.is_given() {
+            return Err(Failure::usage("--local-tp, --local-dp, --across-tp and --across-dp need --mixed"));
+        }
+        let Messages { dtype, sizes_elems } = plan.messages[0].clone();
+        let largest_bytes = sizes_elems.last().map_or(0, |elems| elems * dtype.bytes());
+        let grids = || {
+            let world = GridWorld::new(ranks, self.hosts as usize, self.grid, largest_bytes)?;
+            Ok::<_, Failure>(Grids { world, dtype, sizes_elems })
+        };
+        let grids = self.mixed.then(grids).transpose()?;
+        Ok(Plan { grids, ..plan.on(kind, ranks)? })
     }
 
     /// Numbers of ranks, each once, in order.
@@ -174,17 +207,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Refuses a missing folder or device before anything is measured.
     let target = args.output.as_deref().map(check_output).transpose()?;
     let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
-    let plans = worlds.iter().map(|world| plan.on(kind, *world)).collect::<Result<Vec<_>, _>>()?;
+    let plans = worlds.iter().map(|world| args.plan_on(&plan, kind, *world)).collect::<Result<Vec<_>, _>>()?;
     eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
-    let progress = output::progress(plans.iter().map(Plan::laps).sum());
+    let progress = output::progress(plans.iter().map(Plan::laps).sum::<Result<_, _>>()?);
     let mut measured = Vec::new();
     for (devices, plan) in devices.iter().zip(plans) {
-        let mut world = World { ranks: devices.len(), laps: Vec::new(), norms: Vec::new(), experts: Vec::new() };
+        let mut world =
+            World { ranks: devices.len(), laps: Vec::new(), norms: Vec::new(), experts: Vec::new(), grids: Vec::new() };
         Run::new(devices, plan).attend(args.ranks_as, |_, found| {
             let (bytes, dtype) = match &found {
                 Found::Sum(lap) => (lap.bytes, lap.dtype),
                 Found::Norm(lap) => (lap.bytes, lap.dtype),
                 Found::Experts(lap) => (lap.bytes, Dtype::BF16),
+                Found::Grid(lap) => (lap.bytes, lap.dtype),
             };
             progress.set_message(format!("{} ranks, {} of {dtype}", devices.len(), bytes::format(bytes)));
             progress.inc(1);
@@ -192,6 +227,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 Found::Sum(lap) => world.laps.push(lap),
                 Found::Norm(lap) => world.norms.push(lap),
                 Found::Experts(lap) => world.experts.push(lap),
+                Found::Grid(lap) => world.grids.push(lap),
             }
             Ok(())
         })?;

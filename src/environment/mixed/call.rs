@@ -1,5 +1,6 @@
 //! A call over a grid: its check, its pieces, and its steps one after the other.
 
+use super::choice::Ask;
 use super::grid::Part;
 use super::mode::{self, MixedMode, MixedOperation};
 use super::parts::{self, Rows};
@@ -16,16 +17,6 @@ use crate::types::{Dtype, Reduction};
 impl Mixed {
     pub(super) fn rounds_once(&self, dtype: Dtype) -> bool {
         dtype.is_float() && self.world.local().group().config().determinism == Determinism::Exact
-    }
-
-    pub(super) fn mode(&self, operation: MixedOperation, mode: MixedMode, dtype: Dtype, bytes: u64) -> MixedMode {
-        match mode {
-            MixedMode::Auto => {
-                let has = &self.modes[operation as usize];
-                mode::choose(&self.sizes, operation, bytes, self.rounds_once(dtype), has)
-            }
-            mode => mode,
-        }
     }
 
     /// Runs a call whose types and lifetimes the caller has checked.
@@ -95,7 +86,14 @@ impl Mixed {
         let in_place = (operation == MixedOperation::AllReduce).then(|| spans[1].clone());
         check_apart(("the input", spans[0].clone()), ("the output", spans[1].clone()), in_place)?;
         let bytes = rows.most() * dtype.bytes();
-        let mode = self.mode(operation, options.mode, dtype, bytes as u64);
+        let mode = match options.mode {
+            MixedMode::Auto => {
+                let direct = operands.iter().all(|view| view.place.is_direct());
+                let once = self.rounds_once(dtype) || options.reduction == Reduction::Average;
+                self.choices.choose(Ask { operation, direct, once }, bytes as u64)
+            }
+            mode => mode,
+        };
         let plans = self.pieces(operation, mode, rows, dtype)?;
         let Some(plan) = plans.first() else { return Ok(plans) };
         let parts = plan.most_parts();

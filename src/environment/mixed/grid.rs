@@ -73,6 +73,11 @@ pub(super) struct Position {
 }
 
 impl Sizes {
+    /// As tunings name a grid.
+    pub(super) fn by_level(&self) -> [usize; 4] {
+        [self.local_tensor, self.local_data, self.across_tensor, self.across_data]
+    }
+
     pub(super) fn local(&self) -> usize {
         self.local_tensor * self.local_data
     }

@@ -6,6 +6,7 @@
 //! tables.
 
 mod call;
+mod choice;
 mod grid;
 mod mode;
 mod parts;
@@ -19,13 +20,15 @@ use parking_lot::Mutex;
 use super::Coordinator;
 use super::over::Over;
 use crate::collective::Lane;
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::group::MAX_WORLD_SIZE;
+use crate::group::Tuning;
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
 use crate::stream::{Queue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
+pub use choice::MixedRange;
+use choice::{Ask, Choices};
 pub use grid::Grid;
 use grid::{Part, Position, Sizes};
 pub use mode::{MixedMode, MixedOperation};
@@ -76,13 +79,66 @@ impl MixedConfig {
     ) -> Result<Vec<String>> {
         let sizes = self.sizes(local, hosts)?;
         mode::check(&sizes, operation, mode)?;
-        let has = steps::modes(&sizes, operation, MAX_WORLD_SIZE);
         let mode = match mode {
-            MixedMode::Auto => mode::choose(&sizes, operation, self.most_bytes as u64, false, &has),
+            MixedMode::Auto => {
+                let ask = Ask { operation, direct: true, once: false };
+                Choices::new(sizes, DeviceKind::Host, None)?.choose(ask, self.most_bytes as u64)
+            }
             mode => mode,
         };
         let plan = steps::plan(&sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
         Ok(plan.steps.iter().map(Step::to_string).collect())
+    }
+
+    /// What `Auto` stands for on so many ranks on each of so many hosts, by bytes of `x` or of a slice, smallest first: of the
+    /// tuning if it has measured this grid on devices of this `kind`, else estimated. The last range ends with `u64::MAX`.
+    /// `direct`: whether peers can address input and output. Needs no ranks. Calls that may be rounded only once take another
+    /// mode where the one named here rounds more often.
+    ///
+    /// # Errors
+    /// Those of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation that the grid does not have;
+    /// [`Error::InvalidArgument`] for a tuning that names a mode there is not.
+    pub fn choices(
+        &self,
+        (local, hosts): (usize, usize),
+        operation: MixedOperation,
+        (kind, direct): (DeviceKind, bool),
+        tuning: Option<&Tuning>,
+    ) -> Result<Vec<MixedRange>> {
+        let sizes = self.sizes(local, hosts)?;
+        mode::check(&sizes, operation, MixedMode::Auto)?;
+        Ok(Choices::new(sizes, kind, tuning)?.ranges(Ask { operation, direct, once: false }))
+    }
+
+    /// The sizes of the grid for so many ranks on each of so many hosts: tensor and data ranks of a host, tensor and data hosts.
+    ///
+    /// # Errors
+    /// Those of [`required_bytes`](Self::required_bytes).
+    pub fn grid_of(&self, local: usize, hosts: usize) -> Result<[usize; 4]> {
+        Ok(self.sizes(local, hosts)?.by_level())
+    }
+
+    /// The operations of so many ranks on each of so many hosts.
+    ///
+    /// # Errors
+    /// Those of [`required_bytes`](Self::required_bytes).
+    pub fn operations(&self, local: usize, hosts: usize) -> Result<Vec<MixedOperation>> {
+        let sizes = self.sizes(local, hosts)?;
+        Ok(MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)).collect())
+    }
+
+    /// The tensor rank and the data rank of each local number of each host, for so many ranks on each of so many hosts:
+    /// `[host][local]`.
+    ///
+    /// # Errors
+    /// Those of [`required_bytes`](Self::required_bytes).
+    pub fn places(&self, local: usize, hosts: usize) -> Result<Vec<Vec<(usize, usize)>>> {
+        let sizes = self.sizes(local, hosts)?;
+        let place = |host: usize, number: usize| {
+            let at = sizes.position(host, number);
+            (sizes.tensor_rank(at), sizes.data_rank(at))
+        };
+        Ok((0..hosts).map(|host| (0..local).map(|number| place(host, number)).collect()).collect())
     }
 
     fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
@@ -129,8 +185,7 @@ pub struct Mixed {
     split: Vec<Coordinator>,
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
-    /// [operation]
-    modes: Vec<Vec<MixedMode>>,
+    choices: Choices,
     lane: Mutex<Lane>,
 }
 
@@ -153,6 +208,7 @@ impl Mixed {
             return Err(Error::unsupported("a grid over hosts of unequal size", reason));
         }
         let sizes = config.sizes(local, hosts.len())?;
+        let choices = Choices::new(sizes, world.device().kind(), world.local().group().config().tuning.as_ref())?;
         let positions = positions(&sizes, &hosts, world.ranks());
         let (mut groups, mut split, mut made) = (Vec::new(), Vec::new(), Vec::<(Vec<usize>, Over)>::new());
         let everyone: Vec<usize> = (0..world.world_size()).collect();
@@ -185,8 +241,7 @@ impl Mixed {
         };
         let (work, lane) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];
-        let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).into();
-        Ok(Self { modes, world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
+        Ok(Self { choices, world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -200,7 +255,7 @@ impl Mixed {
 
     /// The modes of an operation on this grid, without `Auto`; none if the grid does not have the operation.
     pub fn modes(&self, operation: MixedOperation) -> Vec<MixedMode> {
-        self.modes[operation as usize].clone()
+        self.choices.modes(operation).to_vec()
     }
 
     /// This rank's number among the ranks that hold parts of one tensor.
@@ -223,14 +278,24 @@ impl Mixed {
         self.sizes.data()
     }
 
-    /// The mode that `Auto` stands for, for so many bytes of `x` or of a slice. Equal on all ranks. The crossovers are
-    /// estimates from the times of the steps; they have not been measured.
+    /// The mode that `Auto` stands for, for so many bytes of `x` or of a slice: what the tuning of the communicator
+    /// ([`Config::tuning`](crate::Config::tuning)) has for this grid, else an estimate from the times of the steps. `direct`:
+    /// whether peers can address input and output. Equal on all ranks.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation that this grid does not have.
-    pub fn select(&self, operation: MixedOperation, dtype: Dtype, bytes: u64) -> Result<MixedMode> {
+    pub fn select(&self, operation: MixedOperation, dtype: Dtype, direct: bool, bytes: u64) -> Result<MixedMode> {
         mode::check(&self.sizes, operation, MixedMode::Auto)?;
-        Ok(self.mode(operation, MixedMode::Auto, dtype, bytes))
+        Ok(self.choices.choose(Ask { operation, direct, once: self.rounds_once(dtype) }, bytes))
+    }
+
+    /// What `Auto` stands for by bytes of `x` or of a slice, smallest first, and why. The last range ends with `u64::MAX`.
+    ///
+    /// # Errors
+    /// Those of [`select`](Self::select).
+    pub fn choices(&self, operation: MixedOperation, dtype: Dtype, direct: bool) -> Result<Vec<MixedRange>> {
+        mode::check(&self.sizes, operation, MixedMode::Auto)?;
+        Ok(self.choices.ranges(Ask { operation, direct, once: self.rounds_once(dtype) }))
     }
 
     /// The steps of an operation in a mode, in words, in order.
@@ -239,7 +304,10 @@ impl Mixed {
     /// [`Error::Unsupported`] for what this grid does not have, with what it has.
     pub fn explain(&self, operation: MixedOperation, mode: MixedMode) -> Result<Vec<String>> {
         mode::check(&self.sizes, operation, mode)?;
-        let mode = self.mode(operation, mode, Dtype::F32, self.most_bytes as u64);
+        let mode = match mode {
+            MixedMode::Auto => self.select(operation, Dtype::F32, true, self.most_bytes as u64)?,
+            mode => mode,
+        };
         let plan = steps::plan(&self.sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
         Ok(plan.steps.iter().map(Step::to_string).collect())
     }

@@ -26,7 +26,7 @@ pub enum MixedOperation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MixedMode {
-    /// What the built-in table chooses for the size.
+    /// What the tuning of the communicator, or the built-in table, chooses for the size.
     #[default]
     Auto,
     /// Each rank of a host gets all that it sums, and each host gets all from the hosts.
@@ -169,22 +169,4 @@ pub(super) fn check(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -
 
 fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// The mode that `Auto` stands for, of those that the grid has. `bytes`: of `x` or of a slice. `once`: whether values may be
-/// rounded only once, which across hosts one collective alone does.
-pub(super) fn choose(sizes: &Sizes, operation: MixedOperation, bytes: u64, once: bool, has: &[MixedMode]) -> MixedMode {
-    use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
-    let most_one_shot = match (sizes.hosts(), sizes.local()) {
-        (1, 0..=2) => 1 << 20,
-        (1, 3..=4) => 128 << 10,
-        (1, _) => 64 << 10,
-        _ => (16 << 10) - 1,
-    };
-    let wanted = match bytes > most_one_shot {
-        _ if once && operation.reduces() && sizes.hosts() > 1 => [OneCollective].as_slice(),
-        true => &[TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective],
-        false => &[OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective],
-    };
-    wanted.iter().copied().find(|mode| has.contains(mode)).unwrap_or(wanted[0])
 }

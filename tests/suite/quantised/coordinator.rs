@@ -111,17 +111,9 @@ fn a_setting_sends_large_sums_through_its_codec() {
 fn a_tuning_says_from_where_on_a_codec_serves() {
     let codec = |codec: Codec, from_bytes| TunedCodec { world_size: 2, codec: codec.to_string(), from_bytes };
     let tuning = Tuning {
-        version: Tuning::VERSION,
-        library: "any".to_owned(),
-        measured_unix_s: 0,
-        device: "any".to_owned(),
-        driver: "any".to_owned(),
         kind: kind().name().to_owned(),
-        tables: Vec::new(),
-        timings: Vec::new(),
         codecs: vec![codec(Codec::Int8, Some(8192)), codec(Codec::Int4, None)],
-        norms: Vec::new(),
-        experts: Vec::new(),
+        ..Tuning::default()
     };
     for (codec, at_8191, at_8192) in
         [(Codec::Int8, Backend::Own, Backend::Quantised), (Codec::Int4, Backend::Own, Backend::Own)]

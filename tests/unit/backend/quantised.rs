@@ -6,17 +6,9 @@ use crate::group::TunedCodec;
 fn tuning() -> Tuning {
     let codec = |codec: Codec, from_bytes| TunedCodec { world_size: 4, codec: codec.name().to_owned(), from_bytes };
     Tuning {
-        version: Tuning::VERSION,
-        library: "0".to_owned(),
-        measured_unix_s: 1,
-        device: "D".to_owned(),
-        driver: "1".to_owned(),
         kind: "host".to_owned(),
-        tables: Vec::new(),
-        timings: Vec::new(),
         codecs: vec![codec(Codec::Int8, Some(4096)), codec(Codec::Fp8, None)],
-        norms: Vec::new(),
-        experts: Vec::new(),
+        ..Tuning::default()
     }
 }
 

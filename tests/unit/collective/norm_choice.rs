@@ -102,17 +102,9 @@ fn tuning(rows: &[(Option<u64>, &str)]) -> Tuning {
         algorithm: (*name).to_owned(),
     };
     Tuning {
-        version: Tuning::VERSION,
-        library: "0".to_owned(),
-        measured_unix_s: 1,
-        device: "D".to_owned(),
-        driver: "1".to_owned(),
         kind: "cuda".to_owned(),
-        tables: Vec::new(),
-        timings: Vec::new(),
-        codecs: Vec::new(),
         norms: vec![TunedNorm { world_size: 4, hidden: 8192, rows: rows.iter().map(row).collect() }],
-        experts: Vec::new(),
+        ..Tuning::default()
     }
 }
 

@@ -68,17 +68,9 @@ fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning 
     let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
     let rows = vec![row(Some(100), "one-shot-ll"), row(None, algorithm)];
     Tuning {
-        version: Tuning::VERSION,
-        library: String::new(),
-        measured_unix_s: 0,
-        device: String::new(),
-        driver: String::new(),
         kind: "cuda".to_owned(),
         tables: vec![TunedTable { world_size: 3, floating, direct, exact, rows }],
-        timings: Vec::new(),
-        codecs: Vec::new(),
-        norms: Vec::new(),
-        experts: Vec::new(),
+        ..Tuning::default()
     }
 }
 

@@ -27,17 +27,9 @@ fn tuning(kind: DeviceKind, rows: &[(Option<u64>, &str)]) -> Tuning {
     };
     let rows = rows.iter().map(row).collect();
     Tuning {
-        version: Tuning::VERSION,
-        library: "0".to_owned(),
-        measured_unix_s: 1,
-        device: "D".to_owned(),
-        driver: "1".to_owned(),
         kind: kind.name().to_owned(),
-        tables: Vec::new(),
-        timings: Vec::new(),
-        codecs: Vec::new(),
-        norms: Vec::new(),
         experts: vec![TunedExperts { world_size: 4, experts: 8, top_k: 2, hidden: 64, rows }],
+        ..Tuning::default()
     }
 }
 

@@ -5,17 +5,9 @@ use super::*;
 fn tuning(limits: &[Option<u64>]) -> Tuning {
     let rows = limits.iter().map(|limit| TunedRow { up_to_bytes: *limit, algorithm: "two-shot-ll".to_owned() });
     Tuning {
-        version: Tuning::VERSION,
-        library: "0".to_owned(),
-        measured_unix_s: 1,
-        device: "D".to_owned(),
-        driver: "1".to_owned(),
         kind: "host".to_owned(),
         tables: vec![TunedTable { world_size: 4, floating: true, direct: false, exact: false, rows: rows.collect() }],
-        timings: Vec::new(),
-        codecs: Vec::new(),
-        norms: Vec::new(),
-        experts: Vec::new(),
+        ..Tuning::default()
     }
 }
 
@@ -40,7 +32,7 @@ fn files_of_version_1_are_read() {
     let old = Tuning { version: 1, ..tuning(&[None]) };
     old.save(&path).unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    assert!(!["codecs", "norms", "experts"].iter().any(|part| text.contains(part)), "{text}");
+    assert!(!["codecs", "norms", "experts", "grids"].iter().any(|part| text.contains(part)), "{text}");
     assert_eq!(Tuning::load(&path).unwrap(), old);
     let codec = TunedCodec { world_size: 2, codec: "int8".to_owned(), from_bytes: Some(7) };
     let rows = |limit| vec![TunedRow { up_to_bytes: limit, algorithm: "apart".to_owned() }];
@@ -57,7 +49,25 @@ fn files_of_version_1_are_read() {
     assert!(newer.expert_rows(2).is_some() && newer.expert_rows(3).is_none());
     assert_ne!(newer.digest(), new.digest());
     assert!(Tuning { norms: vec![norm(Some(5))], ..new.clone() }.save(&path).is_err());
-    assert!(Tuning { experts: vec![experts(Some(5))], ..new }.save(&path).is_err());
+    assert!(Tuning { experts: vec![experts(Some(5))], ..new.clone() }.save(&path).is_err());
+    let grid = |limit| TunedGrid {
+        local_tensor: 2,
+        local_data: 1,
+        across_tensor: 1,
+        across_data: 3,
+        operation: "all-gather".to_owned(),
+        direct: true,
+        rows: rows(limit),
+    };
+    let newest = Tuning { grids: vec![grid(None)], ..newer.clone() };
+    newest.save(&path).unwrap();
+    assert_eq!(Tuning::load(&path).unwrap(), newest);
+    let found = |sizes, operation, direct| newest.grid_rows(sizes, operation, direct).is_some();
+    assert!(found([2, 1, 1, 3], "all-gather", true));
+    assert!(!found([2, 1, 3, 1], "all-gather", true) && !found([2, 1, 1, 3], "all-reduce", true));
+    assert!(!found([2, 1, 1, 3], "all-gather", false));
+    assert_ne!(newest.digest(), newer.digest());
+    assert!(Tuning { grids: vec![grid(Some(5))], ..new }.save(&path).is_err());
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! One rank's part of a measurement of grids.
 
-use std::time::{Duration, Instant};
-
 use serde::{Deserialize, Serialize};
-use symmetra::bootstrap::{Tcp, UniqueId};
-use symmetra::environment::{Coordinator, GroupConfig, Mixed, MixedMode};
-use symmetra::{Communicator, Config, DeviceBuffer, Event, Graph, Stream};
+use symmetra::environment::{Coordinator, Mixed, MixedMode};
+use symmetra::{Communicator, DeviceBuffer, Event, Graph, Stream};
 
 use super::Grids;
 use super::oracle::{Oracle, Place, Whole};
@@ -15,8 +12,6 @@ use crate::ranks::{Say, Task};
 
 /// Most batches: enough for a median.
 const BATCHES: u32 = 10;
-/// How long ranks wait for each other when the group opens.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rank found for one size in one mode.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,8 +36,13 @@ impl Task for Grids {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
-        let group = self.open(communicator)?;
-        let mixed = Mixed::open(&group, &self.config())?;
+        // Input and output of the largest size, each with its signal pad.
+        let operands = (self.world.ranks as u64 + 1) * self.world.most_bytes as u64 + 4 * (64 << 10);
+        let group = self.world.open(communicator, if self.plain { 0 } else { operands }, |config| {
+            self.group.set(config);
+            config.tuning = self.tuning.clone();
+        })?;
+        let mixed = Mixed::open(&group, &self.world.config())?;
         let places = communicator.group().all_gather_bytes(&(mixed.data_rank() as u64).to_le_bytes())?;
         let place = |bytes: &Vec<u8>| {
             let bytes = bytes.as_slice().try_into().map_err(|_| Failure::failed("a place of another length"))?;
@@ -70,35 +70,6 @@ impl Task for Grids {
         }
         mixed.close()?;
         Ok(group.close()?)
-    }
-}
-
-impl Grids {
-    /// Opens the group of all ranks, on as many hosts by name as were asked for.
-    fn open(&self, communicator: &Communicator) -> Result<Coordinator, Failure> {
-        let (rank, world) = (communicator.rank(), communicator.world_size());
-        let own = if rank == 0 { Some(UniqueId::listen()?) } else { None };
-        let text = own.as_ref().map_or_else(String::new, UniqueId::to_string);
-        let all = communicator.group().all_gather_bytes(text.as_bytes())?;
-        let id = match own {
-            Some(id) => id,
-            None => String::from_utf8_lossy(&all[0]).parse()?,
-        };
-        let bootstrap = Tcp::from_id(id, rank, world, Instant::now() + PATIENCE)?;
-        let mut config = GroupConfig::default();
-        config.communicator = Config::default();
-        config.communicator.deadlines = communicator.group().config().deadlines;
-        config.communicator.heap_bytes = self.room()?;
-        self.group.set(&mut config.communicator);
-        config.host = Some(format!("host-{}", rank * self.hosts / world));
-        config.interface = Some("127.0.0.1".to_owned());
-        Ok(Coordinator::open(bootstrap, communicator.device(), config)?)
-    }
-
-    /// Bytes of heap: the workspace, and input and output of the largest size, each with its signal pad.
-    fn room(&self) -> Result<u64, Failure> {
-        let operands = (self.ranks as u64 + 1) * self.largest_bytes() as u64 + 4 * (64 << 10);
-        Ok(self.config().required_bytes(self.local(), self.hosts)? + if self.plain { 0 } else { operands })
     }
 }
 
@@ -167,7 +138,7 @@ impl<'a> Call<'a> {
         wrong += count_wrong(output.read(stream)?);
         let bytes = (oracle.count * grids.dtype.bytes()) as u64;
         let runs = match mode {
-            MixedMode::Auto => mixed.select(operation, grids.dtype, bytes)?,
+            MixedMode::Auto => mixed.select(operation, grids.dtype, !grids.plain, bytes)?,
             mode => mode,
         };
         let (tensor_ranks, data_ranks) = (mixed.tensor_size(), mixed.data_size());

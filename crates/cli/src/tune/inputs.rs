@@ -4,6 +4,7 @@ use symmetra::{Algorithm, Codec, Device, explain};
 
 use super::crossovers::{Choice, Pair, Size, choose, faster_from, ranges, serves};
 use super::experts::{self, ExpertLap};
+use super::grids::{self, GridLap};
 use super::measure::Lap;
 use super::norms::{NormLap, built_in};
 use crate::failure::Failure;
@@ -44,6 +45,15 @@ pub(super) fn norm_table(device: &Device, ranks: usize, laps: &[NormLap]) -> Res
     let Some(first) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
     let size = |lap: &NormLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
     let (sizes, built_in) = (laps.iter().map(size).collect::<Vec<_>>(), built_in(device, ranks, first)?);
+    Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
+}
+
+/// The mode for each range of the bytes of `x` or of a slice. `laps` are of one operation and kind of memory and have rising
+/// sizes.
+pub(super) fn grid_table(device: &Device, laps: &[GridLap]) -> Result<Vec<Choice>, Failure> {
+    let Some(first) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
+    let size = |lap: &GridLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
+    let (sizes, built_in) = (laps.iter().map(size).collect::<Vec<_>>(), grids::built_in(device, first)?);
     Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
 }
 

@@ -9,6 +9,7 @@ use symmetra::{
 };
 
 use super::experts::{ExpertLap, Layer};
+use super::grids::{GridLap, Grids};
 use super::norms::{NormLap, Norms};
 use super::timing::Timing;
 use crate::all_reduce::{Buffer, Own};
@@ -27,6 +28,7 @@ pub(crate) struct Plan {
     pub(super) codecs: Vec<Codec>,
     pub(super) norms: Option<Norms>,
     pub(super) experts: Option<Layer>,
+    pub(super) grids: Option<Grids>,
     /// Operations of one launch, where that is not by size.
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
@@ -56,12 +58,13 @@ pub(crate) struct Lap {
     pub(super) before: Algorithm,
 }
 
-/// What rank 0 says: a lap of sums, one of norms, or one of experts.
+/// What rank 0 says: a lap of sums, of norms, of experts or of a grid.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Found {
     Sum(Lap),
     Norm(NormLap),
     Experts(ExpertLap),
+    Grid(GridLap),
 }
 
 /// An algorithm that sends whole messages is dropped once it took this many times as long as the fastest at two sizes in
@@ -76,10 +79,12 @@ impl Plan {
     }
 
     /// Laps of one world.
-    pub(super) fn laps(&self) -> u64 {
+    pub(super) fn laps(&self) -> Result<u64, Failure> {
+        let grids = self.grids.as_ref().map_or(Ok(0), Grids::laps)?;
         let norms = self.norms.as_ref().map_or(0, |norms| norms.tokens.len() as u64);
         let experts = self.experts.as_ref().map_or(0, |layer| layer.tokens.len() as u64);
-        norms + experts + self.messages.iter().map(|messages| 2 * messages.sizes_elems.len() as u64).sum::<u64>()
+        let sums = self.messages.iter().map(|messages| 2 * messages.sizes_elems.len() as u64).sum::<u64>();
+        Ok(sums + norms + experts + grids)
     }
 }
 
@@ -112,7 +117,8 @@ impl Task for Plan {
             })?;
         }
         self.norms.as_ref().map_or(Ok(()), |norms| norms.run(&timing, &mut |lap| say(Found::Norm(lap))))?;
-        self.experts.as_ref().map_or(Ok(()), |layer| layer.run(&timing, &mut |lap| say(Found::Experts(lap))))
+        self.experts.as_ref().map_or(Ok(()), |layer| layer.run(&timing, &mut |lap| say(Found::Experts(lap))))?;
+        self.grids.as_ref().map_or(Ok(()), |grids| grids.run(&timing, &mut |lap| say(Found::Grid(lap))))
     }
 }
 

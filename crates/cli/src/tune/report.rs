@@ -5,15 +5,17 @@ use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use symmetra::environment::MixedMode;
 use symmetra::experts::Method;
 use symmetra::{
-    Algorithm, Codec, Device, DeviceKind, Dtype, TunedCodec, TunedExperts, TunedNorm, TunedRow, TunedTable,
+    Algorithm, Codec, Device, DeviceKind, Dtype, TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable,
     TunedTiming, Tuning,
 };
 
 use super::crossovers::{Choice, MARGIN, serves};
 use super::experts::ExpertLap;
-use super::inputs::{codec, expert_table, norm_table, table};
+use super::grids::GridLap;
+use super::inputs::{codec, expert_table, grid_table, norm_table, table};
 use super::measure::Lap;
 use super::norms::{APART, NormLap};
 use crate::bytes;
@@ -28,6 +30,7 @@ pub(super) struct World {
     pub(super) laps: Vec<Lap>,
     pub(super) norms: Vec<NormLap>,
     pub(super) experts: Vec<ExpertLap>,
+    pub(super) grids: Vec<GridLap>,
 }
 
 /// The result, as `--json` writes it.
@@ -54,9 +57,22 @@ struct Section {
     /// Of experts.
     #[serde(skip_serializing_if = "Option::is_none")]
     layer: Option<Shape>,
+    /// Of a grid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grid: Option<Over>,
     /// A choice changes where that saves more than this share of the time.
     margin: f64,
     rows: Vec<Row>,
+}
+
+/// An operation over a grid.
+#[derive(Serialize)]
+struct Over {
+    operation: &'static str,
+    local_tensor: usize,
+    local_data: usize,
+    across_tensor: usize,
+    across_data: usize,
 }
 
 /// One size.
@@ -76,17 +92,11 @@ impl Report {
     pub(super) fn new(device: &Device, ranks_as: RanksAs, launches: u32, worlds: &[World]) -> Result<Self, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut tuning = Tuning {
-            version: Tuning::VERSION,
-            library: env!("CARGO_PKG_VERSION").to_owned(),
             measured_unix_s: now,
             device: device.name(),
             driver: device.versions(),
             kind: device.kind().name().to_owned(),
-            tables: Vec::new(),
-            timings: Vec::new(),
-            codecs: Vec::new(),
-            norms: Vec::new(),
-            experts: Vec::new(),
+            ..Tuning::default()
         };
         let mut sections = Vec::new();
         for world in worlds {
@@ -99,6 +109,11 @@ impl Report {
             }
             if !world.experts.is_empty() {
                 sections.push(expert_section(device, world.ranks, &world.experts, &mut tuning)?);
+            }
+            for laps in
+                world.grids.chunk_by(|one, other| (one.operation, one.direct) == (other.operation, other.direct))
+            {
+                sections.push(grid_section(device, world.ranks, laps, &mut tuning)?);
             }
         }
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
@@ -143,7 +158,7 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
     }
     let memory = if direct { "symmetric" } else { "plain" };
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &any, lap.before.name())).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, layer: None, margin: MARGIN, rows })
+    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, layer: None, grid: None, margin: MARGIN, rows })
 }
 
 /// Adds the norms of one world to the tuning.
@@ -153,7 +168,16 @@ fn norm_section(device: &Device, ranks: usize, laps: &[NormLap], tuning: &mut Tu
     tuning.norms.push(TunedNorm { world_size: ranks, hidden, rows: rows(&choices) });
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
     let memory = "symmetric";
-    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: Some(hidden), layer: None, margin: MARGIN, rows })
+    Ok(Section {
+        ranks,
+        dtype: dtype.name(),
+        memory,
+        hidden: Some(hidden),
+        layer: None,
+        grid: None,
+        margin: MARGIN,
+        rows,
+    })
 }
 
 /// Adds the experts of one world to the tuning.
@@ -164,7 +188,28 @@ fn expert_section(device: &Device, ranks: usize, laps: &[ExpertLap], tuning: &mu
     tuning.experts.push(TunedExperts { world_size: ranks, experts, top_k, hidden, rows: rows(&choices) });
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
     let (dtype, memory) = (Dtype::BF16.name(), "plain");
-    Ok(Section { ranks, dtype, memory, hidden: None, layer: Some(shape), margin: MARGIN, rows })
+    Ok(Section { ranks, dtype, memory, hidden: None, layer: Some(shape), grid: None, margin: MARGIN, rows })
+}
+
+/// Adds one operation of a grid to the tuning.
+fn grid_section(device: &Device, ranks: usize, laps: &[GridLap], tuning: &mut Tuning) -> Result<Section, Failure> {
+    let choices = grid_table(device, laps)?;
+    let GridLap { world, dtype, operation, direct, .. } = laps[0].clone();
+    let [local_tensor, local_data, across_tensor, across_data] = world.config().grid_of(world.local(), world.hosts)?;
+    let operation = operation.name();
+    tuning.grids.push(TunedGrid {
+        local_tensor,
+        local_data,
+        across_tensor,
+        across_data,
+        operation: operation.to_owned(),
+        direct,
+        rows: rows(&choices),
+    });
+    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
+    let grid = Some(Over { operation, local_tensor, local_data, across_tensor, across_data });
+    let memory = if direct { "symmetric" } else { "plain" };
+    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, layer: None, grid, margin: MARGIN, rows })
 }
 
 fn rows(choices: &[Choice]) -> Vec<TunedRow> {
@@ -190,7 +235,12 @@ fn row(bytes: u64, times_ns: &BTreeMap<String, u64>, table: &[Choice], before: &
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, dtype, memory, .. } = self;
-        if let Some(layer) = self.layer {
+        if let Some(Over { operation, local_tensor, local_data, across_tensor, across_data }) = &self.grid {
+            let hosts = across_tensor * across_data;
+            write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one {operation}")?;
+            write!(out, ", a host {local_tensor} tensor x {local_data} data")?;
+            writeln!(out, ", {hosts} hosts {across_tensor} tensor x {across_data} data")?;
+        } else if let Some(layer) = self.layer {
             writeln!(out, "{ranks} ranks, {dtype}: microseconds of a dispatch and combine, experts {layer}")?;
         } else {
             write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
@@ -203,6 +253,7 @@ impl Display for Section {
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let others = [APART, Method::Packets.name(), Method::Direct.name()];
         let ways = Algorithm::ALL.map(Algorithm::name).into_iter().chain(others).chain(Codec::ALL.map(Codec::name));
+        let ways = ways.chain(MixedMode::ALL.map(MixedMode::name));
         let names: Vec<&str> = ways.filter(|name| timed(name)).collect();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
         let mut table = Table::new(headings, 0..=names.len());

@@ -27,14 +27,24 @@ impl Timing<'_, '_> {
         self.operations.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, 40) as u32)
     }
 
-    /// This rank's time of one operation, for every graph of so many operations and every launch. The graphs take turns,
-    /// so that drift affects all alike.
+    /// This rank's time of one operation, for every graph of so many operations and every launch.
     pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, Failure> {
-        let mut times_us = vec![Vec::new(); graphs.len()];
+        self.time_ways(graphs.len(), operations, |way| graphs[way].launch(self.stopwatch.stream()))
+    }
+
+    /// This rank's time of one operation, for so many ways, of which `enqueue` enqueues so many operations, and every launch.
+    /// The ways take turns, so that drift affects all alike.
+    pub(super) fn time_ways(
+        &self,
+        ways: usize,
+        operations: u32,
+        enqueue: impl Fn(usize) -> symmetra::Result<()>,
+    ) -> Result<Vec<Vec<f64>>, Failure> {
+        let mut times_us = vec![Vec::new(); ways];
         for launch in 0..=self.launches {
-            for (graph, times_us) in graphs.iter().zip(&mut times_us) {
-                let time = self.stopwatch.time(|| graph.launch(self.stopwatch.stream()))?;
-                // The first launch of a graph is not for timing.
+            for (way, times_us) in times_us.iter_mut().enumerate() {
+                let time = self.stopwatch.time(|| enqueue(way))?;
+                // The first launch of a way is not for timing.
                 if launch > 0 {
                     times_us.push(time.device_us / f64::from(operations));
                 }

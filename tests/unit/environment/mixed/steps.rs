@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 
-use super::super::mode::choose;
 use super::super::parts::{Rows, plan_part};
 use super::*;
 
@@ -251,24 +250,7 @@ fn one_host_rounds_once() {
     }
 }
 
-#[test]
-fn the_choice_is_a_mode_that_the_grid_has() {
-    for sizes in grids() {
-        for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
-            for bytes in [0, 1 << 10, 16 << 10, 64 << 10, (64 << 10) + 1, 1 << 20, 1 << 30] {
-                for once in [false, true] {
-                    let has = modes(&sizes, operation, 16);
-                    let mode = choose(&sizes, operation, bytes, once, &has);
-                    assert!(has.contains(&mode), "{operation} of {bytes} on {sizes:?}");
-                    let exact = plan(&sizes, operation, mode, 5).roundings() <= 1;
-                    assert!(!once || exact, "{operation} of {bytes} on {sizes:?} by {mode} rounds more than once");
-                }
-            }
-        }
-    }
-}
-
-/// Where a kernel sums fewer parts than a mode asks for, the grid does not have the mode, and another is chosen.
+/// Where a kernel sums fewer parts than a mode asks for, the grid does not have the mode.
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
     use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
@@ -278,11 +260,6 @@ fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
     assert_eq!(modes(&of(16, 1), reduce, 16), [OneShot, TwoShot, TwoShotAcross, OneCollective]);
     assert_eq!(modes(&wide, reduce, 16), [TwoShotAcross, OneCollective]);
     assert_eq!(modes(&both, MixedOperation::ReduceScatterAllReduce, 16), [TwoShotAcross, TwoCollectives]);
-    for (bytes, once, chosen) in
-        [(64, false, TwoShotAcross), (1 << 20, false, TwoShotAcross), (64, true, OneCollective)]
-    {
-        assert_eq!(choose(&wide, reduce, bytes, once, &modes(&wide, reduce, 16)), chosen, "{bytes}");
-    }
 }
 
 /// A workspace that was made for a number of bytes holds every call of at most so many.

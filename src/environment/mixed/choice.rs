@@ -1,0 +1,125 @@
+//! The mode that `Auto` stands for: a pure function of the grid, the operation, the size and the tuning.
+
+use super::grid::Sizes;
+use super::mode::{MixedMode, MixedOperation};
+use super::steps;
+use crate::device::DeviceKind;
+use crate::error::Result;
+use crate::group::{MAX_WORLD_SIZE, TunedRow, Tuning};
+
+const TUNED: &str = "measured by `symmetra tune`";
+const ESTIMATED: &str = "estimated from the steps";
+
+/// The mode of a range of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MixedRange {
+    /// The most bytes of `x` or of a slice; `u64::MAX` is no limit.
+    pub up_to_bytes: u64,
+    /// The mode.
+    pub mode: MixedMode,
+    /// What the choice rests on.
+    pub reason: &'static str,
+}
+
+/// What a grid has of each operation, and what its tuning chooses.
+pub(super) struct Choices {
+    sizes: Sizes,
+    /// [operation]
+    modes: Vec<Vec<MixedMode>>,
+    /// [operation][whether peers can address the operands]; none where nothing was tuned.
+    tuned: Vec<[Vec<MixedRange>; 2]>,
+}
+
+/// What a choice depends on beside the size. Equal on all ranks.
+#[derive(Clone, Copy)]
+pub(super) struct Ask {
+    pub(super) operation: MixedOperation,
+    /// Whether peers can address input and output.
+    pub(super) direct: bool,
+    /// Whether values may be rounded only once.
+    pub(super) once: bool,
+}
+
+impl Choices {
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] where the tuning names a mode that does not exist.
+    pub(super) fn new(sizes: Sizes, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self> {
+        let tuning = tuning.filter(|tuning| tuning.kind == kind.name());
+        let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).into();
+        let rows = |operation: MixedOperation, direct| {
+            let rows = tuning.and_then(|tuning| tuning.grid_rows(sizes.by_level(), operation.name(), direct));
+            rows.unwrap_or_default().iter().map(tuned).collect::<Result<Vec<_>>>()
+        };
+        let tuned =
+            MixedOperation::ALL.into_iter().map(|operation| Ok([rows(operation, false)?, rows(operation, true)?]));
+        Ok(Self { tuned: tuned.collect::<Result<_>>()?, sizes, modes })
+    }
+
+    /// The modes of an operation.
+    pub(super) fn modes(&self, operation: MixedOperation) -> &[MixedMode] {
+        &self.modes[operation as usize]
+    }
+
+    /// The mode for so many bytes of `x` or of a slice. The grid has the operation.
+    pub(super) fn choose(&self, ask: Ask, bytes: u64) -> MixedMode {
+        let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
+        let tuned = tuned.iter().find(|range| bytes <= range.up_to_bytes).map(|range| range.mode);
+        tuned.filter(|mode| self.is_able(*mode, ask)).unwrap_or_else(|| self.built_in(ask, bytes))
+    }
+
+    /// The choices for all sizes, smallest first.
+    pub(super) fn ranges(&self, ask: Ask) -> Vec<MixedRange> {
+        let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
+        let mut ranges: Vec<MixedRange> = Vec::new();
+        let ends = tuned.iter().map(|range| range.up_to_bytes).chain([self.most_one_shot(), u64::MAX]);
+        let mut ends: Vec<u64> = ends.collect();
+        ends.sort_unstable();
+        ends.dedup();
+        for up_to_bytes in ends {
+            let mode = self.choose(ask, up_to_bytes);
+            let of_tuning =
+                tuned.iter().find(|range| up_to_bytes <= range.up_to_bytes).map(|range| range.mode) == Some(mode);
+            let reason = if of_tuning { TUNED } else { ESTIMATED };
+            match ranges.last_mut() {
+                Some(last) if (last.mode, last.reason) == (mode, reason) => last.up_to_bytes = up_to_bytes,
+                _ => ranges.push(MixedRange { up_to_bytes, mode, reason }),
+            }
+        }
+        ranges
+    }
+
+    /// Whether the grid has the mode, and the mode rounds as asked.
+    fn is_able(&self, mode: MixedMode, ask: Ask) -> bool {
+        let rounds = || steps::plan(&self.sizes, ask.operation, mode, 1).roundings();
+        self.modes(ask.operation).contains(&mode) && (!ask.once || !ask.operation.reduces() || rounds() <= 1)
+    }
+
+    fn built_in(&self, ask: Ask, bytes: u64) -> MixedMode {
+        use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
+        let wanted = match bytes > self.most_one_shot() {
+            true => [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective],
+            false => [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective],
+        };
+        wanted.into_iter().find(|mode| self.is_able(*mode, ask)).unwrap_or(OneCollective)
+    }
+
+    /// Most bytes that go by one-shot without a tuning.
+    fn most_one_shot(&self) -> u64 {
+        match (self.sizes.hosts(), self.sizes.local()) {
+            (1, 0..=2) => 1 << 20,
+            (1, 3..=4) => 128 << 10,
+            (1, _) => 64 << 10,
+            _ => (16 << 10) - 1,
+        }
+    }
+}
+
+fn tuned(row: &TunedRow) -> Result<MixedRange> {
+    let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
+    Ok(MixedRange { up_to_bytes, mode: row.algorithm.parse()?, reason: TUNED })
+}
+
+#[cfg(test)]
+#[path = "../../../tests/unit/environment/mixed/choice.rs"]
+mod tests;
