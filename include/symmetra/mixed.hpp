@@ -56,7 +56,7 @@ std::string name(MixedOperation operation);
 
 /// How an operation runs. Mixed::explain says the steps.
 enum class MixedMode : std::uint32_t {
-  /// What the built-in table chooses for the size.
+  /// What the tuning of the communicator, or the built-in table, chooses for the size.
   kAuto = 0,
   /// Each rank of a host gets all that it reduces, and each host gets all from the hosts.
   kOneShot = 1,
