@@ -22,8 +22,8 @@ use support::{Data, Rank, Sample, config, threads};
 const LIMIT: Duration = Duration::from_secs(150);
 const LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
 const MULTICAST: &str = "NVSHMEM_DISABLE_NVLS";
-/// The unit of NVSHMEM's heap, of which memory that is mapped is a multiple. Memory of the host device is no whole number of pages.
-const GRANULARITY: (&str, &str) = ("NVSHMEM_CUMEM_GRANULARITY", "1K");
+/// The unit of NVSHMEM's heap, of which memory that is mapped is a multiple: a page of the host device.
+const GRANULARITY: (&str, &str) = ("NVSHMEM_CUMEM_GRANULARITY", "4K");
 
 /// The library, compiled once for this process.
 fn compiled() -> &'static Path {

@@ -251,10 +251,10 @@ impl Communicator {
         Adopted::mapped(&self.0.arena, memory, peers)
     }
 
-    /// The address and the bytes of this rank's arena, in which the symmetric buffers lie.
+    /// The address and the bytes of the allocation in which this rank's symmetric buffers lie.
     #[cfg(feature = "nvshmem")]
-    pub(crate) fn arena(&self) -> (*mut u8, u64) {
-        (self.0.arena.own(0), self.0.arena.layout().bytes)
+    pub(crate) fn allocation(&self) -> (*mut u8, usize) {
+        self.0.arena.allocation()
     }
 
     /// Blocks until all work of `stream` is done, and returns its error if it failed.

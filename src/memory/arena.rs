@@ -140,6 +140,12 @@ impl Arena {
         &self.layout
     }
 
+    /// This rank's arena as a whole allocation: the layout, and what makes the allocation a multiple of the device's unit.
+    #[cfg(feature = "nvshmem")]
+    pub(crate) fn allocation(&self) -> (*mut u8, usize) {
+        (self.memory.address(), self.memory.bytes())
+    }
+
     pub(crate) fn own(&self, offset: u64) -> *mut u8 {
         self.at(self.group.rank(), offset)
     }

@@ -31,15 +31,15 @@ impl Mapped {
     pub(super) fn new(heap: &Arc<Heap>, communicator: &Communicator) -> Result<Self> {
         const NAME: &str = "nvshmemx_buffer_register_symmetric";
         let calls = &heap.calls;
-        let (start, arena_bytes) = communicator.arena();
+        let (start, bytes) = communicator.allocation();
         // Also compares the sizes.
-        heap.wish(Some(arena_bytes))?;
+        heap.wish(Some(bytes as u64))?;
         heap.check_all(NAME)?;
-        let (start, bytes) = (start as usize, arena_bytes as usize);
+        let start = start as usize;
         let group = calls.group();
         let lacks = || Error::unsupported(NAME, format!("{} has no such function", calls.library.name()));
         let own = calls.library.symbols().nvshmemx_buffer_register_symmetric.ok_or_else(lacks);
-        let own = own.and_then(|register| check_whole(arena_bytes).map(|()| register));
+        let own = own.and_then(|register| check_whole(bytes as u64).map(|()| register));
         let register = group.exchange(|mesh, deadline| mesh.agree("map symmetric memory", own, deadline))?;
         let address = calls.together(NAME, move |_| {
             // SAFETY: a whole allocation, which the block keeps by its communicator (liveness).

@@ -287,8 +287,8 @@ fn memory_of_nvshmem_works() {
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nvshmem/libnvshmem_host.so.3");
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
     command.args(["launch", "--no-prefix", "-n", "3", "--nvshmem", "--"]).arg(&program);
-    // Memory of the host device is no whole number of pages.
-    command.env("NVSHMEM_CUMEM_GRANULARITY", "256");
+    // Memory of the host device is a whole number of pages.
+    command.env("NVSHMEM_CUMEM_GRANULARITY", "4096");
     let built = cfg!(feature = "nvshmem");
     if built {
         fs::create_dir_all(library.parent().unwrap()).unwrap();

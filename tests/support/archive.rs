@@ -13,6 +13,7 @@ pub fn archive() -> PathBuf {
         ("gloo", cfg!(feature = "gloo")),
         ("hip", cfg!(feature = "hip")),
         ("hip-sys", cfg!(feature = "hip-sys")),
+        ("multicast", cfg!(feature = "multicast")),
         ("nccl", cfg!(feature = "nccl")),
         ("nvshmem", cfg!(feature = "nvshmem")),
     ];
