@@ -238,8 +238,9 @@ fn features() -> Vec<&'static str> {
         ("gloo", cfg!(feature = "gloo")),
         ("hip", cfg!(feature = "hip")),
         ("hip-sys", cfg!(feature = "hip-sys")),
-        ("nccl", cfg!(feature = "nccl")),
         ("multicast", cfg!(feature = "multicast")),
+        ("nccl", cfg!(feature = "nccl")),
+        ("nvshmem", cfg!(feature = "nvshmem")),
     ];
     built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
 }
