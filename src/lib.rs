@@ -74,6 +74,12 @@
 //! Its eager calls are as fast as those of symmetric memory.
 //! Where some rank cannot share its memory, results are equal and slower.
 //!
+//! ## To multiply
+//!
+//! **[`matmul::Multiplier`]**: products of matrices on a stream or in a graph.
+//! cuBLASLt multiplies on NVIDIA GPUs; it is found at run time. The CPU multiplies with the same types and shapes.
+//! A [`matmul::Product`] says shapes and types, a [`matmul::Tensor`] is an operand.
+//!
 //! ## To repeat work
 //!
 //! **[`Graph`]**: captured work that is launched any number of times.
@@ -132,7 +138,9 @@ mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;
 mod kernel;
+mod loader;
 mod log;
+pub mod matmul;
 mod memory;
 #[cfg(feature = "nccl")]
 pub mod nccl;

@@ -68,11 +68,22 @@ struct Keepalive {
   void (*release)(void* data);
 };
 
+/// A function that the host device runs as a kernel: each device thread calls `entry` with a copy of `bytes` bytes at `args`.
+struct HostKernel {
+  void (*entry)(const void* args);
+  const void* args;
+  uint64_t bytes;
+};
+
+/// The most bytes of arguments of a HostKernel.
+constexpr uint64_t kMostHostKernelBytes = 1024;
+
 static_assert(sizeof(Properties) == 64, "mirrored in src/sys/device.rs");
 static_assert(sizeof(PointerInfo) == 24, "mirrored in src/sys/device.rs");
 static_assert(sizeof(IpcHandle) == 64, "mirrored in src/sys/device.rs");
 static_assert(sizeof(FilePart) == 16, "mirrored in src/sys/device.rs");
 static_assert(sizeof(Keepalive) == 16, "mirrored in src/sys/device.rs");
+static_assert(sizeof(HostKernel) == 24, "mirrored in src/sys/device.rs");
 
 class Stream;
 class Event;
@@ -227,11 +238,17 @@ class Stream {
     return launch(kind_of(args), reinterpret_cast<const uint8_t*>(&args), geometry);
   }
 
+  /// Runs a function of this process in the stream's order, on the host device. Streams of other devices return kNotOnGpus.
+  virtual int32_t launch_host(const HostKernel& kernel, const kernels::Geometry& geometry) const noexcept;
+  static constexpr int32_t kNotOnGpus = 1;  ///< what CUDA and HIP call an invalid value
+
   /// Whether the stream is being captured, by the library or its owner.
   virtual bool capturing() const = 0;
   /// Records later work of this stream instead of running it. Throws if capturing() already.
   virtual std::unique_ptr<Capture> begin_capture() const = 0;
 };
+
+inline int32_t Stream::launch_host(const HostKernel&, const kernels::Geometry&) const noexcept { return kNotOnGpus; }
 
 /// The number of devices of a kind on this machine; 0 without the backend or a driver.
 uint32_t count(uint32_t kind) noexcept;

@@ -45,7 +45,7 @@ use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
 pub use bound::BoundAllReduce;
-pub(crate) use call_order::Lane;
+use call_order::Lane;
 pub use copy_engine::Pending;
 use copy_engine::Side;
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};

@@ -219,7 +219,6 @@ impl Device {
     }
 
     /// Makes the device the calling thread's current one, for libraries that work on the current device.
-    #[cfg(any(feature = "nccl", feature = "nvshmem"))]
     pub(crate) fn make_current(&self) -> Result<()> {
         Ok(self.raw()?.make_current()?)
     }

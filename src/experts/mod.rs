@@ -47,14 +47,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::collective::{Communicator, Lane};
+use crate::collective::Communicator;
 use crate::device::Device;
 use crate::environment::Coordinator;
 use crate::error::{Error, Result};
 use crate::group::Determinism;
 use crate::memory::{DeviceBuffer, Operand, WithView};
 use crate::op::Held;
-use crate::stream::{Enqueue, Queue, Stream};
+use crate::stream::{Enqueue, Order, Queue, Stream};
 use crate::types::{Dtype, Element};
 
 use crate::environment::over::Over;
@@ -125,7 +125,7 @@ struct Inner {
     /// Sums of tokens between the steps of an exact combine; in packets, sums that nobody takes.
     sums: DeviceBuffer<f32>,
     slots: Slots,
-    lane: Mutex<Lane>,
+    lane: Mutex<Order>,
     /// For reads of counts beside other work.
     side: Stream,
     /// Where the ranks can meet that are left when others are lost.
@@ -188,7 +188,7 @@ impl Experts {
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
             let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
             let sums = if exact || packets.is_some() { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
-            Ok((side, table, packets.transpose()?, memory, DeviceBuffer::new(&device, sums)?, Lane::new(&device)?))
+            Ok((side, table, packets.transpose()?, memory, DeviceBuffer::new(&device, sums)?, Order::new(&device)?))
         };
         // No rank sends before all packets are marked absent everywhere.
         let (side, table, packets, memory, sums, lane) = over.together("open experts", own())?;
@@ -431,7 +431,7 @@ impl Inner {
     }
 
     /// Locks the lane for a call, and notes in a graph which slot the call writes.
-    fn begin(self: &Arc<Self>, slot: usize, queue: &impl Enqueue) -> Result<parking_lot::MutexGuard<'_, Lane>> {
+    fn begin(self: &Arc<Self>, slot: usize, queue: &impl Enqueue) -> Result<parking_lot::MutexGuard<'_, Order>> {
         self.over.check()?;
         if let Some(recording) = queue.recording() {
             recording.part(self.id, || Recorded::new(self)).uses(slot);

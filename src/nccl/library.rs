@@ -3,7 +3,6 @@
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
 use super::symbols::{self, Symbols};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::loader;
 use crate::types::Dtype;
 
 /// `ncclSuccess`.
@@ -120,12 +120,7 @@ impl Library {
         let shown = Path::new(path).display().to_string();
         // SAFETY: NCCL's initialisers ask nothing of the process. The caller promises, as for every library, that the
         // file is an NCCL.
-        let library = unsafe { libloading::Library::new(path) };
-        let library = library.map_err(|error| {
-            let words = symbols::words(&error);
-            Error::unsupported(what, format!("{shown} cannot be loaded: {words}"))
-        })?;
-        let library = ManuallyDrop::new(library);
+        let library = unsafe { loader::open(path) }.map_err(|reason| Error::unsupported(what, reason))?;
         let lacks = |error: String| Error::unsupported(what, format!("{shown} lacks a function: {error}"));
         // SAFETY: the library stays loaded.
         let (code, number) = unsafe { symbols::version(&library) }.map_err(lacks)?;

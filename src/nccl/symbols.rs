@@ -2,11 +2,12 @@
 //! library.
 #![allow(unsafe_code, non_snake_case)]
 
-use std::error::Error;
 use std::ffi::{c_char, c_int, c_void};
 
 use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
 use libloading::Library;
+
+use crate::loader::{symbols, words};
 
 /// A `cudaStream_t`.
 pub(super) type Stream = *mut c_void;
@@ -42,46 +43,6 @@ pub(super) unsafe fn version(library: &Library) -> Result<(i32, i32), String> {
     Ok((code, number))
 }
 
-/// The loader's description of an error, without its prefix.
-pub(super) fn words(error: &libloading::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-macro_rules! symbols {
-    (
-        always { $($name:ident: fn($($arg:ty),*) -> $result:ty;)* }
-        since_2_27 { $($newer:ident: fn($($newer_arg:ty),*) -> $newer_result:ty;)* }
-    ) => {
-        /// The functions, looked up once. A function that older libraries lack is `None`.
-        pub(super) struct Symbols {
-            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> $result,)*
-            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_arg),*) -> $newer_result>,)*
-        }
-
-        impl Symbols {
-            /// # Safety
-            /// `library` is an NCCL, and outlives every use of the result.
-            ///
-            /// # Errors
-            /// The loader's description, which names the missing function.
-            pub(super) unsafe fn load(library: &Library) -> Result<Self, String> {
-                Ok(Self {
-                    $($name: {
-                        // SAFETY: this is the type in NCCL's header.
-                        let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
-                        *found.map_err(|error| words(&error))?
-                    },)*
-                    $($newer: {
-                        // SAFETY: this is the type in NCCL's header.
-                        let found = unsafe { library.get(concat!(stringify!($newer), "\0").as_bytes()) };
-                        found.ok().map(|found| *found)
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 symbols! {
     always {
         ncclGetUniqueId: fn(*mut ncclUniqueId) -> i32;
@@ -103,7 +64,7 @@ symbols! {
         ncclSend: fn(*const c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
         ncclRecv: fn(*mut c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
     }
-    since_2_27 {
+    later {
         ncclMemAlloc: fn(*mut *mut c_void, usize) -> i32;
         ncclMemFree: fn(*mut c_void) -> i32;
         ncclCommWindowRegister: fn(ncclComm_t, *mut c_void, usize, *mut Handle, c_int) -> i32;

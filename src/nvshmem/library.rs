@@ -2,14 +2,13 @@
 //! with a newer library.
 #![allow(unsafe_code, non_snake_case)]
 
-use std::error::Error as _;
 use std::ffi::{OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::loader::{self, symbols};
 use crate::variables::{NVSHMEM_LIBRARY, optional};
 
 /// The name of the library for the dynamic loader.
@@ -122,41 +121,6 @@ pub(super) const INIT_WITH_UNIQUE_ID: c_uint = 1 << 3;
 /// `NVSHMEM_STATUS_IS_INITIALIZED`; larger numbers are initialised states too.
 pub(super) const IS_INITIALISED: c_int = 2;
 
-macro_rules! symbols {
-    (
-        always { $($name:ident: fn($($arg:ty),*) $(-> $result:ty)?;)* }
-        later { $($newer:ident: fn($($newer_arg:ty),*) -> $newer_result:ty;)* }
-    ) => {
-        /// The functions, looked up once. A function that the first releases of version 3 lack may be `None`.
-        pub(super) struct Symbols {
-            $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
-            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_arg),*) -> $newer_result>,)*
-        }
-
-        impl Symbols {
-            /// # Safety
-            /// `library` is an NVSHMEM, and outlives every use of the result.
-            ///
-            /// # Errors
-            /// The loader's description, which names the missing function.
-            unsafe fn load(library: &libloading::Library) -> std::result::Result<Self, String> {
-                Ok(Self {
-                    $($name: {
-                        // SAFETY: this is the type in NVSHMEM's header.
-                        let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
-                        *found.map_err(|error| words(&error))?
-                    },)*
-                    $($newer: {
-                        // SAFETY: this is the type in NVSHMEM's header.
-                        let found = unsafe { library.get(concat!(stringify!($newer), "\0").as_bytes()) };
-                        found.ok().map(|found| *found)
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 symbols! {
     always {
         nvshmemx_vendor_get_version_info: fn(*mut c_int, *mut c_int, *mut c_int);
@@ -183,11 +147,6 @@ pub(super) fn succeed(call: &str, code: c_int) -> Result<()> {
         0 => Ok(()),
         code => Err(Error::Device { code: code.into(), message: format!("{call} of NVSHMEM failed") }),
     }
-}
-
-/// The loader's description of an error, without its prefix.
-fn words(error: &libloading::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl Library {
@@ -219,9 +178,7 @@ impl Library {
         let shown = Path::new(path).display().to_string();
         // SAFETY: NVSHMEM's initialisers ask nothing of the process. The caller promises, as for every library, that the
         // file is an NVSHMEM.
-        let library = unsafe { libloading::Library::new(path) };
-        let refused = |error| Error::unsupported(WHAT, format!("{shown} cannot be loaded: {}", words(&error)));
-        let library = ManuallyDrop::new(library.map_err(refused)?);
+        let library = unsafe { loader::open(path) }.map_err(|reason| Error::unsupported(WHAT, reason))?;
         // SAFETY: the library stays loaded.
         let symbols = unsafe { Symbols::load(&library) };
         let symbols =

@@ -2,6 +2,7 @@
 
 mod capture;
 mod graph;
+mod order;
 mod queue;
 mod reaper;
 mod recording;
@@ -22,6 +23,7 @@ pub use capture::Capture;
 pub use graph::Graph;
 pub use queue::Queue;
 
+pub(crate) use order::Order;
 pub(crate) use queue::Enqueue;
 pub(crate) use recording::{Kept, Part, Recording};
 

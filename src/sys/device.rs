@@ -63,6 +63,14 @@ pub struct Keepalive {
     pub release: extern "C" fn(*mut core::ffi::c_void),
 }
 
+/// Mirrors `symmetra::device::HostKernel`.
+#[repr(C)]
+pub struct HostKernel {
+    pub entry: unsafe extern "C" fn(args: *const core::ffi::c_void),
+    pub args: *const core::ffi::c_void,
+    pub bytes: u64,
+}
+
 macro_rules! plain_data {
     ($($rust:ty => $cxx:literal, $bytes:literal;)*) => {$(
         // SAFETY: a `#[repr(C)]` struct of integers, pointers and arrays of them, field for
@@ -81,6 +89,7 @@ plain_data! {
     IpcHandle => "symmetra::device::IpcHandle", 64;
     FilePart => "symmetra::device::FilePart", 16;
     Keepalive => "symmetra::device::Keepalive", 16;
+    HostKernel => "symmetra::device::HostKernel", 24;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     Geometry => "symmetra::kernels::Geometry", 20;
     Kind => "symmetra::kernels::Kind", 4;
@@ -97,6 +106,7 @@ mod bridge {
         type IpcHandle = super::IpcHandle;
         type FilePart = super::FilePart;
         type Keepalive = super::Keepalive;
+        type HostKernel = super::HostKernel;
         #[namespace = "symmetra::kernels"]
         type Geometry = super::Geometry;
         #[namespace = "symmetra::kernels"]
@@ -140,7 +150,6 @@ mod bridge {
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
-        #[cfg(any(feature = "nccl", feature = "nvshmem"))]
         fn make_current(self: &Device) -> Result<()>;
         fn synchronize(self: &Device) -> Result<()>;
 
@@ -165,6 +174,8 @@ mod bridge {
         fn wait(self: &Stream, event: &Event) -> i32;
         #[cxx_name = "launch"]
         unsafe fn launch_block(self: &Stream, kind: Kind, args: *const u8, geometry: &Geometry) -> i32;
+        #[cxx_name = "launch_host"]
+        unsafe fn launch_host_kernel(self: &Stream, kernel: &HostKernel, geometry: &Geometry) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;
         unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
     }
@@ -184,6 +195,25 @@ impl Stream {
         // SAFETY: the block is of the kind that its type names, and C++ copies it before it returns; the caller
         // vouches for the addresses in it.
         unsafe { self.launch_block(Args::KIND, bytes, geometry) }
+    }
+
+    /// Runs a function of this process in the stream's order, with a copy of `args`. The stream is one of the host device.
+    ///
+    /// # Safety
+    /// Memory that the function reads and writes through `args` lives until the function ends. The function may be called on
+    /// any thread, and does not unwind.
+    pub(crate) unsafe fn launch_host<Args: Copy + Send + 'static>(
+        &self,
+        entry: unsafe extern "C" fn(*const Args),
+        args: &Args,
+        geometry: &Geometry,
+    ) -> i32 {
+        // SAFETY: the function gets the address of a copy of `Args`; pointers to data are passed alike.
+        let entry =
+            unsafe { std::mem::transmute::<unsafe extern "C" fn(*const Args), unsafe extern "C" fn(*const _)>(entry) };
+        let kernel = HostKernel { entry, args: std::ptr::from_ref(args).cast(), bytes: size_of::<Args>() as u64 };
+        // SAFETY: C++ copies the arguments before it returns; the caller vouches for the function and its memory.
+        unsafe { self.launch_host_kernel(&kernel, geometry) }
     }
 }
 

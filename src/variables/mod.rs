@@ -43,6 +43,8 @@ pub(crate) const QUICK_REDUCE: QuickReduce = QuickReduce {
 };
 /// The variable that names an NVSHMEM library.
 pub(crate) const NVSHMEM_LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
+/// The variable that names a cuBLASLt library.
+pub(crate) const CUBLASLT_LIBRARY: &str = "SYMMETRA_CUBLASLT_LIBRARY";
 /// The variable that allows multicast on GPUs.
 pub(crate) const MULTICAST: &str = "SYMMETRA_MULTICAST";
 /// The variable by which NVSHMEM leaves NVLink multicast alone.
@@ -53,7 +55,7 @@ const NO_EFFECT: &str = "no effect: sums are in single precision and keep the ra
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 31] = [
+pub const VARIABLES: [Variable; 32] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -82,6 +84,7 @@ pub const VARIABLES: [Variable; 31] = [
     variable(MULTICAST, "0 or 1", "0", "1: groups on GPUs may open multicast, which has never been run there"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
+    variable(CUBLASLT_LIBRARY, "path", "libcublasLt.so.13, .12", "the cuBLASLt that multiplies on GPUs"),
     variable(NVSHMEM_LIBRARY, "path", "libnvshmem_host.so.3", "the NVSHMEM to load"),
     variable(NVSHMEM_DISABLE_NVLS, "0 or 1", "0", "NVSHMEM's own; 1, without multicast, is required to use NVSHMEM"),
     variable(

@@ -12,7 +12,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 64] = [
+const ROOMS: [&str; 66] = [
     // What kernels are made of, for a kernel of a caller too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -50,6 +50,7 @@ const ROOMS: [&str; 64] = [
     "cpp/device/open.",
     // The library.
     "src/kernel/",
+    "src/loader.",
     "src/log.",
     "src/error.",
     "src/exit.",
@@ -63,6 +64,7 @@ const ROOMS: [&str; 64] = [
     "src/group/",
     "src/memory/",
     "src/op/",
+    "src/matmul/",
     "src/collective/",
     "src/engine/",
     "src/nccl/",

@@ -29,6 +29,7 @@ mod norm;
 mod numerics;
 mod operations;
 mod pairs;
+mod products;
 mod put;
 mod quantised;
 mod several;

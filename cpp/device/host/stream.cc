@@ -77,6 +77,13 @@ int32_t Stream::launch(kernels::Kind kind, const uint8_t* args, const kernels::G
   return push(Kernel(entry, geometry, args, kernels::host::args_bytes(kind)));
 }
 
+int32_t Stream::launch_host(const HostKernel& kernel, const kernels::Geometry& geometry) const noexcept {
+  static_assert(kMostHostKernelBytes <= kernels::host::kMostArgsBytes);
+  if (!kernel.entry || kernel.bytes > kMostHostKernelBytes) return EINVAL;
+  if (const int32_t code = check_geometry(geometry); code != 0) return code;
+  return push(Kernel(kernel.entry, geometry, kernel.args, kernel.bytes));
+}
+
 bool Stream::capturing() const { return queue_->recording() != nullptr; }
 
 std::unique_ptr<device::Capture> Stream::begin_capture() const { return std::make_unique<Capture>(queue_); }

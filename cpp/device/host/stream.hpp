@@ -30,6 +30,8 @@ class Stream final : public device::Stream {
   int32_t wait(const device::Event& event) const noexcept override;
   int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept override;
 
+  int32_t launch_host(const HostKernel& kernel, const kernels::Geometry& geometry) const noexcept override;
+
   bool capturing() const override;
   std::unique_ptr<device::Capture> begin_capture() const override;
 

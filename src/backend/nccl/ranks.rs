@@ -9,13 +9,12 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::backend::nccl_library;
 use crate::bootstrap::hello::together;
-use crate::collective::Lane;
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Deadlines, Group};
 use crate::nccl::Communicator;
 use crate::op::{Call, Message, Nccl, Shape, Strips};
-use crate::stream::{Enqueue, Part, Stream};
+use crate::stream::{Enqueue, Order, Part, Stream};
 use crate::types::Dtype;
 
 /// This rank of a group's NCCL communicator. NCCL is aborted when the rank and its graphs are dropped.
@@ -26,7 +25,7 @@ struct Inner {
     /// Whether the rank was closed. Read-locked during a call, a wait or a launch.
     closed: RwLock<bool>,
     /// The order of calls and graph launches: NCCL runs one at a time.
-    lane: Mutex<Lane>,
+    lane: Mutex<Order>,
     /// The last operation whose end has not been observed.
     pending: Mutex<Option<Operation>>,
     /// Read-locked by a launch, from before its turn in the lane until it is enqueued.
@@ -53,13 +52,13 @@ impl Ranks {
         exchange: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>>,
     ) -> Result<Self> {
         let (device, limit) = (group.device(), group.config().deadlines.open);
-        let lane = Lane::new(device);
+        let lane = Order::new(device);
         let library = lane.as_ref().map_err(Clone::clone).and_then(|_| nccl_library(device.kind()));
         let communicator = Communicator::open(library, device, rank, world_size, limit, exchange)?;
         Ok(Self::over(communicator, lane?, group.id()))
     }
 
-    fn over(communicator: Communicator, lane: Lane, id: u64) -> Self {
+    fn over(communicator: Communicator, lane: Order, id: u64) -> Self {
         let (closed, lane, pending) = (RwLock::new(false), Mutex::new(lane), Mutex::new(None));
         let (launching, proven, escaped) = (RwLock::new(()), AtomicBool::new(false), AtomicBool::new(false));
         Self(Arc::new(Inner { communicator, closed, lane, pending, launching, proven, escaped, id }))

@@ -19,12 +19,11 @@ use parking_lot::Mutex;
 
 use super::Coordinator;
 use super::over::Over;
-use crate::collective::Lane;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Tuning;
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
-use crate::stream::{Queue, Stream};
+use crate::stream::{Order, Queue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
 pub use choice::MixedRange;
@@ -186,7 +185,7 @@ pub struct Mixed {
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
     choices: Choices,
-    lane: Mutex<Lane>,
+    lane: Mutex<Order>,
 }
 
 impl Mixed {
@@ -237,7 +236,7 @@ impl Mixed {
         }
         let own = || {
             let work = world.local().symmetric::<u8>(work_bytes(&sizes, config.most_bytes))?;
-            Ok((work, Mutex::new(Lane::new(world.device())?)))
+            Ok((work, Mutex::new(Order::new(world.device())?)))
         };
         let (work, lane) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];

@@ -10,7 +10,7 @@ use crate::memory::Place;
 use crate::memory::View;
 use crate::nccl::tests::Fake;
 use crate::op::{ALL_GATHER, ALL_REDUCE, Op};
-use crate::stream::Graph;
+use crate::stream::{Graph, Order};
 
 const ENOUGH: Duration = Duration::from_secs(20);
 const DEADLINES: Deadlines = Deadlines { open: ENOUGH, first_use: ENOUGH, steady: ENOUGH };
@@ -29,7 +29,7 @@ impl Rank {
 
     fn over(fake: Fake) -> Self {
         let device = Device::host().unwrap();
-        let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), Lane::new(&device).unwrap(), 1);
+        let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), Order::new(&device).unwrap(), 1);
         Self { fake, ranks, stream: Stream::new(&device).unwrap() }
     }
 

@@ -1,4 +1,4 @@
-//! Tests of `src/collective/call_order.rs`, whose module they are.
+//! Tests of `src/stream/order.rs`, whose module they are.
 
 use super::*;
 use crate::bootstrap::Threads;
@@ -12,11 +12,11 @@ fn a_stream_that_nobody_else_has_is_let_go_with_its_work_in_flight() {
     let communicator = Communicator::open(alone, &device, Config::default()).unwrap();
     let buffer = communicator.symmetric::<u8>(1).unwrap();
     let [first, next, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    let mut lane = Lane::new(&device).unwrap();
-    lane.order(&first).unwrap();
+    let mut order = Order::new(&device).unwrap();
+    order.order(&first).unwrap();
     buffer.signals().wait(0, 0, &first).unwrap();
     drop(first);
-    lane.order(&next).unwrap();
+    order.order(&next).unwrap();
     assert!(!next.is_done().unwrap(), "waited for the signal");
     buffer.signals().put(0, 0, &other).unwrap();
     communicator.synchronize(&next).unwrap();
@@ -28,19 +28,19 @@ fn a_stream_that_nobody_else_has_is_let_go_with_its_work_in_flight() {
 fn a_stream_that_is_captured_is_never_the_last() {
     let device = Device::host().unwrap();
     let (captured, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
-    let mut lane = Lane::new(&device).unwrap();
+    let mut order = Order::new(&device).unwrap();
     let both = captured.capture(|_| {
-        lane.order(&captured)?;
-        lane.leave(&captured)
+        order.order(&captured)?;
+        order.leave(&captured)
     });
     drop(both.unwrap());
-    assert!(matches!(lane.last, Last::Nowhere));
-    lane.order(&other).unwrap();
-    drop(captured.capture(|_| lane.order(&captured)).unwrap());
-    assert!(matches!(&lane.last, Last::On(last) if last.same(&other)));
-    lane.leave(&other).unwrap();
-    drop(captured.capture(|_| lane.order(&captured)).unwrap());
-    assert!(matches!(lane.last, Last::Left));
+    assert!(matches!(order.last, Last::Nowhere));
+    order.order(&other).unwrap();
+    drop(captured.capture(|_| order.order(&captured)).unwrap());
+    assert!(matches!(&order.last, Last::On(last) if last.same(&other)));
+    order.leave(&other).unwrap();
+    drop(captured.capture(|_| order.order(&captured)).unwrap());
+    assert!(matches!(order.last, Last::Left));
 }
 
 /// As calls of which each borrows the caller's stream anew: nothing is recorded, waited for or let go.
@@ -48,18 +48,18 @@ fn a_stream_that_is_captured_is_never_the_last() {
 fn streams_of_one_handle_are_one_stream() {
     let device = Device::host().unwrap();
     let [first, other] = [1, 2].map(|handle| Stream::with_handle(&device, handle).unwrap());
-    let mut lane = Lane::new(&device).unwrap();
-    lane.order(&first).unwrap();
+    let mut order = Order::new(&device).unwrap();
+    order.order(&first).unwrap();
     for _ in 0..1000 {
-        lane.order(&Stream::with_handle(&device, 1).unwrap()).unwrap();
-        assert!(matches!(&lane.last, Last::On(last) if last.is_clone_of(&first)), "another one takes its place");
+        order.order(&Stream::with_handle(&device, 1).unwrap()).unwrap();
+        assert!(matches!(&order.last, Last::On(last) if last.is_clone_of(&first)), "another one takes its place");
     }
-    lane.leave(&other).unwrap();
-    assert!(matches!(&lane.last, Last::On(_)));
+    order.leave(&other).unwrap();
+    assert!(matches!(&order.last, Last::On(_)));
     // After which the handle may be another stream's.
-    lane.leave(&Stream::with_handle(&device, 1).unwrap()).unwrap();
-    assert!(matches!(lane.last, Last::Left));
-    lane.order(&other).unwrap();
+    order.leave(&Stream::with_handle(&device, 1).unwrap()).unwrap();
+    assert!(matches!(order.last, Last::Left));
+    order.order(&other).unwrap();
     let elsewhere = Stream::with_handle(&Device::host().unwrap(), 2).unwrap();
     assert!(!other.same(&elsewhere), "of another device");
     let unlike = [(); 2].map(|()| Stream::new(&device).unwrap());

@@ -1,0 +1,37 @@
+//! A product that was checked: addresses and sizes, as the libraries take them.
+
+use super::product::Product;
+use crate::op::Held;
+
+/// The addresses of a product, and how far apart the products of one call lie.
+#[derive(Clone, Copy)]
+pub(super) struct Gemm {
+    pub(super) rows: usize,
+    pub(super) left: *const u8,
+    pub(super) right: *const u8,
+    pub(super) result: *mut u8,
+    /// Null without.
+    pub(super) bias: *const u8,
+    /// Of the left and the right factor; null without.
+    pub(super) scales: [*const u8; 2],
+    /// Elements from one product to the next, of left factor, right factor and result.
+    pub(super) steps: [usize; 3],
+}
+
+impl Gemm {
+    /// With products that lie one after the other.
+    pub(super) fn new(product: &Product, rows: usize, operands: &[super::Tensor<'_>; 3]) -> Self {
+        let [left, right, result] = operands;
+        let address = |held: &Held| held.strip().address;
+        let optional = |held: &Option<Held>| held.as_ref().map_or(std::ptr::null(), |held| address(held).cast_const());
+        Self {
+            rows,
+            left: address(&left.memory),
+            right: address(&right.memory),
+            result: address(&result.memory),
+            bias: optional(&right.bias),
+            scales: [optional(&left.scales), optional(&right.scales)],
+            steps: [rows * product.inner, product.inner * product.columns, rows * product.columns],
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The loaded cuBLASLt library and its functions. Codes and attributes are integers: a closed enumeration would be
+//! undefined behaviour with a newer library.
+#![allow(unsafe_code, non_snake_case)]
+
+use std::ffi::{CStr, OsStr, OsString, c_char, c_void};
+use std::fmt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::loader::{self, symbols};
+use crate::variables::{CUBLASLT_LIBRARY, optional};
+
+/// The names of the library for the dynamic loader, the newest first.
+const USUAL: [&str; 2] = ["libcublasLt.so.13", "libcublasLt.so.12"];
+
+/// A `cublasLtHandle_t`, a descriptor, a layout or a preference.
+pub(super) type Handle = *mut c_void;
+
+/// A `cublasLtMatmulAlgo_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Algorithm([u64; 8]);
+
+/// A `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) algorithm: Algorithm,
+    pub(super) workspace_bytes: usize,
+    pub(super) state: i32,
+    waves: f32,
+    reserved: [i32; 4],
+}
+
+impl Found {
+    pub(super) const NONE: Self =
+        Self { algorithm: Algorithm([0; 8]), workspace_bytes: 0, state: -1, waves: 0.0, reserved: [0; 4] };
+}
+
+// The size in cuBLASLt's header.
+const _: () = assert!(size_of::<Found>() == 96);
+
+symbols! {
+    always {
+        cublasLtGetVersion: fn() -> usize;
+        cublasLtGetStatusString: fn(i32) -> *const c_char;
+        cublasLtCreate: fn(*mut Handle) -> i32;
+        cublasLtDestroy: fn(Handle) -> i32;
+        cublasLtMatmulDescCreate: fn(*mut Handle, i32, i32) -> i32;
+        cublasLtMatmulDescDestroy: fn(Handle) -> i32;
+        cublasLtMatmulDescSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32;
+        cublasLtMatrixLayoutCreate: fn(*mut Handle, i32, u64, u64, i64) -> i32;
+        cublasLtMatrixLayoutDestroy: fn(Handle) -> i32;
+        cublasLtMatrixLayoutSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32;
+        cublasLtMatmulPreferenceCreate: fn(*mut Handle) -> i32;
+        cublasLtMatmulPreferenceDestroy: fn(Handle) -> i32;
+        cublasLtMatmulPreferenceSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32;
+        cublasLtMatmulAlgoGetHeuristic: fn(Handle, Handle, Handle, Handle, Handle, Handle, Handle, i32, *mut Found, *mut i32) -> i32;
+        cublasLtMatmul: fn(
+            Handle, Handle, *const c_void, *const c_void, Handle, *const c_void, Handle, *const c_void, *const c_void, Handle,
+            *mut c_void, Handle, *const Algorithm, *mut c_void, usize, *mut c_void
+        ) -> i32;
+    }
+    later {}
+}
+
+/// What the library multiplies on, in errors.
+const WHAT: &str = "a product on a GPU";
+
+/// cuBLASLt, loaded. Never unloaded.
+pub(super) struct Library {
+    pub(super) symbols: Symbols,
+    /// As the library counts: 120900 is 12.9.0.
+    pub(super) version: usize,
+    pub(super) name: String,
+}
+
+impl Library {
+    /// Loads the library that `SYMMETRA_CUBLASLT_LIBRARY` names, else the first that the dynamic loader finds.
+    pub(super) fn find() -> Result<Self> {
+        let named = optional(CUBLASLT_LIBRARY)?.map(OsString::from);
+        let names = named.map_or_else(|| USUAL.map(OsString::from).to_vec(), |named| vec![named]);
+        let mut reasons = Vec::new();
+        for name in names {
+            match Self::load(&name) {
+                Ok(library) => return Ok(library),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        Err(Error::unsupported(WHAT, format!("{} ({CUBLASLT_LIBRARY} may name a cuBLASLt)", reasons.join("; "))))
+    }
+
+    fn load(path: &OsStr) -> std::result::Result<Self, String> {
+        let shown = Path::new(path).display().to_string();
+        // SAFETY: cuBLASLt's initialisers ask nothing of the process. The caller promises, as for every library, that the
+        // file is a cuBLASLt.
+        let library = unsafe { loader::open(path) }?;
+        // SAFETY: the library stays loaded.
+        let symbols = unsafe { Symbols::load(&library) };
+        let symbols = symbols.map_err(|error| format!("{shown} lacks a function: {error}"))?;
+        // SAFETY: takes nothing.
+        let version = unsafe { (symbols.cublasLtGetVersion)() };
+        let name = format!("cuBLASLt {}.{}.{}, {shown}", version / 10_000, version / 100 % 100, version % 100);
+        Ok(Self { symbols, version, name })
+    }
+
+    /// Turns a result into an error.
+    pub(super) fn check(&self, call: &str, code: i32) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes any code.
+        let words = unsafe { (self.symbols.cublasLtGetStatusString)(code) };
+        let words = match words.is_null() {
+            true => "no description".into(),
+            // SAFETY: a static text.
+            false => unsafe { CStr::from_ptr(words) }.to_string_lossy(),
+        };
+        Err(Error::Device { code: code.into(), message: format!("{call}: {words}, in {}", self.name) })
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.name)
+    }
+}

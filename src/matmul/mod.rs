@@ -1,0 +1,13 @@
+//! Products of matrices: by cuBLASLt on NVIDIA GPUs, by `matrixmultiply` on the CPU. cuBLASLt is found at run time.
+
+mod cublaslt;
+mod gemm;
+mod host;
+mod library;
+mod multiplier;
+mod product;
+mod tensor;
+
+pub use multiplier::Multiplier;
+pub use product::{F8, Layout, Numeric, Product, Scaling};
+pub use tensor::Tensor;

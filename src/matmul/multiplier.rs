@@ -1,0 +1,218 @@
+//! Products alone.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::cublaslt::{CublasLt, WORKSPACE_BYTES};
+use super::gemm::Gemm;
+use super::host::{self, Work};
+use super::product::Product;
+use super::tensor::{Tensor, check};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::kernel::args::Geometry;
+use crate::memory::DeviceBuffer;
+use crate::stream::{Enqueue, Order, Queue, Recording};
+
+const CALL: &str = "launch a product";
+
+/// Multiplies matrices on a device. Cheap to clone.
+///
+/// ```
+/// use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
+/// use symmetra::{Device, DeviceBuffer, Stream};
+///
+/// let device = Device::host()?;
+/// let stream = Stream::new(&device)?;
+/// let rows = DeviceBuffer::from_slice(&[1f32, 2.0, 3.0, 4.0], &stream)?; // 2 x 2
+/// let weight = DeviceBuffer::from_slice(&[1f32, 1.0, 1.0, -1.0, 0.0, 1.0], &stream)?; // [3][2]: 2 x 3, column after column
+/// let result = DeviceBuffer::<f32>::new(&device, 6)?;
+/// let product = Product::new(2, 3, Numeric::F32);
+/// let operands = [Tensor::of(&rows), Tensor::of(&weight), Tensor::of(&result)];
+/// Multiplier::new(&device)?.enqueue(&product, 2, operands, &stream)?;
+/// assert_eq!(result.read(&stream)?, [3.0, -1.0, 2.0, 7.0, -1.0, 4.0]);
+/// # Ok::<(), symmetra::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Multiplier(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    engine: Engine,
+}
+
+enum Engine {
+    Host,
+    Gpu(Box<Gpu>),
+}
+
+/// cuBLASLt with the memory for sums that it splits among blocks.
+struct Gpu {
+    library: CublasLt,
+    eager: Mutex<Eager>,
+    captured: Mutex<Captured>,
+}
+
+/// What eager calls share.
+struct Eager {
+    workspace: DeviceBuffer<u8>,
+    order: Order,
+}
+
+/// The last capture, by its number, and the workspace of its graph.
+#[derive(Default)]
+struct Captured {
+    recording: u64,
+    workspace: Weak<DeviceBuffer<u8>>,
+}
+
+impl Multiplier {
+    /// Finds the library for a device, and makes a workspace of 32 MiB on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on AMD GPUs, and on NVIDIA GPUs if no cuBLASLt can be loaded, with the names that were tried
+    /// (`SYMMETRA_CUBLASLT_LIBRARY` names another) and the function that a library lacks; [`Error::Device`] if the library
+    /// or the runtime refuses.
+    pub fn new(device: &Device) -> Result<Self> {
+        let engine = match device.kind() {
+            DeviceKind::Host => Engine::Host,
+            DeviceKind::Cuda => {
+                let library = CublasLt::new(device)?;
+                let eager =
+                    Eager { workspace: DeviceBuffer::new(device, WORKSPACE_BYTES)?, order: Order::new(device)? };
+                Engine::Gpu(Box::new(Gpu { library, eager: Mutex::new(eager), captured: Mutex::default() }))
+            }
+            kind @ DeviceKind::Hip => {
+                return Err(Error::unsupported(
+                    format!("a product on {kind}"),
+                    "there is no table of hipBLASLt's functions yet",
+                ));
+            }
+        };
+        Ok(Self(Arc::new(Inner { device: device.clone(), engine })))
+    }
+
+    /// What multiplies: a library with its version and the name it was loaded by, or the crate that does on the CPU.
+    pub fn library(&self) -> &str {
+        match &self.0.engine {
+            Engine::Host => "matrixmultiply",
+            Engine::Gpu(gpu) => gpu.library.name(),
+        }
+    }
+
+    /// Enqueues `result = left right`, where `operands` are left factor, right factor and result. Returns at once; on a
+    /// stream, the first call of a shape takes some tens of microseconds more, because the library is asked how to
+    /// compute it. Calls on different streams run one after another; those of a graph use a workspace of the graph.
+    ///
+    /// With `rows` = 0 nothing is enqueued. Elements are exact where the sum is exact; else the error of an element is at
+    /// most `K 2^-24` times the sum of the absolute products, plus a rounding to the result's type.
+    ///
+    /// # Errors
+    /// Those of [`Product::check`]; [`Error::InvalidArgument`] for operands whose type, length or device does not fit,
+    /// scales or a bias that are missing or needless, codes of 8-bit floats that do not begin at a multiple of 16 bytes, and a
+    /// result that overlaps anything else; [`Error::Unsupported`] for what the library or the GPU does not have, and on a
+    /// stream that is being captured; [`Error::Device`] if the launch fails.
+    pub fn enqueue<'op>(
+        &self,
+        product: &Product,
+        rows: usize,
+        operands: [Tensor<'op>; 3],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        check(product, rows, &operands, &self.0.device)?;
+        self.0.device.check_same("stream", queue.stream().device())?;
+        if let Engine::Gpu(gpu) = &self.0.engine {
+            gpu.library.check(product)?;
+        }
+        if queue.recording().is_none() && queue.stream().is_capturing()? {
+            return Err(Error::unsupported(
+                "a product on a stream that is being captured",
+                "in Stream::capture enqueue on the capture",
+            ));
+        }
+        if rows == 0 {
+            return Ok(());
+        }
+        let gemm = Gemm::new(product, rows, &operands);
+        // SAFETY: operands are memory of these lengths, which the caller lends for as long as the queue uses them.
+        unsafe { self.multiply(product, &gemm, false, &queue) }
+    }
+
+    /// Enqueues a product that was checked.
+    ///
+    /// # Safety
+    /// The memory of the product lives until the queue has done the work.
+    pub(super) unsafe fn multiply(
+        &self,
+        product: &Product,
+        gemm: &Gemm,
+        whole_sums: bool,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        match &self.0.engine {
+            Engine::Host => {
+                let work = Work { product: *product, gemm: *gemm };
+                let alone = Geometry { blocks: 1, threads: 1, shared_bytes: 0, programmatic: 0, cluster: 0 };
+                // SAFETY: the caller vouches for the memory; the function takes such work.
+                queue.enqueue(CALL, |raw| unsafe { raw.launch_host(host::multiply, &work, &alone) })
+            }
+            // SAFETY: passed on.
+            Engine::Gpu(gpu) => unsafe { gpu.multiply(&self.0, (product, gemm), whole_sums, queue) },
+        }
+    }
+}
+
+impl Gpu {
+    /// Enqueues a product that was checked.
+    ///
+    /// # Safety
+    /// The memory of the product lives until the queue has done the work.
+    unsafe fn multiply(
+        &self,
+        owner: &Arc<Inner>,
+        (product, gemm): (&Product, &Gemm),
+        whole_sums: bool,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let mut multiplied = Ok(());
+        let mut enqueue = |workspace: *mut u8| {
+            queue.enqueue(CALL, |raw| {
+                // SAFETY: the caller vouches for the memory of the product; the workspace belongs to this order of calls, or
+                // to the graph, which lives until its work is done.
+                multiplied = unsafe { self.library.enqueue((product, gemm), whole_sums, workspace, raw.raw()) };
+                0
+            })
+        };
+        match queue.recording() {
+            None => {
+                let mut eager = self.eager.lock();
+                eager.order.order(queue.stream())?;
+                enqueue(eager.workspace.as_raw())?;
+            }
+            Some(recording) => enqueue(self.workspace_of(owner, recording)?.as_raw())?,
+        }
+        multiplied
+    }
+
+    /// The workspace of a capture's graph, which owns it from now on.
+    fn workspace_of(&self, owner: &Arc<Inner>, recording: &Recording) -> Result<Arc<DeviceBuffer<u8>>> {
+        let mut captured = self.captured.lock();
+        if let Some(known) = captured.workspace.upgrade().filter(|_| captured.recording == recording.id()) {
+            return Ok(known);
+        }
+        let made = Arc::new(DeviceBuffer::new(&owner.device, WORKSPACE_BYTES)?);
+        recording.keep(made.clone());
+        recording.keep(owner.clone());
+        *captured = Captured { recording: recording.id(), workspace: Arc::downgrade(&made) };
+        Ok(made)
+    }
+}
+
+impl fmt::Debug for Multiplier {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Multiplier({}, {:?})", self.library(), self.0.device)
+    }
+}

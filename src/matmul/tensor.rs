@@ -1,0 +1,124 @@
+//! Operands of products, and what a call checks of them.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::product::{F8_UNIT, Product};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::{Operand, WithView};
+use crate::op::{Held, check_apart, span};
+use crate::types::{Dtype, Element};
+
+/// An operand of a product, whose element type the call checks.
+#[must_use = "an operand does nothing by itself"]
+pub struct Tensor<'op> {
+    pub(super) memory: Held,
+    pub(super) scales: Option<Held>,
+    pub(super) bias: Option<Held>,
+    _operands: PhantomData<&'op ()>,
+}
+
+impl<'op> Tensor<'op> {
+    /// The elements of a factor or a result.
+    pub fn of<T: Element>(memory: impl Operand<'op, T>) -> Self {
+        let memory = Held::new(T::DTYPE, &memory.view_of());
+        Self { memory, scales: None, bias: None, _operands: PhantomData }
+    }
+
+    /// A factor with the scales by which its elements are multiplied: one, or one a row of the left factor and one a column
+    /// of the right factor, as [`Scaling`](super::Scaling) says.
+    pub fn scaled(mut self, scales: impl Operand<'op, f32>) -> Self {
+        self.scales = Some(Held::new(Dtype::F32, &scales.view_of()));
+        self
+    }
+
+    /// A right factor with the bias that is added to each row of the product.
+    pub fn biased<T: Element>(mut self, bias: impl Operand<'op, T>) -> Self {
+        self.bias = Some(Held::new(T::DTYPE, &bias.view_of()));
+        self
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Tensor({} of {})", self.memory.elems, self.memory.dtype)
+    }
+}
+
+/// The names of the operands in errors.
+const NAMES: [&str; 3] = ["left factor", "right factor", "result"];
+
+/// Whether operands are those of a product of so many rows on a device.
+pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], device: &Device) -> Result<()> {
+    product.check()?;
+    let too_large = || Error::invalid("rows", rows, "the product has more elements than memory has bytes");
+    let elems = product.elems(rows).ok_or_else(too_large)?;
+    for (((name, operand), elems), dtype) in NAMES.iter().zip(operands).zip(elems).zip(product.dtypes()) {
+        check_one(name, &operand.memory, elems, dtype, device)?;
+        let address = operand.memory.strip().address as usize;
+        if dtype.bytes() == 1 && !address.is_multiple_of(F8_UNIT) {
+            let value = format!("{F8_UNIT} bytes n + {}", address % F8_UNIT);
+            return Err(Error::invalid(
+                &format!("the {name}'s address"),
+                value,
+                format!("codes must begin at a multiple of {F8_UNIT} bytes"),
+            ));
+        }
+    }
+    let [left, right, result] = operands;
+    let scales = product.scales(rows);
+    for (side, operand) in [left, right].into_iter().enumerate() {
+        let needed = scales.map(|scales| scales[side]);
+        check_extra(&format!("{}'s scales", NAMES[side]), operand.scales.as_ref(), needed, Dtype::F32, device)?;
+    }
+    check_extra("bias", right.bias.as_ref(), product.bias.then_some(product.columns), product.result, device)?;
+    for (what, absent) in [
+        ("scales of the result", result.scales.is_some()),
+        ("a bias of the left factor", left.bias.is_some()),
+        ("a bias of the result", result.bias.is_some()),
+    ] {
+        if absent {
+            return Err(Error::invalid(
+                "operand",
+                what,
+                "the bias belongs to the right factor, scales to both factors",
+            ));
+        }
+    }
+    let place = |held: &Held| span(&held.view(), held.dtype);
+    let read = [("the left factor", Some(&left.memory)), ("the right factor", Some(&right.memory))].into_iter();
+    let scales =
+        [("the left factor's scales", left.scales.as_ref()), ("the right factor's scales", right.scales.as_ref())];
+    for (name, held) in read.chain(scales).chain([("the bias", right.bias.as_ref())]) {
+        if let Some(held) = held {
+            check_apart(("the result", place(&result.memory)), (name, place(held)), None)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_one(name: &str, held: &Held, elems: usize, dtype: Dtype, device: &Device) -> Result<()> {
+    if held.dtype != dtype {
+        return Err(Error::invalid(&format!("the {name}'s type"), held.dtype, format!("the product has {dtype}")));
+    }
+    if held.elems != elems {
+        return Err(Error::invalid(
+            &format!("the {name}'s length"),
+            held.elems,
+            format!("the product has {elems} elements"),
+        ));
+    }
+    device.check_same(name, held.view().device)
+}
+
+fn check_extra(name: &str, held: Option<&Held>, elems: Option<usize>, dtype: Dtype, device: &Device) -> Result<()> {
+    match (held, elems) {
+        (Some(held), Some(elems)) => check_one(name, held, elems, dtype, device),
+        (None, None) => Ok(()),
+        (Some(_), None) => Err(Error::invalid(&format!("the {name}"), "given", "the product has none")),
+        (None, Some(elems)) => {
+            Err(Error::invalid(&format!("the {name}"), "not given", format!("the product has {elems} elements")))
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The order of calls that share memory: calls on different streams run one after another.
+
+use super::{Enqueue, Event, Stream};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// The order of eager calls and graph launches.
+pub(crate) struct Order {
+    last: Last,
+    event: Event,
+}
+
+/// Where the last call went.
+enum Last {
+    Nowhere,
+    On(Stream),
+    /// To a stream that may have ended. The event was recorded behind the call.
+    Left,
+}
+
+impl Order {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        Ok(Self { last: Last::Nowhere, event: Event::new(device)? })
+    }
+
+    /// Makes the next work of `stream` wait for the last call.
+    ///
+    /// Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded outside
+    /// it. The owner orders the launches of that graph.
+    pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
+        match &self.last {
+            Last::On(last) if last.same(stream) => return Ok(()),
+            _ if stream.is_capturing()? => return Ok(()),
+            Last::On(last) if last.is_capturing()? => {
+                return Err(Error::unsupported(
+                    "a call on another stream",
+                    "the stream of the last call is being captured, so this one cannot be ordered after it",
+                ));
+            }
+            Last::On(last) => {
+                last.record(&self.event)?;
+                stream.wait(&self.event)?;
+            }
+            Last::Left => stream.wait(&self.event)?,
+            Last::Nowhere => {}
+        }
+        // If the caller has dropped the last stream, the stream ends here.
+        if let Last::On(last) = std::mem::replace(&mut self.last, Last::On(stream.clone())) {
+            last.let_go();
+        }
+        Ok(())
+    }
+
+    /// Whether all calls are done, but for those that a stream's owner captured. Does not block.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        match &self.last {
+            Last::Nowhere => Ok(true),
+            Last::On(stream) => stream.is_done(),
+            Last::Left => self.event.is_done(),
+        }
+    }
+
+    /// The stream of the last call, unless the order has left that stream.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn last(&self) -> Option<&Stream> {
+        match &self.last {
+            Last::On(last) => Some(last),
+            Last::Nowhere | Last::Left => None,
+        }
+    }
+
+    /// A stream that is done when the last call is done; `None` if there was no call.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn end(&self, device: &Device) -> Result<Option<Stream>> {
+        match &self.last {
+            Last::Nowhere => Ok(None),
+            Last::On(last) => Ok(Some(last.clone())),
+            Last::Left => {
+                let stream = Stream::new(device)?;
+                stream.wait(&self.event)?;
+                Ok(Some(stream))
+            }
+        }
+    }
+
+    /// Keeps the order without `stream`, which may end. Does nothing if the last call is on another stream, or if the
+    /// owner captures `stream` natively.
+    pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {
+        match &self.last {
+            Last::On(last) if last.same(stream) && !last.is_capturing()? => last.record(&self.event)?,
+            _ => return Ok(()),
+        }
+        self.last = Last::Left;
+        Ok(())
+    }
+
+    /// Makes the next work of a queue wait for the last call. A captured call is ordered by its graph, and the
+    /// graph by [`order`](Self::order) at each launch.
+    pub(crate) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+        match queue.recording() {
+            None => self.order(queue.stream()),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/stream/order.rs"]
+mod tests;
