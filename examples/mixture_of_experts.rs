@@ -7,17 +7,12 @@
 //! A step routes new tokens on the host: the gate's scores choose each token's experts and their weights. A dispatch sends
 //! the tokens to the ranks of their experts, padded, so that one batched product serves all experts of a rank; the experts
 //! are `relu(x W1) W2`; a combine sends the results back and sums them. Each step has another number of tokens on each
-//! rank, and the count lies on the device. On GPUs (`--features cudarc`) cuBLASLt multiplies, and dispatch, products and
-//! combine are one graph, which every step replays. The CPU's stream takes no work of the program, so there the calls of a
-//! step are eager. Every rank computes the whole layer for its own tokens and compares; the exit status is 1 unless all are
-//! right.
+//! rank, and the count lies on the device. Dispatch, products and combine are one graph, which every step replays. Every rank
+//! computes the whole layer for its own tokens and compares; the exit status is 1 unless all are right.
 #![allow(clippy::print_stdout)]
 
 #[path = "mixture_of_experts/layer.rs"]
 mod layer;
-#[path = "support/matmul.rs"]
-#[expect(dead_code, reason = "products of codes are another example's")]
-mod matmul;
 #[path = "support/reference.rs"]
 mod reference;
 
@@ -25,9 +20,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use layer::{Layer, Whole};
-use matmul::{Matmul, Products};
 use symmetra::environment::{Coordinator, EnvConfig, Environment};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Received, Routing, expert_bytes};
+use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
 use symmetra::{Device, DeviceBuffer, Dtype, Graph, Queue, Result, Stream};
 
 /// Runs a layer of experts and checks it; start it with `symmetra launch`.
@@ -69,7 +64,7 @@ const UNTOUCHED: f32 = 7.0;
 struct Worker {
     ep: Coordinator,
     experts: Experts,
-    matmul: Matmul,
+    multiplier: Multiplier,
     stream: Stream,
     layer: Layer,
     whole: Whole,
@@ -93,7 +88,7 @@ impl Worker {
         let ep = env.ep().clone();
         let (tokens, device) = (config.max_tokens, ep.device().clone());
         let experts = ep.experts(config)?;
-        let (matmul, stream) = Matmul::new(&device)?;
+        let (multiplier, stream) = (Multiplier::new(&device)?, Stream::new(&device)?);
         let own = experts.local_experts();
         let of_own = |matrix: fn(&Layer, usize) -> Vec<f32>| {
             let values: Vec<f32> = own.iter().flat_map(|expert| matrix(&layer, *expert)).collect();
@@ -116,7 +111,7 @@ impl Worker {
             whole: Whole::new(layer),
             ep,
             experts,
-            matmul,
+            multiplier,
             stream,
             layer,
         })
@@ -127,19 +122,27 @@ impl Worker {
         let routing = Routing::new(&self.ids).weights(&self.factors).tokens(&self.count);
         let into = Received::rows(&self.received);
         let routed = self.experts.dispatch(&routing, &self.x, &into, queue)?;
-        self.multiply()?;
+        self.multiply(queue)?;
         routed.combine(&self.results, &self.output, Combine::default(), queue)
     }
 
     /// The experts of this rank, on all rows that may come: nobody looks at the results of others.
-    fn multiply(&self) -> Result<()> {
+    fn multiply<'op>(&'op self, queue: impl Queue<'op> + Copy) -> Result<()> {
         let [first, second] = &self.weights;
         let (count, Layer { hidden, intermediate, .. }) = (self.experts.local_experts().len(), self.layer);
-        let (received, inner, results) = (self.received.borrow(), self.inner.borrow(), self.results.borrow());
-        let products = Products { count, inner: hidden, relu: true };
-        self.matmul.multiply(received, first, inner.clone(), products, &self.stream)?;
-        let products = Products { count, inner: intermediate, relu: false };
-        self.matmul.multiply(inner, second, results, products, &self.stream)
+        if count == 0 {
+            return Ok(());
+        }
+        let rows = self.experts.capacity() / count;
+        let product = |inner, columns, relu| {
+            let mut product = Product::new(inner, columns, Numeric::F32);
+            (product.count, product.right, product.relu) = (count, symmetra::matmul::Layout::Rows, relu);
+            product
+        };
+        let operands = [Tensor::of(&self.received), Tensor::of(first), Tensor::of(&self.inner)];
+        self.multiplier.enqueue(&product(hidden, intermediate, true), rows, operands, queue)?;
+        let operands = [Tensor::of(&self.inner), Tensor::of(second), Tensor::of(&self.results)];
+        self.multiplier.enqueue(&product(intermediate, hidden, false), rows, operands, queue)
     }
 
     /// Runs new tokens through the layer, by the graph if there is one. Returns the error of the result.
@@ -166,15 +169,11 @@ impl Worker {
         Ok(if x.is_empty() { 0.0 } else { reference::error(found, &self.whole.result(&x, &routing)) })
     }
 
-    /// The largest error of an eager step and of as many more, which replay one graph where products can be captured.
+    /// The largest error of an eager step and of as many more, which replay one graph.
     fn run(&self, steps: usize) -> Result<f64> {
         let eager = self.step(0, None)?;
-        let graph = match self.matmul.is_captured() {
-            true => Some(self.ep.capture(&self.stream, |capture| self.forward(capture))?),
-            false => None,
-        };
-        let step = |worst: f64, step| Ok(worst.max(self.step(step, graph.as_ref())?));
-        (1..=steps).try_fold(eager, step)
+        let graph = self.ep.capture(&self.stream, |capture| self.forward(capture))?;
+        (1..=steps).try_fold(eager, |worst, step| Ok(worst.max(self.step(step, Some(&graph))?)))
     }
 }
 
@@ -201,7 +200,7 @@ fn main() -> std::result::Result<ExitCode, Box<dyn std::error::Error>> {
     let mut config = EnvConfig::default();
     config.tensor_parallel_size = ranks;
     config.communicator.heap_bytes += expert_bytes(ranks, &config.communicator, &layout)?;
-    if args.host || cfg!(not(feature = "cudarc")) {
+    if args.host {
         config.device = Some(Device::host()?);
     }
     let env = Environment::init(config)?;

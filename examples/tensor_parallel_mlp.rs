@@ -7,18 +7,14 @@
 //! Each block is `x -> x + relu(norm(x) W1) W2`, as around the MLP of a decoder. A rank of a tensor parallel group holds
 //! columns of `W1` and the equal rows of `W2`. One call ends a block: `all_reduce_norm` sums the products over the
 //! ranks, adds `x`, and norms the new `x` for the next block. Block b is on pipeline stage b mod stages, which sends
-//! `x` and the normed rows on; data parallel replicas take different batches. On GPUs (`--features cudarc`) cuBLASLt
-//! multiplies and the whole step is one graph. The CPU's stream takes no work of the program, so there each norm, with
-//! what ranks send after it, is a graph. Every rank compares the result with the whole model on one rank; the exit
-//! status is 1 unless all are right.
+//! `x` and the normed rows on; data parallel replicas take different batches. The whole step is one graph, products
+//! too. Every rank compares the result with the whole model on one rank; the exit status is 1 unless all are right.
 //!
 //! With `--fp8` the first product of a block is W8A8: the norm before the block writes e4m3 codes with a static scale,
 //! `W1` is e4m3 codes with one scale a matrix, and stages send codes. `W2` stays f32. GPUs from compute capability 8.9
 //! on have FP8.
 #![allow(clippy::print_stdout)]
 
-#[path = "support/matmul.rs"]
-mod matmul;
 #[path = "tensor_parallel_mlp/model.rs"]
 mod model;
 #[path = "support/reference.rs"]
@@ -28,13 +24,13 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use matmul::{Matmul, Products};
 use model::{EPSILON, Model};
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, Parallelism};
 use symmetra::float8::F8E4M3;
+use symmetra::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
 use symmetra::{
-    Device, DeviceBuffer, Element, Error, Graph, Narrow, Queue, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
+    Device, DeviceBuffer, Dtype, Element, Error, Narrow, Queue, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
 };
 
 /// Runs a tensor, pipeline and data parallel MLP and checks it; start it with `symmetra launch`.
@@ -80,17 +76,17 @@ struct Shard {
     second: DeviceBuffer<f32>,
 }
 
-/// `W1`: values, or with `--fp8` codes, column after column.
+/// `W1`: values, or with `--fp8` codes, column after column, and their scale.
 enum First {
     Values(DeviceBuffer<f32>),
-    Codes(DeviceBuffer<F8E4M3>),
+    Codes(DeviceBuffer<F8E4M3>, DeviceBuffer<f32>),
 }
 
 /// A rank: its share of the model, and the memory that steps run in.
 struct Worker {
     tp: Coordinator,
     pp: Coordinator,
-    matmul: Matmul,
+    multiplier: Multiplier,
     stream: Stream,
     model: Model,
     /// `None` if another stage has the block.
@@ -118,14 +114,17 @@ impl Worker {
             return Err(Error::InvalidArgument { message });
         }
         let device = tp.device();
-        let (matmul, stream) = Matmul::new(device)?;
+        let (multiplier, stream) = (Multiplier::new(device)?, Stream::new(device)?);
         let mine = tp.rank() * width..(tp.rank() + 1) * width;
         let shard = |block: usize| -> Result<Option<Shard>> {
             if block % pp.world_size() != pp.rank() {
                 return Ok(None);
             }
             let first = match model.fp8 {
-                true => First::Codes(DeviceBuffer::from_slice(&model.first_codes(block, mine.clone()), &stream)?),
+                true => First::Codes(
+                    DeviceBuffer::from_slice(&model.first_codes(block, mine.clone()), &stream)?,
+                    DeviceBuffer::from_slice(&[model.weight_scale()], &stream)?,
+                ),
                 false => First::Values(DeviceBuffer::from_slice(&model.first(block, mine.clone()), &stream)?),
             };
             let second = DeviceBuffer::from_slice(&model.second(block, mine.clone()), &stream)?;
@@ -147,39 +146,35 @@ impl Worker {
         let others = part.chunks_mut(model.hidden).enumerate().filter(|(row, _)| row % tp.world_size() != tp.rank());
         others.for_each(|(_, row)| row.fill(0.0));
         input.write(&part, &stream)?;
-        Ok(Self { tp, pp, matmul, stream, model, shards, norms, input, inner, x, normed, narrow })
+        Ok(Self { tp, pp, multiplier, stream, model, shards, norms, input, inner, x, normed, narrow })
     }
 
     /// The products of a block, if this rank has a shard of it.
-    fn multiply(&self, block: usize) -> Result<()> {
+    fn multiply<'op>(&'op self, block: usize, queue: impl Queue<'op> + Copy) -> Result<()> {
         let Some(shard) = &self.shards[block] else { return Ok(()) };
-        let width = self.inner.len() / self.model.batch;
-        let hidden = self.model.hidden;
-        match (&shard.first, &self.narrow) {
-            (First::Codes(weights), Some((codes, _))) => {
-                let scale = self.model.row_scale() * self.model.weight_scale();
-                self.matmul.multiply_codes(codes, weights, &self.inner, hidden, scale, &self.stream)?;
+        let (rows, hidden, width) = (self.model.batch, self.model.hidden, self.inner.len() / self.model.batch);
+        let mut product = Product::new(hidden, width, Numeric::F32);
+        product.relu = true;
+        let [left, right] = match (&shard.first, &self.narrow) {
+            (First::Codes(weights, scale), Some((codes, row_scale))) => {
+                product.numeric = Numeric::F8 { left: F8::E4M3, right: F8::E4M3 };
+                (product.scaling, product.result) = (Scaling::Tensor, Dtype::F32);
+                [Tensor::of(codes).scaled(row_scale), Tensor::of(weights).scaled(scale)]
             }
             (First::Values(weights), _) => {
-                self.product(&self.normed, weights, &self.inner, Products { count: 1, inner: hidden, relu: true })?;
+                product.right = Layout::Rows;
+                [Tensor::of(&self.normed), Tensor::of(weights)]
             }
-            (First::Codes(_), None) => {
+            (First::Codes(..), None) => {
                 let message = "W1 is codes, and the normed rows are values".to_owned();
                 return Err(Error::InvalidArgument { message });
             }
-        }
-        self.product(&self.inner, &shard.second, &self.normed, Products { count: 1, inner: width, relu: false })
-    }
-
-    /// A product in f32.
-    fn product(
-        &self,
-        x: &SymmetricBuffer<f32>,
-        w: &DeviceBuffer<f32>,
-        result: &SymmetricBuffer<f32>,
-        products: Products,
-    ) -> Result<()> {
-        self.matmul.multiply(x.borrow(), w, result.borrow(), products, &self.stream)
+        };
+        self.multiplier.enqueue(&product, rows, [left, right, Tensor::of(&self.inner)], queue)?;
+        let mut product = Product::new(width, hidden, Numeric::F32);
+        product.right = Layout::Rows;
+        let operands = [Tensor::of(&self.inner), Tensor::of(&shard.second), Tensor::of(&self.normed)];
+        self.multiplier.enqueue(&product, rows, operands, queue)
     }
 
     /// A norm, on the stage of the block before, or the first of all on the first stage; then `x` and the normed rows go
@@ -229,34 +224,12 @@ impl Worker {
         }
     }
 
-    /// The block before a norm: none is before the first.
-    fn block_before(&self, norm: usize) -> Result<()> {
-        norm.checked_sub(1).map_or(Ok(()), |block| self.multiply(block))
-    }
-
     /// A step, enqueued or recorded.
     fn step<'op>(&'op self, queue: impl Queue<'op> + Copy) -> Result<()> {
-        (0..=self.model.blocks).try_for_each(|norm| {
-            self.block_before(norm)?;
-            self.norm(norm, queue)
-        })
-    }
-
-    /// The graphs of a step, captured by all ranks together: one of the whole step, or one of each norm.
-    fn capture(&self, world: &Coordinator) -> Result<Vec<Graph<'_>>> {
-        if self.matmul.is_captured() {
-            return Ok(vec![world.capture(&self.stream, |capture| self.step(capture))?]);
-        }
-        let norm = |norm| world.capture(&self.stream, |capture| self.norm(norm, capture));
-        (0..=self.model.blocks).map(norm).collect()
-    }
-
-    fn replay(&self, graphs: &[Graph<'_>]) -> Result<()> {
-        graphs.iter().enumerate().try_for_each(|(norm, graph)| {
-            if !self.matmul.is_captured() {
-                self.block_before(norm)?;
-            }
-            graph.launch(&self.stream)
+        self.norm(0, queue)?;
+        (0..self.model.blocks).try_for_each(|block| {
+            self.multiply(block, queue)?;
+            self.norm(block + 1, queue)
         })
     }
 
@@ -291,10 +264,10 @@ struct Row {
 fn run(worker: &Worker, env: &Environment, steps: u32) -> Result<Finding> {
     worker.step(&worker.stream)?;
     let eager = worker.result()?;
-    let graphs = worker.capture(env.world())?;
+    let graph = env.world().capture(&worker.stream, |capture| worker.step(capture))?;
     env.world().barrier()?;
     let start = Instant::now();
-    (0..steps).try_for_each(|_| worker.replay(&graphs))?;
+    (0..steps).try_for_each(|_| graph.launch(&worker.stream))?;
     let replayed = worker.result()?;
     let step_us = start.elapsed().as_secs_f64() * 1e6 / f64::from(steps);
     let expected = worker.model.reference(env.dp().rank());
@@ -333,7 +306,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut config = EnvConfig::default();
     config.tensor_parallel_size = args.tp.unwrap_or(world / (args.pp * args.dp).max(1));
     (config.pipeline_parallel_size, config.data_parallel_size) = (args.pp, args.dp);
-    if args.host || cfg!(not(feature = "cudarc")) {
+    if args.host {
         config.device = Some(Device::host()?);
     }
     let env = Environment::init(config)?;

@@ -286,6 +286,24 @@ fn a_link_that_leads_nowhere_yet_is_kept() {
 }
 
 #[test]
+fn a_collective_runs_beside_products() {
+    for collective in ["all-gather", "reduce-scatter"] {
+        let run = symmetra(&format!(
+            "bench overlap --device host --ranks 2 --ranks-as threads --collective {collective} --bytes 10000 --size 64 \
+             --matmuls 2 --launches 2 --json"
+        ));
+        let report = object(&run.ok());
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        for (row, kind) in rows.iter().zip(["kernels", "copy-engine"]) {
+            assert_eq!((&row["kind"], &row["wrong"]), (&kind.into(), &0.into()), "{row}");
+            let times = ["matmul_us", "collective_us", "together_us", "matmul_beside_us"];
+            assert!(times.iter().all(|time| positive(&row[time])), "{row}");
+        }
+    }
+}
+
+#[test]
 fn codecs_race_within_their_bounds() {
     let bench = "bench all-reduce --device host --ranks 3 --ranks-as threads --with fp8,int8,int6,int4 --min-bytes 999 \
                  --max-bytes 8KiB -f 8 --operations 2 --launches 1";
@@ -421,8 +439,6 @@ fn wrong_usage() {
             run.refused(2, &["--against nccl", missing]);
         }
     }
-    let words = if cfg!(feature = "cudarc") { "needs an NVIDIA GPU" } else { "cargo build --features cudarc" };
-    symmetra("bench overlap --device host").refused(2, &["bench overlap", words]);
     // Found before anything is measured.
     for bench in ["all-reduce", "floor", "overhead"] {
         let unwritable = format!("bench {bench} --device host --ranks 2 --output /nowhere/out.json");

@@ -45,7 +45,7 @@ fn examples() -> &'static PathBuf {
 fn launch(ranks: usize, words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
     command.args(["launch", "--no-prefix", "-n", &ranks.to_string(), "--"]).arg(examples().join("tensor_parallel_mlp"));
-    command.args(["--host", "--blocks", "3", "--hidden", "24", "--intermediate", "48", "--batch", "5", "--steps", "3"]);
+    command.args(["--host", "--blocks", "3", "--hidden", "32", "--intermediate", "96", "--batch", "5", "--steps", "3"]);
     command.args(words.split_whitespace()).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -104,7 +104,7 @@ fn columns_that_do_not_divide_are_refused() {
     let output = launch(5, "");
     assert!(!output.status.success());
     let words = String::from_utf8(output.stderr).unwrap();
-    assert!(words.contains("48 intermediate columns do not divide among 5 ranks"), "{words}");
+    assert!(words.contains("96 intermediate columns do not divide among 5 ranks"), "{words}");
 }
 
 #[test]

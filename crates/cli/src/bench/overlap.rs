@@ -1,8 +1,5 @@
 //! `symmetra bench overlap`: a collective beside a running matmul, by kernels and by copy engines.
 
-#[cfg(feature = "cudarc")]
-mod matmul;
-#[cfg(feature = "cudarc")]
 mod rank;
 
 use clap::builder::PossibleValuesParser;
@@ -21,11 +18,10 @@ use crate::table::Table;
 /// A collective beside a matmul on another stream: each alone, and both together, by kernels and by
 /// copy engines.
 ///
-/// The matmul is cuBLASLt's product of two square matrices of bf16 on every rank; the collective's
-/// result is verified to the bit. All ranks meet on their devices before each launch; a time is the
+/// The matmul is a product of two square matrices of bf16 on every rank; the collective's result is
+/// verified to the bit. All ranks meet on their devices before each launch; a time is the
 /// median over the launches of the slowest rank. `matmul beside` is how long the matmul takes while
 /// the collective runs, `hidden` what share of the shorter of the two is saved by running both at once.
-/// Needs NVIDIA GPUs, and a build with the feature `cudarc`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,9 +40,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes::parse)]
     bytes: u64,
 
-    /// Rows and columns of the matrices
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(64..=65_536))]
-    size: u32,
+    /// Rows and columns of the matrices [default: 8192 on GPUs, 256 on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=65_536))]
+    size: Option<u32>,
 
     /// Matmuls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -112,19 +108,10 @@ impl Task for Overlap {
         4 * (64 << 10) + 3 * (2 * larger) as u64
     }
 
-    #[cfg(feature = "cudarc")]
     fn run(&self, communicator: &Communicator, say: Say<'_, Times>) -> Result<(), Failure> {
         say(rank::times(self, communicator)?)
     }
-
-    #[cfg(not(feature = "cudarc"))]
-    fn run(&self, _: &Communicator, _: Say<'_, Times>) -> Result<(), Failure> {
-        Err(Failure::usage(MISSING))
-    }
 }
-
-/// Why the bench cannot run in this build.
-const MISSING: &str = "bench overlap needs a build with the feature `cudarc` (cargo build --features cudarc)";
 
 /// One kind of collective.
 #[derive(Debug, Serialize)]
@@ -188,22 +175,18 @@ impl Report {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if cfg!(not(feature = "cudarc")) {
-        return Err(Failure::usage(MISSING));
-    }
     args.output.check()?;
     let devices = args.ranks.devices()?;
-    if devices.iter().any(|device| device.kind() != DeviceKind::Cuda) {
-        return Err(Failure::usage("bench overlap needs an NVIDIA GPU for every rank: the matmul is cuBLASLt's"));
-    }
     let [gather, scatter] = COLLECTIVES;
     let collective = if args.collective == gather.name() { gather } else { scatter };
     let ranks = devices.len();
+    let on_cpu = devices.iter().all(|device| device.kind() == DeviceKind::Host);
+    let size = args.size.unwrap_or(if on_cpu { 256 } else { 8192 });
     let task = Overlap {
         collective,
         ranks,
         elems: (args.bytes as usize / 2 / ranks).max(1) * ranks,
-        size: args.size as usize,
+        size: size as usize,
         matmuls: args.matmuls,
         launches: args.launches,
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
@@ -215,7 +198,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ranks_as: args.ranks.run.ranks_as.name(),
         collective: collective.name(),
         bytes: 2 * task.elems as u64,
-        size: args.size,
+        size,
         matmuls: args.matmuls,
         launches: args.launches,
         seed: task.seed,

@@ -1,9 +1,9 @@
 //! One rank's part: the matmul and the collective, each alone and both together.
 
 use half::bf16;
-use symmetra::{AllReduceOptions, Communicator, Event, Reduction, Stream, SymmetricBuffer};
+use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
+use symmetra::{AllReduceOptions, Communicator, DeviceBuffer, Event, Reduction, Stream, SymmetricBuffer};
 
-use super::matmul::Matmul;
 use super::{KindTimes, Overlap, Times};
 use crate::all_reduce::Collective;
 use crate::bench::data::Data;
@@ -11,6 +11,39 @@ use crate::bench::expected::Shape;
 use crate::bench::side::{How, Ours, Side};
 use crate::bench::stopwatch::Stopwatch;
 use crate::failure::Failure;
+
+/// Some products of square matrices, one after the other.
+struct Matmul {
+    multiplier: Multiplier,
+    product: Product,
+    /// Two factors and the result.
+    matrices: [DeviceBuffer<bf16>; 3],
+    matmuls: u32,
+}
+
+impl Matmul {
+    /// With random factors, since zeros are multiplied at less power.
+    fn new(task: &Overlap, stream: &Stream) -> symmetra::Result<Self> {
+        let mut random = fastrand::Rng::with_seed(task.seed);
+        let mut matrix = || {
+            let values: Vec<bf16> = (0..task.size * task.size).map(|_| bf16::from_f32(random.f32() - 0.5)).collect();
+            DeviceBuffer::from_slice(&values, stream)
+        };
+        Ok(Self {
+            multiplier: Multiplier::new(stream.device())?,
+            product: Product::new(task.size, task.size, Numeric::BF16),
+            matrices: [matrix()?, matrix()?, matrix()?],
+            matmuls: task.matmuls,
+        })
+    }
+
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        (0..self.matmuls).try_for_each(|_| {
+            let operands = self.matrices.each_ref().map(Tensor::of);
+            self.multiplier.enqueue(&self.product, self.product.columns, operands, stream)
+        })
+    }
+}
 
 /// One kind of collective and the streams of both.
 struct Beside<'a> {
@@ -32,7 +65,8 @@ struct Beside<'a> {
 pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times, Failure> {
     let shape = Shape { collective: task.collective, elems: task.elems, ranks: task.ranks };
     communicator.reserve_workspace(shape.larger_elems() * size_of::<bf16>())?;
-    let (matmul, stream) = Matmul::new(communicator.device(), task.size, task.matmuls, task.seed)?;
+    let stream = Stream::new(communicator.device())?;
+    let matmul = Matmul::new(task, &stream)?;
     let (meeting, other) = (communicator.symmetric::<f32>(1)?, Stream::new(communicator.device())?);
     let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
     let input = communicator.symmetric::<bf16>(task.elems)?;
@@ -63,7 +97,7 @@ pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times
         times.kinds.push(beside.time(task.launches, wrong)?);
     }
     for _ in 0..task.launches {
-        times.matmul_us.push(stopwatch.time(|| matmul.enqueue())?.device_us);
+        times.matmul_us.push(stopwatch.time(|| matmul.enqueue(&stream))?.device_us);
     }
     Ok(times)
 }
@@ -94,14 +128,14 @@ impl Beside<'_> {
                 Collective::AllGather => communicator.low_contention_all_gather(input, output, stream)?,
                 _ => communicator.low_contention_reduce_scatter(input, output, Reduction::Sum, stream)?,
             };
-            self.matmul.enqueue()?;
+            self.matmul.enqueue(stream)?;
             stream.record(&self.multiplied)?;
             return pending.wait(stream);
         }
         self.other.wait(&self.fork)?;
         Ours { communicator, collective, how, exact: true, input, output }.enqueue(self.other)?;
         self.other.record(&self.join)?;
-        self.matmul.enqueue()?;
+        self.matmul.enqueue(stream)?;
         stream.record(&self.multiplied)?;
         stream.wait(&self.join)
     }
