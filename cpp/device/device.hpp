@@ -117,6 +117,13 @@ class Multicast {
   virtual uint8_t* address() const noexcept = 0;
 };
 
+/// While an object lives, its device is current on the thread that made the object, and the thread may allocate, free and load
+/// kernels although a stream is being captured. Destroyed on that thread.
+class Scope {
+ public:
+  virtual ~Scope() = default;
+};
+
 /// A device, as one rank uses it.
 class Device {
  public:
@@ -171,6 +178,8 @@ class Device {
   virtual std::unique_ptr<Event> create_event() const = 0;
   /// Leaves the device current on the calling thread, for libraries that use the current device.
   virtual void make_current() const = 0;
+  /// For calls of libraries that work on the current device and load kernels at their first use.
+  virtual std::unique_ptr<Scope> enter() const { return std::make_unique<Scope>(); }
   /// Blocks until all work of this process on the device is done.
   virtual void synchronize() const = 0;
 };

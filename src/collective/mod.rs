@@ -46,6 +46,7 @@ use crate::types::{Dtype, Element, Reduction};
 
 pub use bound::BoundAllReduce;
 use call_order::Lane;
+pub(crate) use copy_engine::Parts;
 pub use copy_engine::Pending;
 use copy_engine::Side;
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};

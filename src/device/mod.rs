@@ -219,8 +219,15 @@ impl Device {
     }
 
     /// Makes the device the calling thread's current one, for libraries that work on the current device.
+    #[cfg(any(feature = "nccl", feature = "nvshmem"))]
     pub(crate) fn make_current(&self) -> Result<()> {
         Ok(self.raw()?.make_current()?)
+    }
+
+    /// Makes the device the calling thread's current one until the result is dropped, for libraries that load kernels at their
+    /// first use, also while a stream is being captured.
+    pub(crate) fn enter(&self) -> Result<cxx::UniquePtr<sys::Scope>> {
+        Ok(self.raw()?.enter()?)
     }
 
     pub(crate) fn shape(&self) -> HostShape {

@@ -46,7 +46,7 @@ const BATCH_STRIDE: i32 = 6;
 
 /// Attributes of a preference: `cublasLtMatmulPreferenceAttributes_t`.
 const WORKSPACE: i32 = 1;
-const SUMS: i32 = 3;
+const SPLIT_SUMS: i32 = 3;
 const ALIGNMENTS: [i32; 4] = [5, 6, 7, 8];
 
 /// `CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F`.
@@ -55,8 +55,13 @@ const SCALE_ROWS: i32 = 3;
 const PLAIN: i32 = 1;
 const RELU: i32 = 2;
 const ADD_BIAS: i32 = 4;
-/// `CUBLASLT_REDUCTION_SCHEME_NONE`: no sum over `inner` is split among blocks.
-const SUMS_WHOLE: u32 = 0;
+/// An address for a bias or scales until a call sets its own: the library asks whether there is one when it chooses.
+const SOMEWHERE: usize = 256;
+
+/// How sums over `inner` that are split among blocks may be joined: values of `cublasLtReductionScheme_t`. Not in the result's
+/// type, in which each part would be rounded.
+const NOT_SPLIT: u32 = 0;
+const JOINED_IN_F32: u32 = 2;
 
 /// `cudaDataType_t`.
 fn data_type(dtype: Dtype) -> i32 {
@@ -129,7 +134,7 @@ impl CublasLt {
     /// [`Error::Unsupported`] without the library; [`Error::Device`] if it refuses the device.
     pub(super) fn new(device: &Device) -> Result<Self> {
         let library = Library::find()?;
-        device.make_current()?;
+        let _current = device.enter()?;
         let handle = made(&library, "cublasLtCreate", library.symbols.cublasLtDestroy, |handle| {
             // SAFETY: writes a handle.
             unsafe { (library.symbols.cublasLtCreate)(handle) }
@@ -163,6 +168,13 @@ impl CublasLt {
         Ok(())
     }
 
+    /// Asks how to compute a product of well aligned operands.
+    pub(super) fn prepare(&self, product: &Product, rows: usize, whole_sums: bool) -> Result<()> {
+        self.check(product)?;
+        let _current = self.device.enter()?;
+        self.kind(product, &Gemm::nowhere(product, rows), whole_sums).map(drop)
+    }
+
     /// Enqueues a product on a stream. `whole_sums`: with sums over `inner` that are not split among blocks.
     ///
     /// # Safety
@@ -175,7 +187,7 @@ impl CublasLt {
         workspace: *mut u8,
         stream: u64,
     ) -> Result<()> {
-        self.device.make_current()?;
+        let _current = self.device.enter()?;
         let kind = self.kind(product, gemm, whole_sums)?;
         let kind = kind.lock();
         for (attribute, address) in [
@@ -252,6 +264,11 @@ impl CublasLt {
         self.set_product(&description, product_attribute::EPILOGUE, &epilogue)?;
         if product.bias {
             self.set_product(&description, product_attribute::BIAS_TYPE, &data_type(product.result))?;
+            self.set_product(&description, product_attribute::BIAS, &SOMEWHERE)?;
+        }
+        if product.scaling != Scaling::None {
+            self.set_product(&description, product_attribute::FIRST_SCALE, &SOMEWHERE)?;
+            self.set_product(&description, product_attribute::SECOND_SCALE, &SOMEWHERE)?;
         }
         if product.fast_accumulation {
             self.set_product(&description, product_attribute::FAST_ACCUMULATION, &1i8)?;
@@ -317,9 +334,7 @@ impl CublasLt {
                 unsafe { (symbols.cublasLtMatmulPreferenceCreate)(handle) }
             })?;
         self.set_preference(&preference, WORKSPACE, &(WORKSPACE_BYTES as u64))?;
-        if whole_sums {
-            self.set_preference(&preference, SUMS, &SUMS_WHOLE)?;
-        }
+        self.set_preference(&preference, SPLIT_SUMS, if whole_sums { &NOT_SPLIT } else { &JOINED_IN_F32 })?;
         for (attribute, bytes) in ALIGNMENTS.into_iter().zip([right, left, into, into]) {
             self.set_preference(&preference, attribute, &bytes)?;
         }

@@ -19,6 +19,13 @@ pub(super) struct Gemm {
 }
 
 impl Gemm {
+    /// Without memory: of which no address is known but that it is a multiple of any power of two.
+    pub(super) fn nowhere(product: &Product, rows: usize) -> Self {
+        let none = std::ptr::null();
+        let steps = steps(product, rows);
+        Self { rows, left: none, right: none, result: std::ptr::null_mut(), bias: none, scales: [none; 2], steps }
+    }
+
     /// With products that lie one after the other.
     pub(super) fn new(product: &Product, rows: usize, operands: &[super::Tensor<'_>; 3]) -> Self {
         let [left, right, result] = operands;
@@ -31,7 +38,11 @@ impl Gemm {
             result: address(&result.memory),
             bias: optional(&right.bias),
             scales: [optional(&left.scales), optional(&right.scales)],
-            steps: [rows * product.inner, product.inner * product.columns, rows * product.columns],
+            steps: steps(product, rows),
         }
     }
+}
+
+fn steps(product: &Product, rows: usize) -> [usize; 3] {
+    [rows * product.inner, product.inner * product.columns, rows * product.columns]
 }

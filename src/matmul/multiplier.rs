@@ -10,7 +10,7 @@ use super::cublaslt::{CublasLt, WORKSPACE_BYTES};
 use super::gemm::Gemm;
 use super::host::{self, Work};
 use super::product::Product;
-use super::tensor::{Tensor, check};
+use super::tensor::{Tensor, check, too_large};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::kernel::args::Geometry;
@@ -122,36 +122,61 @@ impl Multiplier {
         operands: [Tensor<'op>; 3],
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        check(product, rows, &operands, &self.0.device)?;
-        self.0.device.check_same("stream", queue.stream().device())?;
-        if let Engine::Gpu(gpu) = &self.0.engine {
-            gpu.library.check(product)?;
+        self.check(product, rows, &operands)?;
+        self.enqueue_checked(product, rows, &operands, false, &queue)
+    }
+
+    /// Whether operands are those of a product that library and device have.
+    pub(crate) fn check(&self, product: &Product, rows: usize, operands: &[Tensor<'_>; 3]) -> Result<()> {
+        check(product, rows, operands, &self.0.device)?;
+        match &self.0.engine {
+            Engine::Host => Ok(()),
+            Engine::Gpu(gpu) => gpu.library.check(product),
         }
+    }
+
+    /// Asks the library how to compute a product whose operands begin at multiples of 256 bytes, so that no call has to.
+    ///
+    /// # Errors
+    /// Those of [`enqueue`](Self::enqueue) that no operand decides.
+    pub(crate) fn prepare(&self, product: &Product, rows: usize, whole_sums: bool) -> Result<()> {
+        product.check()?;
+        if product.elems(rows).is_none() {
+            return Err(too_large(rows));
+        }
+        match &self.0.engine {
+            Engine::Gpu(gpu) if rows > 0 => gpu.library.prepare(product, rows, whole_sums),
+            _ => Ok(()),
+        }
+    }
+
+    /// Enqueues a product that [`check`](Self::check) has passed. `whole_sums`: sums over `inner` are not split among blocks.
+    pub(crate) fn enqueue_checked(
+        &self,
+        product: &Product,
+        rows: usize,
+        operands: &[Tensor<'_>; 3],
+        whole_sums: bool,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        self.0.device.check_same("stream", queue.stream().device())?;
         if queue.recording().is_none() && queue.stream().is_capturing()? {
-            return Err(Error::unsupported(
-                "a product on a stream that is being captured",
-                "in Stream::capture enqueue on the capture",
-            ));
+            let reason = "in Stream::capture enqueue on the capture";
+            return Err(Error::unsupported("a product on a stream that is being captured", reason));
         }
         if rows == 0 {
             return Ok(());
         }
-        let gemm = Gemm::new(product, rows, &operands);
+        let gemm = Gemm::new(product, rows, operands);
         // SAFETY: operands are memory of these lengths, which the caller lends for as long as the queue uses them.
-        unsafe { self.multiply(product, &gemm, false, &queue) }
+        unsafe { self.multiply(product, &gemm, whole_sums, queue) }
     }
 
     /// Enqueues a product that was checked.
     ///
     /// # Safety
     /// The memory of the product lives until the queue has done the work.
-    pub(super) unsafe fn multiply(
-        &self,
-        product: &Product,
-        gemm: &Gemm,
-        whole_sums: bool,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    unsafe fn multiply(&self, product: &Product, gemm: &Gemm, whole_sums: bool, queue: &impl Enqueue) -> Result<()> {
         match &self.0.engine {
             Engine::Host => {
                 let work = Work { product: *product, gemm: *gemm };

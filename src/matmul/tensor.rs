@@ -13,9 +13,9 @@ use crate::types::{Dtype, Element};
 /// An operand of a product, whose element type the call checks.
 #[must_use = "an operand does nothing by itself"]
 pub struct Tensor<'op> {
-    pub(super) memory: Held,
-    pub(super) scales: Option<Held>,
-    pub(super) bias: Option<Held>,
+    pub(crate) memory: Held,
+    pub(crate) scales: Option<Held>,
+    pub(crate) bias: Option<Held>,
     _operands: PhantomData<&'op ()>,
 }
 
@@ -24,6 +24,11 @@ impl<'op> Tensor<'op> {
     pub fn of<T: Element>(memory: impl Operand<'op, T>) -> Self {
         let memory = Held::new(T::DTYPE, &memory.view_of());
         Self { memory, scales: None, bias: None, _operands: PhantomData }
+    }
+
+    /// The elements of memory whose type the call checks.
+    pub(crate) fn held(memory: Held, scales: Option<Held>) -> Self {
+        Self { memory, scales, bias: None, _operands: PhantomData }
     }
 
     /// A factor with the scales by which its elements are multiplied: one, or one a row of the left factor and one a column
@@ -52,8 +57,7 @@ const NAMES: [&str; 3] = ["left factor", "right factor", "result"];
 /// Whether operands are those of a product of so many rows on a device.
 pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], device: &Device) -> Result<()> {
     product.check()?;
-    let too_large = || Error::invalid("rows", rows, "the product has more elements than memory has bytes");
-    let elems = product.elems(rows).ok_or_else(too_large)?;
+    let elems = product.elems(rows).ok_or_else(|| too_large(rows))?;
     for (((name, operand), elems), dtype) in NAMES.iter().zip(operands).zip(elems).zip(product.dtypes()) {
         check_one(name, &operand.memory, elems, dtype, device)?;
         let address = operand.memory.strip().address as usize;
@@ -96,6 +100,11 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
         }
     }
     Ok(())
+}
+
+/// The error for more rows than a product can have.
+pub(super) fn too_large(rows: usize) -> Error {
+    Error::invalid("rows", rows, "the product has more elements than memory has bytes")
 }
 
 fn check_one(name: &str, held: &Held, elems: usize, dtype: Dtype, device: &Device) -> Result<()> {

@@ -124,6 +124,9 @@ mod bridge {
         fn map(self: Pin<&mut Multicast>) -> Result<()>;
         fn address(self: &Multicast) -> *mut u8;
 
+        type Scope;
+        fn enter(self: &Device) -> Result<UniquePtr<Scope>>;
+
         type Device;
         fn count(kind: u32) -> u32;
         fn open(kind: u32, ordinal: i32) -> Result<SharedPtr<Device>>;
@@ -150,6 +153,7 @@ mod bridge {
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
+        #[cfg(any(feature = "nccl", feature = "nvshmem"))]
         fn make_current(self: &Device) -> Result<()>;
         fn synchronize(self: &Device) -> Result<()>;
 
@@ -183,7 +187,7 @@ mod bridge {
     impl<'stream> UniquePtr<Capture<'stream>> {}
 }
 
-pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, Multicast, Stream, count, open};
+pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, Multicast, Scope, Stream, count, open};
 
 impl Stream {
     /// Launches the kernel that an argument block asks for.

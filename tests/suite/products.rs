@@ -126,7 +126,8 @@ impl<L: Value, R: Value, D: Value> Case<L, R, D> {
             second = second.biased(&bias);
         }
         let operands = [first, second, Tensor::of(&result)];
-        bench.multiplier.enqueue(&self.product, self.rows, operands, &bench.stream).unwrap();
+        let enqueued = bench.multiplier.enqueue(&self.product, self.rows, operands, &bench.stream);
+        enqueued.unwrap_or_else(|error| panic!("{:?} of {} rows: {error}", self.product, self.rows));
         result.read(&bench.stream).unwrap()
     }
 }

@@ -62,6 +62,13 @@ class OpenDevice : public Device {
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream<Context>>(context_, raw); }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event<Context>>(context_); }
   void make_current() const override { become_current(context_); }
+  std::unique_ptr<Scope> enter() const override {
+    struct Entered final : Scope {
+      explicit Entered(const Context& context) : cold(context) {}
+      Cold<Context> cold;
+    };
+    return std::make_unique<Entered>(context_);
+  }
   void synchronize() const override {
     Drain drain(context_);
     const auto code = drain.wait();

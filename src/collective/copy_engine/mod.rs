@@ -15,7 +15,7 @@ use crate::error::{Error, Operation, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE};
 use crate::memory::{Place, View};
 use crate::op::{Call, Shape, Strip};
-use crate::stream::Enqueue;
+use crate::stream::{Enqueue, Event};
 use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
 pub use pending::Pending;
@@ -30,9 +30,30 @@ const DIRECT: u32 = WAY_COPY_ENGINES;
 const IN_PLACE: u32 = WAY_COPY_ENGINES | 1;
 const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
 
+/// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
+pub(crate) struct Parts<'a> {
+    /// One for each rank.
+    pub(crate) events: &'a [Event],
+    /// Whether an all-gather also copies the own part.
+    pub(crate) own: bool,
+    /// Enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the own
+    /// part first; with a reduce-scatter before the part is sent, the own part last.
+    pub(crate) each: &'a mut dyn FnMut(usize) -> Result<()>,
+}
+
 impl Communicator {
     /// Enqueues the low-contention form of a call on the side stream.
     pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
+        self.run_by_parts(call, None, queue)
+    }
+
+    /// Enqueues the low-contention form of a call on the side stream, with work for each part on the queue.
+    pub(crate) fn run_by_parts<'op>(
+        &self,
+        call: &Call<'_>,
+        parts: Option<Parts<'_>>,
+        queue: &impl Enqueue,
+    ) -> Result<Pending<'op>> {
         let inner = &self.0;
         inner.group.check()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
@@ -46,10 +67,10 @@ impl Communicator {
         }
         match (call.op.operation, &call.input, &call.output) {
             (Operation::AllGather, Some(input), Some(output)) => {
-                inner.copy_gather(call, &shape, [input, output], queue, recorded.as_deref())
+                inner.copy_gather((call, &shape), [input, output], parts, queue, recorded.as_deref())
             }
             (Operation::ReduceScatter, Some(input), Some(output)) => {
-                inner.copy_reduce_scatter(call, &shape, [input, output], queue, recorded.as_deref())
+                inner.copy_reduce_scatter((call, &shape), [input, output], parts, queue, recorded.as_deref())
             }
             (operation, ..) => {
                 Err(Error::unsupported(format!("a low-contention {operation}"), "copy engines have no such form"))
@@ -86,9 +107,9 @@ struct Copies<'a> {
 impl Inner {
     fn copy_gather<'op>(
         self: &Arc<Self>,
-        call: &Call<'_>,
-        shape: &Shape,
+        (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
+        mut parts: Option<Parts<'_>>,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
@@ -106,13 +127,13 @@ impl Inner {
             false => BY_WORKSPACE,
         };
         let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
-        let apart = !in_place;
+        let apart = !in_place && parts.as_ref().is_none_or(|parts| parts.own);
         let copies = Copies { call, bytes, way, offset_bytes, apart };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
             // device's work, or are the caller's duty; so is the workspace, which side and graph own.
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
-            if !in_place {
+            if apart {
                 // SAFETY: as above. On a branch, so that the barrier starts before the caller's next work, which may
                 // leave the barrier no multiprocessor.
                 unsafe { beside.copy_apart(part(rank), input.address, bytes) }?;
@@ -120,27 +141,38 @@ impl Inner {
             if let Some(workspace) = &workspace {
                 copy(workspace.as_raw(), input.address)?;
             }
-            if world == 1 {
-                return Ok(());
+            let peers = (1..world).map(|step| (rank + step) % world);
+            if world > 1 {
+                self.meet_beside(beside, op, fresh)?;
             }
-            self.meet_beside(beside, op, fresh)?;
             // In each step a rank reads from another peer.
-            for peer in (1..world).map(|step| (rank + step) % world) {
+            for peer in peers.clone() {
                 let from = match &workspace {
                     Some(workspace) => workspace.at(peer)?,
                     None => self.of_peer(shared, peer)?.wrapping_add(if in_place { peer * bytes } else { 0 }),
                 };
                 copy(part(peer), from)?;
+                if let Some(parts) = &parts {
+                    beside.arrived(&parts.events[peer])?;
+                }
             }
-            self.meet_beside(beside, op, fresh)
+            if world > 1 {
+                self.meet_beside(beside, op, fresh)?;
+            }
+            let Some(parts) = &mut parts else { return Ok(()) };
+            (parts.each)(rank)?;
+            peers.into_iter().try_for_each(|peer| {
+                beside.await_arrival(&parts.events[peer])?;
+                (parts.each)(peer)
+            })
         })
     }
 
     fn copy_reduce_scatter<'op>(
         self: &Arc<Self>,
-        call: &Call<'_>,
-        shape: &Shape,
+        (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
+        mut parts: Option<Parts<'_>>,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
@@ -152,7 +184,15 @@ impl Inner {
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            let mut produce = |peer: usize| match &mut parts {
+                None => Ok(()),
+                Some(parts) => {
+                    (parts.each)(peer)?;
+                    beside.produced(&parts.events[peer])
+                }
+            };
             let Some(workspace) = &workspace else {
+                produce(0)?;
                 if part(0) == output.address {
                     return Ok(());
                 }
@@ -162,12 +202,14 @@ impl Inner {
             // After this barrier all workspaces are free.
             self.meet_beside(beside, op, fresh)?;
             for peer in (1..world).map(|step| (rank + step) % world) {
+                produce(peer)?;
                 let to = workspace.at(peer)?.wrapping_add(rank * pitch);
                 // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
                 // device's work, or is the caller's duty; workspaces have a place for each rank, and
                 // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
                 unsafe { beside.copy(to, part(peer), bytes) }?;
             }
+            produce(rank)?;
             // After this barrier all parts have arrived, and all ranks have sent theirs.
             self.meet_beside(beside, op, fresh)?;
             let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {

@@ -93,6 +93,24 @@ impl<Q: Enqueue> Beside<'_, Q> {
         branch.stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
+    /// Notes that a copy is enqueued, for [`await_arrival`](Self::await_arrival). Where the caller's queue itself does the
+    /// work there is nothing to note.
+    pub(super) fn arrived(&self, event: &Event) -> Result<()> {
+        self.stream.as_ref().map_or(Ok(()), |stream| stream.record(event))
+    }
+
+    /// Makes the caller's queue wait for a copy.
+    pub(super) fn await_arrival(&self, event: &Event) -> Result<()> {
+        self.stream.as_ref().map_or(Ok(()), |_| self.queue.wait(event))
+    }
+
+    /// Makes the side stream wait for what the caller's queue has to do.
+    pub(super) fn produced(&self, event: &Event) -> Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        self.queue.record(event)?;
+        stream.wait(event)
+    }
+
     /// Makes the side stream wait for the branch.
     fn join(&self) -> Result<()> {
         let (Some(stream), Some(branch)) = (&self.stream, &self.branch) else { return Ok(()) };
