@@ -80,6 +80,10 @@
 //! cuBLASLt multiplies on NVIDIA GPUs; it is found at run time. The CPU multiplies with the same types and shapes.
 //! A [`matmul::Product`] says shapes and types, a [`matmul::Tensor`] is an operand.
 //!
+//! **[`fused`]**: products fused with an all-gather, a reduce-scatter or an all-reduce, for tensor parallel layers.
+//! [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) and its siblings make a plan, which is enqueued any
+//! number of times.
+//!
 //! ## To repeat work
 //!
 //! **[`Graph`]**: captured work that is launched any number of times.
@@ -134,6 +138,7 @@ mod error;
 mod exit;
 pub mod experts;
 mod fork;
+pub mod fused;
 mod group;
 #[cfg(any(feature = "cudarc", feature = "hip-sys"))]
 pub mod interop;

@@ -31,6 +31,17 @@ impl<'op> Tensor<'op> {
         Self { memory, scales, bias: None, _operands: PhantomData }
     }
 
+    /// The same operand once more.
+    pub(crate) fn again(&self) -> Self {
+        let again = |held: &Option<Held>| held.as_ref().map(Held::again);
+        Self {
+            memory: self.memory.again(),
+            scales: again(&self.scales),
+            bias: again(&self.bias),
+            _operands: PhantomData,
+        }
+    }
+
     /// A factor with the scales by which its elements are multiplied: one, or one a row of the left factor and one a column
     /// of the right factor, as [`Scaling`](super::Scaling) says.
     pub fn scaled(mut self, scales: impl Operand<'op, f32>) -> Self {

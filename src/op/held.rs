@@ -21,6 +21,11 @@ impl Held {
         Self { dtype, elems, address, place, device: device.clone(), owner: owner.cloned() }
     }
 
+    /// The same operand once more.
+    pub(crate) fn again(&self) -> Self {
+        Self::new(self.dtype, &self.view())
+    }
+
     pub(crate) fn view(&self) -> View<'_> {
         let Self { address, elems, place, ref device, ref owner, .. } = *self;
         View { address, elems, place, device, owner: owner.as_ref() }

@@ -1,0 +1,257 @@
+//! All-gather + matmul.
+
+use std::fmt;
+
+use super::cost::{Work, product_us};
+use super::division::Division;
+use super::options::{FusedOptions, Planned};
+use super::plan::{Asked, Memory, Plan, check_operand, check_product, part};
+use crate::collective::{Communicator, Parts};
+use crate::environment::Coordinator;
+use crate::environment::over::Over;
+use crate::error::{Error, Result};
+use crate::matmul::{Product, Scaling, Tensor};
+use crate::op::{ALL_GATHER, Call, Held};
+use crate::stream::{Enqueue, Queue};
+use crate::types::Dtype;
+
+/// A plan of `result_i = gathered right_i`: the shards of all ranks are gathered along a dimension, and the whole is
+/// multiplied by one or more right factors. Made by [`Communicator::plan_all_gather_matmul`]; usable from any thread, for
+/// any number of layers of the same shape.
+pub struct AllGatherMatmul {
+    plan: Plan,
+    /// Of the left factor.
+    division: Division,
+    products: Vec<Product>,
+    /// Rows of each product.
+    rows: usize,
+    /// Where the left factor is gathered if the caller has no place for it.
+    gathered: Memory,
+    /// The scales of the gathered rows.
+    scales: Option<Memory>,
+}
+
+impl Communicator {
+    /// Plans an all-gather of shards of this shape along dimension `dim`, and the products of the whole with right factors.
+    /// Collective; blocks: the ranks compare what they ask, find the library and make memory, which no call does later.
+    ///
+    /// The shard is `[.., K]`, row after row; `dim` is any of its dimensions. Of the last dimension the whole is `[.., world
+    /// size x K]`, and `inner` of each product is that; else `inner` is K. Products share the left factor: its type, its
+    /// layout, which is rows, and its scales. With [`Scaling::Tensor`] the left factor has one scale, equal on all ranks.
+    /// With [`Scaling::Rows`] each shard has a scale for each of its rows, and scales are gathered too; if the last dimension
+    /// is cut, a row's scale is the same on all ranks.
+    ///
+    /// The memory of the plan is a part of the symmetric heap: the whole, and its scales; and part by part a workspace of a
+    /// shard where peers cannot address shards.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks ask for different plans; [`Error::InvalidArgument`] for a shape of fewer than two
+    /// dimensions, a dimension that there is not, [`FusedOptions::rows`] that do not fit, no product, and those of
+    /// [`Product::check`]; [`Error::Unsupported`] for a way that the shape or the group does not have, unequal parts behind
+    /// other dimensions than 1, and without a library; [`Error::OutOfMemory`] if the heap has no room.
+    pub fn plan_all_gather_matmul(
+        &self,
+        shard: &[usize],
+        dim: usize,
+        products: &[Product],
+        options: FusedOptions,
+    ) -> Result<AllGatherMatmul> {
+        AllGatherMatmul::new(Over::Communicator(self.clone()), shard, dim, products, &options)
+    }
+}
+
+impl Coordinator {
+    /// Plans as [`Communicator::plan_all_gather_matmul`] does, over any backend. Collective; blocks. Part by part only where
+    /// own kernels serve the group.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::plan_all_gather_matmul`].
+    pub fn plan_all_gather_matmul(
+        &self,
+        shard: &[usize],
+        dim: usize,
+        products: &[Product],
+        options: FusedOptions,
+    ) -> Result<AllGatherMatmul> {
+        AllGatherMatmul::new(Over::Coordinator(self.clone()), shard, dim, products, &options)
+    }
+}
+
+/// The products share the left factor.
+fn check_products(products: &[Product], inner: usize) -> Result<()> {
+    let Some(first) = products.first() else {
+        return Err(Error::invalid("the number of products", 0, "a plan has 1 or more"));
+    };
+    for (number, product) in products.iter().enumerate() {
+        check_product(product)?;
+        if product.inner != inner {
+            let limit = format!("the gathered rows have {inner} elements");
+            return Err(Error::invalid(&format!("inner of product {number}"), product.inner, limit));
+        }
+        let of = |product: &Product| (product.numeric.dtypes()[0], product.scaling);
+        if of(product) != of(first) {
+            let limit = format!("product 0 has {:?}, and all share the left factor", of(first));
+            return Err(Error::invalid(
+                &format!("type and scaling of product {number}"),
+                format!("{:?}", of(product)),
+                limit,
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl AllGatherMatmul {
+    fn new(over: Over, shard: &[usize], dim: usize, products: &[Product], options: &FusedOptions) -> Result<Self> {
+        const WHAT: &str = "a plan of all-gather + matmul";
+        let place = (over.rank(), over.world_size());
+        let checked = || -> Result<Division> {
+            let division = Division::of_part(shard, dim, options.rows.as_deref(), place)?;
+            check_products(products, division.shape.last().copied().unwrap_or(0))?;
+            Ok(division)
+        };
+        let division = over.together(WHAT, checked())?;
+        let inner = division.shape.last().copied().unwrap_or(1);
+        let rows = division.elems() / inner;
+        let dtype = products[0].numeric.dtypes()[0];
+        let work = Work {
+            world: place.1,
+            products_us: products.iter().map(|product| product_us(product, rows)).sum(),
+            part_bytes: (division.part_elems(0) * dtype.bytes()) as u64,
+        };
+        let words = format!("{:?} along {dim} over {:?}, {products:?}, {options:?}", division.shape, division.lens);
+        let asked = Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused: None };
+        let plan = Plan::new(over, &words, &asked)?;
+        let pipelined = plan.planned.parts > 1;
+        let part_rows = if pipelined { rows / place.1 } else { rows };
+        let prepared =
+            products.iter().try_for_each(|product| plan.multiplier.prepare(product, part_rows, plan.whole_sums));
+        plan.over.together(WHAT, prepared)?;
+        if let Some((own, _)) = plan.pipeline() {
+            own.reserve_workspace(division.part_elems(0) * dtype.bytes())?;
+        }
+        let gathered = plan.memory(division.elems() * dtype.bytes())?;
+        let scaled = products[0].scaling == Scaling::Rows && !division.cuts_rows();
+        let scales = scaled.then(|| plan.memory(rows * Dtype::F32.bytes())).transpose()?;
+        Ok(Self { plan, products: products.to_vec(), rows, division, gathered, scales })
+    }
+
+    /// Enqueues the all-gather and the products, and returns. `shard` is this rank's part of the left factor, with its
+    /// scales; `gathered`, if given, gets the whole left factor; `products` are right factor and result of each product, in
+    /// the order of the plan. Results have as many rows as the whole. In a capture, the graph borrows the plan.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number of products than the plan's, operands whose type, length or device does
+    /// not fit, and operands that overlap; then nothing is enqueued. Else those of an
+    /// [`all_gather`](Communicator::all_gather) and of [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
+    pub fn enqueue<'op>(
+        &'op self,
+        shard: Tensor<'op>,
+        gathered: Option<Tensor<'op>>,
+        products: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run(shard, gathered, products.into_iter().collect(), &queue)
+    }
+
+    /// How the plan runs, and why.
+    pub fn explain(&self) -> &Planned {
+        &self.plan.planned
+    }
+
+    fn run(
+        &self,
+        shard: Tensor<'_>,
+        gathered: Option<Tensor<'_>>,
+        operands: Vec<(Tensor<'_>, Tensor<'_>)>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (plan, division) = (&self.plan, &self.division);
+        let (rank, device) = (plan.over.rank(), plan.over.device());
+        let dtype = self.products[0].numeric.dtypes()[0];
+        check_operand("shard", &shard.memory, dtype, division.part_elems(rank), device)?;
+        let keeps = gathered.is_some();
+        let whole = match gathered {
+            None => self.gathered.held(dtype, division.elems()),
+            Some(gathered) => {
+                check_operand("gathered memory", &gathered.memory, dtype, division.elems(), device)?;
+                gathered.memory
+            }
+        };
+        if operands.len() != self.products.len() {
+            let limit = format!("the plan has {}", self.products.len());
+            return Err(Error::invalid("the number of products", operands.len(), limit));
+        }
+        let scales = self.gathered_scales(&shard)?;
+        let calls: Vec<[Tensor<'_>; 3]> = operands
+            .into_iter()
+            .map(|(right, result)| [Tensor::held(whole.again(), scales.as_ref().map(Held::again)), right, result])
+            .collect();
+        for (product, call) in self.products.iter().zip(&calls) {
+            plan.multiplier.check(product, self.rows, call)?;
+        }
+        if let (Some(own), Some(_)) = (&shard.scales, &self.scales) {
+            let all = self.division.with_last(None);
+            if let Some(scales) = &scales {
+                plan.gather(&all, own, scales, queue)?;
+            }
+        }
+        let Some((own, events)) = plan.pipeline() else {
+            plan.gather(division, &shard.memory, &whole, queue)?;
+            let mut both = self.products.iter().zip(&calls);
+            return both.try_for_each(|(product, call)| {
+                plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
+            });
+        };
+        let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
+        let parts = Parts { events: events.as_slice(), own: keeps, each: &mut multiply };
+        let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
+        own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)
+    }
+
+    /// Where the scales of the whole are: in the plan's memory, or those of the shard itself.
+    fn gathered_scales(&self, shard: &Tensor<'_>) -> Result<Option<Held>> {
+        let (plan, rank) = (&self.plan, self.plan.over.rank());
+        let needed = |elems: usize| match &shard.scales {
+            Some(scales) => check_operand("shard's scales", scales, Dtype::F32, elems, plan.over.device()),
+            None => Err(Error::invalid("the shard's scales", "not given", format!("the plan has {elems}"))),
+        };
+        match (&self.scales, self.products[0].scaling) {
+            (Some(memory), _) => {
+                needed(self.division.with_last(None).part_elems(rank))?;
+                Ok(Some(memory.held(Dtype::F32, self.rows)))
+            }
+            // The check of the product does the rest.
+            (None, _) => Ok(shard.scales.as_ref().map(Held::again)),
+        }
+    }
+
+    /// Multiplies the part of one rank. The own part is read where the caller has it.
+    fn multiply_part(
+        &self,
+        source: usize,
+        (shard, rank): (&Held, usize),
+        calls: &[[Tensor<'_>; 3]],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let rows = self.rows / self.plan.over.world_size();
+        let cut = |held: &Held, row: usize| part(held, source * rows * row..(source + 1) * rows * row);
+        for (product, [left, right, result]) in self.products.iter().zip(calls) {
+            let scales = left.scales.as_ref().map(|scales| match product.scaling {
+                Scaling::Rows => cut(scales, 1),
+                _ => scales.again(),
+            });
+            let memory = if source == rank { shard.again() } else { cut(&left.memory, product.inner) };
+            let operands =
+                [Tensor::held(memory, scales), right.again(), Tensor::held(cut(&result.memory, product.columns), None)];
+            self.plan.multiplier.enqueue_checked(product, rows, &operands, self.plan.whole_sums, queue)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for AllGatherMatmul {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "AllGatherMatmul({:?} along {}, {})", self.division.shape, self.division.dim, self.plan.planned)
+    }
+}

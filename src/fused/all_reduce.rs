@@ -1,0 +1,171 @@
+//! Matmul + all-reduce.
+
+use std::fmt;
+
+use super::cost::{Work, product_us};
+use super::division::Division;
+use super::options::{FusedOptions, Planned, Way};
+use super::plan::{Asked, Memory, Plan, check_operand, check_partial};
+use super::reduce_scatter::{MatmulReduceScatter, partial_of, result_shape};
+use crate::collective::Communicator;
+use crate::environment::Coordinator;
+use crate::environment::over::Over;
+use crate::error::Result;
+use crate::matmul::{Product, Tensor};
+use crate::op::{ALL_GATHER, ALL_REDUCE, Call};
+use crate::stream::{Enqueue, Queue};
+use crate::types::Reduction;
+
+/// A plan of `result = the sum over the ranks of left right`. Made by [`Communicator::plan_matmul_all_reduce`]; usable from
+/// any thread, for any number of layers of the same shape.
+pub struct MatmulAllReduce {
+    plan: Plan,
+    product: Product,
+    rows: usize,
+    reduction: Reduction,
+    parts: Kind,
+}
+
+/// How the sum is made.
+enum Kind {
+    /// The product of this rank goes here, and then through an all-reduce.
+    Whole(Memory),
+    /// A reduce-scatter part by part into memory of this rank's part, and an all-gather.
+    Parts(Box<MatmulReduceScatter>, Memory),
+}
+
+impl Communicator {
+    /// Plans a product on each rank, and the all-reduce of these partial products. Collective; blocks: the ranks compare what
+    /// they ask, find the library and make memory, which no call does later.
+    ///
+    /// The left factor is `[.., K]`, row after row. Each rank rounds its partial product to the result's type; the partial
+    /// products are combined as an [`all_reduce`](Self::all_reduce) does. Rank 0 alone adds the bias to its partial product,
+    /// so a sum has the bias once; for an average every rank adds it.
+    ///
+    /// The memory of the plan is a part of the symmetric heap: the product of a rank; part by part a workspace and a part
+    /// more.
+    ///
+    /// # Errors
+    /// Those of [`plan_matmul_reduce_scatter`](Self::plan_matmul_reduce_scatter);
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for [`FusedOptions::rows`].
+    pub fn plan_matmul_all_reduce(
+        &self,
+        left: &[usize],
+        product: Product,
+        options: FusedOptions,
+    ) -> Result<MatmulAllReduce> {
+        MatmulAllReduce::new(Over::Communicator(self.clone()), left, product, &options)
+    }
+}
+
+impl Coordinator {
+    /// Plans as [`Communicator::plan_matmul_all_reduce`] does, over any backend. Collective; blocks. Part by part only where
+    /// own kernels serve the group.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::plan_matmul_all_reduce`].
+    pub fn plan_matmul_all_reduce(
+        &self,
+        left: &[usize],
+        product: Product,
+        options: FusedOptions,
+    ) -> Result<MatmulAllReduce> {
+        MatmulAllReduce::new(Over::Coordinator(self.clone()), left, product, &options)
+    }
+}
+
+impl MatmulAllReduce {
+    fn new(over: Over, left: &[usize], product: Product, options: &FusedOptions) -> Result<Self> {
+        const WHAT: &str = "a plan of matmul + all-reduce";
+        let (rank, world, reduction) = (over.rank(), over.world_size(), options.reduction);
+        let checked = || -> Result<Vec<usize>> {
+            check_partial(&product, reduction)?;
+            if let Some(rows) = &options.rows {
+                let reason = "every rank gets all rows";
+                return Err(crate::Error::unsupported(format!("rows {rows:?} of an all-reduce"), reason));
+            }
+            result_shape(left, &product)
+        };
+        let shape = over.together(WHAT, checked())?;
+        let rows = shape.iter().rev().skip(1).product::<usize>();
+        // All rows are one dimension: parts of a pipeline are rows.
+        let divides = rows.is_multiple_of(world);
+        let lens = if divides { vec![rows / world; world] } else { vec![rows] };
+        let division = Division { shape: vec![rows, product.columns], dim: 0, lens };
+        let dtype = product.result;
+        let part_bytes = (division.part_elems(0) * dtype.bytes()) as u64;
+        let work = Work { world, products_us: product_us(&product, rows), part_bytes };
+        let words = format!("{left:?}, {product:?}, {options:?}");
+        let refused = (!divides).then_some("the world size does not divide the rows");
+        let cost = work.all_reduced();
+        let plan = Plan::new(over, &words, &Asked { what: WHAT, division: &division, options, cost, refused })?;
+        let parts = match plan.planned.way {
+            Way::Pipeline => {
+                let pipeline = FusedOptions { way: Way::Pipeline, reduction, rows: None };
+                let scattered =
+                    MatmulReduceScatter::new(plan.over.clone(), &[rows, product.inner], 0, product, &pipeline)?;
+                let bytes = division.part_elems(rank) * dtype.bytes();
+                Kind::Parts(Box::new(scattered), plan.memory(bytes)?)
+            }
+            _ => {
+                let partial = partial_of(product, reduction, rank);
+                plan.over.together(WHAT, plan.multiplier.prepare(&partial, rows, plan.whole_sums))?;
+                Kind::Whole(plan.memory(division.elems() * dtype.bytes())?)
+            }
+        };
+        Ok(Self { plan, product: partial_of(product, reduction, rank), rows, reduction, parts })
+    }
+
+    /// Enqueues the product and the all-reduce, and returns. `right` has the bias if the product has one, on every rank. In a
+    /// capture, the graph borrows the plan.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands whose type, length or device does not fit, and
+    /// operands that overlap; then nothing is enqueued. Else those of an [`all_reduce`](Communicator::all_reduce) and of
+    /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
+    pub fn enqueue<'op>(
+        &'op self,
+        left: Tensor<'op>,
+        right: Tensor<'op>,
+        result: Tensor<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run([left, right], &result, &queue)
+    }
+
+    /// How the plan runs, and why.
+    pub fn explain(&self) -> &Planned {
+        &self.plan.planned
+    }
+
+    fn run(&self, [left, mut right]: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+        let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
+        check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
+        match &self.parts {
+            Kind::Whole(memory) => {
+                if !self.product.bias {
+                    // Another rank adds the bias.
+                    right.bias = None;
+                }
+                let partial = memory.held(dtype, elems);
+                let call = [left, right, Tensor::held(partial.again(), None)];
+                plan.multiplier.check(&self.product, self.rows, &call)?;
+                plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
+                let sum = Call::new(&ALL_REDUCE, dtype).options(self.reduction);
+                plan.over.run(&sum.input(partial.view()).output(result.memory.view()), queue)
+            }
+            Kind::Parts(scattered, memory) => {
+                let own = memory.held(dtype, elems / plan.over.world_size());
+                scattered.run([left, right], &Tensor::held(own.again(), None), queue)?;
+                let gather = Call::new(&ALL_GATHER, dtype);
+                plan.over.run(&gather.input(own.view()).output(result.memory.view()), queue)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MatmulAllReduce {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "MatmulAllReduce({} rows, {}, {})", self.rows, self.product, self.plan.planned)
+    }
+}

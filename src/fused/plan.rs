@@ -1,0 +1,191 @@
+//! What the plans have in common.
+
+use parking_lot::Mutex;
+
+use super::cost::Cost;
+use super::division::Division;
+use super::options::{FusedOptions, Planned, Way};
+use crate::device::{Device, DeviceKind};
+use crate::environment::over::Over;
+use crate::error::{Error, Result};
+use crate::group::Determinism;
+use crate::matmul::{Layout, Multiplier, Product};
+use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView};
+use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
+use crate::stream::{Enqueue, Event};
+use crate::types::{Dtype, Reduction};
+
+/// The group of a plan, what multiplies, and how.
+pub(super) struct Plan {
+    pub(super) over: Over,
+    pub(super) multiplier: Multiplier,
+    pub(super) planned: Planned,
+    /// Whether one row of a product has the same bits in a product of all rows.
+    pub(super) whole_sums: bool,
+    /// Of the parts of a pipeline, one call at a time.
+    events: Mutex<Vec<Event>>,
+}
+
+/// What a plan knows before it chooses a way.
+pub(super) struct Asked<'a> {
+    /// The name of the plan in errors.
+    pub(super) what: &'static str,
+    pub(super) division: &'a Division,
+    pub(super) options: &'a FusedOptions,
+    /// What both ways cost on a GPU.
+    pub(super) cost: Cost,
+    /// Why the shape cannot go part by part, if so.
+    pub(super) refused: Option<&'static str>,
+}
+
+impl Plan {
+    /// Compares what the ranks ask, and chooses a way. Collective; blocks.
+    pub(super) fn new(over: Over, words: &str, asked: &Asked<'_>) -> Result<Self> {
+        over.agree(asked.what, words)?;
+        let device = over.device().clone();
+        let multiplier = Multiplier::new(&device);
+        let multiplier = over.together(asked.what, multiplier)?;
+        let (way, reason) = choose(asked, &over, &device)?;
+        let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
+        let on_gpu = device.kind() != DeviceKind::Host;
+        let predicted_us = on_gpu.then_some(match way {
+            Way::Pipeline => asked.cost.pipeline_us,
+            _ => asked.cost.sequence_us,
+        });
+        let bound_us = on_gpu.then_some(asked.cost.bound_us);
+        let planned = Planned { way, parts, library: multiplier.library().to_owned(), predicted_us, bound_us, reason };
+        let whole_sums = over.local().group().config().determinism == Determinism::Exact;
+        let events = (0..over.world_size()).map(|_| Event::new(&device)).collect::<Result<_>>();
+        let events = Mutex::new(over.together(asked.what, events)?);
+        Ok(Self { over, multiplier, planned, whole_sums, events })
+    }
+
+    /// The communicator and the events of a pipeline, which one call uses at a time.
+    pub(super) fn pipeline(
+        &self,
+    ) -> Option<(&crate::collective::Communicator, parking_lot::MutexGuard<'_, Vec<Event>>)> {
+        let own = self.over.own().filter(|_| self.planned.way == Way::Pipeline)?;
+        Some((own, self.events.lock()))
+    }
+
+    /// Memory for operands of this plan: symmetric where own kernels serve the group. Collective; blocks.
+    pub(super) fn memory(&self, bytes: usize) -> Result<Memory> {
+        match self.over.own() {
+            Some(own) => own.symmetric(bytes.max(1)).map(Memory::Symmetric),
+            None => {
+                let made = DeviceBuffer::new(self.over.device(), bytes);
+                self.over.together("memory of a plan", made).map(Memory::Plain)
+            }
+        }
+    }
+
+    /// Gathers the parts of all ranks into the whole.
+    pub(super) fn gather(&self, division: &Division, part: &Held, whole: &Held, queue: &impl Enqueue) -> Result<()> {
+        let dtype = part.dtype;
+        if division.is_equal() {
+            let shape = division.part_shape(self.over.rank());
+            let call = Call::new(&ALL_GATHER, dtype).input(part.view()).output(whole.view());
+            return self.over.run(&call.numbers(Numbers::Along(division.dim, &shape)), queue);
+        }
+        let rank = self.over.rank();
+        let peers = (0..self.over.world_size()).filter(|peer| division.part_elems(*peer) > 0);
+        let received =
+            peers.map(|peer| Message::new(peer, false, dtype, &whole.view().part(division.part(peer), dtype)));
+        let sends = (0..self.over.world_size()).filter(|_| division.part_elems(rank) > 0);
+        let sent = sends.map(|peer| Message::new(peer, true, dtype, &part.view()));
+        let messages: Vec<Message> = received.chain(sent).collect();
+        self.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)
+    }
+}
+
+/// The way of a plan, and why.
+fn choose(asked: &Asked<'_>, over: &Over, device: &Device) -> Result<(Way, String)> {
+    let refused = match asked.refused {
+        _ if over.world_size() == 1 => Some("there is one rank"),
+        _ if over.own().is_none() => Some("another backend than own kernels serves the group"),
+        _ if !asked.division.is_equal() => Some("ranks have unequal parts"),
+        _ if asked.division.cuts_rows() => Some("the last dimension is cut: parts would be added in the result's type"),
+        _ if !asked.division.is_contiguous() => Some("parts are not contiguous"),
+        refused => refused,
+    };
+    match (asked.options.way, refused) {
+        (Way::Sequence, _) => Ok((Way::Sequence, "asked for".to_owned())),
+        (Way::Pipeline, None) => Ok((Way::Pipeline, "asked for".to_owned())),
+        (Way::Pipeline, Some(reason)) => Err(Error::unsupported(format!("{} part by part", asked.what), reason)),
+        (Way::Auto, Some(reason)) => Ok((Way::Sequence, reason.to_owned())),
+        (Way::Auto, None) if device.kind() == DeviceKind::Host => {
+            Ok((Way::Sequence, "the CPU multiplies and copies with the same processors".to_owned()))
+        }
+        (Way::Auto, None) => {
+            let Cost { sequence_us, pipeline_us, .. } = asked.cost;
+            let way = if asked.cost.pipelines() { Way::Pipeline } else { Way::Sequence };
+            Ok((way, format!("by the model {pipeline_us:.0} us part by part, {sequence_us:.0} one after the other")))
+        }
+    }
+}
+
+/// Memory of a plan.
+pub(super) enum Memory {
+    Symmetric(SymmetricBuffer<u8>),
+    Plain(DeviceBuffer<u8>),
+}
+
+impl Memory {
+    /// The first elements of the memory.
+    pub(super) fn held(&self, dtype: Dtype, elems: usize) -> Held {
+        match self {
+            Self::Symmetric(buffer) => Held::new(dtype, &View { elems, ..(&buffer).view_of() }),
+            Self::Plain(buffer) => Held::new(dtype, &View { elems, ..(&buffer).view_of() }),
+        }
+    }
+}
+
+/// Some elements of an operand.
+pub(super) fn part(held: &Held, range: std::ops::Range<usize>) -> Held {
+    Held::new(held.dtype, &held.view().part(range, held.dtype))
+}
+
+/// Refuses an operand of another type or length.
+pub(super) fn check_operand(name: &str, held: &Held, dtype: Dtype, elems: usize, device: &Device) -> Result<()> {
+    if held.dtype != dtype {
+        return Err(Error::invalid(&format!("the {name}'s type"), held.dtype, format!("the plan has {dtype}")));
+    }
+    if held.elems != elems {
+        return Err(Error::invalid(
+            &format!("the {name}'s length"),
+            held.elems,
+            format!("the plan has {elems} elements"),
+        ));
+    }
+    device.check_same(name, held.view().device)
+}
+
+/// Refuses products that no plan has.
+pub(super) fn check_product(product: &Product) -> Result<()> {
+    product.check()?;
+    if product.count != 1 {
+        return Err(Error::invalid("count", product.count, "a plan multiplies one pair of factors"));
+    }
+    if product.left != Layout::Rows {
+        return Err(Error::unsupported("a left factor column after column", "a plan cuts the left factor into rows"));
+    }
+    Ok(())
+}
+
+/// Refuses reductions of partial products other than a sum and an average.
+pub(super) fn check_reduction(reduction: Reduction) -> Result<()> {
+    match reduction {
+        Reduction::Sum | Reduction::Average => Ok(()),
+        other => Err(Error::unsupported(format!("the {other} of partial products"), "they are summed or averaged")),
+    }
+}
+
+/// Refuses a product that is not the same when its terms are spread over ranks.
+pub(super) fn check_partial(product: &Product, reduction: Reduction) -> Result<()> {
+    check_product(product)?;
+    check_reduction(reduction)?;
+    if product.relu {
+        return Err(Error::unsupported("relu of a partial product", "the sum over the ranks comes after"));
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Matmul + reduce-scatter.
+
+use std::fmt;
+
+use super::cost::{Work, product_us};
+use super::division::Division;
+use super::options::{FusedOptions, Planned};
+use super::plan::{Asked, Memory, Plan, check_operand, check_partial, part};
+use crate::collective::{Communicator, Parts};
+use crate::environment::Coordinator;
+use crate::environment::over::Over;
+use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
+use crate::matmul::{Product, Scaling, Tensor};
+use crate::op::{Call, Held, Message, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
+use crate::stream::{Enqueue, Queue};
+use crate::types::{Dtype, Reduction};
+
+/// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by
+/// [`Communicator::plan_matmul_reduce_scatter`]; usable from any thread, for any number of layers of the same shape.
+pub struct MatmulReduceScatter {
+    plan: Plan,
+    /// Of the product.
+    division: Division,
+    product: Product,
+    rows: usize,
+    reduction: Reduction,
+    /// The product of this rank.
+    partial: Memory,
+    /// The parts of all ranks for this rank, where parts are unequal.
+    received: Option<Memory>,
+}
+
+impl Communicator {
+    /// Plans a product on each rank, and the reduce-scatter of these partial products along dimension `dim` of the result.
+    /// Collective; blocks: the ranks compare what they ask, find the library and make memory, which no call does later.
+    ///
+    /// The left factor is `[.., K]`, row after row, and the product is `[.., N]`, of which `dim` is any dimension. Each rank
+    /// rounds its partial product to the result's type; the partial products are summed as
+    /// [`reduce_scatter`](Self::reduce_scatter) does, in f32 and in rank order, and rounded once more. Rank 0 alone adds the
+    /// bias to its partial product, so a sum has the bias once; for an average every rank adds it.
+    ///
+    /// The memory of the plan is a part of the symmetric heap: the product of a rank; part by part also a workspace of as
+    /// many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks ask for different plans; [`Error::InvalidArgument`] for a shape of fewer than two
+    /// dimensions, a dimension that there is not or that does not divide, [`FusedOptions::rows`] that do not fit, and those
+    /// of [`Product::check`]; [`Error::Unsupported`] for `relu`, other reductions than sum and average, a way that the shape
+    /// or the group does not have, unequal parts behind other dimensions than 1, and without a library;
+    /// [`Error::OutOfMemory`] if the heap has no room.
+    pub fn plan_matmul_reduce_scatter(
+        &self,
+        left: &[usize],
+        dim: usize,
+        product: Product,
+        options: FusedOptions,
+    ) -> Result<MatmulReduceScatter> {
+        MatmulReduceScatter::new(Over::Communicator(self.clone()), left, dim, product, &options)
+    }
+}
+
+impl Coordinator {
+    /// Plans as [`Communicator::plan_matmul_reduce_scatter`] does, over any backend. Collective; blocks. Part by part only
+    /// where own kernels serve the group.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::plan_matmul_reduce_scatter`].
+    pub fn plan_matmul_reduce_scatter(
+        &self,
+        left: &[usize],
+        dim: usize,
+        product: Product,
+        options: FusedOptions,
+    ) -> Result<MatmulReduceScatter> {
+        MatmulReduceScatter::new(Over::Coordinator(self.clone()), left, dim, product, &options)
+    }
+}
+
+/// The product of a rank: without the bias on the ranks that do not add it.
+pub(super) fn partial_of(product: Product, reduction: Reduction, rank: usize) -> Product {
+    let bias = product.bias && (rank == 0 || reduction == Reduction::Average);
+    Product { bias, ..product }
+}
+
+/// The shape of the product of a left factor.
+pub(super) fn result_shape(left: &[usize], product: &Product) -> Result<Vec<usize>> {
+    let Some((inner, rows)) = left.split_last().filter(|(_, rows)| !rows.is_empty()) else {
+        return Err(Error::invalid("the number of dimensions", left.len(), "a matrix has 2 or more"));
+    };
+    if *inner != product.inner {
+        let limit = format!("inner of the product is {}", product.inner);
+        return Err(Error::invalid("the last dimension of the left factor", inner, limit));
+    }
+    Ok(rows.iter().copied().chain([product.columns]).collect())
+}
+
+impl MatmulReduceScatter {
+    pub(super) fn new(
+        over: Over,
+        left: &[usize],
+        dim: usize,
+        product: Product,
+        options: &FusedOptions,
+    ) -> Result<Self> {
+        const WHAT: &str = "a plan of matmul + reduce-scatter";
+        let (rank, world) = (over.rank(), over.world_size());
+        let reduction = options.reduction;
+        let checked = || -> Result<Division> {
+            check_partial(&product, reduction)?;
+            let shape = result_shape(left, &product)?;
+            let division = Division::of_whole(&shape, dim, options.rows.as_deref(), world)?;
+            if !division.is_equal() && world > MAX_WORLD_SIZE {
+                let reason = format!("a kernel sums {MAX_WORLD_SIZE} parts");
+                return Err(Error::unsupported(format!("unequal parts over {world} ranks"), reason));
+            }
+            Ok(division)
+        };
+        let division = over.together(WHAT, checked())?;
+        let (dtype, rows) = (product.result, division.elems() / product.columns);
+        let part_bytes = division.part_elems(rank) * dtype.bytes();
+        let work = Work { world, products_us: product_us(&product, rows), part_bytes: part_bytes as u64 };
+        let words = format!("{left:?} along {dim} over {:?}, {product:?}, {options:?}", division.lens);
+        let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused: None };
+        let plan = Plan::new(over, &words, &asked)?;
+        let part_rows = if plan.planned.parts > 1 { rows / world } else { rows };
+        let product = partial_of(product, reduction, rank);
+        plan.over.together(WHAT, plan.multiplier.prepare(&product, part_rows, plan.whole_sums))?;
+        if let Some((own, _)) = plan.pipeline() {
+            own.reserve_workspace(part_bytes * world)?;
+        }
+        let partial = plan.memory(division.elems() * dtype.bytes())?;
+        let most = (0..world).map(|rank| division.part_elems(rank)).max().unwrap_or(0) * dtype.bytes();
+        let received = (!division.is_equal()).then(|| plan.memory(most * world)).transpose()?;
+        Ok(Self { plan, division, product, rows, reduction, partial, received })
+    }
+
+    /// Enqueues the product and the reduce-scatter, and returns. `right` has the bias if the product has one, on every rank.
+    /// `result` is this rank's part. In a capture, the graph borrows the plan.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for operands whose type, length or device does not fit, and operands that overlap; then
+    /// nothing is enqueued. Else those of a [`reduce_scatter`](Communicator::reduce_scatter) and of
+    /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
+    pub fn enqueue<'op>(
+        &'op self,
+        left: Tensor<'op>,
+        right: Tensor<'op>,
+        result: Tensor<'op>,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.run([left, right], &result, &queue)
+    }
+
+    /// How the plan runs, and why.
+    pub fn explain(&self) -> &Planned {
+        &self.plan.planned
+    }
+
+    pub(super) fn run(
+        &self,
+        [left, mut right]: [Tensor<'_>; 2],
+        result: &Tensor<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
+        let rank = plan.over.rank();
+        check_operand("result", &result.memory, dtype, division.part_elems(rank), plan.over.device())?;
+        if !self.product.bias {
+            // Another rank adds the bias.
+            right.bias = None;
+        }
+        let partial = self.partial.held(dtype, division.elems());
+        let call = [left, right, Tensor::held(partial.again(), None)];
+        plan.multiplier.check(&self.product, self.rows, &call)?;
+        let Some((own, events)) = plan.pipeline() else {
+            plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
+            return self.scatter(&partial, &result.memory, queue);
+        };
+        let mut multiply = |destination: usize| self.multiply_part(destination, &call, queue);
+        let parts = Parts { events: events.as_slice(), own: true, each: &mut multiply };
+        let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
+        let scatter = scatter.input(partial.view()).output(result.memory.view());
+        own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
+    }
+
+    /// Sums the partial products.
+    fn scatter(&self, partial: &Held, result: &Held, queue: &impl Enqueue) -> Result<()> {
+        let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
+        let Some(received) = &self.received else {
+            let call = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
+            let call = call.input(partial.view()).output(result.view());
+            return plan.over.run(&call.numbers(Numbers::Along(division.dim, &division.shape)), queue);
+        };
+        let (rank, world) = (plan.over.rank(), plan.over.world_size());
+        let own = division.part_elems(rank);
+        let received = received.held(dtype, own * world);
+        let sent = (0..world).filter(|peer| division.part_elems(*peer) > 0);
+        let sent = sent.map(|peer| Message::new(peer, true, dtype, &partial.view().part(division.part(peer), dtype)));
+        let arrived = (0..world).filter(|_| own > 0);
+        let arrived = arrived
+            .map(|peer| Message::new(peer, false, dtype, &received.view().part(peer * own..(peer + 1) * own, dtype)));
+        let messages: Vec<Message> = sent.chain(arrived).collect();
+        plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
+        plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
+    }
+
+    /// Multiplies the rows for one rank.
+    fn multiply_part(
+        &self,
+        destination: usize,
+        [left, right, partial]: &[Tensor<'_>; 3],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let rows = self.rows / self.plan.over.world_size();
+        let cut = |held: &Held, row: usize| part(held, destination * rows * row..(destination + 1) * rows * row);
+        let scales = left.scales.as_ref().map(|scales| match self.product.scaling {
+            Scaling::Rows => cut(scales, 1),
+            _ => scales.again(),
+        });
+        let operands = [
+            Tensor::held(cut(&left.memory, self.product.inner), scales),
+            right.again(),
+            Tensor::held(cut(&partial.memory, self.product.columns), None),
+        ];
+        self.plan.multiplier.enqueue_checked(&self.product, rows, &operands, self.plan.whole_sums, queue)
+    }
+}
+
+impl fmt::Debug for MatmulReduceScatter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "MatmulReduceScatter({:?} along {}, {})", self.division.shape, self.division.dim, self.plan.planned)
+    }
+}
