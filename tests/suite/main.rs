@@ -17,11 +17,13 @@ mod expert_halves;
 mod expert_methods;
 mod expert_oracle;
 mod expert_properties;
+mod fused;
 mod graphs;
 #[cfg(feature = "gloo")]
 mod hosts;
 mod layers;
 mod low_contention;
+mod matrices;
 mod mixed;
 mod mixed_tuning;
 mod most_blocks;
