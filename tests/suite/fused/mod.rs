@@ -1,18 +1,34 @@
-//! Products fused with collectives: values against factors on paper, equal bits of both ways, graphs, and what is refused.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+//! Products fused with collectives: values against factors on paper.
 
 use fastrand::Rng;
 use symmetra::float8::F8E4M3;
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::half::{bf16, f16};
-use symmetra::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
-use symmetra::{Determinism, DeviceBuffer, Element, Error, Reduction, Result, SymmetricBuffer};
+use symmetra::matmul::{F8, Layout, Numeric, Product, Scaling, Tensor};
+use symmetra::{DeviceBuffer, Element, Reduction, Result, SymmetricBuffer};
 
 use crate::matrices::{Case, Value, stored};
 use crate::support::extent::one_in;
-use crate::support::{Rank, fits, is_host, threads};
+use crate::support::{Rank, config, fits, is_host, threads};
+
+/// Enqueues once, or in a graph that is launched twice, and waits.
+macro_rules! run {
+    ($rank:expr, $captured:expr, |$queue:ident| $enqueue:expr) => {{
+        let Rank { communicator, stream, .. } = $rank;
+        let ran: Result<()> = match $captured {
+            false => (|$queue| $enqueue)(stream),
+            true => stream
+                .capture(|$queue| $enqueue)
+                .and_then(|graph| graph.register().and_then(|()| (0..2).try_for_each(|_| graph.launch(stream)))),
+        };
+        ran.and_then(|()| communicator.synchronize(stream))
+    }};
+}
+use run;
+
+mod bits;
+mod parts;
+mod refused;
 
 const F8_CODES: Numeric = Numeric::F8 { left: F8::E4M3, right: F8::E4M3 };
 
@@ -142,20 +158,6 @@ fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
     all
 }
 
-/// Enqueues once, or in a graph that is launched twice, and waits.
-macro_rules! run {
-    ($rank:expr, $captured:expr, |$queue:ident| $enqueue:expr) => {{
-        let Rank { communicator, stream, .. } = $rank;
-        let ran: Result<()> = match $captured {
-            false => (|$queue| $enqueue)(stream),
-            true => stream
-                .capture(|$queue| $enqueue)
-                .and_then(|graph| graph.register().and_then(|()| (0..2).try_for_each(|_| graph.launch(stream)))),
-        };
-        ran.and_then(|()| communicator.synchronize(stream))
-    }};
-}
-
 /// What a rank computes: the left factor of all ranks, and its own right factors.
 fn gather_cases<L: Value, R: Value, D: Value>(
     products: &[Product],
@@ -241,10 +243,6 @@ fn whole_numbers(random: &mut Rng) -> f32 {
     if random.u8(0..3) == 0 { random.i32(-2..=2) as f32 } else { 0.0 }
 }
 
-fn any_numbers(random: &mut Rng) -> f32 {
-    random.f32() * 2.0 - 1.0
-}
-
 /// Products of one left factor.
 fn products<D: Value>(inner: usize, numeric: Numeric, random: &mut Rng) -> Vec<Product> {
     let f8 = matches!(numeric, Numeric::F8 { .. });
@@ -269,10 +267,6 @@ fn has(numeric: Numeric, scaling: Scaling, rank: &Rank) -> bool {
     let f8 = matches!(numeric, Numeric::F8 { .. });
     let capability = rank.device.compute_capability();
     is_host() || !f8 || (capability >= (8, 9) && (scaling != Scaling::Rows || capability == (9, 0)))
-}
-
-fn config() -> symmetra::Config {
-    crate::support::config()
 }
 
 fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
