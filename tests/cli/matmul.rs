@@ -86,6 +86,12 @@ fn unequal_parts() {
         let forced = format!("{QUICK} {args} --way pipeline");
         symmetra(&forced).refused(1, &["part by part is not supported"]);
     }
+    // One row, which one rank has.
+    for scaling in ["tensor", "rows"] {
+        report(&format!(
+            "--collective all-gather --ranks 2 --ranks-as threads --shape 1,32,32 --dtype f8 --scaling {scaling}"
+        ));
+    }
 }
 
 #[test]

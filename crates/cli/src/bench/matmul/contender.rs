@@ -163,3 +163,7 @@ fn compare<T: Number>(found: &[T], right: &[T]) -> Verdict {
     let wrong = (unequal + found.len().abs_diff(right.len())) as u64;
     Verdict { wrong, checksum: checksum(found) }
 }
+
+#[cfg(test)]
+#[path = "../../../../../tests/cli/unit/matmul_contender.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use symmetra::{Communicator, DeviceBuffer, Element, Stream, SymmetricBuffer, Sym
 
 use super::MatmulRace;
 use super::layers::Layer;
-use super::numbers::{Factor, Number};
+use super::numbers::{Factor, Number, Scales};
 use super::oracle::Oracle;
 use crate::bench::data::Data;
 use crate::bench::step::Part;
@@ -32,6 +32,8 @@ pub(super) struct Operands<F: Factor> {
 
 /// The scales of both factors.
 struct Scaled {
+    /// Whether each row of the left factor has a scale.
+    by_row: bool,
     left: SymmetricBuffer<f32>,
     /// How many of them this rank has.
     own: usize,
@@ -54,11 +56,13 @@ impl<F: Factor> Operands<F> {
         let (left_rows, result_rows) =
             if race.fusion.sums() { (all.clone(), if race.shares_result() { own } else { all }) } else { (own, all) };
         let elems = race.elems(layer);
+        let by_row = race.scales == Scales::Rows;
         let scales = match (oracle.left_scales(), oracle.right_scales()) {
             ([], _) => None,
             (left, right) => Some(Scaled {
                 left: communicator.symmetric(left.len())?,
-                own: if left.len() == layer.tokens { left_rows.len() } else { 1 },
+                own: if by_row { left_rows.len() } else { 1 },
+                by_row,
                 right: DeviceBuffer::new(device, right.len())?,
                 gathered: communicator.symmetric(left.len())?,
             }),
@@ -136,9 +140,8 @@ impl<F: Factor> Operands<F> {
 
     /// The scales that an all-gather moves, if each row has one.
     pub(super) fn gather_scales(&self) -> Option<[Part<'_, f32>; 2]> {
-        let rows = self.layer.tokens;
-        let scales = self.scales.as_ref().filter(|scales| scales.gathered.len() == rows && rows > 1)?;
-        Some([part(&scales.left, scales.own), part(&scales.gathered, rows)])
+        let scales = self.scales.as_ref().filter(|scales| scales.by_row)?;
+        Some([part(&scales.left, scales.own), part(&scales.gathered, scales.gathered.len())])
     }
 
     /// What a sum over the ranks moves, where ranks have equally many rows.
@@ -176,6 +179,7 @@ impl<F: Factor> Inputs<F> {
         let Operands { layer, left_rows, result_rows, .. } = operands;
         let sums = race.fusion.sums();
         let all = oracle.left_scales();
+        let own = if race.scales == Scales::Rows { &all[left_rows.clone()] } else { all };
         let mut random = fastrand::Rng::with_seed(race.seed ^ rank as u64);
         let most = layer.inner * layer.columns.max(left_rows.len());
         Self {
@@ -184,7 +188,7 @@ impl<F: Factor> Inputs<F> {
             gathered: if sums { Vec::new() } else { oracle.left(rank, 0..layer.tokens) },
             partial: if sums { oracle.product(rank) } else { Vec::new() },
             result: oracle.result(rank, result_rows.clone()),
-            left_scales: if all.len() == layer.tokens { all[left_rows.clone()].to_vec() } else { all.to_vec() },
+            left_scales: own.to_vec(),
             all_scales: all.to_vec(),
             right_scales: oracle.right_scales().to_vec(),
             noise: (0..most.min(PERIOD)).map(|_| F::of(random.f32() - 0.5)).collect(),
