@@ -159,7 +159,7 @@ impl AllGatherMatmul {
         &self.plan.planned
     }
 
-    fn run(
+    pub(crate) fn run(
         &self,
         shard: Tensor<'_>,
         gathered: Option<Tensor<'_>>,

@@ -138,7 +138,12 @@ impl MatmulAllReduce {
         &self.plan.planned
     }
 
-    fn run(&self, [left, mut right]: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        [left, mut right]: [Tensor<'_>; 2],
+        result: &Tensor<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
         check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
         match &self.parts {

@@ -157,7 +157,7 @@ impl MatmulReduceScatter {
         &self.plan.planned
     }
 
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         [left, mut right]: [Tensor<'_>; 2],
         result: &Tensor<'_>,
