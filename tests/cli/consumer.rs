@@ -280,6 +280,12 @@ fn experts_work() {
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 10, "{text}");
 }
 
+#[test]
+fn products_work() {
+    let text = run(&mut Command::new(build("tests/cpp/matmul_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 8, "{text}");
+}
+
 /// Ranks as processes, over a library with NVSHMEM's functions; in a build without the feature, what they are told.
 #[test]
 fn memory_of_nvshmem_works() {
