@@ -384,7 +384,7 @@ fn the_engine_is_right_in_every_layout() {
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
         command.args(["launch", "--no-prefix", "-n", ranks, "--"]).arg(&program).args(layout.split(' '));
-        command.args("--blocks 3 --hidden 24 --intermediate 48 --batch 5".split(' '));
+        command.args("--host --blocks 3 --hidden 32 --intermediate 96 --batch 5".split(' '));
         let text = run(command.stdin(Stdio::null()));
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("rank ")).collect();
         assert_eq!(lines.len().to_string(), ranks, "{text}");
@@ -407,7 +407,7 @@ fn the_layer_of_experts_is_right() {
     let program = build("examples/cpp/mixture_of_experts.cc", &["-O2"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
     command.args(["launch", "--no-prefix", "-n", "3", "--"]).arg(&program);
-    command.args("--experts 5 --hidden 24 --intermediate 40 --tokens 5".split(' '));
+    command.args("--host --experts 5 --hidden 24 --intermediate 40 --tokens 5".split(' '));
     let text = run(command.stdin(Stdio::null()));
     assert_eq!(text.lines().filter(|line| line.contains(": error ")).count(), 3, "{text}");
 }
