@@ -74,8 +74,9 @@ struct Planned {
 /// more right factors. Made by Collectives::plan_all_gather_matmul; for any number of layers of the same shape. Move-only; usable from any
 /// thread.
 ///
-/// All ranks enqueue the same plans in the same order. A graph shares ownership of the plan. The plan may be destroyed before the work that
-/// it enqueued is done, and before its group is closed or after that.
+/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
+/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
+/// work that it enqueued is done, and after its group is closed.
 class AllGatherMatmul {
  public:
   AllGatherMatmul(AllGatherMatmul&&) noexcept = default;
@@ -103,8 +104,9 @@ class AllGatherMatmul {
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by Collectives::plan_matmul_reduce_scatter; for any
 /// number of layers of the same shape. Move-only; usable from any thread.
 ///
-/// All ranks enqueue the same plans in the same order. A graph shares ownership of the plan. The plan may be destroyed before the work that
-/// it enqueued is done, and before its group is closed or after that.
+/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
+/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
+/// work that it enqueued is done, and after its group is closed.
 class MatmulReduceScatter {
  public:
   MatmulReduceScatter(MatmulReduceScatter&&) noexcept = default;
@@ -130,8 +132,9 @@ class MatmulReduceScatter {
 /// A plan of `result = the sum over the ranks of left right`. Made by Collectives::plan_matmul_all_reduce; for any number of layers of the
 /// same shape. Move-only; usable from any thread.
 ///
-/// All ranks enqueue the same plans in the same order. A graph shares ownership of the plan. The plan may be destroyed before the work that
-/// it enqueued is done, and before its group is closed or after that.
+/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
+/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
+/// work that it enqueued is done, and after its group is closed.
 class MatmulAllReduce {
  public:
   MatmulAllReduce(MatmulAllReduce&&) noexcept = default;

@@ -210,6 +210,11 @@ fn const_memory_is_an_input_alone() {
         "c.low_contention_reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s).wait(s)",
         "(void)Tensor::borrowed_const({in, 4}, {2, 2})",
         "(void)c.experts({2, 1, 4, 1}).dispatch(Routing({in, 1}), {in, 4}, Received({out, 4}), s)",
+        "const Product p(2, 2, Numeric::f32())",
+        "Multiplier(c.device()).enqueue(p, 2, {{in, 4}}, {{in, 4}}, {out, 4}, s)",
+        "c.plan_all_gather_matmul({2, 2}, 0, {p}).enqueue({{in, 4}}, Operand(out, 8), {{ConstOperand(in, 4), {out, 8}}}, s)",
+        "c.plan_matmul_reduce_scatter({2, 2}, 0, p).enqueue({{in, 4}}, Factor({in, 4}).biased({in, 2}), {out, 2}, s)",
+        "c.plan_matmul_all_reduce({2, 2}, p, Way::kSequence).enqueue({{in, 4}}, {{in, 4}}, {out, 4}, s)",
     ];
     let outputs = [
         "c.all_reduce(out, in, 4, s)",
@@ -221,6 +226,7 @@ fn const_memory_is_an_input_alone() {
         "c.batch({Message::receive({in, 4}, 1)}, s)",
         "(void)Tensor::borrowed({in, 4}, {2, 2})",
         "(void)Received({in, 4})",
+        "Multiplier(c.device()).enqueue(Product(2, 2, Numeric::f32()), 2, {{in, 4}}, {{in, 4}}, {in, 4}, s)",
     ];
     for compiler in compilers() {
         run(&mut compilation(compiler, "c++17", "const", &program(&inputs.join(";\n  "))));
