@@ -199,7 +199,7 @@ impl AllGatherMatmul {
         Ok(heap_bytes(world_size, &buffers, division.largest_part() * sizes.element))
     }
 
-    fn run(
+    pub(crate) fn run(
         &self,
         shard: Tensor<'_>,
         gathered: Option<Tensor<'_>>,

@@ -152,7 +152,12 @@ impl MatmulAllReduce {
         Ok(heap_bytes(world_size, &[whole, division.largest_part() * product.result.bytes()], whole))
     }
 
-    fn run(&self, [left, mut right]: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        [left, mut right]: [Tensor<'_>; 2],
+        result: &Tensor<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
         check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
         match &self.parts {

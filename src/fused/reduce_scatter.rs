@@ -185,7 +185,7 @@ impl MatmulReduceScatter {
         Ok(heap_bytes(world_size, &buffers, parts))
     }
 
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         [left, mut right]: [Tensor<'_>; 2],
         result: &Tensor<'_>,

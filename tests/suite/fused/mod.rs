@@ -24,7 +24,6 @@ macro_rules! run {
         ran.and_then(|()| communicator.synchronize(stream))
     }};
 }
-use run;
 
 mod bits;
 mod parts;
