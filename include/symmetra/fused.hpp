@@ -74,9 +74,9 @@ struct Planned {
 /// more right factors. Made by Collectives::plan_all_gather_matmul; for any number of layers of the same shape. Move-only; usable from any
 /// thread.
 ///
-/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
-/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
-/// work that it enqueued is done, and after its group is closed.
+/// All ranks enqueue the same plans in the same order. Calls of a plan on several streams, and launches of graphs that hold them, run one
+/// after another. While a thread launches such a graph, no other thread calls the plan. A graph shares ownership of the plan. The plan may
+/// be destroyed before the work that it enqueued is done, and after its group is closed.
 class AllGatherMatmul {
  public:
   AllGatherMatmul(AllGatherMatmul&&) noexcept = default;
@@ -104,9 +104,9 @@ class AllGatherMatmul {
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by Collectives::plan_matmul_reduce_scatter; for any
 /// number of layers of the same shape. Move-only; usable from any thread.
 ///
-/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
-/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
-/// work that it enqueued is done, and after its group is closed.
+/// All ranks enqueue the same plans in the same order. Calls of a plan on several streams, and launches of graphs that hold them, run one
+/// after another. While a thread launches such a graph, no other thread calls the plan. A graph shares ownership of the plan. The plan may
+/// be destroyed before the work that it enqueued is done, and after its group is closed.
 class MatmulReduceScatter {
  public:
   MatmulReduceScatter(MatmulReduceScatter&&) noexcept = default;
@@ -132,9 +132,9 @@ class MatmulReduceScatter {
 /// A plan of `result = the sum over the ranks of left right`. Made by Collectives::plan_matmul_all_reduce; for any number of layers of the
 /// same shape. Move-only; usable from any thread.
 ///
-/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
-/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
-/// work that it enqueued is done, and after its group is closed.
+/// All ranks enqueue the same plans in the same order. Calls of a plan on several streams, and launches of graphs that hold them, run one
+/// after another. While a thread launches such a graph, no other thread calls the plan. A graph shares ownership of the plan. The plan may
+/// be destroyed before the work that it enqueued is done, and after its group is closed.
 class MatmulAllReduce {
  public:
   MatmulAllReduce(MatmulAllReduce&&) noexcept = default;

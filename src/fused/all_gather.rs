@@ -230,6 +230,7 @@ impl AllGatherMatmul {
         for (product, call) in self.products.iter().zip(&calls) {
             plan.multiplier.check(product, self.rows, call)?;
         }
+        let _call = plan.begin(queue)?;
         if let (Some(own), Some(_)) = (&shard.scales, &self.scales) {
             let all = self.division.with_last(None);
             if let Some(scales) = &scales {

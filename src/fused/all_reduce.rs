@@ -169,11 +169,13 @@ impl MatmulAllReduce {
                 let partial = memory.held(dtype, elems);
                 let call = [left, right, Tensor::held(partial.again(), None)];
                 plan.multiplier.check(&self.product, self.rows, &call)?;
+                let _call = plan.begin(queue)?;
                 plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
                 let sum = Call::new(&ALL_REDUCE, dtype).options(self.reduction);
                 plan.over.run(&sum.input(partial.view()).output(result.memory.view()), queue)
             }
             Kind::Parts(scattered, memory) => {
+                let _call = plan.begin(queue)?;
                 let own = memory.held(dtype, elems / plan.over.world_size());
                 scattered.run([left, right], &Tensor::held(own.again(), None), queue)?;
                 let gather = Call::new(&ALL_GATHER, dtype);

@@ -1,5 +1,7 @@
 //! What the plans have in common.
 
+use parking_lot::{Mutex, MutexGuard};
+
 use super::cost::Cost;
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
@@ -21,6 +23,8 @@ pub(super) struct Plan {
     pub(super) planned: Planned,
     /// Whether one row of a product has the same bits in a product of all rows.
     pub(super) whole_sums: bool,
+    /// Held while a call is enqueued: the memory of the plan is that of one call at a time.
+    calls: Mutex<()>,
 }
 
 /// What a plan knows before it chooses a way.
@@ -52,7 +56,14 @@ impl Plan {
         let bound_us = on_gpu.then_some(asked.cost.bound_us);
         let planned = Planned { way, parts, library: multiplier.library().to_owned(), predicted_us, bound_us, reason };
         let whole_sums = over.local().group().config().determinism == Determinism::Exact;
-        Ok(Self { over, multiplier, planned, whole_sums })
+        Ok(Self { over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
+    }
+
+    /// Begins a call, which uses the memory of the plan once the call before has.
+    pub(super) fn begin(&self, queue: &impl Enqueue) -> Result<MutexGuard<'_, ()>> {
+        let call = self.calls.lock();
+        self.over.local().order(queue)?;
+        Ok(call)
     }
 
     /// The communicator whose copy engines move parts, if the plan goes part by part.

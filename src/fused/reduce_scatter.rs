@@ -201,6 +201,7 @@ impl MatmulReduceScatter {
         let partial = self.partial.held(dtype, division.elems());
         let call = [left, right, Tensor::held(partial.again(), None)];
         plan.multiplier.check(&self.product, self.rows, &call)?;
+        let _call = plan.begin(queue)?;
         let Some(own) = plan.pipeline() else {
             plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
             return self.scatter(&partial, &result.memory, queue);
