@@ -35,8 +35,8 @@ const MOST: u64 = 1 << 20;
 /// A decoder layer over tensor parallel ranks: time, tokens a second, ratio to the best peer.
 ///
 /// A layer has four products of bf16: qkv, o, gate_up and down. Behind o and behind down the ranks sum their products, add
-/// the residual and norm the rows (RMSNorm). The defaults are the sizes of Llama-3 70B; weights are random, and each layer
-/// has its own.
+/// the residual and norm the rows (RMSNorm). The defaults are the sizes of Llama-3 70B; on the CPU a row and
+/// an intermediate row have an eighth of the elements. Weights are random, and each layer has its own.
 ///
 /// Attention itself is not part of the layer. The first elements of the product qkv, as many as queries have, are the left
 /// factor of o. The activation is relu in the product gate_up, and the first half of that product's elements is the left
@@ -70,9 +70,9 @@ pub(super) struct Args {
     #[command(flatten)]
     run: RankArgs,
 
-    /// Elements of a row
-    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=MOST))]
-    hidden: u64,
+    /// Elements of a row [default: 8192; 1024 on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    hidden: Option<u64>,
 
     /// Heads of queries; a head has hidden / heads elements
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=MOST))]
@@ -82,9 +82,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     kv_heads: u64,
 
-    /// Columns of gate and of up
-    #[arg(long, value_name = "N", default_value_t = 28_672, value_parser = clap::value_parser!(u64).range(1..=MOST))]
-    intermediate: u64,
+    /// Columns of gate and of up [default: 28672; 3584 on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    intermediate: Option<u64>,
 
     /// Numbers of tokens, separated by commas [default: 1,16,64,256,1024,4096,8192; 1,16 on the CPU]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=MOST))]
@@ -127,21 +127,22 @@ pub(crate) struct LayerRace {
 
 impl LayerRace {
     fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
-        let tokens = match (args.tokens.as_slice(), kind) {
-            ([], DeviceKind::Host) => vec![1, 16],
-            ([], _) => vec![1, 16, 64, 256, 1024, 4096, 8192],
-            (named, _) => named.iter().map(|tokens| *tokens as usize).collect(),
+        // A CPU takes minutes for a layer of the model.
+        let (tokens, hidden, intermediate, layers): (&[u64], _, _, _) = match kind {
+            DeviceKind::Host => (&[1, 16], 1024, 3584, 1),
+            _ => (&[1, 16, 64, 256, 1024, 4096, 8192], 8192, 28_672, 4),
         };
+        let tokens = if args.tokens.is_empty() { tokens } else { &args.tokens };
         let race = Self {
             shape: Shape {
-                hidden: args.hidden as usize,
+                hidden: args.hidden.unwrap_or(hidden) as usize,
                 heads: args.heads as usize,
                 kv_heads: args.kv_heads as usize,
-                intermediate: args.intermediate as usize,
+                intermediate: args.intermediate.unwrap_or(intermediate) as usize,
             },
             ranks: args.ranks as usize,
-            tokens,
-            layers: args.layers.unwrap_or(if kind == DeviceKind::Host { 1 } else { 4 }),
+            tokens: tokens.iter().map(|tokens| *tokens as usize).collect(),
+            layers: args.layers.unwrap_or(layers),
             ways: match args.way.as_slice() {
                 [] => ALL.to_vec(),
                 named => distinct("--way", named, Way::name, |_| Ok(()))?,

@@ -176,3 +176,7 @@ impl<'a> Check<'a> {
 fn elems(rows: &Range<usize>, columns: usize) -> Range<usize> {
     rows.start * columns..rows.end * columns
 }
+
+#[cfg(test)]
+#[path = "../../../../../tests/cli/unit/layer_check.rs"]
+mod tests;

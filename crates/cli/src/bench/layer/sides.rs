@@ -209,3 +209,7 @@ impl<'s> Heat<'s> {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../../tests/cli/unit/layer_sides.rs"]
+mod tests;
