@@ -16,7 +16,7 @@ pub(super) enum Way {
     ScatterGather,
     /// Plans of all-gather + matmul and matmul + reduce-scatter by the library's choice, and a norm of the rank's share
     Fused,
-    /// The same plans, part by part
+    /// Plans of all-gather + matmul and matmul + reduce-scatter that go part by part, and a norm of the rank's share
     Pipeline,
 }
 
