@@ -47,7 +47,8 @@ impl Plan {
         let multiplier = Multiplier::new(&device);
         let multiplier = over.together(asked.what, multiplier)?;
         let (way, reason) = choose(asked, &over, &device)?;
-        let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
+        let rounds = asked.cost.rounds;
+        let parts = if way == Way::Pipeline { over.world_size() * rounds } else { 1 };
         let on_gpu = device.kind() != DeviceKind::Host;
         let predicted_us = on_gpu.then_some(match way {
             Way::Pipeline => asked.cost.pipeline_us,

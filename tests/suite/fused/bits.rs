@@ -26,16 +26,17 @@ fn both_ways_have_the_bits_of_collective_and_product() {
     for world in [1, 2, 3, 4] {
         threads(world, &config(), |rank| {
             let mut random = Rng::with_seed(world as u64);
-            let (rows, inner, columns) = (world * 33, 300, 24 * world);
+            let (rows, inner, columns) = (world * 36, 300, 24 * world);
             let mut setup = Setup {
                 shape: vec![rows, inner],
                 dim: 0,
-                lens: vec![33; world],
+                lens: vec![36; world],
                 way: Way::Sequence,
                 captured: false,
                 symmetric: [true; 2],
                 keeps: true,
                 reduction: Reduction::Sum,
+                rounds: None,
             };
             let mut product = Product::new(inner, columns, Numeric::BF16);
             product.bias = true;
@@ -58,7 +59,7 @@ fn both_ways_have_the_bits_of_collective_and_product() {
             let partial = alone(&case);
             case.product.bias = true;
             let [scattered, summed] =
-                [33 * columns, rows * columns].map(|elems| DeviceBuffer::<bf16>::new(&rank.device, elems).unwrap());
+                [36 * columns, rows * columns].map(|elems| DeviceBuffer::<bf16>::new(&rank.device, elems).unwrap());
             rank.communicator.reduce_scatter(&partial, &scattered, Reduction::Sum, &rank.stream).unwrap();
             rank.communicator.all_reduce(&partial, &summed, &rank.stream).unwrap();
             let [scattered, summed] = [scattered, summed].map(|buffer| buffer.read(&rank.stream).unwrap());
@@ -69,7 +70,11 @@ fn both_ways_have_the_bits_of_collective_and_product() {
                     setup.shape = vec![rows, inner];
                     assert!(gather(rank, &setup, &cases)[0] == expected, "{setup:?}");
                     setup.shape = vec![rows, columns];
-                    assert!(sum(rank, Sums::Scattered, &setup, &case) == scattered, "{setup:?}");
+                    for rounds in [None, Some(4)] {
+                        setup.rounds = rounds.filter(|_| *way == Way::Pipeline);
+                        assert!(sum(rank, Sums::Scattered, &setup, &case) == scattered, "{setup:?}");
+                    }
+                    setup.rounds = None;
                     assert!(sum(rank, Sums::Everywhere, &setup, &case) == summed, "{setup:?}");
                 }
             }
