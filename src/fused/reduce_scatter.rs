@@ -5,7 +5,7 @@ use std::fmt;
 use super::cost::{Work, product_us};
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, part};
+use super::plan::{Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, part};
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -229,7 +229,7 @@ impl MatmulReduceScatter {
         let arrived = (0..world).filter(|_| own > 0);
         let arrived = arrived
             .map(|peer| Message::new(peer, false, dtype, &received.view().part(peer * own..(peer + 1) * own, dtype)));
-        let messages: Vec<Message> = sent.chain(arrived).collect();
+        let messages: Messages = sent.chain(arrived).collect();
         plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
         plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
     }

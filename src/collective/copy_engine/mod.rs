@@ -7,6 +7,8 @@ mod stream;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::graph_part::Recorded;
 use super::reach::arena_offset;
 use super::{Communicator, Inner};
@@ -44,7 +46,7 @@ pub(crate) enum Own {
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
     /// One for each rank.
-    events: Vec<Event>,
+    events: SmallVec<[Event; MAX_WORLD_SIZE]>,
     own: Own,
     each: &'a mut dyn FnMut(usize) -> Result<()>,
 }
@@ -53,7 +55,7 @@ impl<'a> Parts<'a> {
     /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
     /// own part first; else before the part is sent, the own part last. `own` is for an all-gather.
     pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
-        Self { events: Vec::new(), own, each }
+        Self { events: SmallVec::new(), own, each }
     }
 }
 

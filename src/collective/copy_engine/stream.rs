@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::pending::Pending;
 use crate::collective::aside::Branch;
 use crate::collective::call_order::Lane;
@@ -11,6 +13,7 @@ use crate::collective::graph_part::Recorded;
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::{SignalPad, SymmetricBuffer};
@@ -37,7 +40,7 @@ impl Side {
         self.events.push(event);
     }
 
-    pub(super) fn events(&mut self, device: &Device, number: usize) -> Result<Vec<Event>> {
+    pub(super) fn events(&mut self, device: &Device, number: usize) -> Result<SmallVec<[Event; MAX_WORLD_SIZE]>> {
         (0..number).map(|_| self.event(device)).collect()
     }
 
