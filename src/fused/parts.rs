@@ -40,8 +40,8 @@ impl Communicator {
     /// last. An error of `produce` ends the call; work that is enqueued by then stays enqueued, and other ranks learn of the
     /// error by their deadline.
     ///
-    /// Parts go straight into an `output` that is symmetric; else through a workspace as large as `output`: see
-    /// [`reserve_workspace`](Self::reserve_workspace).
+    /// Parts go through a workspace as large as `output`: see [`reserve_workspace`](Self::reserve_workspace). Copies straight
+    /// into the `output` of a peer could not be called back when the peer has given up the call.
     ///
     /// # Errors
     /// Those of [`all_to_all`](Self::all_to_all) and of `produce`; [`Error::Unsupported`](crate::Error::Unsupported) for a
