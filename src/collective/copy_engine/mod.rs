@@ -332,7 +332,11 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
+        let pending = self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh));
+        // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
+        // next call's barrier for this one's.
+        let waits = recorded.is_none() && copies.call.op.operation != Operation::AllGather;
+        pending.map_err(|error| if waits { self.group.fail(error) } else { error })
     }
 
     /// Whether copy engines may read an operand from a peer. Equal on every rank.

@@ -153,12 +153,15 @@ impl Inner {
             stream.wait(event)?;
         }
         let beside = Beside { queue, stream, branch };
-        work(&beside)?;
-        beside.join()?;
+        let worked = work(&beside);
+        let worked = worked.and(beside.join());
         if let (Some(stream), Some(event)) = (&beside.stream, &event) {
             stream.record(event)?;
         }
-        Ok(Pending::new(self, event, queue))
+        drop(side);
+        // After an error it is dropped, and the queue waits for copies that are under way: the caller has the operands back.
+        let pending = Pending::new(self, event, queue);
+        worked.map(|()| pending)
     }
 
     /// A signal on the communicator's own signal array.
