@@ -31,7 +31,7 @@ struct SummingPlan;
 
 /// How a plan runs. The numbers are stable.
 enum class Way : std::uint32_t {
-  /// By a model of the times: part by part where that is at least 5 % faster. On the CPU one after the other.
+  /// By a model of the times: part by part where that is at least 1 % faster. On the CPU one after the other.
   kAuto = 0,
   /// The collective and the product one after the other.
   kSequence = 1,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
@@ -27,8 +29,8 @@ pub struct AllGatherMatmul {
     rows: usize,
     /// Where the left factor is gathered if the caller has no place for it.
     gathered: Memory,
-    /// The scales of the gathered rows.
-    scales: Option<Memory>,
+    /// The scales of the gathered rows, and how they are cut.
+    scales: Option<(Division, Memory)>,
 }
 
 impl Communicator {
@@ -160,6 +162,7 @@ impl AllGatherMatmul {
         }
         let gathered = plan.memory(sizes.whole)?;
         let scales = sizes.scales.map(|bytes| plan.memory(bytes)).transpose()?;
+        let scales = scales.map(|memory| (division.with_last(None), memory));
         Ok(Self { plan, products: products.to_vec(), rows, division, gathered, scales })
     }
 
@@ -178,7 +181,7 @@ impl AllGatherMatmul {
         products: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(shard, gathered, products.into_iter().collect(), &queue)
+        self.run(shard, gathered, products, &queue)
     }
 
     /// How the plan runs, and why.
@@ -204,11 +207,11 @@ impl AllGatherMatmul {
         Ok(heap_bytes(world_size, &buffers, division.largest_part() * sizes.element))
     }
 
-    pub(crate) fn run(
+    pub(crate) fn run<'op>(
         &self,
-        shard: Tensor<'_>,
-        gathered: Option<Tensor<'_>>,
-        operands: Vec<(Tensor<'_>, Tensor<'_>)>,
+        shard: Tensor<'op>,
+        gathered: Option<Tensor<'op>>,
+        operands: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: &impl Enqueue,
     ) -> Result<()> {
         let (plan, division) = (&self.plan, &self.division);
@@ -223,24 +226,22 @@ impl AllGatherMatmul {
                 gathered.memory
             }
         };
-        if operands.len() != self.products.len() {
-            let limit = format!("the plan has {}", self.products.len());
-            return Err(Error::invalid("the number of products", operands.len(), limit));
-        }
         let scales = self.gathered_scales(&shard)?;
-        let calls: Vec<[Tensor<'_>; 3]> = operands
+        // On the stack for as many as a layer has: a call allocates nothing.
+        let calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
             .into_iter()
             .map(|(right, result)| [Tensor::held(whole.again(), scales.as_ref().map(Held::again)), right, result])
             .collect();
+        if calls.len() != self.products.len() {
+            let limit = format!("the plan has {}", self.products.len());
+            return Err(Error::invalid("the number of products", calls.len(), limit));
+        }
         for (product, call) in self.products.iter().zip(&calls) {
             plan.multiplier.check(product, self.rows, call)?;
         }
         let _call = plan.begin(queue)?;
-        if let (Some(own), Some(_)) = (&shard.scales, &self.scales) {
-            let all = self.division.with_last(None);
-            if let Some(scales) = &scales {
-                plan.gather(&all, own, scales, queue)?;
-            }
+        if let (Some(own), Some((all, _)), Some(scales)) = (&shard.scales, &self.scales, &scales) {
+            plan.gather(all, own, scales, queue)?;
         }
         let Some(own) = plan.pipeline() else {
             plan.gather(division, &shard.memory, &whole, queue)?;
@@ -263,8 +264,8 @@ impl AllGatherMatmul {
             None => Err(Error::invalid("the shard's scales", "not given", format!("the plan has {elems}"))),
         };
         match (&self.scales, self.products[0].scaling) {
-            (Some(memory), _) => {
-                needed(self.division.with_last(None).part_elems(rank))?;
+            (Some((all, memory)), _) => {
+                needed(all.part_elems(rank))?;
                 Ok(Some(memory.held(Dtype::F32, self.rows)))
             }
             // The check of the product does the rest.

@@ -1,5 +1,7 @@
 //! How a tensor is divided among the ranks.
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result};
 use crate::op::Cut;
 
@@ -113,8 +115,8 @@ impl Division {
     }
 
     /// The shape of an equal part.
-    pub(super) fn part_shape(&self, rank: usize) -> Vec<usize> {
-        let mut shape = self.shape.clone();
+    pub(super) fn part_shape(&self, rank: usize) -> SmallVec<[usize; 8]> {
+        let mut shape = SmallVec::from_slice(&self.shape);
         shape[self.dim] = self.lens[rank];
         shape
     }

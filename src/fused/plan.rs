@@ -1,6 +1,7 @@
 //! What the plans have in common.
 
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use super::cost::Cost;
 use super::division::Division;
@@ -97,7 +98,7 @@ impl Plan {
             peers.map(|peer| Message::new(peer, false, dtype, &whole.view().part(division.part(peer), dtype)));
         let sends = (0..self.over.world_size()).filter(|_| division.part_elems(rank) > 0);
         let sent = sends.map(|peer| Message::new(peer, true, dtype, &part.view()));
-        let messages: Vec<Message> = received.chain(sent).collect();
+        let messages: Messages = received.chain(sent).collect();
         self.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)
     }
 }
@@ -127,6 +128,9 @@ fn choose(asked: &Asked<'_>, over: &Over, device: &Device) -> Result<(Way, Strin
         }
     }
 }
+
+/// Messages from and to each rank; on the stack, as calls allocate nothing.
+pub(super) type Messages = SmallVec<[Message; 2 * MAX_WORLD_SIZE]>;
 
 /// Memory of a plan.
 pub(super) enum Memory {

@@ -6,7 +6,7 @@ use super::all_gather::ROWS_OF_SCALES;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, part};
+use super::plan::{Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, part};
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -255,7 +255,7 @@ impl MatmulReduceScatter {
         let arrived = (0..world).filter(|_| own > 0);
         let arrived = arrived
             .map(|peer| Message::new(peer, false, dtype, &received.view().part(peer * own..(peer + 1) * own, dtype)));
-        let messages: Vec<Message> = sent.chain(arrived).collect();
+        let messages: Messages = sent.chain(arrived).collect();
         plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
         plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
     }

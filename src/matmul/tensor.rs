@@ -64,6 +64,7 @@ impl fmt::Debug for Tensor<'_> {
 
 /// The names of the operands in errors.
 const NAMES: [&str; 3] = ["left factor", "right factor", "result"];
+const SCALES: [&str; 2] = ["left factor's scales", "right factor's scales"];
 
 /// Whether operands are those of a product of so many rows on a device.
 pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], device: &Device) -> Result<()> {
@@ -85,7 +86,7 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
     }
     for (side, operand) in [left, right].into_iter().enumerate() {
         let needed = scales.map(|scales| scales[side]);
-        check_extra(&format!("{}'s scales", NAMES[side]), operand.scales.as_ref(), needed, Dtype::F32, device)?;
+        check_extra(SCALES[side], operand.scales.as_ref(), needed, Dtype::F32, device)?;
     }
     check_extra("bias", right.bias.as_ref(), product.bias.then_some(product.columns), product.result, device)?;
     for (what, absent) in [

@@ -7,6 +7,8 @@ mod stream;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::graph_part::Recorded;
 use super::reach::arena_offset;
 use super::{Communicator, Inner};
@@ -44,7 +46,7 @@ pub(crate) enum Own {
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
     /// One for each rank.
-    events: Vec<Event>,
+    events: SmallVec<[Event; MAX_WORLD_SIZE]>,
     own: Own,
     rounds: usize,
     each: &'a mut dyn FnMut(usize, usize) -> Result<()>,
@@ -55,7 +57,7 @@ impl<'a> Parts<'a> {
     /// own part first; else before the part is sent, the own part last. `own` is for an all-gather. The second argument of
     /// `each` is the number of the round.
     pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize, usize) -> Result<()>) -> Self {
-        Self { events: Vec::new(), own, rounds: 1, each }
+        Self { events: SmallVec::new(), own, rounds: 1, each }
     }
 
     /// In so many rounds, for a reduce-scatter: in each, a rank sends an equal piece of each part, and the pieces are reduced
@@ -283,11 +285,10 @@ impl Inner {
         let bytes = shape.bytes() as usize;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let part = |of: &View<'_>, rank: usize| of.address.wrapping_add(rank * bytes);
-        let reached = world == 1 || bytes == 0 || self.copies_reach(output);
-        let workspace = (!reached).then(|| self.workspace(world * pitch, recorded)).transpose()?;
-        let way = if reached { DIRECT } else { BY_WORKSPACE };
-        let offset_bytes = arena_offset(self.group.id(), output).filter(|_| reached).unwrap_or(0);
-        let copies = Copies { call, bytes, way, offset_bytes, apart: false };
+        // Not into the outputs of peers: a copy cannot be called back, and would write there after the peers have given up.
+        let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
+        let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
+        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             // SAFETY: operands have so many parts (bounds, checked above) and are freed only after the device's work, or are
             // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
@@ -300,26 +301,21 @@ impl Inner {
                     beside.produced(&parts.events[peer])
                 }
             };
+            let Some(workspace) = &workspace else {
+                produce(rank)?;
+                return copy(part(output, rank), part(input, rank));
+            };
             let peers = || (1..world).map(|step| (rank + step) % world);
-            if world > 1 {
-                // After this barrier all outputs and workspaces are free.
-                self.meet_beside(beside, op, fresh)?;
-            }
+            // After this barrier all workspaces are free.
+            self.meet_beside(beside, op, fresh)?;
             for peer in peers() {
                 produce(peer)?;
-                let to = match &workspace {
-                    Some(workspace) => workspace.at(peer)?.wrapping_add(rank * pitch),
-                    None => self.of_peer(output, peer)?.wrapping_add(rank * bytes),
-                };
-                copy(to, part(input, peer))?;
+                copy(workspace.at(peer)?.wrapping_add(rank * pitch), part(input, peer))?;
             }
             produce(rank)?;
             copy(part(output, rank), part(input, rank))?;
-            if world > 1 {
-                // After this barrier all parts have arrived.
-                self.meet_beside(beside, op, fresh)?;
-            }
-            let Some(workspace) = &workspace else { return Ok(()) };
+            // After this barrier all parts have arrived.
+            self.meet_beside(beside, op, fresh)?;
             peers().try_for_each(|peer| copy(part(output, peer), workspace.as_raw().wrapping_add(peer * pitch)))
         })
     }
@@ -351,7 +347,11 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
+        let pending = self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh));
+        // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
+        // next call's barrier for this one's.
+        let waits = recorded.is_none() && copies.call.op.operation != Operation::AllGather;
+        pending.map_err(|error| if waits { self.group.fail(error) } else { error })
     }
 
     /// Whether copy engines may read an operand from a peer. Equal on every rank.

@@ -25,6 +25,7 @@ macro_rules! run {
     }};
 }
 
+mod beside;
 mod bits;
 mod parts;
 mod refused;
