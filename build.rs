@@ -107,6 +107,7 @@ impl Plan {
         [
             "src/capi/mod.rs",
             "src/capi/experts.rs",
+            "src/capi/heap.rs",
             "src/capi/mixed.rs",
             "src/capi/nvshmem.rs",
             "src/sys/device.rs",

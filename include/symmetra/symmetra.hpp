@@ -18,6 +18,7 @@
 #include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"
 #include "symmetra/experts.hpp"
+#include "symmetra/launch.hpp"
 #include "symmetra/log.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/mixed.hpp"

@@ -20,6 +20,7 @@ mod device;
 mod environment;
 mod experts;
 mod group;
+mod heap;
 mod log;
 mod mixed;
 mod named;
@@ -55,6 +56,7 @@ mod bridge {
         first_use_ms: u64,
         steady_ms: u64,
         heap_bytes: u64,
+        heap_channels: u32,
         one_shot_ll_bytes: u64,
         one_shot_sentinel_bytes: u64,
         one_shot_sentinel_set: bool,

@@ -18,6 +18,7 @@ mod expert_methods;
 mod expert_oracle;
 mod expert_properties;
 mod graphs;
+mod heap;
 #[cfg(feature = "gloo")]
 mod hosts;
 mod layers;
