@@ -107,8 +107,11 @@ impl Plan {
         [
             "src/capi/mod.rs",
             "src/capi/experts.rs",
+            "src/capi/fused.rs",
             "src/capi/heap.rs",
+            "src/capi/matmul.rs",
             "src/capi/mixed.rs",
+            "src/capi/norm.rs",
             "src/capi/nvshmem.rs",
             "src/sys/device.rs",
             "src/sys/foreign.rs",

@@ -2,6 +2,7 @@
 #include "symmetra/experts.hpp"
 
 #include "cpp/core/call.hpp"
+#include "cpp/core/optional.hpp"
 #include "cpp/core/settings.hpp"
 #include "symmetra/communicator.hpp"
 #include "symmetra/src/capi/experts.rs.h"
@@ -11,6 +12,7 @@ namespace symmetra {
 
 using core::call;
 using core::live;
+using core::maybe;
 using core::operand_of;
 using core::queue_of;
 using core::share;
@@ -55,11 +57,6 @@ core::ExpertSettings settings_of(const ExpertConfig& config) {
   settings.in_flight = config.in_flight;
   settings.blocks = maybe_size(config.blocks);
   return settings;
-}
-
-template <class T>
-core::MaybeOperand maybe(const std::optional<T>& operand) {
-  return operand ? core::MaybeOperand{true, operand_of(*operand)} : core::MaybeOperand{};
 }
 
 core::AskedRouting asked_routing(const Routing& routing) {

@@ -4,6 +4,7 @@
 #include "cpp/core/call.hpp"
 #include "symmetra/collectives.hpp"
 #include "symmetra/src/capi/mod.rs.h"
+#include "symmetra/src/capi/norm.rs.h"
 
 namespace symmetra {
 

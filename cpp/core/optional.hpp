@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "symmetra/memory.hpp"
 #include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra::core {
@@ -12,5 +13,10 @@ namespace symmetra::core {
 inline MaybeSize size_of(std::optional<std::size_t> size) { return {size.has_value(), size.value_or(0)}; }
 
 inline MaybeText text_of(const std::optional<std::string>& text) { return {text.has_value(), rust::String::lossy(text.value_or(""))}; }
+
+template <class T>
+MaybeOperand maybe(const std::optional<T>& operand) {
+  return operand ? MaybeOperand{true, operand_of(*operand)} : MaybeOperand{};
+}
 
 }  // namespace symmetra::core

@@ -1,14 +1,15 @@
 // A layer of experts over expert parallel ranks, checked by every rank against the whole layer:
 //   symmetra launch -n 4 -- mixture_of_experts --experts 16 --top-k 2
-// The gate and the experts' MLPs are host arithmetic, so steps are eager calls. With GPUs and a library that was built for them, rows
-// travel between GPUs, and a step copies the rows of this rank's experts to the host and their results back. An engine puts its grouped
-// matrix product in the place of these copies, and all of a step into one graph: examples/mixture_of_experts.rs does.
+// The gate is host arithmetic: a plan needs the routing of the step, so steps are eager calls. Rows, weights and products of experts stay
+// on the device: a GPU where the library has them, and with --host the CPU. examples/mixture_of_experts.rs pads the rows, and has all of a
+// step behind the gate in one graph.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -51,21 +52,21 @@ struct Layer {
   double bound() const { return 8 * std::sqrt(static_cast<double>(hidden + intermediate + 2 * top_k)) * std::ldexp(1.0, -24); }
 };
 
-// x w for one row of x, in the type of sums.
-template <class Sum, class T>
-std::vector<Sum> multiply(const T* x, size_t inner, const Values& w) {
+// x w for one row of x, in double precision.
+template <class T>
+std::vector<double> reference(const T* x, size_t inner, const Values& w) {
   const size_t width = w.size() / inner;
-  std::vector<Sum> sums(width, 0);
+  std::vector<double> sums(width, 0);
   for (size_t i = 0; i < inner; ++i)
-    for (size_t column = 0; column < width; ++column) sums[column] += static_cast<Sum>(x[i]) * static_cast<Sum>(w[i * width + column]);
+    for (size_t column = 0; column < width; ++column)
+      sums[column] += static_cast<double>(x[i]) * static_cast<double>(w[i * width + column]);
   return sums;
 }
 
-template <class Sum>
-std::vector<Sum> apply(const Mlp& mlp, const float* x, size_t hidden, size_t intermediate) {
-  std::vector<Sum> inner = multiply<Sum>(x, hidden, mlp.first);
-  for (Sum& value : inner) value = std::max<Sum>(value, 0);
-  return multiply<Sum>(inner.data(), intermediate, mlp.second);
+std::vector<double> reference(const Mlp& mlp, const float* x, size_t hidden, size_t intermediate) {
+  std::vector<double> inner = reference(x, hidden, mlp.first);
+  for (double& value : inner) value = std::max(value, 0.0);
+  return reference(inner.data(), intermediate, mlp.second);
 }
 
 // The experts of each token, those with the largest scores, and the softmax of their scores.
@@ -78,14 +79,14 @@ Routes route(const Layer& layer, const Values& gate, const Values& x) {
   Routes routes;
   std::vector<std::int32_t> order(layer.experts);
   for (size_t token = 0; token < x.size() / layer.hidden; ++token) {
-    const Values scores = multiply<float>(&x[token * layer.hidden], layer.hidden, gate);
+    const std::vector<double> scores = reference(&x[token * layer.hidden], layer.hidden, gate);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t one, std::int32_t other) {
       return scores[static_cast<size_t>(one)] > scores[static_cast<size_t>(other)];
     });
     float sum = 0;
     for (size_t k = 0; k < layer.top_k; ++k) {
-      const float size = std::exp(scores[static_cast<size_t>(order[k])] - scores[static_cast<size_t>(order[0])]);
+      const auto size = static_cast<float>(std::exp(scores[static_cast<size_t>(order[k])] - scores[static_cast<size_t>(order[0])]));
       routes.ids.push_back(order[k]);
       routes.weights.push_back(size);
       sum += size;
@@ -102,12 +103,25 @@ DeviceBuffer on_device(const std::vector<T>& values, const Device& device, const
   return buffer;
 }
 
+// The weights of an expert of this rank.
+struct Shard {
+  DeviceBuffer first, second;
+};
+
 // A rank: its experts, and the whole layer for the check.
 class Worker {
  public:
   Worker(const Environment& env, const Layer& layer)
-      : layer_(layer), ep_(env.ep()), device_(ep_.device()), stream_(device_), gate_(layer.gate()), experts_(ep_.experts(config(layer))) {
+      : layer_(layer),
+        ep_(env.ep()),
+        device_(ep_.device()),
+        stream_(device_),
+        multiplier_(device_),
+        gate_(layer.gate()),
+        experts_(ep_.experts(config(layer))) {
     for (size_t number = 0; number < layer.experts; ++number) whole_.push_back(layer.expert(number));
+    for (const size_t number : experts_.local_experts())
+      own_.push_back({on_device(whole_[number].first, device_, stream_), on_device(whole_[number].second, device_, stream_)});
   }
 
   // The largest error of all steps.
@@ -139,22 +153,25 @@ class Worker {
     const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
     const DeviceBuffer received(device_, rows * layer_.hidden, Dtype::kF32);
     routed.dispatch(tokens, Received(received), stream_);
-    received.write(apply_experts(received.read<float>(stream_), counts), stream_);
+    apply_experts(received, counts);
     routed.combine(received, output, stream_);
     ep_.synchronize(stream_);
     return error(output.read<float>(stream_), x, routes);
   }
 
-  // The rows of each expert follow those of the expert before.
-  Values apply_experts(const Values& rows, const std::vector<size_t>& counts) const {
-    const std::vector<size_t> own = experts_.local_experts();
-    Values results;
-    for (size_t local = 0; local < own.size(); ++local)
-      for (size_t row = 0; row < counts[local]; ++row) {
-        const Values result = apply<float>(whole_[own[local]], &rows[results.size()], layer_.hidden, layer_.intermediate);
-        results.insert(results.end(), result.begin(), result.end());
-      }
-    return results;
+  // The rows of each expert, which follow those of the expert before, become the expert's results.
+  void apply_experts(const DeviceBuffer& received, const std::vector<size_t>& counts) const {
+    Product first(layer_.hidden, layer_.intermediate, Numeric::f32()), second(layer_.intermediate, layer_.hidden, Numeric::f32());
+    first.right = second.right = Product::Layout::kRows;
+    first.relu = true;
+    float* at = received.data<float>();
+    for (size_t local = 0; local < own_.size(); ++local) {
+      const Operand rows(at, counts[local] * layer_.hidden);
+      const DeviceBuffer inner(device_, counts[local] * layer_.intermediate, Dtype::kF32);
+      multiplier_.enqueue(first, counts[local], rows, own_[local].first, inner, stream_);
+      multiplier_.enqueue(second, counts[local], inner, own_[local].second, rows, stream_);
+      at += counts[local] * layer_.hidden;
+    }
   }
 
   // The largest difference from the whole layer in double precision, over the root mean square.
@@ -164,7 +181,7 @@ class Worker {
       std::vector<double> right(layer_.hidden, 0);
       for (size_t pair = token * layer_.top_k; pair < (token + 1) * layer_.top_k; ++pair) {
         const Mlp& mlp = whole_[static_cast<size_t>(routes.ids[pair])];
-        const std::vector<double> result = apply<double>(mlp, &x[token * layer_.hidden], layer_.hidden, layer_.intermediate);
+        const std::vector<double> result = reference(mlp, &x[token * layer_.hidden], layer_.hidden, layer_.intermediate);
         for (size_t h = 0; h < layer_.hidden; ++h) right[h] += static_cast<double>(routes.weights[pair]) * result[h];
       }
       for (size_t h = 0; h < layer_.hidden; ++h) {
@@ -181,9 +198,11 @@ class Worker {
   const Coordinator& ep_;
   Device device_;
   Stream stream_;
+  Multiplier multiplier_;
   Values gate_;
   Experts experts_;
   std::vector<Mlp> whole_;
+  std::vector<Shard> own_;
 };
 
 int main(int count, char** words) try {
@@ -191,15 +210,22 @@ int main(int count, char** words) try {
   const std::map<std::string, size_t*> options = {
       {"--experts", &layer.experts}, {"--top-k", &layer.top_k}, {"--hidden", &layer.hidden}, {"--intermediate", &layer.intermediate},
       {"--tokens", &layer.tokens},   {"--steps", &layer.steps}, {"--seed", &layer.seed}};
-  for (int word = 1; word < count; word += 2) {
+  bool host = false;
+  for (int word = 1; word < count; ++word) {
+    if (words[word] == std::string("--host")) {
+      host = true;
+      continue;
+    }
     const auto option = options.find(words[word]);
     if (option == options.end() || word + 1 == count) throw std::invalid_argument(std::string(words[word]) + " is no option with a number");
-    *option->second = std::stoul(words[word + 1]);
+    *option->second = std::stoul(words[++word]);
   }
   if (layer.top_k > layer.experts) throw std::invalid_argument("a token has more experts than there are");
   EnvConfig config;
   const char* world = std::getenv("WORLD_SIZE");
   config.tensor_parallel_size = world ? std::stoul(world) : 1;
+  std::optional<Device> cpu;
+  if (host) config.device = &cpu.emplace(Device::host());
   const Environment env = Environment::init(config);
   const Coordinator& everyone = env.world();
   const double error = Worker(env, layer).run();

@@ -2,7 +2,7 @@
 //   symmetra launch -n 8 -- tensor_parallel_mlp --tp 2 --pp 2 --dp 2
 // With --fp8 the first product of a block is W8A8: the norm before the block writes e4m3 codes with a static scale, W1 is e4m3 codes with
 // one scale a matrix, and stages send codes. W2 stays f32. GPUs from compute capability 8.9 on have FP8.
-// Runs on GPUs if built with -DWITH_CUBLASLT, the CUDA headers and -lcublasLt; else on the CPU.
+// Runs on GPUs where the library has them, and with --host on the CPU.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,12 +13,10 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "symmetra/symmetra.hpp"
-#ifdef WITH_CUBLASLT
-#include <cublasLt.h>
-#endif
 using namespace symmetra;
 using std::size_t;
 
@@ -111,29 +109,14 @@ struct Model {
   }
 };
 
-// x w, of row-major matrices, where x has rows of `inner` elements; with `relu` each element is at least 0.
-template <class T, class W>
-std::vector<T> multiply(const std::vector<T>& x, const std::vector<W>& w, size_t inner, bool relu) {
+// x w in double precision, of row-major matrices, where x has rows of `inner` elements: what the step is compared with.
+std::vector<double> reference(const std::vector<double>& x, const std::vector<float>& w, size_t inner) {
   const size_t rows = x.size() / inner, width = w.size() / inner;
-  std::vector<T> product(rows * width);
+  std::vector<double> product(rows * width);
   for (size_t row = 0; row < rows; ++row)
     for (size_t k = 0; k < inner; ++k)
       for (size_t column = 0; column < width; ++column)
-        product[row * width + column] += x[row * inner + k] * static_cast<T>(w[k * width + column]);
-  if (relu)
-    for (T& value : product) value = std::max(value, T(0));
-  return product;
-}
-
-// x w, at least 0, of codes, where w is stored column after column.
-std::vector<float> multiply(const Codes& x, const Codes& w, size_t inner, float scale) {
-  std::vector<float> product;
-  for (size_t row = 0; row < x.size(); row += inner)
-    for (size_t column = 0; column < w.size(); column += inner) {
-      float sum = 0;
-      for (size_t k = 0; k < inner; ++k) sum += decode(x[row + k]) * decode(w[column + k]);
-      product.push_back(std::max(scale * sum, 0.0f));
-    }
+        product[row * width + column] += x[row * inner + k] * static_cast<double>(w[k * width + column]);
   return product;
 }
 
@@ -154,9 +137,9 @@ double error(const Model& model, size_t replica, const std::vector<float>& found
   const std::vector<float> input = model.input(replica);
   std::vector<double> x(input.begin(), input.end());
   for (size_t block = 0; block < model.blocks; ++block) {
-    const std::vector<double> inner =
-        multiply(rms_norm(x, model.norm(block)), model.first(block, 0, model.intermediate), model.hidden, true);
-    const std::vector<double> sums = multiply(inner, model.second(block, 0, model.intermediate), model.intermediate, false);
+    std::vector<double> inner = reference(rms_norm(x, model.norm(block)), model.first(block, 0, model.intermediate), model.hidden);
+    for (double& value : inner) value = std::max(value, 0.0);
+    const std::vector<double> sums = reference(inner, model.second(block, 0, model.intermediate), model.intermediate);
     for (size_t i = 0; i < x.size(); ++i) x[i] += sums[i];
   }
   x = rms_norm(x, model.norm(model.blocks));
@@ -169,54 +152,6 @@ double error(const Model& model, size_t replica, const std::vector<float>& found
   return worst / std::sqrt(squares / static_cast<double>(x.size()));
 }
 
-#ifdef WITH_CUBLASLT
-void check(cublasStatus_t status) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw Error(ErrorKind::kDevice, cublasLtGetStatusString(status), status);
-}
-
-// scale x w on a GPU, enqueued or captured; codes w are stored column after column. The objects made here are small and kept until the
-// program ends.
-void multiply(const SymmetricBuffer& x, const DeviceBuffer& w, const SymmetricBuffer& product, size_t inner, bool relu,
-              const Stream& stream, float scale) {
-  static const cublasLtHandle_t handle = [] {
-    cublasLtHandle_t made = nullptr;
-    check(cublasLtCreate(&made));
-    return made;
-  }();
-  const size_t rows = x.count() / inner, width = w.count() / inner;
-  cublasLtMatmulDesc_t desc = nullptr;
-  check(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  const cublasLtEpilogue_t epilogue = relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
-  check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-  // cuBLASLt stores columns: for it this is product' = w' x', and codes of both have `inner` rows.
-  const bool codes = x.dtype() == Dtype::kF8E4M3;
-  const cublasOperation_t turn = codes ? CUBLAS_OP_T : CUBLAS_OP_N;
-  check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn, sizeof turn));
-  const cudaDataType_t type = codes ? CUDA_R_8F_E4M3 : CUDA_R_32F;
-  const size_t height = codes ? inner : width, across = codes ? width : inner;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  check(cublasLtMatrixLayoutCreate(&a, type, height, across, static_cast<std::int64_t>(height)));
-  check(cublasLtMatrixLayoutCreate(&b, type, inner, rows, static_cast<std::int64_t>(inner)));
-  check(cublasLtMatrixLayoutCreate(&c, CUDA_R_32F, width, rows, static_cast<std::int64_t>(width)));
-  cublasLtMatmulPreference_t preference = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&preference));  // no workspace
-  cublasLtMatmulHeuristicResult_t best;
-  int found = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, c, preference, 1, &best, &found));
-  if (found == 0) throw Error(ErrorKind::kUnsupported, "cuBLASLt knows no algorithm for this product");
-  const float zero = 0;
-  check(cublasLtMatmul(handle, desc, &scale, w.data(), a, x.data(), b, &zero, product.data(), c, product.data(), c, &best.algo, nullptr, 0,
-                       static_cast<cudaStream_t>(stream.native())));
-  check(cublasLtMatmulPreferenceDestroy(preference));
-  for (const cublasLtMatrixLayout_t layout : {a, b, c}) check(cublasLtMatrixLayoutDestroy(layout));
-  check(cublasLtMatmulDescDestroy(desc));
-}
-constexpr bool kCublasLt = true;
-#else
-void multiply(const SymmetricBuffer&, const DeviceBuffer&, const SymmetricBuffer&, size_t, bool, const Stream&, float) {}
-constexpr bool kCublasLt = false;
-#endif
-
 // The weights of a block that this rank holds; with fp8 the first are codes.
 struct Shard {
   DeviceBuffer first, second;
@@ -224,14 +159,15 @@ struct Shard {
 
 // A rank: its share of the model, and the memory that steps run in.
 struct Worker {
-  Worker(const Environment& env, const Device& on, const Model& of)
+  Worker(const Environment& env, const Model& of)
       : world(env.world()),
         tp(env.tp()),
         pp(env.pp()),
-        device(on),
+        device(tp.device()),
         model(of),
         width(model.intermediate / tp.world_size()),
         stream(device),
+        multiplier(device),
         input(tp.local().symmetric<float>(model.batch * model.hidden)),
         inner(tp.local().symmetric<float>(model.batch * width)),
         x(tp.local().symmetric<float>(model.batch * model.hidden)),
@@ -254,8 +190,10 @@ struct Worker {
     }
     if (model.fp8) {
       codes.emplace(tp.local().symmetric(model.batch * model.hidden, Dtype::kF8E4M3));
-      scale.emplace(device, 1, Dtype::kF32);
-      scale->write(std::vector<float>{model.row_scale()}, stream);
+      for (auto [scale, value] : {std::pair(&row_scale, model.row_scale()), std::pair(&weight_scale, model.weight_scale())}) {
+        scale->emplace(device, 1, Dtype::kF32);
+        (*scale)->write(std::vector<float>{value}, stream);
+      }
     }
     // As from an embedding that is divided among the ranks: one rank has a row, and the others have zeros.
     std::vector<float> part = model.input(env.dp().rank());
@@ -264,32 +202,23 @@ struct Worker {
     input.write(part, stream);
   }
 
-  bool captured() const { return device.kind() == DeviceKind::kCuda; }
-
-  // The products of a block, if this rank has a shard of it. The CPU's stream takes no work of the program, so there products wait for
-  // earlier work, and block.
-  void multiply(size_t block) const {
+  // The products of a block, if this rank has a shard of it.
+  void multiply(size_t block, Queue queue) const {
     if (!shards[block]) return;
-    const auto product = [this](const SymmetricBuffer& from, const DeviceBuffer& w, const SymmetricBuffer& into, size_t columns,
-                                bool relu) {
-      if (captured()) return ::multiply(from, w, into, columns, relu, stream, 1);
-      into.write(::multiply(from.read<float>(stream), w.read<float>(stream), columns, relu), stream);
-    };
-    if (codes)
-      multiply_codes(shards[block]->first);
-    else
-      product(normed, shards[block]->first, inner, model.hidden, true);
-    product(inner, shards[block]->second, normed, width, false);
-  }
-
-  // The first product of a block, of codes.
-  void multiply_codes(const DeviceBuffer& w) const {
-    const float both = model.row_scale() * model.weight_scale();
-    if (captured()) return ::multiply(*codes, w, inner, model.hidden, true, stream, both);
-    Codes rows(codes->count()), columns(w.count());
-    codes->read(static_cast<void*>(rows.data()), stream);
-    w.read(static_cast<void*>(columns.data()), stream);
-    inner.write(::multiply(rows, columns, model.hidden, both), stream);
+    const auto& [first, second] = *shards[block];
+    Product product(model.hidden, width, codes ? Numeric::f8() : Numeric::f32());
+    product.relu = true;
+    if (codes) {
+      product.scaling = Product::Scaling::kTensor;
+      product.result = Dtype::kF32;
+      multiplier.enqueue(product, model.batch, Factor(*codes).scaled(*row_scale), Factor(first).scaled(*weight_scale), inner, queue);
+    } else {
+      product.right = Product::Layout::kRows;
+      multiplier.enqueue(product, model.batch, normed, first, inner, queue);
+    }
+    product = Product(width, model.hidden, Numeric::f32());
+    product.right = Product::Layout::kRows;
+    multiplier.enqueue(product, model.batch, inner, second, normed, queue);
   }
 
   // A norm, on the stage of the block before; then x and the normed rows go to the next stage, or the last normed rows to all. One call
@@ -303,7 +232,7 @@ struct Worker {
       // Only a product takes codes, and none is after the last norm.
       if (codes && index < model.blocks) {
         rows.quantised.emplace(Scaling::kStatic, Narrow::kE4M3, *codes);
-        rows.quantised->known_scale = *scale;
+        rows.quantised->known_scale = *row_scale;
       } else {
         rows.output = normed;
       }
@@ -319,34 +248,12 @@ struct Worker {
     }
   }
 
-  // The block before a norm: none is before the first.
-  void block_before(size_t index) const {
-    if (index > 0) multiply(index - 1);
-  }
-
   // A step, enqueued or recorded.
   void step(Queue queue) const {
-    for (size_t index = 0; index <= model.blocks; ++index) {
-      block_before(index);
-      norm(index, queue);
-    }
-  }
-
-  // The graphs of a step: one of the whole step, or one of each norm.
-  std::vector<Graph> capture() const {
-    std::vector<Graph> graphs;
-    if (captured())
-      graphs.push_back(world.capture(stream, [&](Capture& capture) { step(capture); }));
-    else
-      for (size_t index = 0; index <= model.blocks; ++index)
-        graphs.push_back(world.capture(stream, [&](Capture& capture) { norm(index, capture); }));
-    return graphs;
-  }
-
-  void replay(const std::vector<Graph>& graphs) const {
-    for (size_t index = 0; index < graphs.size(); ++index) {
-      if (!captured()) block_before(index);
-      graphs[index].launch(stream);
+    norm(0, queue);
+    for (size_t block = 0; block < model.blocks; ++block) {
+      multiply(block, queue);
+      norm(block + 1, queue);
     }
   }
 
@@ -358,16 +265,18 @@ struct Worker {
   }
 
   const Coordinator &world, &tp, &pp;
-  const Device& device;
+  Device device;
   Model model;
   size_t width;
   Stream stream;
+  Multiplier multiplier;
   std::vector<std::optional<Shard>> shards;  // none where another stage has the block
   std::vector<DeviceBuffer> norms;           // the weights of all norms
   SymmetricBuffer input, inner;              // input: this rank's part of the first x
   SymmetricBuffer x, normed;                 // x: the residual; normed: the rows, and before a norm the products of the block
   std::optional<SymmetricBuffer> codes;      // with fp8: of the normed rows before a block
-  std::optional<DeviceBuffer> scale;         // of the codes
+  std::optional<DeviceBuffer> row_scale;     // of these codes
+  std::optional<DeviceBuffer> weight_scale;  // of the codes of W1
 };
 
 // The result of a rank: the larger error of the eager step and of the last replay.
@@ -378,10 +287,10 @@ struct Finding {
 Finding run(const Worker& worker, const Environment& env, int steps) {
   worker.step(worker.stream);
   const std::vector<float> eager = worker.result();
-  const std::vector<Graph> graphs = worker.capture();
+  const Graph graph = worker.world.capture(worker.stream, [&](Capture& capture) { worker.step(capture); });
   env.world().barrier();
   const auto start = std::chrono::steady_clock::now();
-  for (int step = 0; step < steps; ++step) worker.replay(graphs);
+  for (int step = 0; step < steps; ++step) graph.launch(worker.stream);
   const std::vector<float> replayed = worker.result();
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
   const size_t replica = env.dp().rank();
@@ -392,6 +301,7 @@ int main(int count, char** words) try {
   EnvConfig config;
   config.tensor_parallel_size = 0;
   Model model;
+  bool host = false;
   const std::map<std::string, size_t*> options = {{"--tp", &config.tensor_parallel_size},
                                                   {"--pp", &config.pipeline_parallel_size},
                                                   {"--dp", &config.data_parallel_size},
@@ -400,9 +310,10 @@ int main(int count, char** words) try {
                                                   {"--intermediate", &model.intermediate},
                                                   {"--batch", &model.batch},
                                                   {"--seed", &model.seed}};
+  const std::map<std::string, bool*> flags = {{"--fp8", &model.fp8}, {"--host", &host}};
   for (int word = 1; word < count; ++word) {
-    if (words[word] == std::string("--fp8")) {
-      model.fp8 = true;
+    if (const auto flag = flags.find(words[word]); flag != flags.end()) {
+      *flag->second = true;
       continue;
     }
     const auto option = options.find(words[word]);
@@ -413,10 +324,8 @@ int main(int count, char** words) try {
   const size_t others = std::max<size_t>(1, config.pipeline_parallel_size * config.data_parallel_size);
   if (config.tensor_parallel_size == 0) config.tensor_parallel_size = (world ? std::stoul(world) : 1) / others;
 
-  const char* local = std::getenv("LOCAL_RANK");
-  const bool cuda = kCublasLt && Device::count(DeviceKind::kCuda) > 0;
-  const Device device = cuda ? Device::cuda(local ? std::stoul(local) : 0) : Device::host();
-  config.device = &device;
+  std::optional<Device> cpu;
+  if (host) config.device = &cpu.emplace(Device::host());
   const Environment env = Environment::init(config);
   const Coordinator& everyone = env.world();
   if (model.intermediate % env.tp().world_size() != 0)
@@ -425,8 +334,9 @@ int main(int count, char** words) try {
     const std::string drawn = std::to_string(std::random_device()());
     model.seed = std::stoul(everyone.broadcast_object(everyone.is_first_rank() ? &drawn : nullptr, 0));
   }
-  const Finding finding = run(Worker(env, device, model), env, 20);
-  if (everyone.is_first_rank()) std::printf("%s, seed %llu\n", device.name().c_str(), static_cast<unsigned long long>(model.seed));
+  const Finding finding = run(Worker(env, model), env, 20);
+  if (everyone.is_first_rank())
+    std::printf("%s, seed %llu\n", everyone.device().name().c_str(), static_cast<unsigned long long>(model.seed));
   char line[100];
   std::snprintf(line, sizeof line, "rank %zu: error %.1e, bound %.1e, %.1f us a step", everyone.rank(), finding.error, model.bound(),
                 finding.step_us);

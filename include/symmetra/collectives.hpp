@@ -12,6 +12,8 @@
 #include "symmetra/bound.hpp"
 #include "symmetra/capture.hpp"
 #include "symmetra/experts.hpp"
+#include "symmetra/fused.hpp"
+#include "symmetra/matmul.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/norm.hpp"
 #include "symmetra/pending.hpp"
@@ -207,6 +209,51 @@ class Collectives {
   /// kUnsupported for Method::kDirect where own kernels do not serve the group; kOutOfMemory if the heap has no room, or the device for the
   /// rest.
   Experts experts(const ExpertConfig& config) const;
+
+  /// Plans an all-gather of shards of this shape along dimension `dim`, and the products of the whole with right factors. Collective;
+  /// blocks: the ranks compare what they ask, find the library and make memory, which no call does later.
+  ///
+  /// The shard is [.., K], row after row; `dim` is any of its dimensions. Of the last dimension the whole is [.., world size x K], and
+  /// `inner` of each product is that; else `inner` is K. Products share the left factor: its type, its layout, which is rows, and its
+  /// scales. With Product::Scaling::kTensor the left factor has one scale, equal on all ranks. With kRows each shard has a scale for each
+  /// of its rows, and scales are gathered too; if the last dimension is cut, a row's scale is the same on all ranks.
+  ///
+  /// The memory of the plan is a part of the symmetric heap: the whole, and its scales; and part by part a workspace of a shard where peers
+  /// cannot address shards. Part by part only where own kernels serve the group.
+  ///
+  /// Throws kMismatch if ranks ask for different plans; kInvalidArgument for a shape of fewer than two dimensions, a dimension that there
+  /// is not, FusedOptions::rows that do not fit, no product, and a product that Multiplier::enqueue refuses; kUnsupported for a way that
+  /// the shape or the group does not have, unequal parts behind other dimensions than 1, and without a library; kOutOfMemory if the heap
+  /// has no room.
+  AllGatherMatmul plan_all_gather_matmul(const std::vector<std::size_t>& shard, std::size_t dim, const std::vector<Product>& products,
+                                         const FusedOptions& options = FusedOptions()) const;
+  /// Plans a product on each rank, and the reduce-scatter of these partial products along dimension `dim` of the result. Collective;
+  /// blocks: the ranks compare what they ask, find the library and make memory, which no call does later.
+  ///
+  /// The left factor is [.., K], row after row, and the product is [.., N], of which `dim` is any dimension. Each rank rounds its partial
+  /// product to the result's type; the partial products are summed as reduce_scatter does, in f32 and in rank order, and rounded once more.
+  /// Rank 0 alone adds the bias to its partial product, so a sum has the bias once; for an average every rank adds it.
+  ///
+  /// The memory of the plan is a part of the symmetric heap: the product of a rank; part by part also a workspace of as many bytes. Part by
+  /// part only where own kernels serve the group.
+  ///
+  /// Throws what plan_all_gather_matmul throws; kInvalidArgument also for a dimension that does not divide; kUnsupported also for
+  /// Product::relu and other reductions than sum and average.
+  MatmulReduceScatter plan_matmul_reduce_scatter(const std::vector<std::size_t>& left, std::size_t dim, const Product& product,
+                                                 const FusedOptions& options = FusedOptions()) const;
+  /// Plans a product on each rank, and the all-reduce of these partial products. Collective; blocks: the ranks compare what they ask, find
+  /// the library and make memory, which no call does later.
+  ///
+  /// The left factor is [.., K], row after row. Each rank rounds its partial product to the result's type; the partial products are
+  /// combined as all_reduce does. Rank 0 alone adds the bias to its partial product, so a sum has the bias once; for an average every rank
+  /// adds it.
+  ///
+  /// The memory of the plan is a part of the symmetric heap: the product of a rank; part by part a workspace and a part more. Part by part
+  /// only where own kernels serve the group.
+  ///
+  /// Throws what plan_matmul_reduce_scatter throws; kUnsupported also for FusedOptions::rows.
+  MatmulAllReduce plan_matmul_all_reduce(const std::vector<std::size_t>& left, const Product& product,
+                                         const FusedOptions& options = FusedOptions()) const;
 
  protected:
   explicit Collectives(std::shared_ptr<core::Communicator> communicator) : communicator_(std::move(communicator)) {}

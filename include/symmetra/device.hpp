@@ -53,6 +53,7 @@ class Device {
   friend class Coordinator;
   friend class DeviceBuffer;
   friend class Environment;
+  friend class Multiplier;
   friend class Stream;
   explicit Device(std::shared_ptr<core::Device> core) : core_(std::move(core)) {}
 

@@ -6,7 +6,7 @@ use super::Report;
 use super::collectives::{Caller, tensors};
 use super::config::{dtype, numbered};
 use super::report::guard;
-use super::tensor::{Target, held, target};
+use super::tensor::{Target, held, maybe_held, target};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::experts::{
@@ -16,8 +16,8 @@ use crate::experts::{
 use crate::group::{Config, Determinism};
 use crate::op::Held;
 use bridge::{
-    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, MaybeOperand,
-    MaybeSize, Operand, Queue, SentRows, Settings,
+    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, MaybeSize, Operand,
+    Queue, SentRows, Settings,
 };
 use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
@@ -55,13 +55,6 @@ mod bridge {
         capacity: MaybeSize,
         in_flight: usize,
         blocks: MaybeSize,
-    }
-
-    /// Mirrors `std::optional<symmetra::Operand>`.
-    #[derive(Clone, Copy)]
-    struct MaybeOperand {
-        set: bool,
-        operand: Operand,
     }
 
     /// Mirrors `symmetra::Routing`.
@@ -108,6 +101,7 @@ mod bridge {
         include!("symmetra/src/capi/mod.rs.h");
 
         type Group = crate::capi::bridge::Group;
+        type MaybeOperand = crate::capi::bridge::MaybeOperand;
         type MaybeSize = crate::capi::bridge::MaybeSize;
         type Operand = crate::capi::bridge::Operand;
         type Settings = crate::capi::bridge::Settings;
@@ -285,13 +279,6 @@ fn experts_explain(experts: &Experts) -> Vec<ExplainedMethod> {
     experts.explain().into_iter().map(explained).collect()
 }
 
-/// # Safety
-/// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
-unsafe fn maybe(device: &Device, asked: &MaybeOperand) -> Result<Option<Held>> {
-    // SAFETY: passed on.
-    asked.set.then(|| unsafe { held(device, &asked.operand) }).transpose()
-}
-
 impl AskedRouting {
     fn operands(&self) -> [&Operand; 3] {
         [&self.ids, &self.weights.operand, &self.tokens.operand]
@@ -303,7 +290,7 @@ impl AskedRouting {
         // SAFETY: passed on.
         let mut routing = Routing::of(unsafe { held(device, &self.ids) }?);
         // SAFETY: passed on.
-        let maybe = |asked| unsafe { maybe(device, asked) };
+        let maybe = |asked| unsafe { maybe_held(device, asked) };
         routing.weights = maybe(&self.weights)?;
         routing.tokens = maybe(&self.tokens)?;
         Ok(routing)
@@ -319,7 +306,7 @@ impl SentRows {
     /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
     unsafe fn resolve(&self, device: &Device) -> Result<(Held, Option<Held>)> {
         // SAFETY: passed on.
-        Ok((unsafe { held(device, &self.rows) }?, unsafe { maybe(device, &self.scales) }?))
+        Ok((unsafe { held(device, &self.rows) }?, unsafe { maybe_held(device, &self.scales) }?))
     }
 }
 
@@ -335,7 +322,7 @@ impl AskedReceived {
     /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
     unsafe fn resolve(&self, device: &Device) -> Result<Received<'static>> {
         // SAFETY: passed on.
-        let maybe = |asked| unsafe { maybe(device, asked) };
+        let maybe = |asked| unsafe { maybe_held(device, asked) };
         let order = if self.columns { ScaleOrder::Columns } else { ScaleOrder::Rows };
         // SAFETY: passed on.
         let mut into = Received::of(unsafe { held(device, &self.rows) }?);
@@ -361,7 +348,7 @@ impl AskedSums {
         let mut options = Combine::default();
         options.unweighted = !self.weighted;
         // SAFETY: passed on.
-        options.add = unsafe { maybe(device, &self.add) }?;
+        options.add = unsafe { maybe_held(device, &self.add) }?;
         // SAFETY: passed on.
         Ok((unsafe { held(device, &self.output) }?, options))
     }

@@ -19,9 +19,11 @@ mod coordinator;
 mod device;
 mod environment;
 mod experts;
+mod fused;
 mod group;
 mod heap;
 mod log;
+mod matmul;
 mod mixed;
 mod named;
 mod norm;
@@ -44,7 +46,6 @@ use environment::*;
 use group::*;
 use log::*;
 use named::*;
-use norm::*;
 use report::Report;
 use tensor::*;
 
@@ -191,11 +192,24 @@ mod bridge {
         dtype: u32,
     }
 
+    /// Mirrors `std::optional<symmetra::Operand>`.
+    #[derive(Clone, Copy)]
+    struct MaybeOperand {
+        set: bool,
+        operand: Operand,
+    }
+
     /// The group of a call: exactly one is not null.
     #[derive(Clone, Copy)]
     struct Group {
         communicator: *const Communicator,
         coordinator: *const Coordinator,
+    }
+
+    /// A device, for other bridges: not null.
+    #[derive(Clone, Copy)]
+    struct OnDevice {
+        device: *const Device,
     }
 
     /// A tensor, or another value as JSON. Text comes from the program, and may not be UTF-8.
@@ -224,42 +238,12 @@ mod bridge {
         dim: usize,
     }
 
-    /// Mirrors `symmetra::QuantisedRows`.
-    struct AskedRows {
-        form: QuantisedForm,
-        values: Operand,
-        has_scales: bool,
-        scales: Operand,
-        has_known_scale: bool,
-        known_scale: Operand,
-    }
-
     /// Mirrors `symmetra::QuantisedForm`.
     struct QuantisedForm {
         scaling: u32,
         to: u32,
         layout: u32,
         elems: usize,
-    }
-
-    /// Mirrors `symmetra::RowNorm`.
-    struct AskedNorm<'a> {
-        operation: &'a str,
-        input: Operand,
-        weight: Operand,
-        has_residual: bool,
-        residual: Operand,
-        has_residual_out: bool,
-        residual_out: Operand,
-        has_output: bool,
-        output: Operand,
-        has_quantised: bool,
-        quantised: AskedRows,
-        epsilon: f32,
-        weight_offset: f32,
-        /// Elements of an output row; 0: as many as the weight has.
-        width: usize,
-        algorithm: u32,
     }
 
     /// One message of a batch, or between a pair of ranks.
@@ -399,7 +383,6 @@ mod bridge {
             queue: Queue,
         ) -> Result<()>;
         unsafe fn run_messages(group: Group, messages: &[Message], in_pairs: bool, queue: Queue) -> Result<()>;
-        unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> Result<()>;
 
         type BoundAllReduce;
         unsafe fn bind(group: Group, asked: &Asked, input: Operand, output: Operand) -> Result<Box<BoundAllReduce>>;

@@ -1,17 +1,63 @@
 //! Norms of summed rows, of a communicator or of a parallel group.
 
 use super::Report;
-use super::bridge::{AskedNorm, AskedRows, Group, Operand, QuantisedForm, Queue};
 use super::collectives::{Caller, tensors};
 use super::config::algorithm;
 use super::report::guard;
 use super::tensor::{Target, held, target};
 use crate::error::{Error, Result};
 use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Op, Quantised, RmsNorm, ScaleLayout, Scaling};
+use bridge::{AskedNorm, AskedRows, Group, Operand, QuantisedForm, Queue};
+
+#[cxx::bridge(namespace = "symmetra::core")]
+mod bridge {
+    /// Mirrors `symmetra::QuantisedRows`.
+    struct AskedRows {
+        form: QuantisedForm,
+        values: Operand,
+        has_scales: bool,
+        scales: Operand,
+        has_known_scale: bool,
+        known_scale: Operand,
+    }
+
+    /// Mirrors `symmetra::RowNorm`.
+    struct AskedNorm<'a> {
+        operation: &'a str,
+        input: Operand,
+        weight: Operand,
+        has_residual: bool,
+        residual: Operand,
+        has_residual_out: bool,
+        residual_out: Operand,
+        has_output: bool,
+        output: Operand,
+        has_quantised: bool,
+        quantised: AskedRows,
+        epsilon: f32,
+        weight_offset: f32,
+        /// Elements of an output row; 0: as many as the weight has.
+        width: usize,
+        algorithm: u32,
+    }
+
+    unsafe extern "C++" {
+        include!("symmetra/src/capi/mod.rs.h");
+
+        type Group = crate::capi::bridge::Group;
+        type Operand = crate::capi::bridge::Operand;
+        type QuantisedForm = crate::capi::bridge::QuantisedForm;
+        type Queue = crate::capi::bridge::Queue;
+    }
+
+    extern "Rust" {
+        unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> Result<()>;
+    }
+}
 
 /// # Safety
 /// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
-pub(super) unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> Result<(), Report> {
+unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<(), Report> {
     guard(|| {
         // SAFETY: passed on.
         let caller = unsafe { Caller::new(group) }?;

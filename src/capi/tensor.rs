@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bridge::{Operand, Queue};
+use super::bridge::{MaybeOperand, Operand, Queue};
 use super::config::dtype;
 use super::report::guard;
 use super::{Capture, Communicator, Device, Report, Stream};
@@ -133,6 +133,15 @@ pub(super) unsafe fn held(device: &Device, operand: &Operand) -> Result<Held> {
     // SAFETY: passed on.
     let (view, dtype) = unsafe { resolve(device, operand) }?;
     Ok(Held::new(dtype, &view))
+}
+
+/// The checked operand, if there is one.
+///
+/// # Safety
+/// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
+pub(super) unsafe fn maybe_held(device: &Device, asked: &MaybeOperand) -> Result<Option<Held>> {
+    // SAFETY: passed on.
+    asked.set.then(|| unsafe { held(device, &asked.operand) }).transpose()
 }
 
 /// The stream or capture of a queue.

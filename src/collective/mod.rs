@@ -47,9 +47,9 @@ use crate::types::{Dtype, Element, Reduction};
 
 pub use bound::BoundAllReduce;
 use call_order::Lane;
-pub(crate) use copy_engine::Parts;
 pub use copy_engine::Pending;
 use copy_engine::Side;
+pub(crate) use copy_engine::{Own, Parts, workspace_bytes};
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};
 use graph_part::Recorded;
 use norm_choice::{NormTable, rows_at_once};

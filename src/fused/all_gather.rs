@@ -5,8 +5,8 @@ use std::fmt;
 use super::cost::{Work, product_us};
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_product, part};
-use crate::collective::{Communicator, Parts};
+use super::plan::{Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, part};
+use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -101,16 +101,39 @@ fn check_products(products: &[Product], inner: usize) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of what a plan keeps.
+struct Sizes {
+    element: usize,
+    /// Of the gathered left factor.
+    whole: usize,
+    /// Of the scales of its rows, if they are gathered.
+    scales: Option<usize>,
+}
+
+/// Checks the arguments of a plan of one rank.
+fn sizes(
+    shard: &[usize],
+    dim: usize,
+    products: &[Product],
+    options: &FusedOptions,
+    place: (usize, usize),
+) -> Result<(Division, Sizes)> {
+    let division = Division::of_part(shard, dim, options.rows.as_deref(), place)?;
+    let inner = division.shape.last().copied().unwrap_or(0);
+    check_products(products, inner)?;
+    let element = products[0].numeric.dtypes()[0].bytes();
+    let scaled = products[0].scaling == Scaling::Rows && !division.cuts_rows();
+    let scales = scaled.then(|| division.elems() / inner * Dtype::F32.bytes());
+    let sizes = Sizes { element, whole: division.elems() * element, scales };
+    Ok((division, sizes))
+}
+
 impl AllGatherMatmul {
     fn new(over: Over, shard: &[usize], dim: usize, products: &[Product], options: &FusedOptions) -> Result<Self> {
         const WHAT: &str = "a plan of all-gather + matmul";
         let place = (over.rank(), over.world_size());
-        let checked = || -> Result<Division> {
-            let division = Division::of_part(shard, dim, options.rows.as_deref(), place)?;
-            check_products(products, division.shape.last().copied().unwrap_or(0))?;
-            Ok(division)
-        };
-        let division = over.together(WHAT, checked())?;
+        let checked = sizes(shard, dim, products, options, place);
+        let (division, sizes) = over.together(WHAT, checked)?;
         let inner = division.shape.last().copied().unwrap_or(1);
         let rows = division.elems() / inner;
         let dtype = products[0].numeric.dtypes()[0];
@@ -127,12 +150,11 @@ impl AllGatherMatmul {
         let prepared =
             products.iter().try_for_each(|product| plan.multiplier.prepare(product, part_rows, plan.whole_sums));
         plan.over.together(WHAT, prepared)?;
-        if let Some((own, _)) = plan.pipeline() {
+        if let Some(own) = plan.pipeline() {
             own.reserve_workspace(division.part_elems(0) * dtype.bytes())?;
         }
-        let gathered = plan.memory(division.elems() * dtype.bytes())?;
-        let scaled = products[0].scaling == Scaling::Rows && !division.cuts_rows();
-        let scales = scaled.then(|| plan.memory(rows * Dtype::F32.bytes())).transpose()?;
+        let gathered = plan.memory(sizes.whole)?;
+        let scales = sizes.scales.map(|bytes| plan.memory(bytes)).transpose()?;
         Ok(Self { plan, products: products.to_vec(), rows, division, gathered, scales })
     }
 
@@ -159,7 +181,25 @@ impl AllGatherMatmul {
         &self.plan.planned
     }
 
-    fn run(
+    /// The most bytes of the symmetric heap that such a plan takes on each rank, for
+    /// [`Config::heap_bytes`](crate::Config::heap_bytes). `shard` is that of rank 0. Needs no ranks.
+    ///
+    /// # Errors
+    /// Those of [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) that the arguments alone decide.
+    pub fn heap_bytes(
+        world_size: usize,
+        shard: &[usize],
+        dim: usize,
+        products: &[Product],
+        options: &FusedOptions,
+    ) -> Result<u64> {
+        check_world(world_size)?;
+        let (division, sizes) = sizes(shard, dim, products, options, (0, world_size))?;
+        let buffers: Vec<usize> = [sizes.whole].into_iter().chain(sizes.scales).collect();
+        Ok(heap_bytes(world_size, &buffers, division.largest_part() * sizes.element))
+    }
+
+    pub(crate) fn run(
         &self,
         shard: Tensor<'_>,
         gathered: Option<Tensor<'_>>,
@@ -196,7 +236,7 @@ impl AllGatherMatmul {
                 plan.gather(&all, own, scales, queue)?;
             }
         }
-        let Some((own, events)) = plan.pipeline() else {
+        let Some(own) = plan.pipeline() else {
             plan.gather(division, &shard.memory, &whole, queue)?;
             let mut both = self.products.iter().zip(&calls);
             return both.try_for_each(|(product, call)| {
@@ -204,7 +244,7 @@ impl AllGatherMatmul {
             });
         };
         let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
-        let parts = Parts { events: events.as_slice(), own: keeps, each: &mut multiply };
+        let parts = Parts::new(if keeps { Own::Beside } else { Own::Left }, &mut multiply);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)
     }

@@ -5,12 +5,12 @@ use std::fmt;
 use super::cost::{Work, product_us};
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial};
+use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes};
 use super::reduce_scatter::{MatmulReduceScatter, partial_of, result_shape};
 use crate::collective::Communicator;
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::matmul::{Product, Tensor};
 use crate::op::{ALL_GATHER, ALL_REDUCE, Call};
 use crate::stream::{Enqueue, Queue};
@@ -74,24 +74,26 @@ impl Coordinator {
     }
 }
 
+/// Checks the arguments of a plan. All rows are one dimension: parts of a pipeline are rows.
+fn divide(left: &[usize], product: &Product, options: &FusedOptions, world_size: usize) -> Result<Division> {
+    check_partial(product, options.reduction)?;
+    if let Some(rows) = &options.rows {
+        return Err(Error::unsupported(format!("rows {rows:?} of an all-reduce"), "every rank gets all rows"));
+    }
+    let shape = result_shape(left, product)?;
+    let rows = shape.iter().rev().skip(1).try_fold(1usize, |all, len| all.checked_mul(*len));
+    let rows = rows.ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has too many rows"))?;
+    let lens = if rows.is_multiple_of(world_size) { vec![rows / world_size; world_size] } else { vec![rows] };
+    Ok(Division { shape: vec![rows, product.columns], dim: 0, lens })
+}
+
 impl MatmulAllReduce {
     fn new(over: Over, left: &[usize], product: Product, options: &FusedOptions) -> Result<Self> {
         const WHAT: &str = "a plan of matmul + all-reduce";
         let (rank, world, reduction) = (over.rank(), over.world_size(), options.reduction);
-        let checked = || -> Result<Vec<usize>> {
-            check_partial(&product, reduction)?;
-            if let Some(rows) = &options.rows {
-                let reason = "every rank gets all rows";
-                return Err(crate::Error::unsupported(format!("rows {rows:?} of an all-reduce"), reason));
-            }
-            result_shape(left, &product)
-        };
-        let shape = over.together(WHAT, checked())?;
-        let rows = shape.iter().rev().skip(1).product::<usize>();
-        // All rows are one dimension: parts of a pipeline are rows.
+        let division = over.together(WHAT, divide(left, &product, options, world))?;
+        let rows = division.shape[0];
         let divides = rows.is_multiple_of(world);
-        let lens = if divides { vec![rows / world; world] } else { vec![rows] };
-        let division = Division { shape: vec![rows, product.columns], dim: 0, lens };
         let dtype = product.result;
         let part_bytes = (division.part_elems(0) * dtype.bytes()) as u64;
         let work = Work { world, products_us: product_us(&product, rows), part_bytes };
@@ -138,7 +140,24 @@ impl MatmulAllReduce {
         &self.plan.planned
     }
 
-    fn run(&self, [left, mut right]: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+    /// The most bytes of the symmetric heap that such a plan takes on each rank, for
+    /// [`Config::heap_bytes`](crate::Config::heap_bytes). Needs no ranks.
+    ///
+    /// # Errors
+    /// Those of [`plan_matmul_all_reduce`](Communicator::plan_matmul_all_reduce) that the arguments alone decide.
+    pub fn heap_bytes(world_size: usize, left: &[usize], product: &Product, options: &FusedOptions) -> Result<u64> {
+        check_world(world_size)?;
+        let division = divide(left, product, options, world_size)?;
+        let whole = division.elems() * product.result.bytes();
+        Ok(heap_bytes(world_size, &[whole, division.largest_part() * product.result.bytes()], whole))
+    }
+
+    pub(crate) fn run(
+        &self,
+        [left, mut right]: [Tensor<'_>; 2],
+        result: &Tensor<'_>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
         check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
         match &self.parts {

@@ -101,6 +101,11 @@ impl Division {
         self.lens[rank] * self.unit()
     }
 
+    /// Elements of the largest part.
+    pub(super) fn largest_part(&self) -> usize {
+        self.lens.iter().max().unwrap_or(&0) * self.unit()
+    }
+
     /// Where a contiguous part lies in the whole, in elements.
     pub(super) fn part(&self, rank: usize) -> std::ops::Range<usize> {
         let start = self.lens[..rank].iter().sum::<usize>() * self.unit();

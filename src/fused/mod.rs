@@ -35,6 +35,7 @@ mod all_reduce;
 mod cost;
 mod division;
 mod options;
+mod parts;
 mod plan;
 mod reduce_scatter;
 

@@ -1,18 +1,17 @@
 //! What the plans have in common.
 
-use parking_lot::Mutex;
-
 use super::cost::Cost;
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
+use crate::collective::{Communicator, workspace_bytes};
 use crate::device::{Device, DeviceKind};
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
-use crate::group::Determinism;
+use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::matmul::{Layout, Multiplier, Product};
-use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView};
+use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView, buffer_bytes};
 use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
-use crate::stream::{Enqueue, Event};
+use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
 /// The group of a plan, what multiplies, and how.
@@ -22,8 +21,6 @@ pub(super) struct Plan {
     pub(super) planned: Planned,
     /// Whether one row of a product has the same bits in a product of all rows.
     pub(super) whole_sums: bool,
-    /// Of the parts of a pipeline, one call at a time.
-    events: Mutex<Vec<Event>>,
 }
 
 /// What a plan knows before it chooses a way.
@@ -55,17 +52,12 @@ impl Plan {
         let bound_us = on_gpu.then_some(asked.cost.bound_us);
         let planned = Planned { way, parts, library: multiplier.library().to_owned(), predicted_us, bound_us, reason };
         let whole_sums = over.local().group().config().determinism == Determinism::Exact;
-        let events = (0..over.world_size()).map(|_| Event::new(&device)).collect::<Result<_>>();
-        let events = Mutex::new(over.together(asked.what, events)?);
-        Ok(Self { over, multiplier, planned, whole_sums, events })
+        Ok(Self { over, multiplier, planned, whole_sums })
     }
 
-    /// The communicator and the events of a pipeline, which one call uses at a time.
-    pub(super) fn pipeline(
-        &self,
-    ) -> Option<(&crate::collective::Communicator, parking_lot::MutexGuard<'_, Vec<Event>>)> {
-        let own = self.over.own().filter(|_| self.planned.way == Way::Pipeline)?;
-        Some((own, self.events.lock()))
+    /// The communicator whose copy engines move parts, if the plan goes part by part.
+    pub(super) fn pipeline(&self) -> Option<&Communicator> {
+        self.over.own().filter(|_| self.planned.way == Way::Pipeline)
     }
 
     /// Memory for operands of this plan: symmetric where own kernels serve the group. Collective; blocks.
@@ -188,4 +180,18 @@ pub(super) fn check_partial(product: &Product, reduction: Reduction) -> Result<(
         return Err(Error::unsupported("relu of a partial product", "the sum over the ranks comes after"));
     }
     Ok(())
+}
+
+/// Refuses world sizes that no group has.
+pub(super) fn check_world(world_size: usize) -> Result<()> {
+    match world_size {
+        1..=MAX_WORLD_SIZE => Ok(()),
+        other => Err(Error::invalid("the world size", other, format!("a group has 1 to {MAX_WORLD_SIZE} ranks"))),
+    }
+}
+
+/// Bytes of the heap that buffers of so many bytes take, and a workspace for operands of up to `operand` bytes.
+pub(super) fn heap_bytes(world_size: usize, buffers: &[usize], operand: usize) -> u64 {
+    let all = buffers.iter().copied().chain([workspace_bytes(operand, world_size)]);
+    all.map(|bytes| buffer_bytes(bytes.max(1) as u64, world_size)).sum()
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use super::cost::{Work, product_us};
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial, part};
-use crate::collective::{Communicator, Parts};
+use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, part};
+use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -95,6 +95,24 @@ pub(super) fn result_shape(left: &[usize], product: &Product) -> Result<Vec<usiz
     Ok(rows.iter().copied().chain([product.columns]).collect())
 }
 
+/// Checks the arguments of a plan.
+fn divide(
+    left: &[usize],
+    dim: usize,
+    product: &Product,
+    options: &FusedOptions,
+    world_size: usize,
+) -> Result<Division> {
+    check_partial(product, options.reduction)?;
+    let shape = result_shape(left, product)?;
+    let division = Division::of_whole(&shape, dim, options.rows.as_deref(), world_size)?;
+    if !division.is_equal() && world_size > MAX_WORLD_SIZE {
+        let reason = format!("a kernel sums {MAX_WORLD_SIZE} parts");
+        return Err(Error::unsupported(format!("unequal parts over {world_size} ranks"), reason));
+    }
+    Ok(division)
+}
+
 impl MatmulReduceScatter {
     pub(super) fn new(
         over: Over,
@@ -106,17 +124,7 @@ impl MatmulReduceScatter {
         const WHAT: &str = "a plan of matmul + reduce-scatter";
         let (rank, world) = (over.rank(), over.world_size());
         let reduction = options.reduction;
-        let checked = || -> Result<Division> {
-            check_partial(&product, reduction)?;
-            let shape = result_shape(left, &product)?;
-            let division = Division::of_whole(&shape, dim, options.rows.as_deref(), world)?;
-            if !division.is_equal() && world > MAX_WORLD_SIZE {
-                let reason = format!("a kernel sums {MAX_WORLD_SIZE} parts");
-                return Err(Error::unsupported(format!("unequal parts over {world} ranks"), reason));
-            }
-            Ok(division)
-        };
-        let division = over.together(WHAT, checked())?;
+        let division = over.together(WHAT, divide(left, dim, &product, options, world))?;
         let (dtype, rows) = (product.result, division.elems() / product.columns);
         let part_bytes = division.part_elems(rank) * dtype.bytes();
         let work = Work { world, products_us: product_us(&product, rows), part_bytes: part_bytes as u64 };
@@ -126,11 +134,11 @@ impl MatmulReduceScatter {
         let part_rows = if plan.planned.parts > 1 { rows / world } else { rows };
         let product = partial_of(product, reduction, rank);
         plan.over.together(WHAT, plan.multiplier.prepare(&product, part_rows, plan.whole_sums))?;
-        if let Some((own, _)) = plan.pipeline() {
+        if let Some(own) = plan.pipeline() {
             own.reserve_workspace(part_bytes * world)?;
         }
         let partial = plan.memory(division.elems() * dtype.bytes())?;
-        let most = (0..world).map(|rank| division.part_elems(rank)).max().unwrap_or(0) * dtype.bytes();
+        let most = division.largest_part() * dtype.bytes();
         let received = (!division.is_equal()).then(|| plan.memory(most * world)).transpose()?;
         Ok(Self { plan, division, product, rows, reduction, partial, received })
     }
@@ -157,7 +165,27 @@ impl MatmulReduceScatter {
         &self.plan.planned
     }
 
-    pub(super) fn run(
+    /// The most bytes of the symmetric heap that such a plan takes on each rank, for
+    /// [`Config::heap_bytes`](crate::Config::heap_bytes). Needs no ranks.
+    ///
+    /// # Errors
+    /// Those of [`plan_matmul_reduce_scatter`](Communicator::plan_matmul_reduce_scatter) that the arguments alone decide.
+    pub fn heap_bytes(
+        world_size: usize,
+        left: &[usize],
+        dim: usize,
+        product: &Product,
+        options: &FusedOptions,
+    ) -> Result<u64> {
+        check_world(world_size)?;
+        let division = divide(left, dim, product, options, world_size)?;
+        let parts = division.largest_part() * product.result.bytes() * world_size;
+        let received = (!division.is_equal()).then_some(parts);
+        let buffers: Vec<usize> = [division.elems() * product.result.bytes()].into_iter().chain(received).collect();
+        Ok(heap_bytes(world_size, &buffers, parts))
+    }
+
+    pub(crate) fn run(
         &self,
         [left, mut right]: [Tensor<'_>; 2],
         result: &Tensor<'_>,
@@ -173,12 +201,12 @@ impl MatmulReduceScatter {
         let partial = self.partial.held(dtype, division.elems());
         let call = [left, right, Tensor::held(partial.again(), None)];
         plan.multiplier.check(&self.product, self.rows, &call)?;
-        let Some((own, events)) = plan.pipeline() else {
+        let Some(own) = plan.pipeline() else {
             plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
             return self.scatter(&partial, &result.memory, queue);
         };
         let mut multiply = |destination: usize| self.multiply_part(destination, &call, queue);
-        let parts = Parts { events: events.as_slice(), own: true, each: &mut multiply };
+        let parts = Parts::new(Own::Left, &mut multiply);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
         let scatter = scatter.input(partial.view()).output(result.memory.view());
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)

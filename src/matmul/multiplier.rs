@@ -103,6 +103,10 @@ impl Multiplier {
         }
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
     /// Enqueues `result = left right`, where `operands` are left factor, right factor and result. Returns at once; on a
     /// stream, the first call of a shape takes some tens of microseconds more, because the library is asked how to
     /// compute it. Calls on different streams run one after another; those of a graph use a workspace of the graph.

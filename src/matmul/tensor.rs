@@ -31,7 +31,7 @@ impl<'op> Tensor<'op> {
         Self { memory, scales, bias: None, _operands: PhantomData }
     }
 
-    /// The same operand once more.
+    /// Another of the operand, with the same memory.
     pub(crate) fn again(&self) -> Self {
         let again = |held: &Option<Held>| held.as_ref().map(Held::again);
         Self {

@@ -21,7 +21,7 @@ impl Held {
         Self { dtype, elems, address, place, device: device.clone(), owner: owner.cloned() }
     }
 
-    /// The same operand once more.
+    /// Another of the operand, with the same memory.
     pub(crate) fn again(&self) -> Self {
         Self::new(self.dtype, &self.view())
     }

@@ -210,6 +210,11 @@ fn const_memory_is_an_input_alone() {
         "c.low_contention_reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s).wait(s)",
         "(void)Tensor::borrowed_const({in, 4}, {2, 2})",
         "(void)c.experts({2, 1, 4, 1}).dispatch(Routing({in, 1}), {in, 4}, Received({out, 4}), s)",
+        "const Product p(2, 2, Numeric::f32())",
+        "Multiplier(c.device()).enqueue(p, 2, {{in, 4}}, {{in, 4}}, {out, 4}, s)",
+        "c.plan_all_gather_matmul({2, 2}, 0, {p}).enqueue({{in, 4}}, Operand(out, 8), {{ConstOperand(in, 4), {out, 8}}}, s)",
+        "c.plan_matmul_reduce_scatter({2, 2}, 0, p).enqueue({{in, 4}}, Factor({in, 4}).biased({in, 2}), {out, 2}, s)",
+        "c.plan_matmul_all_reduce({2, 2}, p, Way::kSequence).enqueue({{in, 4}}, {{in, 4}}, {out, 4}, s)",
     ];
     let outputs = [
         "c.all_reduce(out, in, 4, s)",
@@ -221,6 +226,7 @@ fn const_memory_is_an_input_alone() {
         "c.batch({Message::receive({in, 4}, 1)}, s)",
         "(void)Tensor::borrowed({in, 4}, {2, 2})",
         "(void)Received({in, 4})",
+        "Multiplier(c.device()).enqueue(Product(2, 2, Numeric::f32()), 2, {{in, 4}}, {{in, 4}}, {in, 4}, s)",
     ];
     for compiler in compilers() {
         run(&mut compilation(compiler, "c++17", "const", &program(&inputs.join(";\n  "))));
@@ -278,6 +284,12 @@ fn every_public_class_works() {
 fn experts_work() {
     let text = run(&mut Command::new(build("tests/cpp/experts_test.cc", &["-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 10, "{text}");
+}
+
+#[test]
+fn products_work() {
+    let text = run(&mut Command::new(build("tests/cpp/matmul_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 8, "{text}");
 }
 
 /// Ranks as processes, over a library with NVSHMEM's functions; in a build without the feature, what they are told.
@@ -378,7 +390,7 @@ fn the_engine_is_right_in_every_layout() {
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
         command.args(["launch", "--no-prefix", "-n", ranks, "--"]).arg(&program).args(layout.split(' '));
-        command.args("--blocks 3 --hidden 24 --intermediate 48 --batch 5".split(' '));
+        command.args("--host --blocks 3 --hidden 32 --intermediate 96 --batch 5".split(' '));
         let text = run(command.stdin(Stdio::null()));
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("rank ")).collect();
         assert_eq!(lines.len().to_string(), ranks, "{text}");
@@ -401,7 +413,7 @@ fn the_layer_of_experts_is_right() {
     let program = build("examples/cpp/mixture_of_experts.cc", &["-O2"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_symmetra"));
     command.args(["launch", "--no-prefix", "-n", "3", "--"]).arg(&program);
-    command.args("--experts 5 --hidden 24 --intermediate 40 --tokens 5".split(' '));
+    command.args("--host --experts 5 --hidden 24 --intermediate 40 --tokens 5".split(' '));
     let text = run(command.stdin(Stdio::null()));
     assert_eq!(text.lines().filter(|line| line.contains(": error ")).count(), 3, "{text}");
 }

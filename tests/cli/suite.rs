@@ -9,6 +9,7 @@ mod files;
 mod hostile;
 mod launch;
 mod leftovers;
+mod matmul;
 mod mixed;
 mod moe;
 mod norm;

@@ -17,12 +17,14 @@ mod expert_halves;
 mod expert_methods;
 mod expert_oracle;
 mod expert_properties;
+mod fused;
 mod graphs;
 mod heap;
 #[cfg(feature = "gloo")]
 mod hosts;
 mod layers;
 mod low_contention;
+mod matrices;
 mod mixed;
 mod mixed_tuning;
 mod most_blocks;

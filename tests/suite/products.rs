@@ -6,33 +6,8 @@ use symmetra::half::{bf16, f16};
 use symmetra::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
 use symmetra::{Device, DeviceBuffer, Dtype, Element, Error, Stream};
 
+use crate::matrices::{Case, Value, stored};
 use crate::support::device::{device, is_host};
-
-/// A type of a factor or a result.
-trait Value: Element {
-    /// The largest relative error of a rounding is 2 to this power.
-    const ROUNDING: i32;
-    fn round(value: f32) -> Self;
-    fn wide(self) -> f64;
-}
-
-macro_rules! values {
-    ($($rust:ty, $rounding:expr, $round:expr, $wide:expr;)*) => {$(
-        impl Value for $rust {
-            const ROUNDING: i32 = $rounding;
-            fn round(value: f32) -> Self { $round(value) }
-            fn wide(self) -> f64 { f64::from($wide(self)) }
-        }
-    )*};
-}
-
-values! {
-    f32, -24, |value| value, |value| value;
-    f16, -11, f16::from_f32, f16::to_f32;
-    bf16, -8, bf16::from_f32, bf16::to_f32;
-    F8E4M3, -4, F8E4M3::from_f32, |value: F8E4M3| value.to_f32();
-    F8E5M2, -3, F8E5M2::from_f32, |value: F8E5M2| value.to_f32();
-}
 
 /// A rank's device with a stream and what multiplies.
 struct Bench {
@@ -60,57 +35,7 @@ impl Bench {
     }
 }
 
-/// The factors of some products, bias and scales, row after row, whatever the layout in memory.
-struct Case<L, R, D> {
-    product: Product,
-    rows: usize,
-    left: Vec<L>,
-    right: Vec<R>,
-    bias: Vec<D>,
-    scales: [Vec<f32>; 2],
-}
-
 impl<L: Value, R: Value, D: Value> Case<L, R, D> {
-    /// Draws factors by `draw`, and scales among powers of two.
-    fn draw(product: Product, rows: usize, random: &mut Rng, mut draw: impl FnMut(&mut Rng) -> f32) -> Self {
-        let Product { inner, columns, count, .. } = product;
-        let left = (0..count * rows * inner).map(|_| L::round(draw(random))).collect();
-        let right = (0..count * inner * columns).map(|_| R::round(draw(random))).collect();
-        let bias = (0..columns).map(|_| D::round(draw(random))).collect();
-        let mut scale = |number: usize| (0..number).map(|_| 2f32.powi(random.i32(-2..=1))).collect();
-        let scales = match product.scaling {
-            Scaling::Rows => [scale(rows), scale(columns)],
-            _ => [scale(1), scale(1)],
-        };
-        Self { product, rows, left, right, bias, scales }
-    }
-
-    /// Each element of the results in f64, and the sum of its absolute products.
-    fn expected(&self) -> Vec<[f64; 2]> {
-        let Product { inner, columns, count, scaling, .. } = self.product;
-        let mut all = Vec::new();
-        for number in 0..count {
-            let (left, right) = (&self.left[number * self.rows * inner..], &self.right[number * inner * columns..]);
-            for row in 0..self.rows {
-                for column in 0..columns {
-                    let term = |place: usize| left[row * inner + place].wide() * right[place * columns + column].wide();
-                    let scale = match scaling {
-                        Scaling::None => 1.0,
-                        Scaling::Tensor => f64::from(self.scales[0][0] * self.scales[1][0]),
-                        _ => f64::from(self.scales[0][row] * self.scales[1][column]),
-                    };
-                    let sum: f64 = (0..inner).map(term).sum();
-                    let absolute: f64 = (0..inner).map(|place| term(place).abs()).sum();
-                    let bias = if self.product.bias { self.bias[column].wide() } else { 0.0 };
-                    let value = sum * scale + bias;
-                    let value = if self.product.relu { value.max(0.0) } else { value };
-                    all.push([value, absolute * scale + bias.abs()]);
-                }
-            }
-        }
-        all
-    }
-
     /// Multiplies on the device.
     fn run(&self, bench: &Bench) -> Vec<D> {
         let Product { inner, columns, count, .. } = self.product;
@@ -129,19 +54,6 @@ impl<L: Value, R: Value, D: Value> Case<L, R, D> {
         let enqueued = bench.multiplier.enqueue(&self.product, self.rows, operands, &bench.stream);
         enqueued.unwrap_or_else(|error| panic!("{:?} of {} rows: {error}", self.product, self.rows));
         result.read(&bench.stream).unwrap()
-    }
-}
-
-/// Matrices as they lie in memory.
-fn stored<T: Element>(values: &[T], layout: Layout, [count, rows, columns]: [usize; 3]) -> Vec<T> {
-    match layout {
-        Layout::Rows => values.to_vec(),
-        Layout::Columns => (0..count * rows * columns)
-            .map(|place| {
-                let (number, place) = (place / (rows * columns), place % (rows * columns));
-                values[number * rows * columns + place % rows * columns + place / rows]
-            })
-            .collect(),
     }
 }
 

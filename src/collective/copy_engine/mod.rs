@@ -30,15 +30,31 @@ const DIRECT: u32 = WAY_COPY_ENGINES;
 const IN_PLACE: u32 = WAY_COPY_ENGINES | 1;
 const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
 
+/// What an all-gather does with the own part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Own {
+    /// Nothing: the work reads the part in the input.
+    Left,
+    /// The part is copied while the work runs, which reads the part in the input.
+    Beside,
+    /// The part is copied before the work reads it in the output.
+    First,
+}
+
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
     /// One for each rank.
-    pub(crate) events: &'a [Event],
-    /// Whether an all-gather also copies the own part.
-    pub(crate) own: bool,
-    /// Enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the own
-    /// part first; with a reduce-scatter before the part is sent, the own part last.
-    pub(crate) each: &'a mut dyn FnMut(usize) -> Result<()>,
+    events: Vec<Event>,
+    own: Own,
+    each: &'a mut dyn FnMut(usize) -> Result<()>,
+}
+
+impl<'a> Parts<'a> {
+    /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
+    /// own part first; else before the part is sent, the own part last. `own` is for an all-gather.
+    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
+        Self { events: Vec::new(), own, each }
+    }
 }
 
 impl Communicator {
@@ -51,7 +67,7 @@ impl Communicator {
     pub(crate) fn run_by_parts<'op>(
         &self,
         call: &Call<'_>,
-        parts: Option<Parts<'_>>,
+        mut parts: Option<Parts<'_>>,
         queue: &impl Enqueue,
     ) -> Result<Pending<'op>> {
         let inner = &self.0;
@@ -65,17 +81,28 @@ impl Communicator {
                 "in Stream::capture call it on the capture; what a caller captures by itself it cannot join",
             ));
         }
-        match (call.op.operation, &call.input, &call.output) {
+        if let Some(parts) = &mut parts {
+            parts.events = inner.side.lock().events(inner.group.device(), inner.group.world_size())?;
+        }
+        let pending = match (call.op.operation, &call.input, &call.output) {
             (Operation::AllGather, Some(input), Some(output)) => {
-                inner.copy_gather((call, &shape), [input, output], parts, queue, recorded.as_deref())
+                inner.copy_gather((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
             }
             (Operation::ReduceScatter, Some(input), Some(output)) => {
-                inner.copy_reduce_scatter((call, &shape), [input, output], parts, queue, recorded.as_deref())
+                inner.copy_reduce_scatter((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
+            }
+            (Operation::AllToAll, Some(input), Some(output)) => {
+                inner.copy_all_to_all((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
             }
             (operation, ..) => {
                 Err(Error::unsupported(format!("a low-contention {operation}"), "copy engines have no such form"))
             }
+        };
+        if let Some(parts) = parts {
+            let mut side = inner.side.lock();
+            parts.events.into_iter().for_each(|event| side.give_back(event));
         }
+        pending
     }
 
     /// Makes a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes.
@@ -86,9 +113,13 @@ impl Communicator {
     /// [`Error::OutOfMemory`] if the heap has no such gap, [`Error::Mismatch`] if ranks ask for different sizes.
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.0.group.check()?;
-        // Parts are rounded up to whole packets.
-        self.0.workspace(bytes.saturating_add(self.world_size() * ALIGN_BYTES), None).map(drop)
+        self.0.workspace(workspace_bytes(bytes, self.world_size()), None).map(drop)
     }
+}
+
+/// Bytes of the workspace for operands of up to `bytes` bytes, whose parts are rounded up to whole packets.
+pub(crate) fn workspace_bytes(bytes: usize, world_size: usize) -> usize {
+    bytes.saturating_add(world_size * ALIGN_BYTES)
 }
 
 /// What the copies of all ranks have in common.
@@ -109,7 +140,7 @@ impl Inner {
         self: &Arc<Self>,
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
-        mut parts: Option<Parts<'_>>,
+        mut parts: Option<&mut Parts<'_>>,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
@@ -127,7 +158,7 @@ impl Inner {
             false => BY_WORKSPACE,
         };
         let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
-        let apart = !in_place && parts.as_ref().is_none_or(|parts| parts.own);
+        let apart = !in_place && parts.as_ref().is_none_or(|parts| parts.own == Own::Beside);
         let copies = Copies { call, bytes, way, offset_bytes, apart };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
@@ -160,6 +191,10 @@ impl Inner {
                 self.meet_beside(beside, op, fresh)?;
             }
             let Some(parts) = &mut parts else { return Ok(()) };
+            if parts.own == Own::First && !in_place {
+                // SAFETY: as above.
+                queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
+            }
             (parts.each)(rank)?;
             peers.into_iter().try_for_each(|peer| {
                 beside.await_arrival(&parts.events[peer])?;
@@ -172,7 +207,7 @@ impl Inner {
         self: &Arc<Self>,
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
-        mut parts: Option<Parts<'_>>,
+        mut parts: Option<&mut Parts<'_>>,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
@@ -218,6 +253,59 @@ impl Inner {
                 _ => std::ptr::null(),
             });
             self.reduce_beside(beside, &copies, brought, output.address)
+        })
+    }
+
+    fn copy_all_to_all<'op>(
+        self: &Arc<Self>,
+        (call, shape): (&Call<'_>, &Shape),
+        [input, output]: [&View<'_>; 2],
+        mut parts: Option<&mut Parts<'_>>,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<Pending<'op>> {
+        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
+        let bytes = shape.bytes() as usize;
+        let pitch = bytes.next_multiple_of(ALIGN_BYTES);
+        let part = |of: &View<'_>, rank: usize| of.address.wrapping_add(rank * bytes);
+        let reached = world == 1 || bytes == 0 || self.copies_reach(output);
+        let workspace = (!reached).then(|| self.workspace(world * pitch, recorded)).transpose()?;
+        let way = if reached { DIRECT } else { BY_WORKSPACE };
+        let offset_bytes = arena_offset(self.group.id(), output).filter(|_| reached).unwrap_or(0);
+        let copies = Copies { call, bytes, way, offset_bytes, apart: false };
+        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            // SAFETY: operands have so many parts (bounds, checked above) and are freed only after the device's work, or are
+            // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
+            // graph. Nobody else writes there between the barriers (exclusion).
+            let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
+            let mut produce = |peer: usize| match &mut parts {
+                None => Ok(()),
+                Some(parts) => {
+                    (parts.each)(peer)?;
+                    beside.produced(&parts.events[peer])
+                }
+            };
+            let peers = || (1..world).map(|step| (rank + step) % world);
+            if world > 1 {
+                // After this barrier all outputs and workspaces are free.
+                self.meet_beside(beside, op, fresh)?;
+            }
+            for peer in peers() {
+                produce(peer)?;
+                let to = match &workspace {
+                    Some(workspace) => workspace.at(peer)?.wrapping_add(rank * pitch),
+                    None => self.of_peer(output, peer)?.wrapping_add(rank * bytes),
+                };
+                copy(to, part(input, peer))?;
+            }
+            produce(rank)?;
+            copy(part(output, rank), part(input, rank))?;
+            if world > 1 {
+                // After this barrier all parts have arrived.
+                self.meet_beside(beside, op, fresh)?;
+            }
+            let Some(workspace) = &workspace else { return Ok(()) };
+            peers().try_for_each(|peer| copy(part(output, peer), workspace.as_raw().wrapping_add(peer * pitch)))
         })
     }
 

@@ -37,6 +37,10 @@ impl Side {
         self.events.push(event);
     }
 
+    pub(super) fn events(&mut self, device: &Device, number: usize) -> Result<Vec<Event>> {
+        (0..number).map(|_| self.event(device)).collect()
+    }
+
     fn event(&mut self, device: &Device) -> Result<Event> {
         self.events.pop().map_or_else(|| Event::new(device), Ok)
     }

@@ -1,0 +1,162 @@
+/// \file
+/// Products of matrices: by cuBLASLt on NVIDIA GPUs, by the Rust crate `matrixmultiply` on the CPU. cuBLASLt is found at run time.
+/// docs/matmul.md has the formulas.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "symmetra/capture.hpp"
+#include "symmetra/device.hpp"
+#include "symmetra/memory.hpp"
+#include "symmetra/types.hpp"
+
+namespace symmetra {
+
+namespace core {
+struct Multiplier;
+}
+
+/// An 8-bit float of a factor. The numbers are stable.
+enum class F8 : std::uint32_t {
+  kE4M3 = 0,  ///< Dtype::kF8E4M3
+  kE5M2 = 1,  ///< Dtype::kF8E5M2
+};
+
+/// The types of the factors of a product. Products are accumulated in f32.
+struct Numeric {
+  /// The numbers are stable.
+  enum class Kind : std::uint32_t { kF32 = 0, kTf32 = 1, kF16 = 2, kBF16 = 3, kF8 = 4 };
+
+  /// Factors of f32, with all 24 bits.
+  static constexpr Numeric f32() { return {Kind::kF32}; }
+  /// Factors of f32 that a GPU rounds to 11 bits before it multiplies. The CPU keeps all 24.
+  static constexpr Numeric tf32() { return {Kind::kTf32}; }
+  /// Factors of f16.
+  static constexpr Numeric f16() { return {Kind::kF16}; }
+  /// Factors of bf16.
+  static constexpr Numeric bf16() { return {Kind::kBF16}; }
+  /// Factors of 8-bit floats. One of them is e4m3.
+  static constexpr Numeric f8(F8 left = F8::kE4M3, F8 right = F8::kE4M3) { return {Kind::kF8, left, right}; }
+
+  Kind kind;
+  /// The type of the left factor of Kind::kF8.
+  F8 left = F8::kE4M3;
+  /// The type of the right factor of Kind::kF8.
+  F8 right = F8::kE4M3;
+};
+
+/// The shape and the types of a product `result = left right`, but for the number of rows: with M rows, `left` is M x inner, `right` is
+/// inner x columns, and `result` is M x columns, row after row.
+///
+/// Each element is relu(scale sum(left right) + bias) in f32, rounded once to the result's type. The sum over `inner` is accumulated in
+/// f32, in an order that the library chooses.
+///
+/// Products of 8-bit floats take `left` row after row and `right` column after column, `inner` and `columns` that are multiples of 16,
+/// codes that begin at multiples of 16 bytes, and no bias for a result of f32. Other types have no scales.
+struct Product {
+  /// How a matrix lies in memory. Its elements follow each other without gaps. The numbers are stable.
+  enum class Layout : std::uint32_t {
+    kRows = 0,     ///< row after row: elements of a row are neighbours
+    kColumns = 1,  ///< column after column: elements of a column are neighbours
+  };
+
+  /// By what 8-bit floats are multiplied. Scales are f32. The numbers are stable.
+  enum class Scaling : std::uint32_t {
+    kNone = 0,    ///< by nothing
+    kTensor = 1,  ///< by one scale a factor
+    kRows = 2,    ///< by a scale for each row of the left factor, and one for each column of the right factor
+  };
+
+  /// A product of a left factor of rows and a weight `[columns][inner]`, as models store it, with the usual result type: the factors' own,
+  /// or bf16 for 8-bit floats. Throws kInvalidArgument for a number that is no Numeric.
+  Product(std::size_t inner_elems, std::size_t column_count, Numeric types);
+
+  /// Columns of the left factor, and rows of the right factor: K. 1 to 2^31 - 1.
+  std::size_t inner;
+  /// Columns of the right factor and of the result: N. 1 to 2^31 - 1.
+  std::size_t columns;
+  /// How many products of equal shapes are one call. Their factors and results lie one after the other; bias and scales are those of all.
+  std::size_t count = 1;
+  /// The types of the factors.
+  Numeric numeric;
+  /// By what 8-bit floats are multiplied.
+  Scaling scaling = Scaling::kNone;
+  /// How the left factor lies in memory.
+  Layout left = Layout::kRows;
+  /// How the right factor lies in memory.
+  Layout right = Layout::kColumns;
+  /// The type of the result: of f32 and tf32 kF32; of f16 and bf16 the factors' own or kF32; of 8-bit floats kBF16, kF16 or kF32.
+  Dtype result;
+  /// Whether a bias is added to each row: `columns` elements of the result's type.
+  bool bias = false;
+  /// Whether elements below 0 become 0, after the bias.
+  bool relu = false;
+  /// Whether a GPU may accumulate products of 8-bit floats with fewer bits, which is faster.
+  bool fast_accumulation = false;
+};
+
+/// A factor of a product, with the scales and the bias that the product has. Must not outlive the operands' sources.
+struct Factor {
+  Factor(ConstOperand memory) : operand(memory) {}
+  /// A factor in a SymmetricBuffer, a DeviceBuffer or Adopted memory.
+  template <class Memory,
+            class = std::enable_if_t<!std::is_base_of_v<ConstOperand, Memory> && std::is_convertible_v<const Memory&, ConstOperand>>>
+  Factor(const Memory& memory) : operand(memory) {}
+
+  /// A factor with the scales by which its elements are multiplied, in f32: one, or one a row of the left factor and one a column of the
+  /// right factor, as Product::Scaling says.
+  Factor scaled(ConstOperand by) const {
+    Factor factor = *this;
+    factor.scales = by;
+    return factor;
+  }
+  /// A right factor with the bias that is added to each row of the product.
+  Factor biased(ConstOperand by) const {
+    Factor factor = *this;
+    factor.bias = by;
+    return factor;
+  }
+
+  ConstOperand operand;
+  std::optional<ConstOperand> scales{};
+  std::optional<ConstOperand> bias{};
+};
+
+/// Multiplies matrices on a device. Move-only; usable from any thread. It may be destroyed before the work that it enqueued is done, and
+/// before graphs of its calls, which keep what they need of it.
+class Multiplier {
+ public:
+  /// Finds the library for a device, and makes a workspace of 32 MiB on a GPU. Throws kUnsupported on AMD GPUs, and on NVIDIA GPUs if no
+  /// cuBLASLt can be loaded, with the names that were tried (SYMMETRA_CUBLASLT_LIBRARY names another) and the function that a library
+  /// lacks; kDevice if the library or the runtime refuses.
+  explicit Multiplier(const Device& device);
+
+  Multiplier(Multiplier&&) noexcept = default;
+  Multiplier& operator=(Multiplier&&) noexcept = default;
+
+  /// What multiplies: a library with its version and the name it was loaded by, or the crate that does on the CPU.
+  std::string library() const;
+
+  /// Enqueues `result = left right` of so many rows, and returns at once; the operands are used in stream order. On a stream, the first
+  /// call of a shape takes some tens of microseconds more, because the library is asked how to compute the product. Calls on different
+  /// streams run one after another; those of a graph use a workspace of the graph. With `rows` = 0 nothing is enqueued.
+  ///
+  /// Elements are exact where the sum is exact; else the error of an element is at most K 2^-24 times the sum of the absolute products,
+  /// plus a rounding to the result's type. On the CPU the bits of an element depend on its row and its column alone.
+  ///
+  /// Throws kInvalidArgument for sizes, scales and fast accumulation that the types do not have, operands whose type, length or device does
+  /// not fit, scales or a bias that are missing or needless, codes that do not begin at a multiple of 16 bytes, and a result that overlaps
+  /// anything else; kUnsupported for types and layouts that no library multiplies, for what the library or the GPU does not have, and on a
+  /// stream that is being captured; kDevice if the launch fails.
+  void enqueue(const Product& product, std::size_t rows, const Factor& left, const Factor& right, Operand result, Queue queue) const;
+
+ private:
+  std::shared_ptr<core::Multiplier> core_;
+};
+
+}  // namespace symmetra

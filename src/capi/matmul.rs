@@ -1,0 +1,171 @@
+//! Products of matrices.
+
+use super::collectives::tensors;
+use super::config::{dtype, numbered};
+use super::report::guard;
+use super::tensor::{Target, held, maybe_held, target};
+use super::{Device, Report};
+use crate::error::{Error, Result};
+use crate::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
+use bridge::{AskedFactor, AskedNumeric, AskedProduct, OnDevice, Operand, Queue};
+
+#[cxx::bridge(namespace = "symmetra::core")]
+pub(super) mod bridge {
+    /// Mirrors `symmetra::Numeric`.
+    #[derive(Clone, Copy)]
+    struct AskedNumeric {
+        kind: u32,
+        left: u32,
+        right: u32,
+    }
+
+    /// Mirrors `symmetra::Product`.
+    struct AskedProduct {
+        inner: usize,
+        columns: usize,
+        count: usize,
+        numeric: AskedNumeric,
+        scaling: u32,
+        left: u32,
+        right: u32,
+        result: u32,
+        bias: bool,
+        relu: bool,
+        fast_accumulation: bool,
+    }
+
+    /// Mirrors `symmetra::Factor`.
+    struct AskedFactor {
+        operand: Operand,
+        scales: MaybeOperand,
+        bias: MaybeOperand,
+    }
+
+    unsafe extern "C++" {
+        include!("symmetra/src/capi/mod.rs.h");
+
+        type MaybeOperand = crate::capi::bridge::MaybeOperand;
+        type OnDevice = crate::capi::bridge::OnDevice;
+        type Operand = crate::capi::bridge::Operand;
+        type Queue = crate::capi::bridge::Queue;
+    }
+
+    extern "Rust" {
+        fn product_result(numeric: AskedNumeric) -> Result<u32>;
+
+        type Multiplier;
+        unsafe fn multiplier_new(device: OnDevice) -> Result<Box<Multiplier>>;
+        fn multiplier_library(multiplier: &Multiplier) -> &str;
+        unsafe fn multiplier_enqueue(
+            multiplier: &Multiplier,
+            product: &AskedProduct,
+            rows: usize,
+            left: &AskedFactor,
+            right: &AskedFactor,
+            result: &Operand,
+            queue: Queue,
+        ) -> Result<()>;
+    }
+}
+
+/// The layout with this number.
+fn layout(number: u32) -> Result<Layout> {
+    numbered("a Product::Layout", &[Layout::Rows, Layout::Columns], number)
+}
+
+/// The 8-bit float with this number.
+fn f8(number: u32) -> Result<F8> {
+    numbered("an F8", &[F8::E4M3, F8::E5M2], number)
+}
+
+impl TryFrom<AskedNumeric> for Numeric {
+    type Error = Error;
+
+    fn try_from(asked: AskedNumeric) -> Result<Self> {
+        let f8 = Self::F8 { left: f8(asked.left)?, right: f8(asked.right)? };
+        numbered("a Numeric::Kind", &[Self::F32, Self::Tf32, Self::F16, Self::BF16, f8], asked.kind)
+    }
+}
+
+impl TryFrom<&AskedProduct> for Product {
+    type Error = Error;
+
+    fn try_from(asked: &AskedProduct) -> Result<Self> {
+        let scalings = [Scaling::None, Scaling::Tensor, Scaling::Rows];
+        let mut product = Self::new(asked.inner, asked.columns, Numeric::try_from(asked.numeric)?);
+        product.count = asked.count;
+        product.scaling = numbered("a Product::Scaling", &scalings, asked.scaling)?;
+        (product.left, product.right) = (layout(asked.left)?, layout(asked.right)?);
+        product.result = dtype(asked.result)?;
+        (product.bias, product.relu) = (asked.bias, asked.relu);
+        product.fast_accumulation = asked.fast_accumulation;
+        Ok(product)
+    }
+}
+
+impl AskedFactor {
+    pub(super) fn operands(&self) -> [&Operand; 3] {
+        [&self.operand, &self.scales.operand, &self.bias.operand]
+    }
+
+    /// # Safety
+    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    pub(super) unsafe fn resolve(&self, device: &Device) -> Result<Tensor<'static>> {
+        // SAFETY: passed on.
+        let maybe = |asked| unsafe { maybe_held(device, asked) };
+        // SAFETY: passed on.
+        let mut factor = Tensor::held(unsafe { held(device, &self.operand) }?, maybe(&self.scales)?);
+        factor.bias = maybe(&self.bias)?;
+        Ok(factor)
+    }
+}
+
+/// The usual type of a result.
+fn product_result(numeric: AskedNumeric) -> Result<u32, Report> {
+    guard(|| Ok(Product::new(1, 1, numeric.try_into()?).result as u32))
+}
+
+/// # Safety
+/// The device's pointer is that of the headers: *borrowing*.
+unsafe fn multiplier_new(on: OnDevice) -> Result<Box<Multiplier>, Report> {
+    guard(|| {
+        // SAFETY: borrowing.
+        let device = unsafe { on.device.as_ref() };
+        let device = device.ok_or_else(|| Error::Internal { message: "a multiplier of no device".to_owned() })?;
+        Multiplier::new(device).map(Box::new)
+    })
+}
+
+fn multiplier_library(multiplier: &Multiplier) -> &str {
+    multiplier.library()
+}
+
+/// # Safety
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn multiplier_enqueue(
+    multiplier: &Multiplier,
+    product: &AskedProduct,
+    rows: usize,
+    left: &AskedFactor,
+    right: &AskedFactor,
+    result: &Operand,
+    queue: Queue,
+) -> Result<(), Report> {
+    guard(|| {
+        let (product, device) = (Product::try_from(product)?, multiplier.device());
+        // SAFETY: passed on.
+        let factor = |factor: &AskedFactor| unsafe { factor.resolve(device) };
+        // SAFETY: passed on.
+        let into = Tensor::held(unsafe { held(device, result) }?, None);
+        let operands = [factor(left)?, factor(right)?, into];
+        // SAFETY: passed on.
+        match unsafe { target(queue) }? {
+            Target::Stream(stream) => multiplier.enqueue(&product, rows, operands, stream),
+            Target::Capture(capture) => {
+                let used = [&left.operands()[..], &right.operands(), &[result]].concat();
+                // SAFETY: passed on.
+                multiplier.enqueue(&product, rows, operands, capture.keep(unsafe { tensors(&used) })?)
+            }
+        }
+    })
+}
