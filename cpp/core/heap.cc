@@ -21,13 +21,14 @@ device::Heap Communicator::heap(std::chrono::milliseconds deadline, Queue queue)
   return call([&] { return core::heap_view(group, limit, queue_of(queue)); });
 }
 
-namespace core {
-
-void launch_host(HostShape shape, void (*entry)(const void* launched), const void* launched, std::size_t bytes, symmetra::Queue queue) {
-  const rust::Slice<const std::uint8_t> args(static_cast<const std::uint8_t*>(launched), bytes);
-  call([&] { launch_host(reinterpret_cast<std::uintptr_t>(entry), args, shape.blocks, shape.threads, queue_of(queue)); });
+bool Communicator::has_native_atomics() const {
+  const core::Group group{&live(communicator_), nullptr};
+  return call([&] { return core::heap_has_native_atomics(group); });
 }
 
-}  // namespace core
+void launch_bytes(HostShape shape, void (*entry)(const void* launched), const void* launched, std::size_t bytes, Queue queue) {
+  const rust::Slice<const std::uint8_t> args(static_cast<const std::uint8_t*>(launched), bytes);
+  call([&] { core::launch_host(reinterpret_cast<std::uintptr_t>(entry), args, shape.blocks, shape.threads, queue_of(queue)); });
+}
 
 }  // namespace symmetra

@@ -107,6 +107,10 @@ class Communicator : public Collectives {
   /// its limits; the group's error if the group has failed or is closed.
   device::Heap heap(Queue queue) const;
   device::Heap heap(std::chrono::milliseconds deadline, Queue queue) const;
+  /// Whether links between the devices of all ranks have atomics: kernels then change words of every rank by the functions of
+  /// symmetra/device/heap.cuh that add, exchange and compare. Loads, stores, copies and signals need no such links. Equal on all ranks;
+  /// true on the CPU, and false where a rank's process does not see the GPU of another.
+  bool has_native_atomics() const;
 
   /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed, kMismatch if
   /// the ranks made different calls.

@@ -32,9 +32,10 @@ struct Launched {
   }
 };
 
-void launch_host(HostShape shape, void (*entry)(const void* launched), const void* launched, std::size_t bytes, Queue queue);
-
 }  // namespace core
+
+/// Runs a function with a copy of `bytes` bytes at `launched`: what `launch` calls.
+void launch_bytes(HostShape shape, void (*entry)(const void* launched), const void* launched, std::size_t bytes, Queue queue);
 
 /// Runs a function of this process as a kernel of the host device, in the order of a stream or in a graph: each thread of each block
 /// calls `kernel` with a copy of `args`. All blocks run at once. Enqueues and returns.
@@ -52,7 +53,7 @@ void launch(HostShape shape, void (*kernel)(const Args& args), const Args& args,
   static_assert(sizeof(Launched) <= core::kMostLaunchBytes, "a kernel takes at most 1008 bytes of arguments");
   static_assert(alignof(Launched) <= 16, "arguments of a kernel are aligned to at most 16 bytes");
   const Launched launched{kernel, args};
-  core::launch_host(shape, &Launched::run, &launched, sizeof(launched), queue);
+  launch_bytes(shape, &Launched::run, &launched, sizeof(launched), queue);
 }
 
 }  // namespace symmetra

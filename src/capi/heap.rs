@@ -28,6 +28,7 @@ mod bridge {
 
     extern "Rust" {
         unsafe fn heap_view(group: Group, deadline_ms: MaybeSize, queue: Queue) -> Result<Heap>;
+        unsafe fn heap_has_native_atomics(group: Group) -> Result<bool>;
         unsafe fn launch_host(entry: usize, args: &[u8], blocks: u32, threads: u32, queue: Queue) -> Result<()>;
     }
 }
@@ -56,6 +57,13 @@ unsafe fn heap_view(group: Group, deadline_ms: MaybeSize, queue: Queue) -> Resul
         };
         Ok(view?.raw())
     })
+}
+
+/// # Safety
+/// The group's pointers are those of the headers: *borrowing*.
+unsafe fn heap_has_native_atomics(group: Group) -> Result<bool, Report> {
+    // SAFETY: passed on.
+    guard(|| Ok(unsafe { communicator(group) }?.has_native_atomics()))
 }
 
 /// # Safety

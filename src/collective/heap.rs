@@ -34,6 +34,13 @@ impl Communicator {
         self.heap_on(Some(deadline), &queue)
     }
 
+    /// Whether links between the devices of all ranks have atomics: kernels then change words of every rank by the functions of
+    /// `symmetra/device/heap.cuh` that add, exchange and compare. Loads, stores, copies and signals need no such links. Equal on
+    /// all ranks; true on the CPU, and false where a rank's process does not see the GPU of another.
+    pub fn has_native_atomics(&self) -> bool {
+        self.group().capabilities().native_atomics
+    }
+
     /// The heap for kernels on a queue, whose waits give up after `deadline` or that of the group.
     pub(crate) fn heap_on(&self, deadline: Option<Duration>, queue: &impl Enqueue) -> Result<HeapView> {
         let _entered = self.group().enter()?;

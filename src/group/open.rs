@@ -160,6 +160,7 @@ impl Group {
             failure: OnceCell::new(),
             deadlines: config.deadlines,
             check_calls: config.check_calls,
+            heap_bytes: config.heap_bytes,
             equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
             departed: AtomicBool::new(false),
             name: OnceCell::new(),

@@ -168,6 +168,7 @@ mod bridge {
         fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<Multicast>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
+        fn native_atomics(self: &Device, uuid: &[u8; 16]) -> Result<bool>;
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
