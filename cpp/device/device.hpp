@@ -78,8 +78,8 @@ struct HostKernel {
   uint64_t bytes;
 };
 
-/// The most bytes of arguments of a HostKernel.
-constexpr uint64_t kMostHostKernelBytes = 1024;
+/// The most bytes of arguments of a HostKernel: 1 KiB of a caller's, and what a launch from C++ adds (cpp/core/heap.cc).
+constexpr uint64_t kMostHostKernelBytes = 1056;
 
 static_assert(sizeof(Properties) == 64, "mirrored in src/sys/device.rs");
 static_assert(sizeof(PointerInfo) == 24, "mirrored in src/sys/device.rs");

@@ -30,6 +30,8 @@ archs=()
 for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do archs+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
 "$home/bin/nvcc" -O3 -std=c++20 -fmad=false "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc tests/kernels/user_kernel.cu \
   tests/kernels/narrow_kernels.cu kernels/cuda/kernels.cu -L"$library" -o "$out/kernels_test"
+"$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -Iinclude examples/cpp/gpu_initiated.cu "$target/release/libsymmetra.a" -L"$library" \
+  -ldl -lrt -lm -lpthread -o "$out/gpu_initiated"
 # The p2p_allreduce API: without MPI, and with it where it is.
 p2p=(-std=c++17 -O1 -DP2P_ALLREDUCE_DEVICE=CUDA -DOMPI_SKIP_MPICXX -Iinclude -Iinclude/p2p_allreduce/shim -I"$home/include")
 link=("$target/release/libsymmetra.a" -L"$library" -lcudart_static -ldl -lrt -lm -pthread)

@@ -103,6 +103,8 @@ else
         check "w$world-p2p-mpi-$program" 120 mpirun --oversubscribe --allow-run-as-root -n "$world" "$here/p2p_mpi_$program"
       done
     fi
+    # Kernels of ranks that share a GPU wait for each other, and may not run at once.
+    if [ "$world" -le "$gpus" ]; then example gpu-initiated gpu_initiated "$world"; fi
     mlp "$world" --tp "$world" --intermediate $((world * 256))
     if [ $((world % 2)) -eq 0 ]; then mlp "$world" --tp $((world / 2)) --dp 2; fi
     if [ "$world" -eq 4 ]; then mlp 4 --tp 2 --pp 2; fi

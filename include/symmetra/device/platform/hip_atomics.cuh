@@ -7,24 +7,29 @@
 #include "symmetra/device/platform/hip.cuh"
 #include "symmetra/device/platform/order.hpp"
 
-// BUILTIN(.., order, scope) for kOrder and kScope: the builtins take constants.
+// For kOrder and kScope: the builtins take constants. What a release does comes before the access, so the access itself only acquires.
 #define SYMMETRA_SCOPE                                    \
   (kScope == Scope::kBlock ? __HIP_MEMORY_SCOPE_WORKGROUP \
                            : (kScope == Scope::kDevice ? __HIP_MEMORY_SCOPE_AGENT : __HIP_MEMORY_SCOPE_SYSTEM))
-#define SYMMETRA_ORDER                            \
-  (kOrder == Order::kRelaxed   ? __ATOMIC_RELAXED \
-   : kOrder == Order::kAcquire ? __ATOMIC_ACQUIRE \
-   : kOrder == Order::kRelease ? __ATOMIC_RELEASE \
-                               : __ATOMIC_ACQ_REL)
+#define SYMMETRA_ORDER (kOrder == Order::kAcquire || kOrder == Order::kAcquireRelease ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED)
 
 namespace symmetra::platform {
 
 namespace hip {
 
-/// The compiler waits for the stores that it knows of. Those of inline assembly it does not know.
-template <Order kOrder>
-SYMMETRA_DEVICE void wait_before() {
-  if constexpr (kOrder == Order::kRelease || kOrder == Order::kAcquireRelease) wait_for_memory();
+/// Makes what came before visible in the scope. The compiler's own release at system scope leaves out the wait for the write-back where it
+/// knows of no store before.
+template <Order kOrder, Scope kScope>
+SYMMETRA_DEVICE void release() {
+  if constexpr (kOrder == Order::kRelaxed || kOrder == Order::kAcquire) {
+    return;
+  } else if constexpr (kScope == Scope::kBlock) {
+    wait_for_memory();
+  } else if constexpr (kScope == Scope::kDevice) {
+    release_device();
+  } else {
+    release_system();
+  }
 }
 
 }  // namespace hip
@@ -35,14 +40,14 @@ SYMMETRA_DEVICE T load_atomic(const T* p) {
 }
 template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE void store_atomic(T* p, T value) {
-  hip::wait_before<kOrder>();
+  hip::release<kOrder, kScope>();
   __hip_atomic_store((hip::Global<T>)p, value, SYMMETRA_ORDER, SYMMETRA_SCOPE);
 }
 
 /// Changes a word, and returns what it was before.
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T fetch(T* generic, T value) {
-  hip::wait_before<kOrder>();
+  hip::release<kOrder, kScope>();
   const auto p = (hip::Global<T>)generic;
   if constexpr (kFetch == Fetch::kAdd) return __hip_atomic_fetch_add(p, value, SYMMETRA_ORDER, SYMMETRA_SCOPE);
   if constexpr (kFetch == Fetch::kAnd) return __hip_atomic_fetch_and(p, value, SYMMETRA_ORDER, SYMMETRA_SCOPE);
@@ -60,22 +65,21 @@ SYMMETRA_DEVICE void add_atomic(T* p, T value) {
 /// Stores `desired` if the word is `expected`. Returns what the word was before.
 template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T compare_exchange(T* p, T expected, T desired) {
-  constexpr int kFailed = kOrder == Order::kAcquire || kOrder == Order::kAcquireRelease ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED;
-  hip::wait_before<kOrder>();
-  __hip_atomic_compare_exchange_strong((hip::Global<T>)p, &expected, desired, SYMMETRA_ORDER, kFailed, SYMMETRA_SCOPE);
+  hip::release<kOrder, kScope>();
+  __hip_atomic_compare_exchange_strong((hip::Global<T>)p, &expected, desired, SYMMETRA_ORDER, SYMMETRA_ORDER, SYMMETRA_SCOPE);
   return expected;
 }
 
 /// Orders the accesses before it and after it, for all threads of the scope alike.
 template <Scope kScope>
 SYMMETRA_DEVICE void fence() {
-  hip::wait_for_memory();
+  hip::release<Order::kRelease, kScope>();
   if constexpr (kScope == Scope::kBlock) {
-    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
   } else if constexpr (kScope == Scope::kDevice) {
-    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent");
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
   } else {
-    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
   }
 }
 
