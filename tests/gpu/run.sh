@@ -81,6 +81,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
+  check heap 200 "$here/heap_test"
   for module in $("$here/test-suite" --list | sed -n 's/::.*: test$//p' | sort -u); do
     skip=()
     [ "$module" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)

@@ -89,6 +89,9 @@ SYMMETRA_DEVICE void add_floats(const FloatArgs& args) {
 enum class Announce { kStore, kAdd, kExchange, kCompare, kFence };
 enum class Hear { kLoad, kAdd, kCompare, kFence };
 
+/// How often a message is looked for: some seconds.
+constexpr uint32_t kMostTries = 1 << 22;
+
 struct LitmusArgs {
   Heap heap;
   uint32_t* data;   ///< a word for each unit
@@ -145,7 +148,9 @@ SYMMETRA_DEVICE void pass_messages(const LitmusArgs& args) {
   for (uint32_t round = 1; round <= args.rounds; ++round) {
     device::store(heap, args.data + me, next, round * 1000 + rank);
     announce(args, args.flags + me, next, round);
-    while (!hears(args, args.flags + me, round)) platform::pause();
+    uint32_t tries = 0;
+    while (!hears(args, args.flags + me, round) && ++tries < kMostTries) platform::pause();
+    wrong += tries == kMostTries;
     wrong += device::load(heap, args.data + me, rank) != round * 1000 + previous;
     meet<device::Thread>(heap, me);
   }
