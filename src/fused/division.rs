@@ -119,7 +119,7 @@ impl Division {
         shape
     }
 
-    /// The same division of a tensor whose last dimension has another length; `None` for no last dimension.
+    /// A division into as many parts, of a tensor whose last dimension has another length; `None` for no last dimension.
     pub(super) fn with_last(&self, len: Option<usize>) -> Self {
         let mut shape = self.shape.clone();
         shape.pop();

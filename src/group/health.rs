@@ -299,6 +299,10 @@ impl Health {
     /// The error after a kernel of the caller would have accessed what is not in the heap.
     fn outside_heap(&self, page: &Page) -> Error {
         let [offset, bytes] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
+        if bytes == args::kNoChannel {
+            let limit = format!("there are {} (heap_channels)", self.heap_channels);
+            return Error::invalid("the channel of a kernel's signal", offset, limit);
+        }
         let rank = page.peer.load(Ordering::Relaxed);
         let what = format!("{bytes} bytes, {} from the beginning of the heap of rank {rank}", offset as i64);
         let limit = format!("the heaps of {} ranks have {} bytes each", self.pages.len(), self.heap_bytes);

@@ -161,6 +161,7 @@ impl Group {
             deadlines: config.deadlines,
             check_calls: config.check_calls,
             heap_bytes: config.heap_bytes,
+            heap_channels: config.heap_channels,
             equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
             departed: AtomicBool::new(false),
             name: OnceCell::new(),

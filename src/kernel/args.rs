@@ -20,6 +20,7 @@ pub const kStatusMismatch: u32 = 3;
 pub const kStatusRouting: u32 = 4;
 pub const kStatusCapacity: u32 = 5;
 pub const kStatusBounds: u32 = 6;
+pub const kNoChannel: u64 = 18446744073709551615;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Status {

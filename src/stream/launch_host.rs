@@ -20,7 +20,26 @@ const RESERVED_BYTES: u32 = 16;
 /// A kernel in C++ with the headers of `symmetra/device` finds its place by `platform::thread()` and `platform::block()`. A
 /// block has 48 KiB of memory at `platform::shared()`. On a GPU, launch the kernel by the GPU's own runtime.
 ///
-/// Arguments of more than 1024 bytes, or aligned to more than 16, do not compile.
+/// Arguments of more than 1024 bytes, or aligned to more than 16, do not compile:
+/// ```compile_fail,E0080
+/// # use symmetra::{HostShape, Result, Stream, launch_host};
+/// # unsafe extern "C" fn kernel<A>(_: *const A) {}
+/// # fn main() {
+/// #     let _: fn(&Stream) -> Result<()> =
+/// // SAFETY: the kernel reads nothing.
+/// |stream| unsafe { launch_host(HostShape::default(), kernel, [0u8; 1025], stream) };
+/// # }
+/// ```
+/// These do:
+/// ```
+/// # use symmetra::{HostShape, Result, Stream, launch_host};
+/// # unsafe extern "C" fn kernel<A>(_: *const A) {}
+/// # fn main() {
+/// #     let _: fn(&Stream) -> Result<()> =
+/// // SAFETY: the kernel reads nothing.
+/// |stream| unsafe { launch_host(HostShape::default(), kernel, [0u8; 1024], stream) };
+/// # }
+/// ```
 ///
 /// # Errors
 /// [`Error::Unsupported`] on a GPU, and on a stream that is being captured; [`Error::InvalidArgument`] for no blocks or more than

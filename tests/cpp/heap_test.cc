@@ -21,6 +21,7 @@ void pass(const Pass& args) {
   const std::uint32_t own = args.heap.signals.rank, world = args.heap.signals.world;
   if (platform::thread() == 0 && platform::block() == 0) args.words[world] = own + 1;
   device::fetch_add(args.heap, args.words + world + 1, 1 + platform::thread() + 100 * platform::block());
+  if (platform::thread() == 0) platform::shared<std::uint8_t>()[(48 << 10) - 1] = 7;  // the last byte of the block's own
   if (platform::block() != 0) return;
   platform::sync_block();
   for (std::uint32_t rank = 0; rank < world; ++rank) device::put_signal(args.heap, args.words + own, args.words + world, 4, rank, 0);
@@ -81,20 +82,28 @@ void overrun(const Pass& args) {
   device::put(args.heap, args.heap.base[args.heap.signals.rank] + args.heap.bytes - 3, args.words, 1 - args.heap.signals.rank, 4);
 }
 
-void an_access_outside_the_heap_is_said() {
-  test::ranks(2, [](Bootstrap& bootstrap) {
+/// A signal on the first channel that there is not.
+void signal_nowhere(const Pass& args) { device::put_signal(args.heap, args.words, args.words, 4, 1, args.heap.channels); }
+
+void refused_by_the_kernel(void (*kernel)(const Pass&), const char* words_of_error) {
+  test::ranks(2, [&](Bootstrap& bootstrap) {
     const Device device = Device::host();
     const Stream stream(device);
     const Communicator communicator = Communicator::open(bootstrap, device);
     const SymmetricBuffer words = communicator.symmetric<std::uint32_t>(4);
     communicator.barrier();
     if (bootstrap.rank() == 0) {
-      launch(HostShape{}, &overrun, Pass{communicator.heap(stream), words.data<std::uint32_t>()}, stream);
+      launch(HostShape{}, kernel, Pass{communicator.heap(stream), words.data<std::uint32_t>()}, stream);
       const Error error = CHECK_THROWS(kInvalidArgument, communicator.synchronize(stream));
-      CHECK(std::string(error.what()).find("4 bytes, 67108861 from the beginning of the heap of rank 1") != std::string::npos);
+      CHECK(std::string(error.what()).find(words_of_error) != std::string::npos);
       CHECK_THROWS(kInvalidArgument, communicator.heap(stream));
     }
   });
+}
+
+void what_is_outside_the_heap_is_said() {
+  refused_by_the_kernel(&overrun, "4 bytes, 67108861 from the beginning of the heap of rank 1");
+  refused_by_the_kernel(&signal_nowhere, "the channel of a kernel's signal is 256, but there are 256 (heap_channels)");
 }
 
 /// Waits for a value that nobody stores.
@@ -132,7 +141,7 @@ int main() {
     void (*run)();
   } cases[] = {{"pass_works", pass_works},
                {"what_cannot_be_is_refused", what_cannot_be_is_refused},
-               {"an_access_outside_the_heap_is_said", an_access_outside_the_heap_is_said},
+               {"what_is_outside_the_heap_is_said", what_is_outside_the_heap_is_said},
                {"a_wait_for_a_value_gives_up", a_wait_for_a_value_gives_up}};
   for (const auto& test : cases) {
     test.run();

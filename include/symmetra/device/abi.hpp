@@ -28,6 +28,10 @@ constexpr uint32_t kStatusRouting = 4;   ///< a token of Status::peer asks for a
 constexpr uint32_t kStatusCapacity = 5;  ///< Status::peer would receive more rows than it has room for
 constexpr uint32_t kStatusBounds = 6;    ///< a kernel of a user's would access what is not in the heap of Status::peer
 
+/// Value of Status::theirs[1] with kStatusBounds when theirs[0] is the channel of a signal, and there is no such channel. It is no count
+/// of bytes.
+constexpr uint64_t kNoChannel = ~uint64_t{0};
+
 /// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
 /// wait that gives up writes the other fields, `code` last.
 struct Status {

@@ -6,8 +6,8 @@
 // Nothing here blocks, but for functions whose names begin with `wait`. A wait ends at the group's deadline at the latest,
 // and never traps. Blocks that wait must run at once with the blocks that they wait for.
 //
-// With SYMMETRA_CHECKED defined, an access outside the heap does nothing but fail the group: the host's next call says
-// where it was.
+// With SYMMETRA_CHECKED defined, an access outside the heap, or a signal on a channel that there is not, does nothing but fail
+// the group: the host's next call says what it was.
 //
 // Atomic accesses of another rank's memory, but for loads and stores, need a link that has atomics: the host's
 // has_native_atomics() tells. Without such a link they are undefined.
@@ -52,6 +52,14 @@ SYMMETRA_DEVICE T* place(const Heap& heap, T* mine, uint32_t rank, uint64_t byte
   const uint64_t offset = reinterpret_cast<uintptr_t>(mine) - reinterpret_cast<uintptr_t>(heap.base[heap.signals.rank]);
   report(heap.signals.wait, kernels::kStatusBounds, kernels::kOpHeap, rank, 0, offset, bytes);
   return nullptr;
+}
+
+/// Whether there is a channel and a rank for signals; if not, the host hears of it.
+SYMMETRA_DEVICE bool has_channel(const Heap& heap, uint32_t channel, uint32_t rank) {
+  const bool known = rank < heap.signals.world;
+  if (!kChecked || (known && channel < heap.channels)) return true;
+  report(heap.signals.wait, kernels::kStatusBounds, kernels::kOpHeap, rank, 0, known ? channel : 0, known ? kernels::kNoChannel : 0);
+  return false;
 }
 
 template <class T>
@@ -313,10 +321,11 @@ SYMMETRA_DEVICE void copy(const Heap& heap, void* to, uint32_t to_rank, const vo
 /// rank that has given up sends neither, because its data cannot be trusted.
 template <class Who = Block>
 SYMMETRA_DEVICE void put_signal(const Heap& heap, void* theirs, const void* from, uint64_t bytes, uint32_t rank, uint32_t channel) {
-  if (platform::load_relaxed(&heap.signals.wait.progress->failed) == 0) put<Who>(heap, theirs, from, rank, bytes);
+  const bool sends = heap::has_channel(heap, channel, rank);
+  if (sends && platform::load_relaxed(&heap.signals.wait.progress->failed) == 0) put<Who>(heap, theirs, from, rank, bytes);
   // One thread's release covers what others of Who wrote before this.
   Who::sync();
-  if (Who::number() == 0) put(heap.signals, channel, rank);
+  if (sends && Who::number() == 0) put(heap.signals, channel, rank);
 }
 
 /// Waits for one more signal of `peer` on `channel`. Then all of Who see what the peer wrote before. False, for all alike: the
@@ -324,13 +333,14 @@ SYMMETRA_DEVICE void put_signal(const Heap& heap, void* theirs, const void* from
 /// platform::host::kReservedSharedBytes of shared memory, which every launch by the library has.
 template <class Who = Block>
 SYMMETRA_DEVICE bool wait_signal(const Heap& heap, uint32_t channel, uint32_t peer) {
-  const bool met = Who::number() != 0 || wait(heap.signals, channel, peer);
+  const bool met = Who::number() != 0 || (heap::has_channel(heap, channel, peer) && wait(heap.signals, channel, peer));
   return !Who::sync_or(!met);
 }
 
 /// Whether a wait for one more signal of `peer` on `channel` would end at once. Called by the thread that will wait. It sees the
 /// peer's data then, but the signal remains to be waited for.
 SYMMETRA_DEVICE bool test_signal(const Heap& heap, uint32_t channel, uint32_t peer) {
+  if (!heap::has_channel(heap, channel, peer)) return false;
   const uint32_t slot = channel * heap.signals.world + peer;
   const uint32_t count = platform::load_acquire(heap.signals.pads[heap.signals.rank] + slot);
   return static_cast<int32_t>(count - heap.signals.awaited[slot]) > 0;
