@@ -77,6 +77,16 @@ void what_cannot_be_is_refused() {
   });
 }
 
+/// Waits until the group has failed: a call of the host says so as its own timeout, or as an abort.
+void hear_of_failure(const Communicator& communicator) {
+  try {
+    communicator.barrier();
+    CHECK(!"the group is well");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kAborted);
+  }
+}
+
 /// A store one byte beyond the heap.
 void overrun(const Pass& args) {
   device::put(args.heap, args.heap.base[args.heap.signals.rank] + args.heap.bytes - 3, args.words, 1 - args.heap.signals.rank, 4);
@@ -97,6 +107,8 @@ void refused_by_the_kernel(void (*kernel)(const Pass&), const char* words_of_err
       const Error error = CHECK_THROWS(kInvalidArgument, communicator.synchronize(stream));
       CHECK(std::string(error.what()).find(words_of_error) != std::string::npos);
       CHECK_THROWS(kInvalidArgument, communicator.heap(stream));
+    } else {
+      hear_of_failure(communicator);
     }
   });
 }
@@ -122,13 +134,7 @@ void a_wait_for_a_value_gives_up() {
       const Error error = CHECK_THROWS(kTimeout, communicator.synchronize(stream));
       CHECK(std::string(error.what()).find("heap") != std::string::npos && error.rank() == 1);
     } else {
-      // It hears that the group has failed: at a call of the host as the timeout of that, else as an abort.
-      try {
-        communicator.barrier();
-        CHECK(!"the group is well");
-      } catch (const Error& error) {
-        CHECK(error.kind() == ErrorKind::kTimeout || error.kind() == ErrorKind::kAborted);
-      }
+      hear_of_failure(communicator);
     }
   });
 }
