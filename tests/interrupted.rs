@@ -1,12 +1,14 @@
 //! Calls whose ranks come late, abort or are killed: broadcast, all-to-all and all-gather, over memory that peers address
-//! and by copy engines, all-reduces by a codec, norms, and experts. The others are told in time who it was, keep their memory, and
-//! go on in a new group. Ranks that depart (`departures`).
+//! and by copy engines, all-reduces by a codec, norms, experts, and plans of products. The others are told in time who it
+//! was, keep their memory, and go on in a new group. Ranks that depart (`departures`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "interrupted/departures.rs"]
 mod departures;
 #[path = "interrupted/experts.rs"]
 mod experts;
+#[path = "interrupted/plans.rs"]
+mod plans;
 #[path = "interrupted/splits.rs"]
 mod splits;
 mod support;
@@ -43,11 +45,14 @@ enum Op {
     AllToAll,
     AllGather,
     LowContention,
+    /// An all-to-all by copy engines, which write into the outputs of peers.
+    Produced,
     Quantised,
     Norm,
 }
 
-const OPS: [Op; 6] = [Op::Broadcast, Op::AllToAll, Op::AllGather, Op::LowContention, Op::Quantised, Op::Norm];
+const OPS: [Op; 7] =
+    [Op::Broadcast, Op::AllToAll, Op::AllGather, Op::LowContention, Op::Produced, Op::Quantised, Op::Norm];
 const CODEC: AllReduceOptions =
     AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotSentinel, codec: Codec::Int8 };
 
@@ -87,6 +92,9 @@ impl Parts {
             Op::AllToAll => communicator.all_to_all(self.input.slice(0..world * COUNT)?, all, stream),
             Op::AllGather => communicator.all_gather(first, all, stream),
             Op::LowContention => communicator.low_contention_all_gather(first, all, stream)?.wait(stream),
+            Op::Produced => {
+                communicator.produce_and_all_to_all(self.input.slice(0..world * COUNT)?, all, stream, |_| Ok(()))
+            }
             Op::Quantised => communicator.all_reduce_with(CODEC, first, self.output.slice(0..COUNT)?, stream),
             Op::Norm => {
                 let weight = self.residual.borrow().slice(0..HIDDEN)?;
@@ -110,7 +118,7 @@ impl Parts {
         let inputs: Vec<Vec<bf16>> = (0..world).map(|from| part(seed, from, 0)).collect();
         let expected: Vec<bf16> = match op {
             Op::Broadcast => part(seed, root, 0),
-            Op::AllToAll => (0..world).flat_map(|from| part(seed, from, own)).collect(),
+            Op::AllToAll | Op::Produced => (0..world).flat_map(|from| part(seed, from, own)).collect(),
             Op::AllGather | Op::LowContention => inputs.concat(),
             Op::Quantised => codec::reduced(&CODEC, &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>()),
             Op::Norm => {

@@ -3,6 +3,8 @@
 
 #[path = "support/allocations.rs"]
 mod allocations;
+#[path = "memory/plans.rs"]
+mod plans;
 mod support;
 
 use std::time::Duration;

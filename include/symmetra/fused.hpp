@@ -31,7 +31,7 @@ struct SummingPlan;
 
 /// How a plan runs. The numbers are stable.
 enum class Way : std::uint32_t {
-  /// By a model of the times: part by part where that is at least 5 % faster. On the CPU one after the other.
+  /// By a model of the times: part by part where that is at least 1 % faster. On the CPU one after the other.
   kAuto = 0,
   /// The collective and the product one after the other.
   kSequence = 1,
@@ -51,6 +51,9 @@ struct FusedOptions {
   Way way;
   /// How the partial products of the ranks are combined: kSum or kAverage.
   Reduction reduction;
+  /// In how many rounds a reduce-scatter goes part by part: each sends and sums an equal piece of every rank's part, while the next is
+  /// multiplied. Unset: 1, 2 or 4, by the model. For Way::kPipeline of a reduce-scatter.
+  std::optional<std::size_t> rounds{};
   /// The length of each rank's part along the cut dimension. Unset: equal parts. Unequal parts are for a cut dimension before which there
   /// is no dimension other than 1.
   std::optional<std::vector<std::size_t>> rows{};
@@ -74,9 +77,9 @@ struct Planned {
 /// more right factors. Made by Collectives::plan_all_gather_matmul; for any number of layers of the same shape. Move-only; usable from any
 /// thread.
 ///
-/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
-/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
-/// work that it enqueued is done, and after its group is closed.
+/// All ranks enqueue the same plans in the same order. Calls of a plan on several streams, and launches of graphs that hold them, run one
+/// after another. While a thread launches such a graph, no other thread calls the plan. A graph shares ownership of the plan. The plan may
+/// be destroyed before the work that it enqueued is done, and after its group is closed.
 class AllGatherMatmul {
  public:
   AllGatherMatmul(AllGatherMatmul&&) noexcept = default;
@@ -104,9 +107,9 @@ class AllGatherMatmul {
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by Collectives::plan_matmul_reduce_scatter; for any
 /// number of layers of the same shape. Move-only; usable from any thread.
 ///
-/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
-/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
-/// work that it enqueued is done, and after its group is closed.
+/// All ranks enqueue the same plans in the same order. Calls of a plan on several streams, and launches of graphs that hold them, run one
+/// after another. While a thread launches such a graph, no other thread calls the plan. A graph shares ownership of the plan. The plan may
+/// be destroyed before the work that it enqueued is done, and after its group is closed.
 class MatmulReduceScatter {
  public:
   MatmulReduceScatter(MatmulReduceScatter&&) noexcept = default;
@@ -132,9 +135,9 @@ class MatmulReduceScatter {
 /// A plan of `result = the sum over the ranks of left right`. Made by Collectives::plan_matmul_all_reduce; for any number of layers of the
 /// same shape. Move-only; usable from any thread.
 ///
-/// All ranks enqueue the same plans in the same order. Calls of a plan share its memory: they, and launches of graphs that hold them,
-/// belong on one stream, or on streams that wait for each other. A graph shares ownership of the plan. The plan may be destroyed before the
-/// work that it enqueued is done, and after its group is closed.
+/// All ranks enqueue the same plans in the same order. Calls of a plan on several streams, and launches of graphs that hold them, run one
+/// after another. While a thread launches such a graph, no other thread calls the plan. A graph shares ownership of the plan. The plan may
+/// be destroyed before the work that it enqueued is done, and after its group is closed.
 class MatmulAllReduce {
  public:
   MatmulAllReduce(MatmulAllReduce&&) noexcept = default;

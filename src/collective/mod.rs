@@ -317,6 +317,16 @@ impl Communicator {
         self.0.side.lock().lane.leave(stream)
     }
 
+    /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
+    /// memory with calls. In a capture, each launch of the graph waits so.
+    pub(crate) fn order(&self, queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.0;
+        if let Some(recording) = queue.recording() {
+            recording.part(inner.group.id(), || Recorded::new(inner));
+        }
+        inner.lane.lock().order_call(queue)
+    }
+
     /// The algorithm for an all-reduce of this many bytes. `direct`: whether peers can address both operands (symmetric
     /// or registered memory).
     pub fn chosen(&self, dtype: Dtype, reduction: Reduction, direct: bool, bytes: u64) -> Algorithm {

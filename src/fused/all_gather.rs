@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::cost::{Work, product_us};
+use smallvec::SmallVec;
+
+use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
 use super::plan::{Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, part};
@@ -27,8 +29,8 @@ pub struct AllGatherMatmul {
     rows: usize,
     /// Where the left factor is gathered if the caller has no place for it.
     gathered: Memory,
-    /// The scales of the gathered rows.
-    scales: Option<Memory>,
+    /// The scales of the gathered rows, and how they are cut.
+    scales: Option<(Division, Memory)>,
 }
 
 impl Communicator {
@@ -77,6 +79,9 @@ impl Coordinator {
     }
 }
 
+/// Rows whose scales are 16 bytes: cuBLASLt takes scales that begin at a multiple.
+pub(super) const ROWS_OF_SCALES: usize = 4;
+
 /// The products share the left factor.
 fn check_products(products: &[Product], inner: usize) -> Result<()> {
     let Some(first) = products.first() else {
@@ -118,6 +123,9 @@ fn sizes(
     options: &FusedOptions,
     place: (usize, usize),
 ) -> Result<(Division, Sizes)> {
+    if let Some(rounds) = options.rounds {
+        return Err(Error::unsupported(format!("{rounds} rounds of an all-gather"), "a reduce-scatter has rounds"));
+    }
     let division = Division::of_part(shard, dim, options.rows.as_deref(), place)?;
     let inner = division.shape.last().copied().unwrap_or(0);
     check_products(products, inner)?;
@@ -137,16 +145,15 @@ impl AllGatherMatmul {
         let inner = division.shape.last().copied().unwrap_or(1);
         let rows = division.elems() / inner;
         let dtype = products[0].numeric.dtypes()[0];
-        let work = Work {
-            world: place.1,
-            products_us: products.iter().map(|product| product_us(product, rows)).sum(),
-            part_bytes: (division.part_elems(0) * dtype.bytes()) as u64,
-        };
+        let part_rows = rows / place.1;
+        let work = Work { world: place.1, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
+        let scales = products[0].scaling == Scaling::Rows && !part_rows.is_multiple_of(ROWS_OF_SCALES);
+        let refused = scales.then_some("the scales of a part do not begin at a multiple of 16 bytes");
         let words = format!("{:?} along {dim} over {:?}, {products:?}, {options:?}", division.shape, division.lens);
-        let asked = Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused: None };
+        let asked = Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused };
         let plan = Plan::new(over, &words, &asked)?;
         let pipelined = plan.planned.parts > 1;
-        let part_rows = if pipelined { rows / place.1 } else { rows };
+        let part_rows = if pipelined { part_rows } else { rows };
         let prepared =
             products.iter().try_for_each(|product| plan.multiplier.prepare(product, part_rows, plan.whole_sums));
         plan.over.together(WHAT, prepared)?;
@@ -155,6 +162,7 @@ impl AllGatherMatmul {
         }
         let gathered = plan.memory(sizes.whole)?;
         let scales = sizes.scales.map(|bytes| plan.memory(bytes)).transpose()?;
+        let scales = scales.map(|memory| (division.with_last(None), memory));
         Ok(Self { plan, products: products.to_vec(), rows, division, gathered, scales })
     }
 
@@ -173,7 +181,7 @@ impl AllGatherMatmul {
         products: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(shard, gathered, products.into_iter().collect(), &queue)
+        self.run(shard, gathered, products, &queue)
     }
 
     /// How the plan runs, and why.
@@ -199,11 +207,11 @@ impl AllGatherMatmul {
         Ok(heap_bytes(world_size, &buffers, division.largest_part() * sizes.element))
     }
 
-    pub(crate) fn run(
+    pub(crate) fn run<'op>(
         &self,
-        shard: Tensor<'_>,
-        gathered: Option<Tensor<'_>>,
-        operands: Vec<(Tensor<'_>, Tensor<'_>)>,
+        shard: Tensor<'op>,
+        gathered: Option<Tensor<'op>>,
+        operands: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: &impl Enqueue,
     ) -> Result<()> {
         let (plan, division) = (&self.plan, &self.division);
@@ -218,23 +226,22 @@ impl AllGatherMatmul {
                 gathered.memory
             }
         };
-        if operands.len() != self.products.len() {
-            let limit = format!("the plan has {}", self.products.len());
-            return Err(Error::invalid("the number of products", operands.len(), limit));
-        }
         let scales = self.gathered_scales(&shard)?;
-        let calls: Vec<[Tensor<'_>; 3]> = operands
+        // On the stack for as many as a layer has: a call allocates nothing.
+        let calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
             .into_iter()
             .map(|(right, result)| [Tensor::held(whole.again(), scales.as_ref().map(Held::again)), right, result])
             .collect();
+        if calls.len() != self.products.len() {
+            let limit = format!("the plan has {}", self.products.len());
+            return Err(Error::invalid("the number of products", calls.len(), limit));
+        }
         for (product, call) in self.products.iter().zip(&calls) {
             plan.multiplier.check(product, self.rows, call)?;
         }
-        if let (Some(own), Some(_)) = (&shard.scales, &self.scales) {
-            let all = self.division.with_last(None);
-            if let Some(scales) = &scales {
-                plan.gather(&all, own, scales, queue)?;
-            }
+        let _call = plan.begin(queue)?;
+        if let (Some(own), Some((all, _)), Some(scales)) = (&shard.scales, &self.scales, &scales) {
+            plan.gather(all, own, scales, queue)?;
         }
         let Some(own) = plan.pipeline() else {
             plan.gather(division, &shard.memory, &whole, queue)?;
@@ -243,7 +250,7 @@ impl AllGatherMatmul {
                 plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
             });
         };
-        let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
+        let mut multiply = |source: usize, _| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
         let parts = Parts::new(if keeps { Own::Beside } else { Own::Left }, &mut multiply);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)
@@ -257,8 +264,8 @@ impl AllGatherMatmul {
             None => Err(Error::invalid("the shard's scales", "not given", format!("the plan has {elems}"))),
         };
         match (&self.scales, self.products[0].scaling) {
-            (Some(memory), _) => {
-                needed(self.division.with_last(None).part_elems(rank))?;
+            (Some((all, memory)), _) => {
+                needed(all.part_elems(rank))?;
                 Ok(Some(memory.held(Dtype::F32, self.rows)))
             }
             // The check of the product does the rest.

@@ -1,7 +1,8 @@
 //! What a call of a plan costs on NVIDIA GPUs, by a model: a pure function, equal on all ranks.
 //!
-//! The constants are those of H200 with NVLink, clocks as they come: products of bf16 at 740 TFLOP/s (675 for K up to 1024),
-//! 1.75 times that for 8-bit floats, copies between GPUs at 360 GB/s, reads of the own memory at 3.3 TB/s.
+//! The constants are those of H100 and H200 with NVLink, clocks as they come: products of bf16 at 740 TFLOP/s, 1.75 times that
+//! for 8-bit floats, in waves of tiles of 128 x 128 on 132 multiprocessors, and never faster than their factors are read;
+//! copies between GPUs at 360 GB/s, collectives by kernels at 330 GB/s. PERFORMANCE.md has the model beside measured times.
 
 use crate::matmul::{Numeric, Product};
 
@@ -12,92 +13,135 @@ pub(super) struct Cost {
     pub(super) pipeline_us: f64,
     /// The longer of the product alone and of the copies alone.
     pub(super) bound_us: f64,
+    /// How many rounds of a reduce-scatter `pipeline_us` has.
+    pub(super) rounds: usize,
 }
 
-/// What parts of a whole are multiplied, and how many bytes go from rank to rank.
+/// What is multiplied in all, and how many bytes go from rank to rank.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct Work<'a> {
     pub(super) world: usize,
-    /// The time of all products, one after the other.
-    pub(super) products_us: f64,
+    /// One after the other, of one left factor.
+    pub(super) products: &'a [Product],
+    pub(super) rows: usize,
     /// Bytes of a part.
-    pub(super) part_bytes: u64,
+    pub(super) part_bytes: usize,
 }
 
 const COPY_BYTES_PER_US: f64 = 360e3;
-const READ_BYTES_PER_US: f64 = 3.3e6;
+const COLLECTIVE_BYTES_PER_US: f64 = 330e3;
+/// Of the own memory.
+const READ_BYTES_PER_US: f64 = 3e6;
 /// Before the first copy: a barrier, and the start of the copy engine.
 const START_US: f64 = 10.0;
-/// A product of few rows is slower than its share of the whole.
-const TAIL: f64 = 1.35;
 /// Joins of the streams.
 const END_US: f64 = 4.0;
+/// A barrier and the launch of a reduction.
+const REDUCE_US: f64 = 6.0;
 /// What a collective by kernels takes beside its bytes.
 const COLLECTIVE_US: f64 = 8.0;
+/// What a product takes beside its work.
+const PRODUCT_US: f64 = 1.0;
+/// A pipeline is chosen where the model says that it saves so much: the model may be a little wrong.
+const MARGIN: f64 = 1.01;
+/// Rounds of a reduce-scatter that the model compares.
+const ROUNDS: [usize; 3] = [1, 2, 4];
+const MULTIPROCESSORS: f64 = 132.0;
+const TILE: usize = 128;
 
 /// The time of a product of so many rows.
-pub(super) fn product_us(product: &Product, rows: usize) -> f64 {
-    let rate = match (product.numeric, product.inner) {
-        (Numeric::F8 { .. }, _) => 740e6 * 1.75,
-        (Numeric::F32, _) => 50e6,
-        (Numeric::Tf32, _) => 370e6,
-        (_, ..=1024) => 675e6,
+fn product_us(product: &Product, rows: usize) -> f64 {
+    let flops_per_us = match product.numeric {
+        Numeric::F8 { .. } => 740e6 * 1.75,
+        Numeric::F32 => 50e6,
+        Numeric::Tf32 => 370e6,
         _ => 740e6,
     };
-    2.0 * rows as f64 * product.columns as f64 * product.inner as f64 / rate + 4.0
+    let tiles = rows.div_ceil(TILE) * product.columns.div_ceil(TILE);
+    let tile_us = 2.0 * (TILE * TILE * product.inner) as f64 / (flops_per_us / MULTIPROCESSORS);
+    let [left, right] = product.numeric.dtypes().map(|dtype| dtype.bytes());
+    let read = product.inner * (rows * left + product.columns * right);
+    let tiled_us = (tiles as f64 / MULTIPROCESSORS).ceil() * tile_us;
+    tiled_us.max(read as f64 / READ_BYTES_PER_US) + PRODUCT_US
 }
 
-impl Work {
+impl Work<'_> {
+    /// All products of so many rows, one after the other.
+    fn products_us(&self, rows: usize) -> f64 {
+        self.products.iter().map(|product| product_us(product, rows)).sum()
+    }
+
     fn copy_us(&self) -> f64 {
         self.part_bytes as f64 / COPY_BYTES_PER_US
     }
 
+    fn peers(&self) -> usize {
+        self.world - 1
+    }
+
+    /// A collective by kernels, alone.
+    fn collective_us(&self) -> f64 {
+        (self.peers() * self.part_bytes) as f64 / COLLECTIVE_BYTES_PER_US + COLLECTIVE_US
+    }
+
+    fn bound_us(&self) -> f64 {
+        self.products_us(self.rows).max(self.peers() as f64 * self.copy_us())
+    }
+
     /// All-gather, then products; or own products while parts arrive one after the other.
-    pub(super) fn gathered(self) -> Cost {
-        let (peers, copy_us) = (self.world - 1, self.copy_us());
-        let share_us = self.products_us / self.world as f64;
-        // Part i arrives, and all that is left then is multiplied.
-        let left_us = |arrival: usize| match peers - arrival {
-            0 => TAIL * share_us,
-            more => share_us * (more as f64 + TAIL),
-        };
-        let waits = (1..=peers).map(|arrival| START_US + arrival as f64 * copy_us + left_us(arrival));
-        let pipeline_us = waits.fold(self.products_us, f64::max) + END_US;
-        let copies_us = peers as f64 * copy_us;
-        let sequence_us = copies_us + COLLECTIVE_US + self.products_us;
-        Cost { sequence_us, pipeline_us, bound_us: self.products_us.max(copies_us) }
+    pub(super) fn gathered(&self) -> Cost {
+        let share_us = self.products_us(self.rows / self.world);
+        let arrivals = (1..=self.peers()).map(|number| START_US + number as f64 * self.copy_us());
+        let pipeline_us = arrivals.fold(share_us, |done, arrival| done.max(arrival) + share_us) + END_US;
+        let sequence_us = self.collective_us() + self.products_us(self.rows);
+        Cost { sequence_us, pipeline_us, bound_us: self.bound_us(), rounds: 1 }
     }
 
-    /// Products, then reduce-scatter; or parts that are sent as soon as they are there.
-    pub(super) fn scattered(self) -> Cost {
-        let (peers, copy_us) = (self.world - 1, self.copy_us());
-        let share_us = self.products_us / self.world as f64;
-        let reduce_us = self.world as f64 * self.part_bytes as f64 / READ_BYTES_PER_US + 6.0;
-        let copies_us = peers as f64 * copy_us;
-        let sent_us = share_us + copies_us.max(peers as f64 * share_us) + copy_us.min(share_us);
-        let pipeline_us = sent_us.max(self.products_us) + reduce_us + END_US;
-        let sequence_us = self.products_us + copies_us + COLLECTIVE_US;
-        Cost { sequence_us, pipeline_us, bound_us: self.products_us.max(copies_us) }
+    /// Products, then reduce-scatter; or parts that are sent as soon as they are there, in so many rounds, or in as many as are
+    /// fastest of those that `allowed` allows.
+    pub(super) fn scattered(&self, rounds: Option<usize>, allowed: impl Fn(usize) -> bool) -> Cost {
+        let candidates = ROUNDS.into_iter().filter(|rounds| *rounds == 1 || allowed(*rounds));
+        let candidates: Vec<usize> = rounds.map_or_else(|| candidates.collect(), |rounds| vec![rounds]);
+        let times = candidates.into_iter().map(|rounds| (self.rounds_us(rounds), rounds));
+        let (pipeline_us, rounds) = times.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, 1));
+        let sequence_us = self.products_us(self.rows) + self.collective_us();
+        Cost { sequence_us, pipeline_us, bound_us: self.bound_us(), rounds }
     }
-}
 
-impl Work {
+    /// A reduce-scatter part by part in so many rounds.
+    fn rounds_us(&self, rounds: usize) -> f64 {
+        let share_us = self.products_us(self.rows / self.world / rounds);
+        let (copy_us, bytes) = (self.copy_us() / rounds as f64, (self.world + 1) * self.part_bytes / rounds);
+        let reduce_us = bytes as f64 / READ_BYTES_PER_US + REDUCE_US;
+        let (mut multiplied, mut moved) = (START_US, START_US);
+        for _ in 0..rounds {
+            for _ in 0..self.peers() {
+                multiplied += share_us;
+                moved = multiplied.max(moved) + copy_us;
+            }
+            multiplied += share_us;
+            moved = multiplied.max(moved) + reduce_us;
+        }
+        moved + END_US
+    }
+
     /// Products, then all-reduce; or a reduce-scatter part by part, and an all-gather.
-    pub(super) fn all_reduced(self) -> Cost {
-        let Cost { sequence_us, pipeline_us, .. } = self.scattered();
-        let copies_us = (self.world - 1) as f64 * self.copy_us();
+    pub(super) fn all_reduced(&self, allowed: impl Fn(usize) -> bool) -> Cost {
+        let Cost { sequence_us, pipeline_us, rounds, .. } = self.scattered(None, allowed);
+        let copies_us = self.peers() as f64 * self.copy_us();
         Cost {
-            sequence_us: sequence_us + copies_us,
-            pipeline_us: pipeline_us + copies_us + COLLECTIVE_US,
-            bound_us: self.products_us.max(2.0 * copies_us),
+            sequence_us: sequence_us + self.collective_us() - COLLECTIVE_US,
+            pipeline_us: pipeline_us + self.collective_us(),
+            bound_us: self.products_us(self.rows).max(2.0 * copies_us),
+            rounds,
         }
     }
 }
 
 impl Cost {
-    /// Whether part by part is so much faster that the model may be a little wrong.
+    /// Whether part by part is faster by more than the model may be wrong.
     pub(super) fn pipelines(&self) -> bool {
-        self.pipeline_us * 1.05 <= self.sequence_us
+        self.pipeline_us * MARGIN <= self.sequence_us
     }
 }
 

@@ -1,5 +1,7 @@
 //! How a tensor is divided among the ranks.
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result};
 use crate::op::Cut;
 
@@ -113,13 +115,13 @@ impl Division {
     }
 
     /// The shape of an equal part.
-    pub(super) fn part_shape(&self, rank: usize) -> Vec<usize> {
-        let mut shape = self.shape.clone();
+    pub(super) fn part_shape(&self, rank: usize) -> SmallVec<[usize; 8]> {
+        let mut shape = SmallVec::from_slice(&self.shape);
         shape[self.dim] = self.lens[rank];
         shape
     }
 
-    /// A division into as many parts, of a tensor whose last dimension has another length; `None` for no last dimension.
+    /// This division, of a tensor whose last dimension has another length; `None` for no last dimension.
     pub(super) fn with_last(&self, len: Option<usize>) -> Self {
         let mut shape = self.shape.clone();
         shape.pop();

@@ -4,8 +4,12 @@
 //! A plan is made once for a shape, by all ranks together, and enqueued any number of times: eagerly, or in a graph. Ways of
 //! a plan are the collective and the product one after the other, or part by part, so that copy engines move a part while
 //! the multiprocessors multiply another (PyTorch's asynchronous tensor parallelism and TransformerEngine's userbuffers do the
-//! same). Both ways give equal bits on the CPU, and on GPUs with [`Determinism::Exact`](crate::Determinism::Exact) as far as
-//! cuBLASLt computes a row of a part as it computes the row of the whole.
+//! same). On the CPU, and on GPUs with [`Determinism::Exact`](crate::Determinism::Exact) as far as cuBLASLt computes a row of a
+//! part as it computes the row of the whole, both ways give equal bits, where the collective sums in rank order: a large
+//! all-reduce by a ring does not.
+//!
+//! Calls of a plan on several streams, and launches of graphs that hold them, run one after another. While a thread launches
+//! such a graph, no other thread calls the plan: a call could come between the halves of that call.
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;

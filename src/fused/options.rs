@@ -10,7 +10,7 @@ use crate::types::Reduction;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Way {
-    /// By a model of the times: part by part where that is at least 5 % faster. On the CPU one after the other.
+    /// By a model of the times: part by part where that is at least 1 % faster. On the CPU one after the other.
     #[default]
     Auto,
     /// The collective and the product one after the other.
@@ -59,6 +59,9 @@ pub struct FusedOptions {
     pub way: Way,
     /// How the partial products of the ranks are combined: [`Reduction::Sum`] or [`Reduction::Average`].
     pub reduction: Reduction,
+    /// In how many rounds a reduce-scatter goes part by part: each sends and sums an equal piece of every rank's part, while
+    /// the next is multiplied. `None`: 1, 2 or 4, by the model. For [`Way::Pipeline`] of a reduce-scatter.
+    pub rounds: Option<usize>,
     /// The length of each rank's part along the cut dimension. `None`: equal parts. Unequal parts are for a cut dimension
     /// before which there is no dimension other than 1.
     pub rows: Option<Vec<usize>>,

@@ -13,8 +13,9 @@ impl Communicator {
     /// Enqueues and returns. PyTorch's symmetric memory has such a function under the name `_pipelined_all_gather_and_consume`.
     ///
     /// `consume(source)` enqueues on `queue` what reads elements `source * n..(source + 1) * n` of `output`, where `n` is the
-    /// length of `input`. The own part comes first, then that of the next rank, and so on. An error of `consume` ends the
-    /// call; work that is enqueued by then stays enqueued, and other ranks learn of the error by their deadline.
+    /// length of `input`. It may not call this communicator, which is busy with the call. The own part comes first, then that of
+    /// the next rank, and so on. An error of `consume` ends the call; work that is enqueued by then stays enqueued, and the calls
+    /// of other ranks are not affected.
     ///
     /// Copies read the `input` of peers as a [low-contention all-gather](Self::low_contention_all_gather) does.
     ///
@@ -28,7 +29,8 @@ impl Communicator {
         mut consume: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(Own::First, &mut consume)), &queue)?.wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(Own::First, &mut |source, _| consume(source))), &queue)?
+            .wait_untyped(&queue)
     }
 
     /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](Self::all_to_all) does, and has the caller's work fill each
@@ -36,12 +38,12 @@ impl Communicator {
     /// has such a function under the name `_pipelined_produce_and_all2all`.
     ///
     /// `produce(destination)` enqueues on `queue` what writes elements `destination * n..(destination + 1) * n` of `input`,
-    /// where `n` is the length of `input` divided by the world size. The part of the next rank comes first, the own part
-    /// last. An error of `produce` ends the call; work that is enqueued by then stays enqueued, and other ranks learn of the
-    /// error by their deadline.
+    /// where `n` is the length of `input` divided by the world size. It may not call this communicator, which is busy with the
+    /// call. The part of the next rank comes first, the own part last. An error of `produce` ends the group, because other ranks
+    /// wait for parts; work that is enqueued by then stays enqueued. In a capture the error ends the call alone.
     ///
-    /// Parts go straight into an `output` that is symmetric; else through a workspace as large as `output`: see
-    /// [`reserve_workspace`](Self::reserve_workspace).
+    /// Parts go through a workspace as large as `output`: see [`reserve_workspace`](Self::reserve_workspace). Copies straight
+    /// into the `output` of a peer could not be called back when the peer has given up the call.
     ///
     /// # Errors
     /// Those of [`all_to_all`](Self::all_to_all) and of `produce`; [`Error::Unsupported`](crate::Error::Unsupported) for a
@@ -55,6 +57,7 @@ impl Communicator {
         mut produce: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(Own::Left, &mut produce)), &queue)?.wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(Own::Left, &mut |destination, _| produce(destination))), &queue)?
+            .wait_untyped(&queue)
     }
 }

@@ -1,5 +1,8 @@
 //! What the plans have in common.
 
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
 use super::cost::Cost;
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
@@ -21,6 +24,8 @@ pub(super) struct Plan {
     pub(super) planned: Planned,
     /// Whether one row of a product has the same bits in a product of all rows.
     pub(super) whole_sums: bool,
+    /// Held while a call is enqueued: the memory of the plan is that of one call at a time.
+    calls: Mutex<()>,
 }
 
 /// What a plan knows before it chooses a way.
@@ -43,7 +48,8 @@ impl Plan {
         let multiplier = Multiplier::new(&device);
         let multiplier = over.together(asked.what, multiplier)?;
         let (way, reason) = choose(asked, &over, &device)?;
-        let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
+        let rounds = asked.cost.rounds;
+        let parts = if way == Way::Pipeline { over.world_size() * rounds } else { 1 };
         let on_gpu = device.kind() != DeviceKind::Host;
         let predicted_us = on_gpu.then_some(match way {
             Way::Pipeline => asked.cost.pipeline_us,
@@ -52,7 +58,14 @@ impl Plan {
         let bound_us = on_gpu.then_some(asked.cost.bound_us);
         let planned = Planned { way, parts, library: multiplier.library().to_owned(), predicted_us, bound_us, reason };
         let whole_sums = over.local().group().config().determinism == Determinism::Exact;
-        Ok(Self { over, multiplier, planned, whole_sums })
+        Ok(Self { over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
+    }
+
+    /// Begins a call, which uses the memory of the plan once the call before has.
+    pub(super) fn begin(&self, queue: &impl Enqueue) -> Result<MutexGuard<'_, ()>> {
+        let call = self.calls.lock();
+        self.over.local().order(queue)?;
+        Ok(call)
     }
 
     /// The communicator whose copy engines move parts, if the plan goes part by part.
@@ -85,7 +98,7 @@ impl Plan {
             peers.map(|peer| Message::new(peer, false, dtype, &whole.view().part(division.part(peer), dtype)));
         let sends = (0..self.over.world_size()).filter(|_| division.part_elems(rank) > 0);
         let sent = sends.map(|peer| Message::new(peer, true, dtype, &part.view()));
-        let messages: Vec<Message> = received.chain(sent).collect();
+        let messages: Messages = received.chain(sent).collect();
         self.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)
     }
 }
@@ -115,6 +128,9 @@ fn choose(asked: &Asked<'_>, over: &Over, device: &Device) -> Result<(Way, Strin
         }
     }
 }
+
+/// Messages from and to each rank; on the stack, as calls allocate nothing.
+pub(super) type Messages = SmallVec<[Message; 2 * MAX_WORLD_SIZE]>;
 
 /// Memory of a plan.
 pub(super) enum Memory {

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use super::cost::{Work, product_us};
+use super::all_gather::ROWS_OF_SCALES;
+use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, part};
+use super::plan::{Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, part};
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -15,6 +16,9 @@ use crate::matmul::{Product, Scaling, Tensor};
 use crate::op::{Call, Held, Message, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Reduction};
+
+/// What a reduction reads at once.
+const PACKET_BYTES: usize = 16;
 
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by
 /// [`Communicator::plan_matmul_reduce_scatter`]; usable from any thread, for any number of layers of the same shape.
@@ -113,6 +117,19 @@ fn divide(
     Ok(division)
 }
 
+/// Refuses rounds whose pieces are not equal rows of whole packets.
+pub(super) fn check_rounds(rounds: usize, rows: usize, product: &Product) -> Result<()> {
+    if rounds == 0 || !rows.is_multiple_of(rounds) {
+        return Err(Error::invalid("rounds", rounds, format!("it must divide the {rows} rows of a rank")));
+    }
+    let bytes = rows / rounds * product.columns * product.result.bytes();
+    if rounds > 1 && !bytes.is_multiple_of(PACKET_BYTES) {
+        let limit = format!("a piece is {bytes} bytes, and must be a multiple of {PACKET_BYTES}");
+        return Err(Error::invalid("rounds", rounds, limit));
+    }
+    Ok(())
+}
+
 impl MatmulReduceScatter {
     pub(super) fn new(
         over: Over,
@@ -127,11 +144,18 @@ impl MatmulReduceScatter {
         let division = over.together(WHAT, divide(left, dim, &product, options, world))?;
         let (dtype, rows) = (product.result, division.elems() / product.columns);
         let part_bytes = division.part_elems(rank) * dtype.bytes();
-        let work = Work { world, products_us: product_us(&product, rows), part_bytes: part_bytes as u64 };
+        let work = Work { world, products: &[product], rows, part_bytes };
+        let pieces = |rounds: usize| check_rounds(rounds, rows / world, &product);
+        let checked = options.rounds.map_or(Ok(()), pieces);
+        over.together(WHAT, checked)?;
+        let cost = work.scattered(options.rounds, |rounds| pieces(rounds).is_ok());
+        // All rows of a rank begin at the same multiple, so it is enough to ask for the first.
+        let scales = product.scaling == Scaling::Rows && !(rows / world / cost.rounds).is_multiple_of(ROWS_OF_SCALES);
+        let refused = scales.then_some("the scales of a part do not begin at a multiple of 16 bytes");
         let words = format!("{left:?} along {dim} over {:?}, {product:?}, {options:?}", division.lens);
-        let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused: None };
+        let asked = Asked { what: WHAT, division: &division, options, cost, refused };
         let plan = Plan::new(over, &words, &asked)?;
-        let part_rows = if plan.planned.parts > 1 { rows / world } else { rows };
+        let part_rows = rows / plan.planned.parts;
         let product = partial_of(product, reduction, rank);
         plan.over.together(WHAT, plan.multiplier.prepare(&product, part_rows, plan.whole_sums))?;
         if let Some(own) = plan.pipeline() {
@@ -201,12 +225,15 @@ impl MatmulReduceScatter {
         let partial = self.partial.held(dtype, division.elems());
         let call = [left, right, Tensor::held(partial.again(), None)];
         plan.multiplier.check(&self.product, self.rows, &call)?;
+        let _call = plan.begin(queue)?;
         let Some(own) = plan.pipeline() else {
             plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
             return self.scatter(&partial, &result.memory, queue);
         };
-        let mut multiply = |destination: usize| self.multiply_part(destination, &call, queue);
-        let parts = Parts::new(Own::Left, &mut multiply);
+        let rounds = plan.planned.parts / plan.over.world_size();
+        let mut multiply =
+            |destination: usize, round: usize| self.multiply_part(destination * rounds + round, &call, queue);
+        let parts = Parts::new(Own::Left, &mut multiply).rounds(rounds);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
         let scatter = scatter.input(partial.view()).output(result.memory.view());
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
@@ -228,20 +255,20 @@ impl MatmulReduceScatter {
         let arrived = (0..world).filter(|_| own > 0);
         let arrived = arrived
             .map(|peer| Message::new(peer, false, dtype, &received.view().part(peer * own..(peer + 1) * own, dtype)));
-        let messages: Vec<Message> = sent.chain(arrived).collect();
+        let messages: Messages = sent.chain(arrived).collect();
         plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
         plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
     }
 
-    /// Multiplies the rows for one rank.
+    /// Multiplies one of the parts.
     fn multiply_part(
         &self,
-        destination: usize,
+        number: usize,
         [left, right, partial]: &[Tensor<'_>; 3],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let rows = self.rows / self.plan.over.world_size();
-        let cut = |held: &Held, row: usize| part(held, destination * rows * row..(destination + 1) * rows * row);
+        let rows = self.rows / self.plan.planned.parts;
+        let cut = |held: &Held, row: usize| part(held, number * rows * row..(number + 1) * rows * row);
         let scales = left.scales.as_ref().map(|scales| match self.product.scaling {
             Scaling::Rows => cut(scales, 1),
             _ => scales.again(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::product::{F8_UNIT, Product};
+use super::product::{F8_UNIT, Product, Scaling};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
@@ -64,6 +64,7 @@ impl fmt::Debug for Tensor<'_> {
 
 /// The names of the operands in errors.
 const NAMES: [&str; 3] = ["left factor", "right factor", "result"];
+const SCALES: [&str; 2] = ["left factor's scales", "right factor's scales"];
 
 /// Whether operands are those of a product of so many rows on a device.
 pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], device: &Device) -> Result<()> {
@@ -71,21 +72,21 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
     let elems = product.elems(rows).ok_or_else(|| too_large(rows))?;
     for (((name, operand), elems), dtype) in NAMES.iter().zip(operands).zip(elems).zip(product.dtypes()) {
         check_one(name, &operand.memory, elems, dtype, device)?;
-        let address = operand.memory.strip().address as usize;
-        if dtype.bytes() == 1 && !address.is_multiple_of(F8_UNIT) {
-            let value = format!("{F8_UNIT} bytes n + {}", address % F8_UNIT);
-            return Err(Error::invalid(
-                &format!("the {name}'s address"),
-                value,
-                format!("codes must begin at a multiple of {F8_UNIT} bytes"),
-            ));
+        if dtype.bytes() == 1 {
+            check_unit(name, operand.memory.strip().address as usize)?;
         }
     }
     let [left, right, result] = operands;
     let scales = product.scales(rows);
+    if product.scaling == Scaling::Rows {
+        for (name, operand) in NAMES.iter().zip(operands).take(2) {
+            let address = operand.scales.as_ref().map_or(0, |scales| scales.strip().address as usize);
+            check_unit(&format!("{name}'s scales"), address)?;
+        }
+    }
     for (side, operand) in [left, right].into_iter().enumerate() {
         let needed = scales.map(|scales| scales[side]);
-        check_extra(&format!("{}'s scales", NAMES[side]), operand.scales.as_ref(), needed, Dtype::F32, device)?;
+        check_extra(SCALES[side], operand.scales.as_ref(), needed, Dtype::F32, device)?;
     }
     check_extra("bias", right.bias.as_ref(), product.bias.then_some(product.columns), product.result, device)?;
     for (what, absent) in [
@@ -116,6 +117,16 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
 /// The error for more rows than a product can have.
 pub(super) fn too_large(rows: usize) -> Error {
     Error::invalid("rows", rows, "the product has more elements than memory has bytes")
+}
+
+/// Refuses codes, and scales of rows, that cuBLASLt does not take.
+fn check_unit(name: &str, address: usize) -> Result<()> {
+    if address.is_multiple_of(F8_UNIT) {
+        return Ok(());
+    }
+    let value = format!("{F8_UNIT} bytes n + {}", address % F8_UNIT);
+    let limit = format!("codes and scales of rows must begin at a multiple of {F8_UNIT} bytes");
+    Err(Error::invalid(&format!("the {name}'s address"), value, limit))
 }
 
 fn check_one(name: &str, held: &Held, elems: usize, dtype: Dtype, device: &Device) -> Result<()> {

@@ -8,6 +8,7 @@ mod exchange;
 mod files;
 mod hostile;
 mod launch;
+mod layer;
 mod leftovers;
 mod matmul;
 mod mixed;

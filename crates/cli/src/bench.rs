@@ -7,6 +7,7 @@ mod expected;
 mod flags;
 mod floor;
 mod gathered;
+mod layer;
 mod matmul;
 mod moe;
 #[cfg_attr(not(feature = "nccl"), path = "bench/no_nccl.rs")]
@@ -30,6 +31,7 @@ use crate::failure::Failure;
 use entry::{AllReduceArgs, ExchangeArgs};
 pub(crate) use flags::distinct;
 pub(crate) use floor::Floor;
+pub(crate) use layer::LayerRace;
 pub(crate) use matmul::MatmulRace;
 pub(crate) use moe::{MoeRace, MoeSplit};
 pub(crate) use norm::NormRace;
@@ -57,6 +59,7 @@ enum What {
     AllToAll(ExchangeArgs),
     /// Broadcast beside other libraries
     Broadcast(ExchangeArgs),
+    Layer(layer::Args),
     Matmul(matmul::Args),
     Moe(moe::Args),
     Floor(floor::Args),
@@ -73,6 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::ReduceScatter(args) => args.race.run(Collective::ReduceScatter, Algorithm::Auto),
         What::AllToAll(args) => args.race.run(Collective::AllToAll, Algorithm::Auto),
         What::Broadcast(args) => args.race.run(Collective::Broadcast, Algorithm::Auto),
+        What::Layer(args) => layer::run(args),
         What::Matmul(args) => matmul::run(args),
         What::Moe(args) => moe::run(args),
         What::Floor(args) => floor::run(args),

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::{Collective, Shards, Sweep};
-use bench::{Floor, MatmulRace, MoeRace, MoeSplit, NormRace, Overhead, Overlap, Race};
+use bench::{Floor, LayerRace, MatmulRace, MoeRace, MoeSplit, NormRace, Overhead, Overlap, Race};
 use failure::Failure;
 use mixed::Grids;
 use norm::Norms;
@@ -94,6 +94,7 @@ fn rank() -> Result<(), Failure> {
         Shards::NAME => rank.work::<Shards>(),
         Race::NAME => rank.work::<Race>(),
         NormRace::NAME => rank.work::<NormRace>(),
+        LayerRace::NAME => rank.work::<LayerRace>(),
         MatmulRace::NAME => rank.work::<MatmulRace>(),
         MoeRace::NAME => rank.work::<MoeRace>(),
         MoeSplit::NAME => rank.work::<MoeSplit>(),

@@ -7,6 +7,8 @@ mod stream;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::graph_part::Recorded;
 use super::reach::arena_offset;
 use super::{Communicator, Inner};
@@ -44,16 +46,24 @@ pub(crate) enum Own {
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
     /// One for each rank.
-    events: Vec<Event>,
+    events: SmallVec<[Event; MAX_WORLD_SIZE]>,
     own: Own,
-    each: &'a mut dyn FnMut(usize) -> Result<()>,
+    rounds: usize,
+    each: &'a mut dyn FnMut(usize, usize) -> Result<()>,
 }
 
 impl<'a> Parts<'a> {
     /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
-    /// own part first; else before the part is sent, the own part last. `own` is for an all-gather.
-    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
-        Self { events: Vec::new(), own, each }
+    /// own part first; else before the part is sent, the own part last. `own` is for an all-gather. The second argument of
+    /// `each` is the number of the round.
+    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize, usize) -> Result<()>) -> Self {
+        Self { events: SmallVec::new(), own, rounds: 1, each }
+    }
+
+    /// In so many rounds, for a reduce-scatter: in each, a rank sends an equal piece of each part, and the pieces are reduced
+    /// while the next round goes on. With more than one, a piece is whole packets.
+    pub(crate) fn rounds(self, rounds: usize) -> Self {
+        Self { rounds, ..self }
     }
 }
 
@@ -195,10 +205,10 @@ impl Inner {
                 // SAFETY: as above.
                 queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
             }
-            (parts.each)(rank)?;
+            (parts.each)(rank, 0)?;
             peers.into_iter().try_for_each(|peer| {
                 beside.await_arrival(&parts.events[peer])?;
-                (parts.each)(peer)
+                (parts.each)(peer, 0)
             })
         })
     }
@@ -218,16 +228,18 @@ impl Inner {
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
+        let rounds = parts.as_ref().map_or(1, |parts| parts.rounds);
+        let piece = bytes / rounds;
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
-            let mut produce = |peer: usize| match &mut parts {
+            let mut produce = |peer: usize, round: usize| match &mut parts {
                 None => Ok(()),
                 Some(parts) => {
-                    (parts.each)(peer)?;
+                    (parts.each)(peer, round)?;
                     beside.produced(&parts.events[peer])
                 }
             };
             let Some(workspace) = &workspace else {
-                produce(0)?;
+                (0..rounds).try_for_each(|round| produce(0, round))?;
                 if part(0) == output.address {
                     return Ok(());
                 }
@@ -236,23 +248,28 @@ impl Inner {
             };
             // After this barrier all workspaces are free.
             self.meet_beside(beside, op, fresh)?;
-            for peer in (1..world).map(|step| (rank + step) % world) {
-                produce(peer)?;
-                let to = workspace.at(peer)?.wrapping_add(rank * pitch);
-                // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
-                // device's work, or is the caller's duty; workspaces have a place for each rank, and
-                // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
-                unsafe { beside.copy(to, part(peer), bytes) }?;
+            for round in 0..rounds {
+                let start = round * piece;
+                for peer in (1..world).map(|step| (rank + step) % world) {
+                    produce(peer, round)?;
+                    let to = workspace.at(peer)?.wrapping_add(rank * pitch + start);
+                    // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
+                    // device's work, or is the caller's duty; workspaces have a place for each rank, and
+                    // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
+                    unsafe { beside.copy(to, part(peer).wrapping_add(start), piece) }?;
+                }
+                produce(rank, round)?;
+                // After this barrier all pieces of the round have arrived, and all ranks have sent theirs.
+                self.meet_beside(beside, op, fresh && round == 0)?;
+                let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
+                    own if own == rank => part(rank).wrapping_add(start).cast_const(),
+                    other if other < world => workspace.as_raw().wrapping_add(other * pitch + start).cast_const(),
+                    _ => std::ptr::null(),
+                });
+                let into = Strip { address: output.address.wrapping_add(start), bytes: piece as u64 };
+                self.reduce_beside(beside, call, brought, into)?;
             }
-            produce(rank)?;
-            // After this barrier all parts have arrived, and all ranks have sent theirs.
-            self.meet_beside(beside, op, fresh)?;
-            let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
-                own if own == rank => part(rank).cast_const(),
-                other if other < world => workspace.as_raw().wrapping_add(other * pitch).cast_const(),
-                _ => std::ptr::null(),
-            });
-            self.reduce_beside(beside, &copies, brought, output.address)
+            Ok(())
         })
     }
 
@@ -268,11 +285,10 @@ impl Inner {
         let bytes = shape.bytes() as usize;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let part = |of: &View<'_>, rank: usize| of.address.wrapping_add(rank * bytes);
-        let reached = world == 1 || bytes == 0 || self.copies_reach(output);
-        let workspace = (!reached).then(|| self.workspace(world * pitch, recorded)).transpose()?;
-        let way = if reached { DIRECT } else { BY_WORKSPACE };
-        let offset_bytes = arena_offset(self.group.id(), output).filter(|_| reached).unwrap_or(0);
-        let copies = Copies { call, bytes, way, offset_bytes, apart: false };
+        // Not into the outputs of peers: a copy cannot be called back, and would write there after the peers have given up.
+        let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
+        let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
+        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             // SAFETY: operands have so many parts (bounds, checked above) and are freed only after the device's work, or are
             // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
@@ -281,30 +297,25 @@ impl Inner {
             let mut produce = |peer: usize| match &mut parts {
                 None => Ok(()),
                 Some(parts) => {
-                    (parts.each)(peer)?;
+                    (parts.each)(peer, 0)?;
                     beside.produced(&parts.events[peer])
                 }
             };
+            let Some(workspace) = &workspace else {
+                produce(rank)?;
+                return copy(part(output, rank), part(input, rank));
+            };
             let peers = || (1..world).map(|step| (rank + step) % world);
-            if world > 1 {
-                // After this barrier all outputs and workspaces are free.
-                self.meet_beside(beside, op, fresh)?;
-            }
+            // After this barrier all workspaces are free.
+            self.meet_beside(beside, op, fresh)?;
             for peer in peers() {
                 produce(peer)?;
-                let to = match &workspace {
-                    Some(workspace) => workspace.at(peer)?.wrapping_add(rank * pitch),
-                    None => self.of_peer(output, peer)?.wrapping_add(rank * bytes),
-                };
-                copy(to, part(input, peer))?;
+                copy(workspace.at(peer)?.wrapping_add(rank * pitch), part(input, peer))?;
             }
             produce(rank)?;
             copy(part(output, rank), part(input, rank))?;
-            if world > 1 {
-                // After this barrier all parts have arrived.
-                self.meet_beside(beside, op, fresh)?;
-            }
-            let Some(workspace) = &workspace else { return Ok(()) };
+            // After this barrier all parts have arrived.
+            self.meet_beside(beside, op, fresh)?;
             peers().try_for_each(|peer| copy(part(output, peer), workspace.as_raw().wrapping_add(peer * pitch)))
         })
     }
@@ -336,7 +347,11 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh))
+        let pending = self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh));
+        // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
+        // next call's barrier for this one's.
+        let waits = recorded.is_none() && copies.call.op.operation != Operation::AllGather;
+        pending.map_err(|error| if waits { self.group.fail(error) } else { error })
     }
 
     /// Whether copy engines may read an operand from a peer. Equal on every rank.
@@ -361,19 +376,18 @@ impl Inner {
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
 
-    /// Reduces the parts in this rank's workspace.
+    /// Reduces what the ranks have sent to this rank's workspace.
     fn reduce_beside(
         &self,
         beside: &Beside<'_, impl Enqueue>,
-        copies: &Copies<'_>,
+        call: &Call<'_>,
         brought: [*const u8; MAX_WORLD_SIZE],
-        output: *mut u8,
+        output: Strip,
     ) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
-        let bytes = copies.bytes as u64;
-        let what = (copies.call.op.operation.number(), copies.call.dtype, copies.call.options.reduction);
+        let what = (call.op.operation.number(), call.dtype, call.options.reduction);
         // The barrier before it also launches without programmatic overlap.
-        let (args, geometry) = self.local_reduction(what, (&brought, rank, world), Strip { address: output, bytes });
+        let (args, geometry) = self.local_reduction(what, (&brought, rank, world), output);
         // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
         beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &geometry) })
     }

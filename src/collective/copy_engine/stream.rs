@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::pending::Pending;
 use crate::collective::aside::Branch;
 use crate::collective::call_order::Lane;
@@ -11,6 +13,7 @@ use crate::collective::graph_part::Recorded;
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::{SignalPad, SymmetricBuffer};
@@ -37,7 +40,7 @@ impl Side {
         self.events.push(event);
     }
 
-    pub(super) fn events(&mut self, device: &Device, number: usize) -> Result<Vec<Event>> {
+    pub(super) fn events(&mut self, device: &Device, number: usize) -> Result<SmallVec<[Event; MAX_WORLD_SIZE]>> {
         (0..number).map(|_| self.event(device)).collect()
     }
 
@@ -150,12 +153,15 @@ impl Inner {
             stream.wait(event)?;
         }
         let beside = Beside { queue, stream, branch };
-        work(&beside)?;
-        beside.join()?;
+        let worked = work(&beside);
+        let worked = worked.and(beside.join());
         if let (Some(stream), Some(event)) = (&beside.stream, &event) {
             stream.record(event)?;
         }
-        Ok(Pending::new(self, event, queue))
+        drop(side);
+        // After an error it is dropped, and the queue waits for copies that are under way: the caller has the operands back.
+        let pending = Pending::new(self, event, queue);
+        worked.map(|()| pending)
     }
 
     /// A signal on the communicator's own signal array.

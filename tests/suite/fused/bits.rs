@@ -6,7 +6,7 @@ use fastrand::Rng;
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::half::bf16;
 use symmetra::matmul::{Layout, Multiplier, Numeric, Product, Tensor};
-use symmetra::{Determinism, DeviceBuffer, Reduction};
+use symmetra::{Determinism, DeviceBuffer, Reduction, Stream};
 
 use super::{Setup, Sums, gather, gather_cases, partial_case, sum};
 use crate::matrices::{Case, stored};
@@ -26,16 +26,17 @@ fn both_ways_have_the_bits_of_collective_and_product() {
     for world in [1, 2, 3, 4] {
         threads(world, &config(), |rank| {
             let mut random = Rng::with_seed(world as u64);
-            let (rows, inner, columns) = (world * 33, 300, 24 * world);
+            let (rows, inner, columns) = (world * 36, 300, 24 * world);
             let mut setup = Setup {
                 shape: vec![rows, inner],
                 dim: 0,
-                lens: vec![33; world],
+                lens: vec![36; world],
                 way: Way::Sequence,
                 captured: false,
                 symmetric: [true; 2],
                 keeps: true,
                 reduction: Reduction::Sum,
+                rounds: None,
             };
             let mut product = Product::new(inner, columns, Numeric::BF16);
             product.bias = true;
@@ -58,7 +59,7 @@ fn both_ways_have_the_bits_of_collective_and_product() {
             let partial = alone(&case);
             case.product.bias = true;
             let [scattered, summed] =
-                [33 * columns, rows * columns].map(|elems| DeviceBuffer::<bf16>::new(&rank.device, elems).unwrap());
+                [36 * columns, rows * columns].map(|elems| DeviceBuffer::<bf16>::new(&rank.device, elems).unwrap());
             rank.communicator.reduce_scatter(&partial, &scattered, Reduction::Sum, &rank.stream).unwrap();
             rank.communicator.all_reduce(&partial, &summed, &rank.stream).unwrap();
             let [scattered, summed] = [scattered, summed].map(|buffer| buffer.read(&rank.stream).unwrap());
@@ -69,7 +70,11 @@ fn both_ways_have_the_bits_of_collective_and_product() {
                     setup.shape = vec![rows, inner];
                     assert!(gather(rank, &setup, &cases)[0] == expected, "{setup:?}");
                     setup.shape = vec![rows, columns];
-                    assert!(sum(rank, Sums::Scattered, &setup, &case) == scattered, "{setup:?}");
+                    for rounds in [None, Some(4)] {
+                        setup.rounds = rounds.filter(|_| *way == Way::Pipeline);
+                        assert!(sum(rank, Sums::Scattered, &setup, &case) == scattered, "{setup:?}");
+                    }
+                    setup.rounds = None;
                     assert!(sum(rank, Sums::Everywhere, &setup, &case) == summed, "{setup:?}");
                 }
             }
@@ -125,4 +130,64 @@ fn a_graph_of_plans_is_replayed_by_ranks_out_of_step() {
         communicator.synchronize(stream).unwrap();
         drop(graph);
     });
+}
+
+/// Calls of a plan on several streams run one after another, as calls of a communicator do: the memory of the plan is that
+/// of one call at a time.
+#[test]
+fn calls_of_a_plan_on_several_streams_keep_apart() {
+    let world = 2;
+    if !fits(world) {
+        return;
+    }
+    for way in [Way::Sequence, Way::Pipeline] {
+        threads(world, &config(), |rank| {
+            let Rank { communicator, stream, device, .. } = rank;
+            let (rows, inner, columns) = (64, 96, 128);
+            let product = Product::new(inner, columns, Numeric::F32);
+            let mut options = FusedOptions::default();
+            options.way = way;
+            let sums = communicator.plan_matmul_all_reduce(&[rows, inner], product, options.clone()).unwrap();
+            let gathers = communicator.plan_all_gather_matmul(&[rows / world, inner], 0, &[product], options).unwrap();
+            let other = Stream::new(device).unwrap();
+            let ones = DeviceBuffer::from_slice(&vec![1f32; inner * columns], stream).unwrap();
+            let rounds = 20;
+            let lefts: Vec<_> = (0..rounds)
+                .map(|round| DeviceBuffer::from_slice(&vec![round as f32; rows * inner], stream).unwrap())
+                .collect();
+            let buffers = || (0..rounds).map(|_| DeviceBuffer::<f32>::new(device, rows * columns).unwrap());
+            let (summed, gathered): (Vec<_>, Vec<_>) = (buffers().collect(), buffers().collect());
+            let graph = stream.capture(|capture| {
+                let (left, right, result) = (Tensor::of(&lefts[0]), Tensor::of(&ones), Tensor::of(&summed[0]));
+                sums.enqueue(left, right, result, capture)
+            });
+            let graph = graph.unwrap();
+            graph.register().unwrap();
+            stream.synchronize().unwrap();
+            for round in 0..rounds {
+                let queue = if round % 2 == 0 { stream } else { &other };
+                match round {
+                    0 => graph.launch(queue).unwrap(),
+                    _ => {
+                        let (left, result) = (Tensor::of(&lefts[round]), Tensor::of(&summed[round]));
+                        sums.enqueue(left, Tensor::of(&ones), result, queue).unwrap();
+                    }
+                }
+                let shard = Tensor::of(lefts[round].borrow().slice(..rows / world * inner).unwrap());
+                let products = [(Tensor::of(&ones), Tensor::of(&gathered[round]))];
+                gathers.enqueue(shard, None, products, queue).unwrap();
+                if round % 5 == 4 {
+                    graph.launch(queue).unwrap();
+                }
+            }
+            communicator.synchronize(stream).unwrap();
+            communicator.synchronize(&other).unwrap();
+            for round in 0..rounds {
+                let alone = (round * inner) as f32;
+                assert!(summed[round].read(stream).unwrap().iter().all(|sum| *sum == alone * world as f32), "{round}");
+                assert!(gathered[round].read(stream).unwrap().iter().all(|value| *value == alone), "{round}");
+            }
+            drop(graph);
+        });
+    }
 }

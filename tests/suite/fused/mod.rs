@@ -25,6 +25,7 @@ macro_rules! run {
     }};
 }
 
+mod beside;
 mod bits;
 mod parts;
 mod refused;
@@ -82,6 +83,8 @@ struct Setup {
     /// Whether the caller has memory for the gathered factor.
     keeps: bool,
     reduction: Reduction,
+    /// Of a reduce-scatter part by part.
+    rounds: Option<usize>,
 }
 
 impl Setup {
@@ -123,7 +126,7 @@ fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
     let mut all = Vec::new();
     for (shape, dim, lens) in [
         (vec![world, last], 0, vec![1; world]),
-        (vec![17 * world, last], 0, vec![17; world]),
+        (vec![20 * world, last], 0, vec![20; world]),
         (vec![1, 4 * world, 2, last], 1, vec![4; world]),
         (vec![3, 2 * world, last], 1, vec![2; world]),
         (vec![2, 3, world, last], 2, vec![1; world]),
@@ -140,6 +143,7 @@ fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
             symmetric: [false; 2],
             keeps: random.bool(),
             reduction: Reduction::Sum,
+            rounds: None,
         };
         let ways: &[Way] =
             if setup.goes_part_by_part() { &[Way::Sequence, Way::Pipeline] } else { &[Way::Auto, Way::Sequence] };
@@ -275,12 +279,16 @@ fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric)
         let mut random = Rng::with_seed(seed);
         // A multiple of the world size, and of what 8-bit floats ask for.
         let last = 16 * world;
-        for (number, setup) in setups(world, last, &mut random).into_iter().enumerate() {
+        for (number, mut setup) in setups(world, last, &mut random).into_iter().enumerate() {
             let products = products::<D>(last, numeric, &mut random);
+            let rows: usize = setup.shape.iter().rev().skip(1).product();
+            if products[0].scaling == Scaling::Rows && !(rows / world).is_multiple_of(4) {
+                // The scales of a part would not begin at a multiple of 16 bytes.
+                setup.way = Way::Auto;
+            }
             if !has(numeric, products[0].scaling, rank) {
                 continue;
             }
-            let rows = setup.shape.iter().rev().skip(1).product();
             let cases = gather_cases::<L, R, D>(&products, rows, (seed + number as u64, rank.rank()), whole_numbers);
             for (case, found) in cases.iter().zip(gather(rank, &setup, &cases)) {
                 let expected: Vec<f64> = case.expected().iter().map(|[value, _]| *value).collect();
@@ -335,9 +343,10 @@ fn sum<L: Value, R: Value, D: Value>(rank: &Rank, sums: Sums, setup: &Setup, cas
         }
         (first, second, result.tensor(elems))
     };
-    let (communicator, options) = (&rank.communicator, setup.options());
+    let (communicator, mut options) = (&rank.communicator, setup.options());
     let (ran, explained) = match sums {
         Sums::Scattered => {
+            options.rounds = setup.rounds;
             let plan = communicator.plan_matmul_reduce_scatter(&left_shape, setup.dim, product, options);
             let plan = plan.unwrap_or_else(|error| panic!("{setup:?}, {product:?}: {error}"));
             let ran = run!(rank, setup.captured, |queue| {
@@ -374,12 +383,18 @@ fn sums_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
     threads(world, &config(), |rank| {
         let mut random = Rng::with_seed(seed);
         let columns = 16 * world;
-        for (number, setup) in setups(world, columns, &mut random).into_iter().enumerate() {
+        for (number, mut setup) in setups(world, columns, &mut random).into_iter().enumerate() {
             let product = partial_product::<D>(32, columns, numeric, &mut random);
             let even = setup.options().rows.is_none();
             // An all-reduce has no parts of its own: all rows are one dimension.
             let rows: usize = setup.shape.iter().rev().skip(1).product();
             let parts = rows.is_multiple_of(world) && world > 1;
+            let pieces = world * setup.rounds.unwrap_or(1);
+            let scaled = product.scaling == Scaling::Rows && !(rows / pieces).is_multiple_of(4);
+            if !(rows / world).is_multiple_of(setup.rounds.unwrap_or(1)) || scaled {
+                // The pieces would not be equal, or their scales would not begin at a multiple of 16 bytes.
+                (setup.way, setup.rounds) = (Way::Auto, None);
+            }
             let everywhere = even && (setup.way != Way::Pipeline || parts) && random.bool();
             let sums = if everywhere { Sums::Everywhere } else { Sums::Scattered };
             if !has(numeric, product.scaling, rank) {

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
-use symmetra::{DeviceBuffer, Operand, Queue, Result};
+use symmetra::{DeviceBuffer, Error, Operand, Queue, Result};
 
+use crate::support::world::{Gate, meet, open};
 use crate::support::{Rank, config, fits, threads};
 
 /// What a rank works with, part by part.
@@ -132,4 +134,90 @@ fn work_of_the_caller_part_by_part() {
             }
         });
     }
+}
+
+/// An error that no library call gives.
+fn refused() -> Error {
+    Error::InvalidArgument { message: "the caller has enough".to_owned() }
+}
+
+/// The work of one rank fails. The rank has its memory back when its stream is done, and the group works on.
+#[test]
+fn an_error_of_a_consumer_ends_the_call_alone() {
+    const COUNT: usize = 1000;
+    let gate = Gate::new(2);
+    if !fits(2) {
+        return;
+    }
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, device } = rank;
+        communicator.reserve_workspace(COUNT * size_of::<i32>()).unwrap();
+        let input = DeviceBuffer::from_slice(&[rank.rank() as i32 + 1; COUNT], stream).unwrap();
+        let output = DeviceBuffer::<i32>::new(device, 2 * COUNT).unwrap();
+        let gather = |consume: &dyn Fn(usize) -> Result<()>| {
+            communicator.all_gather_and_consume(&input, &output, stream, consume)
+        };
+        gather(&|_| Ok(())).unwrap();
+        rank.finish();
+        if rank.rank() == 1 {
+            let error = gather(&|_| Err(refused()));
+            assert_eq!(error, Err(refused()));
+        }
+        std::thread::scope(|scope| {
+            // The copies of rank 1 wait for rank 0, and its next use of the memory waits for them.
+            let used = (rank.rank() == 1).then(|| scope.spawn(|| output.write(&[7; 2 * COUNT], stream).unwrap()));
+            if rank.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            gate.pass();
+            if rank.rank() == 0 {
+                gather(&|_| Ok(())).unwrap();
+                assert_eq!(output.read(stream).unwrap(), [[1; COUNT], [2; COUNT]].concat());
+            }
+            used.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        let other = DeviceBuffer::<i32>::new(device, 2 * COUNT).unwrap();
+        communicator.all_gather_and_consume(&input, &other, stream, |_| Ok(())).unwrap();
+        assert_eq!(other.read(stream).unwrap(), [[1; COUNT], [2; COUNT]].concat());
+        if rank.rank() == 1 {
+            assert_eq!(output.read(stream).unwrap(), [7; 2 * COUNT]);
+        }
+    });
+}
+
+/// Others wait for the parts of a rank whose work fails: they are told, and take no other call for this one.
+#[test]
+fn an_error_of_a_producer_ends_the_group() {
+    const COUNT: usize = 100;
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let mut config = config();
+        config.check_calls = false;
+        let rank = open(bootstrap, &config).unwrap();
+        let Rank { communicator, stream, device } = &rank;
+        communicator.reserve_workspace(2 * COUNT * size_of::<i32>()).unwrap();
+        let [input, output] = [0; 2].map(|_| DeviceBuffer::<i32>::new(device, 2 * COUNT).unwrap());
+        let call = |fails: bool| {
+            let produce = |_| if fails { Err(refused()) } else { Ok(()) };
+            communicator.produce_and_all_to_all(&input, &output, stream, produce)
+        };
+        call(false).unwrap();
+        rank.finish();
+        communicator.group().barrier().unwrap();
+        let first = call(rank.rank() == 1);
+        if rank.rank() == 1 {
+            assert_eq!((first, call(false)), (Err(refused()), Err(refused())));
+        } else {
+            let start = Instant::now();
+            let error = loop {
+                if let Err(error) = communicator.synchronize(stream) {
+                    break error;
+                }
+                assert!(start.elapsed() < Duration::from_secs(10), "rank 0 never learned of it");
+                std::thread::sleep(Duration::from_millis(2));
+            };
+            assert_eq!(error, Error::Aborted { detail: ": by rank 1".to_owned() });
+        }
+        gate.pass();
+    });
 }

@@ -132,11 +132,11 @@ impl RaceArgs {
             competitors: distinct("--against", &self.against, Competitor::name, |other| {
                 competitor::check(other, kind)
             })?,
-            modes: self.pace.modes(),
+            modes: self.pace.launch.modes(),
             operations: self.pace.operations,
-            launches: self.pace.launches,
+            launches: self.pace.launch.launches,
             floor_bytes: Times::bytes(kind),
-            seed: self.pace.seed(),
+            seed: self.pace.launch.seed(),
         })
     }
 

@@ -37,6 +37,17 @@ impl BenchRanks {
 /// How often operations run, and how they are called.
 #[derive(clap::Args)]
 pub(super) struct PaceArgs {
+    /// Operations of a launch [default: 40; fewer of large messages on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) operations: Option<u32>,
+
+    #[command(flatten)]
+    pub(super) launch: LaunchArgs,
+}
+
+/// How launches are called, how many are timed, and on which data.
+#[derive(clap::Args)]
+pub(super) struct LaunchArgs {
     /// Time operations of a captured graph (so it is without --eager)
     #[arg(long)]
     graph: bool,
@@ -44,10 +55,6 @@ pub(super) struct PaceArgs {
     /// Time operations that are called one by one, and how long the host takes to call one
     #[arg(long)]
     eager: bool,
-
-    /// Operations of a launch [default: 40; fewer of large messages on the CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(super) operations: Option<u32>,
 
     /// Launches that are timed, of each side
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -58,7 +65,7 @@ pub(super) struct PaceArgs {
     seed: Option<u64>,
 }
 
-impl PaceArgs {
+impl LaunchArgs {
     pub(super) fn modes(&self) -> Vec<Mode> {
         let graph = (self.graph || !self.eager).then_some(Mode::Graph);
         graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect()

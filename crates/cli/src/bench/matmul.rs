@@ -145,10 +145,10 @@ impl MatmulRace {
             competitors: distinct("--against", &args.against, Competitor::name, |other| {
                 competitor::check_on_our_buffers(other, kind)
             })?,
-            modes: args.pace.modes(),
+            modes: args.pace.launch.modes(),
             operations: args.pace.operations,
-            launches: args.pace.launches,
-            seed: args.pace.seed(),
+            launches: args.pace.launch.launches,
+            seed: args.pace.launch.seed(),
         };
         for layer in &race.layers {
             race.product(layer).check().map_err(|error| Failure::usage(format!("{}: {error}", layer.name)))?;

@@ -181,10 +181,10 @@ impl MoeRace {
             competitors: distinct("--against", &args.against, Competitor::name, |other| {
                 competitor::check_on_our_buffers(other, kind)
             })?,
-            modes: args.pace.modes(),
+            modes: args.pace.launch.modes(),
             operations: args.pace.operations,
-            launches: args.pace.launches,
-            seed: args.pace.seed(),
+            launches: args.pace.launch.launches,
+            seed: args.pace.launch.seed(),
             heap_bytes: 2 * BESIDE,
         };
         for tokens in race.tokens.clone() {

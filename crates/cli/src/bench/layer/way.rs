@@ -1,0 +1,70 @@
+//! The ways in which the ranks of a layer communicate.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use symmetra::fused;
+
+/// How our library runs a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Way {
+    /// Products, and one call that sums, adds the residual and norms all rows on every rank
+    AllReduce,
+    /// Products, and one call that sums and norms the rows of a rank's share; an all-gather before the next product
+    Scatter,
+    /// Products, and one call that sums, norms the rows of a rank's share and gathers the normed rows
+    ScatterGather,
+    /// Plans of all-gather + matmul and matmul + reduce-scatter by the library's choice, and a norm of the rank's share
+    Fused,
+    /// Plans of all-gather + matmul and matmul + reduce-scatter that go part by part, and a norm of the rank's share
+    Pipeline,
+}
+
+/// All ways, in their order.
+pub(super) const ALL: [Way; 5] = [Way::AllReduce, Way::Scatter, Way::ScatterGather, Way::Fused, Way::Pipeline];
+
+impl Way {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::Scatter => "scatter",
+            Self::ScatterGather => "scatter-gather",
+            Self::Fused => "fused",
+            Self::Pipeline => "pipeline",
+        }
+    }
+
+    /// Whether each rank has a share of the rows, as many as every rank.
+    pub(super) fn shares(self) -> bool {
+        self != Self::AllReduce
+    }
+
+    /// How the plans of this way run, if the way has plans.
+    pub(super) const fn plans(self) -> Option<fused::Way> {
+        match self {
+            Self::Fused => Some(fused::Way::Auto),
+            Self::Pipeline => Some(fused::Way::Pipeline),
+            _ => None,
+        }
+    }
+}
+
+/// How NCCL's collectives and single products run a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerWay {
+    /// An all-reduce behind the products, and a norm of all rows.
+    AllReduce,
+    /// A reduce-scatter behind the products, a norm of the rank's share, and an all-gather.
+    Scatter,
+}
+
+impl PeerWay {
+    pub(super) const ALL: [Self; 2] = [Self::AllReduce, Self::Scatter];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "nccl",
+            Self::Scatter => "nccl-scatter",
+        }
+    }
+}
