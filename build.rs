@@ -108,6 +108,7 @@ impl Plan {
             "src/capi/mod.rs",
             "src/capi/experts.rs",
             "src/capi/fused.rs",
+            "src/capi/heap.rs",
             "src/capi/matmul.rs",
             "src/capi/mixed.rs",
             "src/capi/norm.rs",

@@ -99,6 +99,8 @@ operations! {
     Combine = args::kOpCombine, "combine", false, None;
     /// Messages between pairs of ranks, in which no other rank takes part.
     Pairs = args::kOpPairs, "pairs", false, None;
+    /// A kernel of the caller: a wait for a value in the heap, or an access outside the heap.
+    Heap = args::kOpHeap, "heap", false, None;
     /// Opening a group, or exchanging something between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.

@@ -84,6 +84,13 @@
 //! [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) and its siblings make a plan, which is enqueued any
 //! number of times.
 //!
+//! ## To communicate from kernels of your own
+//!
+//! **[`HeapView`]**: the memory of all ranks, for a kernel on a GPU or on the CPU.
+//! [`Communicator::heap`] makes it; the functions of `symmetra/device/heap.cuh` take it.
+//! [`launch_host`] runs a kernel on the CPU, in the order of a stream.
+//! A [`PeerView`] is one buffer on all ranks, a [`PadView`] its signals.
+//!
 //! ## To repeat work
 //!
 //! **[`Graph`]**: captured work that is launched any number of times.
@@ -169,13 +176,13 @@ pub use group::{
     TunedRow, TunedTable, TunedTiming, Tuning,
 };
 pub use memory::{
-    Adopted, AdoptedSlice, DeviceBuffer, Operand, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice,
-    required_bytes,
+    Adopted, AdoptedSlice, DeviceBuffer, HeapView, Operand, PadView, PeerView, Ref, SIGNAL_CHANNELS, SignalPad,
+    SymmetricBuffer, SymmetricSlice, required_bytes,
 };
 pub use op::{
     Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,
 };
-pub use stream::{Capture, Event, Graph, Queue, Stream};
+pub use stream::{Capture, Event, Graph, Queue, Stream, launch_host};
 pub use types::{Dtype, Element, Reduction, Transport};
 
 // Their types are a part of this interface: elements, and values of `environment::Value`.

@@ -11,7 +11,16 @@
 #include "rust/cxx.h"
 #include "symmetra/error.hpp"
 
+namespace symmetra {
+class Queue;
+}
+
 namespace symmetra::core {
+
+struct Queue;
+
+/// The stream or the capture of a call. nvcc takes no such declaration in a header: it drops the namespace before the first Queue.
+Queue queue_of(const symmetra::Queue& queue);
 
 /// Parses the text "kind|native code|rank|message" of src/capi/report.rs.
 Error decode(const char* text);

@@ -20,9 +20,13 @@ void Graph::launch(const Stream& stream) const {
 
 namespace symmetra::core {
 
-Queue queue_of(const symmetra::Queue& queue) {
-  if (queue.stream_ == nullptr && queue.capture_ == nullptr) throw_moved_from();
-  return Queue{queue.stream_, queue.capture_};
-}
+struct QueueParts {
+  static Queue of(const symmetra::Queue& queue) {
+    if (queue.stream_ == nullptr && queue.capture_ == nullptr) throw_moved_from();
+    return Queue{queue.stream_, queue.capture_};
+  }
+};
+
+Queue queue_of(const symmetra::Queue& queue) { return QueueParts::of(queue); }
 
 }  // namespace symmetra::core

@@ -12,6 +12,7 @@ Settings settings_of(const Config& config) {
   settings.first_use_ms = milliseconds(config.deadlines.first_use);
   settings.steady_ms = milliseconds(config.deadlines.steady);
   settings.heap_bytes = config.heap_bytes;
+  settings.heap_channels = config.heap_channels;
   settings.one_shot_ll_bytes = config.one_shot_ll_bytes;
   settings.one_shot_sentinel_set = config.one_shot_sentinel_bytes.has_value();
   settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
@@ -41,6 +42,7 @@ Config::Config() {
   deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);
   deadlines.steady = std::chrono::milliseconds(settings.steady_ms);
   heap_bytes = settings.heap_bytes;
+  heap_channels = settings.heap_channels;
   one_shot_ll_bytes = settings.one_shot_ll_bytes;
   if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
   two_shot_ll_bytes = settings.two_shot_ll_bytes;

@@ -4,6 +4,7 @@
 // Any thread may use any object; an object keeps what it needs of its device alive.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,8 @@ struct Properties {
   uint32_t clusters;    ///< nonzero: blocks may form clusters, which some kernels are for
   uint8_t uuid[16];     ///< host: zero
 };
+
+using Uuid = std::array<uint8_t, 16>;
 
 /// The kinds of pointers, found before a pointer is used.
 constexpr uint32_t kPointerUnknown = 0;  ///< not known to the runtime: pageable host memory
@@ -75,8 +78,8 @@ struct HostKernel {
   uint64_t bytes;
 };
 
-/// The most bytes of arguments of a HostKernel.
-constexpr uint64_t kMostHostKernelBytes = 1024;
+/// The most bytes of arguments of a HostKernel: 1 KiB of a caller's, and what a launch from C++ adds (cpp/core/heap.cc).
+constexpr uint64_t kMostHostKernelBytes = 1056;
 
 static_assert(sizeof(Properties) == 64, "mirrored in src/sys/device.rs");
 static_assert(sizeof(PointerInfo) == 24, "mirrored in src/sys/device.rs");
@@ -162,6 +165,9 @@ class Device {
   virtual void enable_peer(int32_t ordinal) const = 0;
   /// Whether this device reports that it can address memory of device `ordinal`.
   virtual bool can_access(int32_t ordinal) const = 0;
+  /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device that this process
+  /// does not see.
+  virtual bool native_atomics(const Uuid& uuid) const = 0;
 
   /// Sizes of multicast objects and of the memory that they bind are multiples of this. A device, a driver or a build without multicast
   /// throws kUnsupported from this and from the next two, which says why.

@@ -14,10 +14,8 @@ class Queue;
 namespace core {
 struct Capture;
 struct Graph;
-struct Queue;
+struct QueueParts;
 class Recorder;
-
-Queue queue_of(const symmetra::Queue& queue);
 }  // namespace core
 
 /// A capture in progress, handed to the function of Stream::capture. It ends when that function returns. It belongs to
@@ -43,7 +41,7 @@ class Queue {
   Queue(const Capture& capture) : capture_(capture.core_) {}
 
  private:
-  friend core::Queue core::queue_of(const Queue& queue);
+  friend struct core::QueueParts;
 
   const core::Stream* stream_ = nullptr;
   const core::Capture* capture_ = nullptr;

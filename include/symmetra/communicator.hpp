@@ -2,6 +2,7 @@
 /// A group of ranks with memory, which runs collectives.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "symmetra/collectives.hpp"
 #include "symmetra/config.hpp"
 #include "symmetra/device.hpp"
+#include "symmetra/device/abi.hpp"
 #include "symmetra/memory.hpp"
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"
@@ -94,6 +96,21 @@ class Communicator : public Collectives {
   /// memory of another device, and kOutOfMemory if all registrations are in use, with kPeer on the other ranks; kMismatch if lengths or
   /// types differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype, const std::vector<void*>& peers) const;
+
+  /// The memory of all ranks for a kernel that you enqueue on `queue`: what the functions of symmetra/device/heap.cuh take. With it a
+  /// kernel loads, stores, copies, changes atomically and signals what lies in the symmetric buffers of any rank. Asks no peer, and does
+  /// not block. Waits of the kernel give up after Deadlines::steady, or after `deadline`, 1 ms to 24 h; then synchronize() says why. The
+  /// library does not know of the kernel's order among the group's calls: signals between the kernels of the ranks make it.
+  ///
+  /// Valid until the communicator is closed. In a capture the graph owns the memory of the group from here on, and its launches are
+  /// refused once the communicator is closed or has failed. Throws kInvalidArgument for a stream of another device or a deadline outside
+  /// its limits; the group's error if the group has failed or is closed.
+  device::Heap heap(Queue queue) const;
+  device::Heap heap(std::chrono::milliseconds deadline, Queue queue) const;
+  /// Whether links between the devices of all ranks have atomics: kernels then change words of every rank by the functions of
+  /// symmetra/device/heap.cuh that add, exchange and compare. Loads, stores, copies and signals need no such links. Equal on all ranks;
+  /// true on the CPU, and false where a rank's process does not see the GPU of another.
+  bool has_native_atomics() const;
 
   /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed, kMismatch if
   /// the ranks made different calls.

@@ -52,6 +52,9 @@ struct Config {
   Deadlines deadlines;
   /// Size in bytes of the heap for symmetric buffers. Default 64 MiB.
   std::uint64_t heap_bytes;
+  /// Channels of the signals that kernels of yours send each other: see Communicator::heap. A channel takes 12 bytes for each rank.
+  /// 0 to 65536; default 256.
+  std::uint32_t heap_channels;
   /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by packets move as
   /// many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
   std::uint64_t one_shot_ll_bytes;

@@ -19,6 +19,7 @@
 #include "symmetra/error.hpp"
 #include "symmetra/experts.hpp"
 #include "symmetra/fused.hpp"
+#include "symmetra/launch.hpp"
 #include "symmetra/log.hpp"
 #include "symmetra/matmul.hpp"
 #include "symmetra/memory.hpp"

@@ -90,6 +90,7 @@ pub(super) fn settings_default() -> Settings {
     let Config {
         deadlines: Deadlines { open, first_use, steady },
         heap_bytes,
+        heap_channels,
         one_shot_ll_bytes,
         one_shot_sentinel_bytes,
         two_shot_ll_bytes,
@@ -111,6 +112,7 @@ pub(super) fn settings_default() -> Settings {
         first_use_ms,
         steady_ms,
         heap_bytes,
+        heap_channels,
         one_shot_ll_bytes,
         one_shot_sentinel_bytes: one_shot_sentinel_bytes.unwrap_or(0),
         one_shot_sentinel_set: one_shot_sentinel_bytes.is_some(),
@@ -141,6 +143,7 @@ impl TryFrom<&Settings> for Config {
                 steady: Duration::from_millis(settings.steady_ms),
             },
             heap_bytes: settings.heap_bytes,
+            heap_channels: settings.heap_channels,
             one_shot_ll_bytes: settings.one_shot_ll_bytes,
             one_shot_sentinel_bytes: settings.one_shot_sentinel_set.then_some(settings.one_shot_sentinel_bytes),
             two_shot_ll_bytes: settings.two_shot_ll_bytes,

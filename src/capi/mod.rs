@@ -21,6 +21,7 @@ mod environment;
 mod experts;
 mod fused;
 mod group;
+mod heap;
 mod log;
 mod matmul;
 mod mixed;
@@ -56,6 +57,7 @@ mod bridge {
         first_use_ms: u64,
         steady_ms: u64,
         heap_bytes: u64,
+        heap_channels: u32,
         one_shot_ll_bytes: u64,
         one_shot_sentinel_bytes: u64,
         one_shot_sentinel_set: bool,

@@ -14,6 +14,7 @@ mod exchange;
 mod expert_step;
 mod first_call;
 mod graph_part;
+mod heap;
 mod launch_plan;
 mod local;
 mod multicast;

@@ -210,6 +210,12 @@ impl Device {
         Ok(self.raw()?.can_access(ordinal)?)
     }
 
+    /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device that
+    /// this process does not see.
+    pub(crate) fn native_atomics(&self, uuid: &[u8; 16]) -> Result<bool> {
+        Ok(self.raw()?.native_atomics(uuid)?)
+    }
+
     /// Blocks until all work that this process gave the device is done.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub(crate) struct Capabilities {
     pub(crate) compute_capability: (u32, u32),
     /// The fewest multiprocessors.
     pub(crate) multiprocessors: u32,
+    /// Whether every device changes words atomically in the memory of every other.
+    pub(crate) native_atomics: bool,
 }
 
 impl Capabilities {
@@ -26,12 +28,17 @@ impl Capabilities {
             name: device.name(),
             compute_capability: device.compute_capability(),
             multiprocessors: device.multiprocessors(),
+            native_atomics: true,
         }
     }
 
     /// The capabilities that all ranks' devices share. Collective.
     pub(super) fn agree(mesh: &mut Mesh, device: &Device, deadline: Instant) -> Result<Self> {
-        let all = tell(mesh, "to compare devices", &Self::of(device), deadline)?;
+        let uuids = tell(mesh, "which device it has", &device.uuid(), deadline)?;
+        let asked: Result<Vec<bool>> = uuids.iter().map(|uuid| device.native_atomics(uuid)).collect();
+        let native = mesh.agree("ask how devices are linked", asked, deadline)?.into_iter().all(|native| native);
+        let own = Self { native_atomics: native, ..Self::of(device) };
+        let all = tell(mesh, "to compare devices", &own, deadline)?;
         all.into_iter()
             .reduce(Self::common)
             .ok_or_else(|| Error::Internal { message: "a mesh without ranks".to_owned() })
@@ -42,6 +49,7 @@ impl Capabilities {
             name: if self.name == other.name { self.name } else { String::new() },
             compute_capability: self.compute_capability.min(other.compute_capability),
             multiprocessors: self.multiprocessors.min(other.multiprocessors),
+            native_atomics: self.native_atomics && other.native_atomics,
         }
     }
 }
@@ -56,9 +64,11 @@ mod tests {
             name: name.to_owned(),
             compute_capability,
             multiprocessors,
+            native_atomics: multiprocessors != 144,
         };
         let (one, other) = (device("A", (9, 0), 132), device("B", (8, 6), 144));
-        assert_eq!(one.clone().common(other), device("", (8, 6), 132));
+        let both = Capabilities { native_atomics: false, ..device("", (8, 6), 132) };
+        assert_eq!(one.clone().common(other), both);
         assert_eq!(one.clone().common(one.clone()), one);
     }
 }

@@ -33,6 +33,9 @@ pub struct Config {
     pub deadlines: Deadlines,
     /// Size in bytes of the heap for symmetric buffers. Default 64 MiB.
     pub heap_bytes: u64,
+    /// Channels of the signals that kernels of yours send each other: see [`Communicator::heap`](crate::Communicator::heap).
+    /// A channel takes 12 bytes for each rank. 0 to 65536; default 256.
+    pub heap_channels: u32,
     /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by packets move
     /// as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
     pub one_shot_ll_bytes: u64,
@@ -78,6 +81,7 @@ impl Default for Config {
         Self {
             deadlines: Deadlines::default(),
             heap_bytes: 64 << 20,
+            heap_channels: 256,
             one_shot_ll_bytes: 256 << 10,
             one_shot_sentinel_bytes: None,
             two_shot_ll_bytes: 1 << 20,
@@ -106,6 +110,9 @@ pub(super) fn check_world_size(world_size: usize) -> Result<()> {
 /// Most bytes of the heap. The limit keeps every sum of sizes far from overflow.
 const MAX_HEAP_BYTES: u64 = 1 << 44;
 
+/// Most channels of the heap's signals.
+const MAX_HEAP_CHANNELS: u32 = 1 << 16;
+
 /// Most bytes of one call that pushes packets. Its region for 16 ranks has fewer than 2^31 packets a buffer and fewer
 /// than 2^32 in all, which is what kernels can count (`fits` in `kernels/geometry.hpp`).
 const MAX_CALL_BYTES: u64 = 512 << 20;
@@ -133,6 +140,7 @@ impl Config {
             ("deadlines.first_use", format!("{:?}", self.deadlines.first_use)),
             ("deadlines.steady", format!("{:?}", self.deadlines.steady)),
             ("heap_bytes", self.heap_bytes.to_string()),
+            ("heap_channels", self.heap_channels.to_string()),
             ("one_shot_ll_bytes", self.one_shot_ll_bytes.to_string()),
             ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size).to_string()),
             ("two_shot_ll_bytes", self.two_shot_ll_bytes.to_string()),
@@ -173,6 +181,10 @@ impl Config {
         if self.heap_bytes > MAX_HEAP_BYTES {
             let limit = format!("it must be at most {MAX_HEAP_BYTES}");
             return Err(Error::invalid("heap_bytes", self.heap_bytes, limit));
+        }
+        if self.heap_channels > MAX_HEAP_CHANNELS {
+            let limit = format!("it must be at most {MAX_HEAP_CHANNELS}");
+            return Err(Error::invalid("heap_channels", self.heap_channels, limit));
         }
         if !(1..=1 << 20).contains(&self.registrations) {
             return Err(Error::invalid("registrations", self.registrations, "it must be 1 to 1048576"));

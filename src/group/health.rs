@@ -122,6 +122,7 @@ impl Health {
         let page = self.own();
         let error = match (page.stopped(), page.code.load(Ordering::Acquire)) {
             (_, args::kStatusRouting | args::kStatusCapacity) => self.mismatch(self.rank, self.rank),
+            (_, args::kStatusBounds) => self.outside_heap(page),
             (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
             // A stop says more than another status: the kernel gave up because of the stop.
             (Some(stop), _) => self.stopped(stop),
@@ -293,6 +294,19 @@ impl Health {
             args::kStatusCapacity => Some(Error::Capacity { rank, rows: first as usize, capacity: second as usize }),
             _ => None,
         }
+    }
+
+    /// The error after a kernel of the caller would have accessed what is not in the heap.
+    fn outside_heap(&self, page: &Page) -> Error {
+        let [offset, bytes] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
+        if bytes == args::kNoChannel {
+            let limit = format!("there are {} (heap_channels)", self.heap_channels);
+            return Error::invalid("the channel of a kernel's signal", offset, limit);
+        }
+        let rank = page.peer.load(Ordering::Relaxed);
+        let what = format!("{bytes} bytes, {} from the beginning of the heap of rank {rank}", offset as i64);
+        let limit = format!("the heaps of {} ranks have {} bytes each", self.pages.len(), self.heap_bytes);
+        Error::invalid("what a kernel accesses", what, limit)
     }
 
     /// The mismatch between this rank's calls and those of the first rank that differs, if any. Compares what was

@@ -88,6 +88,10 @@ struct Health {
     deadlines: Deadlines,
     /// Whether kernels compare the calls of all ranks.
     check_calls: bool,
+    /// Bytes of each rank's heap.
+    heap_bytes: u64,
+    /// Channels of kernels of callers.
+    heap_channels: u32,
     /// For each rank, how many first calls were found to be equal to this rank's.
     equal: Vec<AtomicU64>,
     /// Whether a rank has left in good order.

@@ -23,7 +23,7 @@ use crate::variables::{Process, flag};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
 /// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
-const PROTOCOL: u32 = 8;
+const PROTOCOL: u32 = 9;
 
 /// Turns [`Config::check_calls`] on in a program that does not.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
@@ -160,6 +160,8 @@ impl Group {
             failure: OnceCell::new(),
             deadlines: config.deadlines,
             check_calls: config.check_calls,
+            heap_bytes: config.heap_bytes,
+            heap_channels: config.heap_channels,
             equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
             departed: AtomicBool::new(false),
             name: OnceCell::new(),

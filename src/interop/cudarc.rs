@@ -8,6 +8,7 @@
 //! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
 //! | `CudaView`, `CudaViewMut` | [`Lent`], from [`Ref`] | [`lend`]: safe, frees nothing |
 //! | `DriverError` | [`Error`] | `?` |
+//! | argument of a kernel | [`HeapView`], [`PadView`], [`PeerView`] | `launch.arg(&heap)` |
 //!
 //! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared, so collectives
 //! on it pass through the arena and [`Adopted::is_shared`](crate::Adopted::is_shared) is false. A
@@ -46,14 +47,23 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use ::cudarc::driver::{
-    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError,
+    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, DriverError,
 };
 
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::memory::{Owner, Ref};
+use crate::memory::{HeapView, Owner, PadView, PeerView, Ref};
 use crate::stream::Stream;
 use crate::types::Element;
+
+macro_rules! kernel_arguments {
+    ($($view:ty)*) => {$(
+        // SAFETY: plain data, laid out as the structure that kernels take by value (`symmetra/device`).
+        unsafe impl DeviceRepr for $view {}
+    )*};
+}
+
+kernel_arguments! { HeapView PadView PeerView }
 
 /// The device of a context.
 ///

@@ -12,12 +12,15 @@ pub const kOpAllReduceNorm: u32 = 15;
 pub const kOpDispatch: u32 = 18;
 pub const kOpCombine: u32 = 19;
 pub const kOpPairs: u32 = 20;
+pub const kOpHeap: u32 = 21;
 pub const kStatusOk: u32 = 0;
 pub const kStatusTimeout: u32 = 1;
 pub const kStatusAborted: u32 = 2;
 pub const kStatusMismatch: u32 = 3;
 pub const kStatusRouting: u32 = 4;
 pub const kStatusCapacity: u32 = 5;
+pub const kStatusBounds: u32 = 6;
+pub const kNoChannel: u64 = 18446744073709551615;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Status {
@@ -867,6 +870,46 @@ impl Kind {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct Kind(pub u32);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct SignalPad {
+    pub pads: [*mut u32; 16usize],
+    pub sent: *mut u32,
+    pub awaited: *mut u32,
+    pub wait: Wait,
+    pub rank: u32,
+    pub world: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SignalPad"][::std::mem::size_of::<SignalPad>() - 176usize];
+    ["Alignment of SignalPad"][::std::mem::align_of::<SignalPad>() - 8usize];
+    ["Offset of field: SignalPad::pads"][::std::mem::offset_of!(SignalPad, pads) - 0usize];
+    ["Offset of field: SignalPad::sent"][::std::mem::offset_of!(SignalPad, sent) - 128usize];
+    ["Offset of field: SignalPad::awaited"][::std::mem::offset_of!(SignalPad, awaited) - 136usize];
+    ["Offset of field: SignalPad::wait"][::std::mem::offset_of!(SignalPad, wait) - 144usize];
+    ["Offset of field: SignalPad::rank"][::std::mem::offset_of!(SignalPad, rank) - 168usize];
+    ["Offset of field: SignalPad::world"][::std::mem::offset_of!(SignalPad, world) - 172usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Heap {
+    pub base: [*mut u8; 16usize],
+    pub bytes: u64,
+    pub signals: SignalPad,
+    pub channels: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Heap"][::std::mem::size_of::<Heap>() - 320usize];
+    ["Alignment of Heap"][::std::mem::align_of::<Heap>() - 8usize];
+    ["Offset of field: Heap::base"][::std::mem::offset_of!(Heap, base) - 0usize];
+    ["Offset of field: Heap::bytes"][::std::mem::offset_of!(Heap, bytes) - 128usize];
+    ["Offset of field: Heap::signals"][::std::mem::offset_of!(Heap, signals) - 136usize];
+    ["Offset of field: Heap::channels"][::std::mem::offset_of!(Heap, channels) - 312usize];
+    ["Offset of field: Heap::reserved"][::std::mem::offset_of!(Heap, reserved) - 316usize];
+};
 /// An argument block of `kernels/launches.def`.
 ///
 /// # Safety

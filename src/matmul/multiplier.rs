@@ -11,11 +11,11 @@ use super::gemm::Gemm;
 use super::host::{self, Work};
 use super::product::Product;
 use super::tensor::{Tensor, check, too_large};
-use crate::device::{Device, DeviceKind};
+use crate::device::{Device, DeviceKind, HostShape};
 use crate::error::{Error, Result};
-use crate::kernel::args::Geometry;
 use crate::memory::DeviceBuffer;
-use crate::stream::{Enqueue, Order, Queue, Recording};
+use crate::stream::{Enqueue, HostLaunch, Order, Queue, Recording};
+use crate::sys::device::HostKernel;
 
 const CALL: &str = "launch a product";
 
@@ -184,9 +184,9 @@ impl Multiplier {
         match &self.0.engine {
             Engine::Host => {
                 let work = Work { product: *product, gemm: *gemm };
-                let alone = Geometry { blocks: 1, threads: 1, shared_bytes: 0, programmatic: 0, cluster: 0 };
+                let launch = HostLaunch { call: CALL, shape: HostShape::default(), shared_bytes: 0 };
                 // SAFETY: the caller vouches for the memory; the function takes such work.
-                queue.enqueue(CALL, |raw| unsafe { raw.launch_host(host::multiply, &work, &alone) })
+                unsafe { launch.enqueue(&HostKernel::new(host::multiply, &work), queue) }
             }
             // SAFETY: passed on.
             Engine::Gpu(gpu) => unsafe { gpu.multiply(&self.0, (product, gemm), whole_sums, queue) },

@@ -8,18 +8,18 @@ use crate::kernel::args;
 pub const SIGNAL_CHANNELS: usize = 16;
 
 /// Bytes of one word of a signal pad for every channel and rank.
-pub(super) const fn words_bytes(world_size: usize) -> u64 {
-    (SIGNAL_CHANNELS * world_size * 4) as u64
+pub(super) const fn words_bytes(channels: usize, world_size: usize) -> u64 {
+    (channels * world_size * 4) as u64
 }
 
 /// Bytes of the heap that a symmetric buffer of so many bytes takes.
 pub(crate) const fn buffer_bytes(bytes: u64, world_size: usize) -> u64 {
-    (bytes.next_multiple_of(ALIGN) + pad_bytes(world_size)).next_multiple_of(ALIGN)
+    (bytes.next_multiple_of(ALIGN) + pad_bytes(SIGNAL_CHANNELS, world_size)).next_multiple_of(ALIGN)
 }
 
 /// Bytes of a signal pad: received signals, and this rank's counts of sent and awaited ones.
-pub(super) const fn pad_bytes(world_size: usize) -> u64 {
-    3 * words_bytes(world_size)
+pub(super) const fn pad_bytes(channels: usize, world_size: usize) -> u64 {
+    3 * words_bytes(channels, world_size)
 }
 
 /// Every region starts at a multiple of this.
@@ -80,6 +80,8 @@ pub(crate) struct ArenaLayout {
     pub(crate) pairs: PairScratch,
     /// Signals of the low-contention collectives, and of ranks that reach their first calls.
     pub(crate) aside: Region,
+    /// Signals of kernels of the caller.
+    pub(crate) kernel_signals: Region,
     pub(crate) heap: Region,
     pub(crate) bytes: u64,
 }
@@ -163,7 +165,8 @@ impl ArenaLayout {
         let max = config.recursive_doubling_bytes;
         let recursive_doubling = cursor.scratch(2, slots, max.div_ceil(LL_DATA_BYTES), max)?;
         let pairs = cursor.pairs(world, config.pair_bytes)?;
-        let aside = cursor.take(pad_bytes(world_size))?;
+        let aside = cursor.take(pad_bytes(SIGNAL_CHANNELS, world_size))?;
+        let kernel_signals = cursor.take(pad_bytes(config.heap_channels as usize, world_size))?;
         let heap = cursor.take(config.heap_bytes)?;
         Ok(Self {
             progress,
@@ -181,6 +184,7 @@ impl ArenaLayout {
             recursive_doubling,
             pairs,
             aside,
+            kernel_signals,
             heap,
             bytes: cursor.0,
         })

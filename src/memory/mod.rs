@@ -13,6 +13,7 @@ mod range;
 mod registration;
 mod signal;
 mod symmetric;
+mod view;
 
 pub use adopted::{Adopted, AdoptedSlice};
 pub use layout::{SIGNAL_CHANNELS, required_bytes};
@@ -20,6 +21,7 @@ pub use operand::Operand;
 pub use plain::{DeviceBuffer, Ref};
 pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};
+pub use view::{HeapView, PadView, PeerView};
 
 pub(crate) use arena::Arena;
 pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes};

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::layout::{SIGNAL_CHANNELS, words_bytes};
+use super::layout::SIGNAL_CHANNELS;
+use super::view::{PadView, pad_at};
 use crate::error::{Error, Result};
 use crate::kernel::args;
 
@@ -29,6 +30,12 @@ impl<'buffer> SignalPad<'buffer> {
         self.arena
     }
 
+    /// The pad for a kernel of yours: plain data for the functions of `symmetra/device/signal.cuh`. Its addresses are valid
+    /// until the communicator is closed.
+    pub fn view(&self) -> PadView {
+        PadView::new(pad_at(self.arena, self.offset_bytes, SIGNAL_CHANNELS, self.arena.wait(false)))
+    }
+
     /// The argument block for an action on a channel, with `peer` when the action has one.
     pub(crate) fn args(&self, action: u32, channel: usize, peer: usize) -> Result<args::SignalArgs> {
         let group = self.arena.group();
@@ -38,14 +45,15 @@ impl<'buffer> SignalPad<'buffer> {
         if peer >= group.world_size() {
             return Err(Error::invalid("peer", peer, format!("the world size is {}", group.world_size())));
         }
-        let words_bytes = words_bytes(group.world_size());
+        let args::SignalPad { pads, sent, awaited, wait, rank, world } =
+            pad_at(self.arena, self.offset_bytes, SIGNAL_CHANNELS, self.arena.wait(false));
         Ok(args::SignalArgs {
-            pads: self.arena.everywhere(self.offset_bytes).map(|pad| pad.cast()),
-            sent: self.arena.own(self.offset_bytes + words_bytes).cast(),
-            awaited: self.arena.own(self.offset_bytes + 2 * words_bytes).cast(),
-            wait: self.arena.wait(false),
-            rank: group.rank() as u32,
-            world: group.world_size() as u32,
+            pads,
+            sent,
+            awaited,
+            wait,
+            rank,
+            world,
             channel: channel as u32,
             peer: peer as u32,
             action,

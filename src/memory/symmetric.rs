@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::block::Block;
-use super::layout::{ALIGN, pad_bytes};
+use super::layout::{ALIGN, SIGNAL_CHANNELS, pad_bytes};
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
 use super::range::within;
 use super::signal::SignalPad;
+use super::view::PeerView;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::Element;
@@ -32,7 +33,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Makes the buffer. Collective. One block holds the elements and then the signal pad.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len).map(|bytes| bytes as u64);
-        let (block, region) = arena.allocate(bytes, pad_bytes(arena.group().world_size()))?;
+        let (block, region) = arena.allocate(bytes, pad_bytes(SIGNAL_CHANNELS, arena.group().world_size()))?;
         Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }
 
@@ -69,6 +70,14 @@ impl<T: Element> SymmetricBuffer<T> {
             return Err(Error::invalid("rank", rank, format!("the world size is {world}")));
         }
         Ok(self.arena.at(rank, self.offset_bytes).cast())
+    }
+
+    /// The buffer for a kernel of yours: plain data, laid out as `symmetra::device::PeerView`. Its addresses are valid until
+    /// the communicator is closed.
+    pub fn view(&self) -> PeerView {
+        let group = self.arena.group();
+        // Table 0 holds the arenas.
+        PeerView::new(self.arena.table(0), self.offset_bytes, group.rank() as u32, group.world_size() as u32)
     }
 
     /// Elements `range` of the buffer. Every rank must use the same range in one operation.

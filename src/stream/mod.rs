@@ -2,6 +2,7 @@
 
 mod capture;
 mod graph;
+mod launch_host;
 mod order;
 mod queue;
 mod reaper;
@@ -21,8 +22,10 @@ use crate::sys::device as sys;
 
 pub use capture::Capture;
 pub use graph::Graph;
+pub use launch_host::launch_host;
 pub use queue::Queue;
 
+pub(crate) use launch_host::HostLaunch;
 pub(crate) use order::Order;
 pub(crate) use queue::Enqueue;
 pub(crate) use recording::{Kept, Part, Recording};

@@ -4,7 +4,7 @@
 
 use cxx::{ExternType, kind::Trivial, type_id};
 
-use crate::kernel::args::{Block, Geometry, Kind, SignalArgs};
+use crate::kernel::args::{Block, Geometry, Heap, Kind, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
@@ -71,6 +71,23 @@ pub struct HostKernel {
     pub bytes: u64,
 }
 
+/// The most bytes of arguments of a [`HostKernel`].
+pub(crate) const MOST_HOST_KERNEL_BYTES: usize = 1024;
+
+impl HostKernel {
+    /// A function of this process with its arguments, which it gets as the address of a copy.
+    pub(crate) fn new<Args: Copy + Send + 'static>(entry: unsafe extern "C" fn(*const Args), args: &Args) -> Self {
+        const {
+            assert!(size_of::<Args>() <= MOST_HOST_KERNEL_BYTES, "a kernel takes at most 1024 bytes of arguments");
+            assert!(align_of::<Args>() <= 16, "arguments of a kernel are aligned to at most 16 bytes");
+        }
+        // SAFETY: the function gets the address of a copy of `Args`; pointers to data are passed alike.
+        let entry =
+            unsafe { std::mem::transmute::<unsafe extern "C" fn(*const Args), unsafe extern "C" fn(*const _)>(entry) };
+        Self { entry, args: std::ptr::from_ref(args).cast(), bytes: size_of::<Args>() as u64 }
+    }
+}
+
 macro_rules! plain_data {
     ($($rust:ty => $cxx:literal, $bytes:literal;)*) => {$(
         // SAFETY: a `#[repr(C)]` struct of integers, pointers and arrays of them, field for
@@ -91,6 +108,7 @@ plain_data! {
     Keepalive => "symmetra::device::Keepalive", 16;
     HostKernel => "symmetra::device::HostKernel", 24;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
+    Heap => "symmetra::device::Heap", 320;
     Geometry => "symmetra::kernels::Geometry", 20;
     Kind => "symmetra::kernels::Kind", 4;
 }
@@ -150,6 +168,7 @@ mod bridge {
         fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<Multicast>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
+        fn native_atomics(self: &Device, uuid: &[u8; 16]) -> Result<bool>;
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
         fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
@@ -178,8 +197,7 @@ mod bridge {
         fn wait(self: &Stream, event: &Event) -> i32;
         #[cxx_name = "launch"]
         unsafe fn launch_block(self: &Stream, kind: Kind, args: *const u8, geometry: &Geometry) -> i32;
-        #[cxx_name = "launch_host"]
-        unsafe fn launch_host_kernel(self: &Stream, kernel: &HostKernel, geometry: &Geometry) -> i32;
+        unsafe fn launch_host(self: &Stream, kernel: &HostKernel, geometry: &Geometry) -> i32;
         fn capturing(self: &Stream) -> Result<bool>;
         unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
     }
@@ -199,25 +217,6 @@ impl Stream {
         // SAFETY: the block is of the kind that its type names, and C++ copies it before it returns; the caller
         // vouches for the addresses in it.
         unsafe { self.launch_block(Args::KIND, bytes, geometry) }
-    }
-
-    /// Runs a function of this process in the stream's order, with a copy of `args`. The stream is one of the host device.
-    ///
-    /// # Safety
-    /// Memory that the function reads and writes through `args` lives until the function ends. The function may be called on
-    /// any thread, and does not unwind.
-    pub(crate) unsafe fn launch_host<Args: Copy + Send + 'static>(
-        &self,
-        entry: unsafe extern "C" fn(*const Args),
-        args: &Args,
-        geometry: &Geometry,
-    ) -> i32 {
-        // SAFETY: the function gets the address of a copy of `Args`; pointers to data are passed alike.
-        let entry =
-            unsafe { std::mem::transmute::<unsafe extern "C" fn(*const Args), unsafe extern "C" fn(*const _)>(entry) };
-        let kernel = HostKernel { entry, args: std::ptr::from_ref(args).cast(), bytes: size_of::<Args>() as u64 };
-        // SAFETY: C++ copies the arguments before it returns; the caller vouches for the function and its memory.
-        unsafe { self.launch_host_kernel(&kernel, geometry) }
     }
 }
 

@@ -167,8 +167,9 @@ fn every_public_header_stands_alone() {
     if !full() {
         headers.retain(|header| ["symmetra/symmetra.hpp", "p2p_allreduce.hpp"].contains(&header.as_str()));
     }
-    let kernels = ["peer.cuh", "platform.hpp", "signal.cuh", "wait.cuh"].map(|name| format!("symmetra/device/{name}"));
-    let kernels = if full() { &kernels[..] } else { &kernels[2..3] };
+    let kernels = ["bulk.cuh", "peer.cuh", "platform.hpp", "signal.cuh", "wait.cuh", "heap.cuh"];
+    let kernels = kernels.map(|name| format!("symmetra/device/{name}"));
+    let kernels = if full() { &kernels[..] } else { &kernels[5..] };
     for compiler in compilers() {
         let all = headers.iter().map(|header| ("c++17", header)).chain(kernels.iter().map(|header| ("c++20", header)));
         for (standard, header) in all {
@@ -239,6 +240,48 @@ fn const_memory_is_an_input_alone() {
     }
 }
 
+/// Memory of another rank is accessed at system scope, and an access has an order that it can have.
+#[test]
+fn kernels_name_orders_and_scopes_that_there_are() {
+    let program = |call: &str| {
+        format!(
+            "#include \"symmetra/device/heap.cuh\"\nusing namespace symmetra::device;\n\
+             void f(const Heap& h, uint32_t* p, float* q) {{\n  (void)p, (void)q;\n  uint32_t e = 0;\n  (void)e;\n  {call};\n}}\n"
+        )
+    };
+    let accepted = [
+        "fetch_add<Order::kRelaxed, Scope::kDevice>(h, p, 1)",
+        "fetch_add<Order::kRelaxed, Scope::kSystem>(h, p, 1, 1)",
+        "store_atomic<Order::kRelease, Scope::kBlock>(h, p, 1)",
+        "compare_exchange<Order::kRelaxed, Scope::kDevice>(h, p, e, 1)",
+        "fetch_add(h, q, 1, 0.5f)",
+    ];
+    let (scope, order) = ("memory of another rank is accessed at system scope", ["a load is", "a store is", "a sum"]);
+    let refused = [
+        ("fetch_add<Order::kRelaxed, Scope::kDevice>(h, p, 1, 1)", scope),
+        ("fetch_max<Order::kRelaxed, Scope::kBlock>(h, p, 1, 1)", scope),
+        ("exchange<Order::kRelaxed, Scope::kDevice>(h, p, 1, 1)", scope),
+        ("add<Order::kRelaxed, Scope::kDevice>(h, p, 1, 1)", scope),
+        ("load_atomic<Order::kAcquire, Scope::kDevice>(h, p, 1)", scope),
+        ("store_atomic<Order::kRelease, Scope::kDevice>(h, p, 1, 1)", scope),
+        ("compare_exchange<Order::kRelaxed, Scope::kDevice>(h, p, 1, e, 1)", scope),
+        ("load_atomic<Order::kRelease>(h, p, 1)", order[0]),
+        ("store_atomic<Order::kAcquire>(h, p, 1, 1)", order[1]),
+        ("add<Order::kAcquireRelease>(h, p, 1, 1)", order[2]),
+        ("fetch_max(h, q, 1, 0.5f)", "atomic accesses are of integers"),
+        ("struct { char c[3]; } s[1]; (void)load(h, s, 1)", "a load moves 1, 2, 4, 8 or 16 bytes"),
+    ];
+    for compiler in compilers() {
+        run(&mut compilation(compiler, "c++20", "order", &program(&accepted.join(";\n  "))));
+        for (call, why) in refused {
+            let refused = compilation(compiler, "c++20", "order", &program(call)).output().unwrap();
+            let words = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success(), "{call} compiles");
+            assert!(words.contains(why), "{call}: {words}");
+        }
+    }
+}
+
 #[test]
 fn public_headers_show_nothing_of_rust_or_cuda() {
     for entry in fs::read_dir(root().join("include/symmetra")).unwrap() {
@@ -278,6 +321,12 @@ fn the_version_is_that_of_the_package() {
 fn every_public_class_works() {
     let text = run(&mut Command::new(build("tests/cpp/api_test.cc", &["-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 19, "{text}");
+}
+
+#[test]
+fn kernels_on_the_memory_of_all_ranks_work() {
+    let text = run(&mut Command::new(build("tests/cpp/heap_test.cc", &["-std=c++20", "-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 4, "{text}");
 }
 
 #[test]
@@ -375,6 +424,16 @@ fn the_examples_build_against_the_installed_tree() {
     let mut lines: Vec<String> = run(Command::new(program).arg("3")).lines().map(str::to_owned).collect();
     lines.sort();
     assert_eq!(lines, ["rank 0: 9.000000", "rank 1: 9.000000", "rank 2: 9.000000"]);
+}
+
+/// Its kernels run on the CPU, in blocks of several threads.
+#[test]
+fn the_example_of_kernels_is_right() {
+    let program = build("examples/cpp/gpu_initiated.cc", &["-std=c++20"]);
+    for ranks in [1, 3, 4] {
+        let text = run(Command::new(&program).arg(ranks.to_string()));
+        assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 6 * ranks, "{text}");
+    }
 }
 
 /// Every layout, on the CPU.
@@ -567,5 +626,5 @@ fn crates_that_depend_on_symmetra_find_its_headers() {
     command
         .args(["dependent", "symmetra", "symmetra-cli", "symmetra-ring"].map(|package| ["-p", package]).as_flattened());
     let text = run(command.current_dir(root()).arg("--target-dir").arg(target));
-    assert!(text.contains("2 passed; 0 failed"), "{text}");
+    assert!(text.contains("3 passed; 0 failed"), "{text}");
 }

@@ -30,10 +30,14 @@ archs=()
 for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do archs+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
 "$home/bin/nvcc" -O3 -std=c++20 -fmad=false "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc tests/kernels/user_kernel.cu \
   tests/kernels/narrow_kernels.cu kernels/cuda/kernels.cu -L"$library" -o "$out/kernels_test"
+"$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -I. -Iinclude tests/gpu/heap_test.cu -L"$library" -o "$out/heap_test"
 # The p2p_allreduce API: without MPI, and with it where it is.
 p2p=(-std=c++17 -O1 -DP2P_ALLREDUCE_DEVICE=CUDA -DOMPI_SKIP_MPICXX -Iinclude -Iinclude/p2p_allreduce/shim -I"$home/include")
 link=("$target/release/libsymmetra.a" -L"$library" -lcudart_static -ldl -lrt -lm -pthread)
 g++ "${p2p[@]}" -DP2P_ALLREDUCE_NO_MPI tests/p2p/every_call.cc "${link[@]}" -o "$out/p2p_every_call"
+"$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -Iinclude -c examples/cpp/gpu_initiated.cu -o "$out/gpu_initiated.o"
+g++ "$out/gpu_initiated.o" "${link[@]}" -o "$out/gpu_initiated"
+rm "$out/gpu_initiated.o"
 if command -v mpicxx >/dev/null; then
   for program in basic every_call; do mpicxx "${p2p[@]}" "tests/p2p/$program.cc" "${link[@]}" -o "$out/p2p_mpi_$program"; done
 fi

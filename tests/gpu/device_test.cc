@@ -7,11 +7,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -113,6 +115,9 @@ void properties(const Bench& bench) {
   const uint8_t zero[16] = {};
   CHECK(std::memcmp(found.uuid, zero, sizeof(zero)) != 0);
   CHECK(bench.device->can_access(0));
+  Uuid own;
+  std::copy(std::begin(found.uuid), std::end(found.uuid), own.begin());
+  CHECK(bench.device->native_atomics(own) && !bench.device->native_atomics({}));
   CHECK(std::strlen(bench.device->describe(cudaErrorInvalidValue)) > 0);
   CHECK(throws(ErrorKind::kInvalidArgument, [] { cuda::open(1000); }) && says("1000"));
   CHECK(throws(ErrorKind::kInvalidArgument, [] { cuda::open(-1); }));

@@ -81,6 +81,7 @@ if [ "$mode" = sanitize ]; then
 else
   check device 60 "$here/device_test"
   check kernels 100 "$here/kernels_test"
+  check heap 200 "$here/heap_test"
   for module in $("$here/test-suite" --list | sed -n 's/::.*: test$//p' | sort -u); do
     skip=()
     [ "$module" = coordinator ] && [ -z "${SYMMETRA_NCCL_LIBRARY:-}" ] && skip=(--skip through_nccl)
@@ -103,6 +104,8 @@ else
         check "w$world-p2p-mpi-$program" 120 mpirun --oversubscribe --allow-run-as-root -n "$world" "$here/p2p_mpi_$program"
       done
     fi
+    # Kernels of ranks that share a GPU wait for each other, and may not run at once.
+    if [ "$world" -le "$gpus" ]; then example gpu-initiated gpu_initiated "$world"; fi
     mlp "$world" --tp "$world" --intermediate $((world * 256))
     if [ $((world % 2)) -eq 0 ]; then mlp "$world" --tp $((world / 2)) --dp 2; fi
     if [ "$world" -eq 4 ]; then mlp 4 --tp 2 --pp 2; fi

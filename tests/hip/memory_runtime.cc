@@ -124,6 +124,9 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t asked, int) {
 hipError_t hipDriverGetVersion(int* version) { return *version = 50221153, hipSuccess; }
 hipError_t hipRuntimeGetVersion(int* version) { return *version = 50221153, hipSuccess; }
 hipError_t hipDeviceCanAccessPeer(int* answer, int, int) { return *answer = 1, hipSuccess; }
+hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr asked, int, int) {
+  return *value = asked == hipDevP2PAttrNativeAtomicSupported, hipSuccess;
+}
 hipError_t hipDeviceEnablePeerAccess(int, unsigned int) {
   return ledger.peers_enabled++ == 0 ? hipSuccess : hipErrorPeerAccessAlreadyEnabled;
 }

@@ -58,6 +58,9 @@ void devices() {
   const auto device = device::hip::open(1);
   const Properties properties = device->properties();
   CHECK(properties.kind == kKindHip && properties.ordinal == 1 && properties.warp == 64 && properties.uuid[15] == 2);
+  CHECK(device->native_atomics({2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));  // itself
+  CHECK(device->native_atomics({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}));  // the other, by its link
+  CHECK(!device->native_atomics({}));                                               // no device of this process
   CHECK(device->name() == "memory 1");
   CHECK(device->versions() == "driver 5.2.21153, runtime 5.2.21153");
   CHECK(ledger().modules == 1 && ledger().bundled);

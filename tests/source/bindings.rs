@@ -47,6 +47,7 @@ fn generate(root: &Path) -> String {
         .clang_arg(format!("-I{}", root.display()))
         .clang_arg(format!("-I{}", root.join("include").display()))
         .allowlist_item("symmetra::kernels::.*")
+        .allowlist_item("symmetra::device::(SignalPad|Heap)")
         .newtype_enum("symmetra::kernels::Kind")
         .ctypes_prefix("core::ffi")
         .derive_default(false)
@@ -57,7 +58,8 @@ fn generate(root: &Path) -> String {
         .generate()
         .expect("bindgen")
         .to_string()
-        .replace("symmetra_kernels_", "");
+        .replace("symmetra_kernels_", "")
+        .replace("symmetra_device_", "");
     let blocks: String = launches(root).iter().map(|[name, args, _]| block(name, args)).collect();
     let source = source + "\n" + TRAIT + &blocks;
     // Only now, when every name is as long as it stays.

@@ -19,6 +19,7 @@ mod expert_oracle;
 mod expert_properties;
 mod fused;
 mod graphs;
+mod heap;
 #[cfg(feature = "gloo")]
 mod hosts;
 mod layers;

@@ -34,10 +34,17 @@ bool has(const Context& context, CUdevice_attribute attribute) {
   return value != 0;
 }
 
-cudaDeviceProp native_properties(const Context& context) {
+cudaDeviceProp native_properties(const Context& context, int32_t ordinal) {
   cudaDeviceProp native{};
-  check(cudaGetDeviceProperties(&native, context.ordinal), context, {"GetDeviceProperties"});
+  check(cudaGetDeviceProperties(&native, ordinal), context, {"GetDeviceProperties"});
   return native;
+}
+
+Uuid uuid_in(const cudaDeviceProp& native) {
+  Uuid uuid;
+  static_assert(sizeof(uuid) == sizeof(native.uuid.bytes));
+  std::copy(std::begin(native.uuid.bytes), std::end(native.uuid.bytes), uuid.begin());
+  return uuid;
 }
 
 Properties find_properties(const Context& context, const cudaDeviceProp& native) {
@@ -55,8 +62,8 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   found.warp = static_cast<uint32_t>(native.warpSize);
   const Current current(context);
   found.clusters = kernels::cuda::has_clusters();
-  static_assert(sizeof(found.uuid) == sizeof(native.uuid.bytes));
-  std::copy(std::begin(native.uuid.bytes), std::end(native.uuid.bytes), std::begin(found.uuid));
+  const Uuid uuid = uuid_in(native);
+  std::copy(uuid.begin(), uuid.end(), std::begin(found.uuid));
   return found;
 }
 
@@ -82,6 +89,8 @@ using OpenDevice = gpu::OpenDevice<Context>;
 }  // namespace
 
 void become_current(const Context& context) { check(context.driver.cuCtxSetCurrent(context.handle), context, {"cuCtxSetCurrent"}); }
+
+Uuid uuid_of(const Context& context, int32_t ordinal) { return uuid_in(native_properties(context, ordinal)); }
 
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
   // The driver writes booleans of one or four bytes: a zeroed word reads right either way.
@@ -117,7 +126,7 @@ uint32_t count() noexcept {
 std::shared_ptr<Device> open(int32_t ordinal) {
   gpu::require_device(Context::api, ordinal);
   const Context& context = primary(ordinal);
-  const cudaDeviceProp native = native_properties(context);
+  const cudaDeviceProp native = native_properties(context, context.ordinal);
   const Properties properties = find_properties(context, native);
   return std::make_shared<OpenDevice>(context, properties, native.name, find_versions(context));
 }

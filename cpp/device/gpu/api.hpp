@@ -17,13 +17,13 @@
   each(StreamCaptureStatus)
 
 #define SYMMETRA_GPU_CONSTANTS(each) \
-  each(ErrorInvalidResourceHandle) each(ErrorNotReady) each(ErrorPeerAccessAlreadyEnabled) each(EventDefault) \
+  each(DevP2PAttrNativeAtomicSupported) each(ErrorInvalidResourceHandle) each(ErrorNotReady) each(ErrorPeerAccessAlreadyEnabled) each(EventDefault) \
   each(HostRegisterMapped) each(HostRegisterPortable) each(IpcMemLazyEnablePeerAccess) each(MemcpyDefault) \
   each(StreamCaptureModeRelaxed) each(StreamCaptureModeThreadLocal) each(StreamCaptureStatusNone) each(StreamNonBlocking) \
   each(Success)
 
 #define SYMMETRA_GPU_FUNCTIONS(each) \
-  each(DeviceCanAccessPeer) each(DeviceEnablePeerAccess) each(DeviceGetStreamPriorityRange) each(DriverGetVersion) \
+  each(DeviceCanAccessPeer) each(DeviceEnablePeerAccess) each(DeviceGetP2PAttribute) each(DeviceGetStreamPriorityRange) each(DriverGetVersion) \
   each(EventCreateWithFlags) each(EventDestroy) each(EventElapsedTime) each(EventQuery) each(EventRecord) \
   each(EventSynchronize) each(Free) each(GetDeviceCount) each(GetErrorName) each(GetErrorString) each(GetLastError) \
   each(GraphDestroy) each(GraphExecDestroy) each(GraphInstantiate) each(GraphLaunch) each(HostGetDevicePointer) \

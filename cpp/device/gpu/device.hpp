@@ -1,6 +1,7 @@
 // One device of a room. By ADL rooms have what differs beside graph.hpp's:
 //   void become_current(const Context&)
 //   PointerInfo find_pointer(const Context&, const uint8_t* pointer)
+//   Uuid uuid_of(const Context&, int32_t ordinal), of any device
 //   shared memory: size_t granularity(const Context&), new_shared(context, bytes), open_shared(context, fd, bytes) and
 //   shared_alias(context, memory)
 #pragma once
@@ -57,6 +58,7 @@ class OpenDevice : public Device {
   }
   void enable_peer(int32_t ordinal) const override { gpu::enable_peer(context_, ordinal); }
   bool can_access(int32_t ordinal) const override { return gpu::can_access(context_, ordinal); }
+  bool native_atomics(const Uuid& uuid) const override { return gpu::native_atomics(context_, uuid); }
 
   std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream<Context>>(context_, urgent); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream<Context>>(context_, raw); }

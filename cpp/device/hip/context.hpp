@@ -62,6 +62,8 @@ const Context& primary(int32_t ordinal);
 
 /// Leaves the device current on the calling thread.
 void become_current(const Context& context);
+/// The UUID of a visible device. See device.cc.
+Uuid uuid_of(const Context& context, int32_t ordinal);
 /// Classifies a pointer. See device.cc.
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer);
 

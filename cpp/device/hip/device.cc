@@ -51,10 +51,8 @@ Properties find_properties(const Context& context) {
   found.shared_fd = 1;
   found.legacy_ipc = 1;
   found.warp = attribute(context, hipDeviceAttributeWarpSize);
-  hipUUID uuid{};
-  static_assert(sizeof(found.uuid) == sizeof(uuid.bytes));
-  check(context.api.DeviceGetUuid(&uuid, context.ordinal), context, {"DeviceGetUuid"});
-  std::copy(std::begin(uuid.bytes), std::end(uuid.bytes), std::begin(found.uuid));
+  const Uuid uuid = uuid_of(context, context.ordinal);
+  std::copy(uuid.begin(), uuid.end(), std::begin(found.uuid));
   return found;
 }
 
@@ -69,6 +67,15 @@ bool is_exportable(const Context& context, const uint8_t* base) {
 }  // namespace
 
 void become_current(const Context& context) { check(context.api.SetDevice(context.ordinal), context, {"SetDevice"}); }
+
+Uuid uuid_of(const Context& context, int32_t ordinal) {
+  hipUUID native{};
+  check(context.api.DeviceGetUuid(&native, ordinal), context, {"DeviceGetUuid"});
+  Uuid uuid;
+  static_assert(sizeof(uuid) == sizeof(native.bytes));
+  std::copy(std::begin(native.bytes), std::end(native.bytes), uuid.begin());
+  return uuid;
+}
 
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
   const Cold cold(context);

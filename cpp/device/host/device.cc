@@ -74,6 +74,7 @@ class Device final : public device::Device {
   }
   void enable_peer(int32_t) const override {}  // one address space: nothing to enable
   bool can_access(int32_t) const override { return true; }
+  bool native_atomics(const Uuid&) const override { return true; }
 
   size_t multicast_granularity(uint32_t) const override { return host::shared_granularity(); }
   std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {

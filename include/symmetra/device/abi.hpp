@@ -17,6 +17,7 @@ constexpr uint32_t kOpAllReduceNorm = 15;
 constexpr uint32_t kOpDispatch = 18;
 constexpr uint32_t kOpCombine = 19;
 constexpr uint32_t kOpPairs = 20;
+constexpr uint32_t kOpHeap = 21;
 
 /// Values of Status::code.
 constexpr uint32_t kStatusOk = 0;
@@ -25,6 +26,11 @@ constexpr uint32_t kStatusAborted = 2;   ///< a wait saw the abort word
 constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from this rank's
 constexpr uint32_t kStatusRouting = 4;   ///< a token of Status::peer asks for an expert that there is not
 constexpr uint32_t kStatusCapacity = 5;  ///< Status::peer would receive more rows than it has room for
+constexpr uint32_t kStatusBounds = 6;    ///< a kernel of a user's would access what is not in the heap of Status::peer
+
+/// Value of Status::theirs[1] with kStatusBounds when theirs[0] is the channel of a signal, and there is no such channel. It is no count
+/// of bytes.
+constexpr uint64_t kNoChannel = ~uint64_t{0};
 
 /// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
 /// wait that gives up writes the other fields, `code` last.
@@ -38,7 +44,7 @@ struct Status {
   uint32_t reserved;
   uint64_t timeout_ns;  ///< the deadline of the wait
   /// kStatusMismatch: the peer's descriptor, or of messages the bytes sent and expected; kStatusRouting: token and number of
-  /// experts << 32, expert; kStatusCapacity: rows, room.
+  /// experts << 32, expert; kStatusCapacity: rows, room; kStatusBounds: bytes from the heap's beginning, bytes accessed.
   uint64_t theirs[2];
 };
 
@@ -94,5 +100,16 @@ struct SignalPad {
 };
 
 static_assert(sizeof(SignalPad) == 176, "one layout for host and device");
+
+/// The heap of a group as a kernel of this rank addresses it: what the functions of symmetra/device/heap.cuh take.
+struct Heap {
+  uint8_t* base[kMaxWorld];  ///< the heap of every rank
+  uint64_t bytes;            ///< of each heap
+  SignalPad signals;         ///< a pad for kernels alone
+  uint32_t channels;         ///< of that pad
+  uint32_t reserved;
+};
+
+static_assert(sizeof(Heap) == 320, "one layout for host and device");
 
 }  // namespace symmetra::device

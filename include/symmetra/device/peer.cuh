@@ -26,4 +26,6 @@ class PeerView {
   uint32_t world_;
 };
 
+static_assert(sizeof(PeerView<char>) == 24, "one layout for host and device");
+
 }  // namespace symmetra::device

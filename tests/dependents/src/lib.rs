@@ -10,7 +10,25 @@ pub mod bridge {
     }
 }
 
+/// What the kernel gets.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Counting {
+    /// The memory of all ranks.
+    pub heap: symmetra::HeapView,
+    /// A word of each rank.
+    pub counters: symmetra::PeerView,
+    /// Signals of the words' buffer.
+    pub pad: symmetra::PadView,
+}
+
 unsafe extern "C" {
     /// Behind C.
     pub safe fn plain_required_bytes(world_size: usize) -> u64;
+
+    /// A kernel of the CPU.
+    ///
+    /// # Safety
+    /// `counting` is valid, and its group is open.
+    pub unsafe fn count_threads(counting: *const Counting);
 }

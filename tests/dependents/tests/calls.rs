@@ -1,4 +1,4 @@
-//! Both ways lead to what Rust calls directly.
+//! Both ways lead to what Rust calls directly. And a kernel in C++ finds its place and the memory of all ranks.
 
 #[test]
 fn by_a_bridge() {
@@ -9,4 +9,32 @@ fn by_a_bridge() {
 fn by_c() {
     let config = symmetra::Config::default();
     assert_eq!(symmetra::required_bytes(8, &config), Ok(dependent::plain_required_bytes(8)));
+}
+
+#[test]
+fn by_a_kernel() {
+    use symmetra::bootstrap::Threads;
+    use symmetra::{Communicator, Device, HostShape, Stream, launch_host};
+
+    let rank = |bootstrap: Threads| {
+        let device = Device::host().unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let communicator = Communicator::open(bootstrap, &device, symmetra::Config::default()).unwrap();
+        let buffer = communicator.symmetric::<u32>(3).unwrap();
+        let heap = communicator.heap(&stream).unwrap();
+        let counting = dependent::Counting { heap, counters: buffer.view(), pad: buffer.signals().view() };
+        let shape = HostShape { blocks: 2, threads: 3 };
+        // SAFETY: the buffer outlives the work; kernels of all ranks change its words atomically.
+        unsafe { launch_host(shape, dependent::count_threads, counting, &stream) }.unwrap();
+        communicator.synchronize(&stream).unwrap();
+        // Other blocks of the peers may still run.
+        communicator.group().barrier().unwrap();
+        assert_eq!(buffer.read(&stream).unwrap(), [2 * (1 + 2 + 3) + 3 * 10; 3]);
+        communicator.close().unwrap();
+    };
+    std::thread::scope(|scope| {
+        for bootstrap in Threads::new(3).unwrap() {
+            scope.spawn(move || rank(bootstrap));
+        }
+    });
 }

@@ -5,7 +5,7 @@ use crate::group::TunedTable;
 use proptest::prelude::*;
 
 fn devices(major: u32) -> Capabilities {
-    Capabilities { name: String::new(), compute_capability: (major, 0), multiprocessors: 100 }
+    Capabilities { name: String::new(), compute_capability: (major, 0), multiprocessors: 100, native_atomics: true }
 }
 
 proptest! {

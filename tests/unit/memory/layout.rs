@@ -16,7 +16,8 @@ fn regions(layout: &ArenaLayout) -> Vec<Region> {
         layout.ring,
         layout.recursive_doubling,
     ];
-    let mut all = vec![layout.progress, layout.tables, layout.learned, layout.aside, layout.heap];
+    let mut all =
+        vec![layout.progress, layout.tables, layout.learned, layout.aside, layout.kernel_signals, layout.heap];
     all.extend([layout.pairs.region, layout.pairs.counts]);
     all.extend(scratch.iter().flat_map(|scratch| [scratch.region, scratch.state]));
     all.sort_by_key(|region| region.offset);
@@ -31,6 +32,7 @@ proptest! {
         sentinel in 1024u64..1 << 24,
         heap in 0u64..1 << 30,
         pair in 4096u64..1 << 24,
+        channels in 0u32..=65536,
     ) {
         let config = Config {
             one_shot_ll_bytes: ll,
@@ -41,6 +43,7 @@ proptest! {
             recursive_doubling_bytes: ll,
             pair_bytes: pair,
             heap_bytes: heap,
+            heap_channels: channels,
             ..Config::default()
         };
         let layout = ArenaLayout::new(world, &config).unwrap();

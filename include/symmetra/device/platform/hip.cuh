@@ -24,10 +24,12 @@
 #if defined(__gfx942__) || defined(__gfx950__)
 #define SYMMETRA_SYSTEM_SCOPE " sc0 sc1"
 #define SYMMETRA_WRITE_BACK "buffer_wbl2 sc0 sc1\n\t"
+#define SYMMETRA_WRITE_BACK_DEVICE "buffer_wbl2 sc1\n\t"
 #define SYMMETRA_RELEASED_STORE " sc0 sc1"
 #else
 #define SYMMETRA_SYSTEM_SCOPE " glc slc"
 #define SYMMETRA_WRITE_BACK "buffer_wbl2\n\t"
+#define SYMMETRA_WRITE_BACK_DEVICE ""
 #define SYMMETRA_RELEASED_STORE ""
 #endif
 
@@ -223,6 +225,15 @@ SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
                "v"(value)
                : "memory");
 }
+namespace hip {
+
+/// What a release at system scope does before its own access, and at device scope. It is one piece of assembly, as in
+/// store_release.
+SYMMETRA_DEVICE void release_system() { asm volatile(SYMMETRA_WRITE_BACK "s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory"); }
+SYMMETRA_DEVICE void release_device() { asm volatile(SYMMETRA_WRITE_BACK_DEVICE "s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory"); }
+
+}  // namespace hip
+
 /// Releases the work before this kernel on its stream. The runtime may end kernels of a stream with a write-back for
 /// this device only, so the kernel boundary is not enough here.
 SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_release(p, value); }
@@ -341,4 +352,5 @@ SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) { return hip::to_f16(pair.low) | hi
 
 #undef SYMMETRA_SYSTEM_SCOPE
 #undef SYMMETRA_WRITE_BACK
+#undef SYMMETRA_WRITE_BACK_DEVICE
 #undef SYMMETRA_RELEASED_STORE

@@ -1,0 +1,78 @@
+/// \file
+/// Kernels of the caller on the host device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "symmetra/capture.hpp"
+#if __cplusplus >= 202002L && !defined(__CUDACC__) && !defined(__HIP__)
+#include "symmetra/device/platform/host.hpp"
+#endif
+
+namespace symmetra {
+
+/// The blocks of a launch on the host device, and the threads of each.
+struct HostShape {
+  std::uint32_t blocks = 1;   ///< 1 to 256
+  std::uint32_t threads = 1;  ///< at least 1; 4096 at most in all blocks
+};
+
+namespace core {
+
+/// The most bytes of a kernel's arguments.
+constexpr std::size_t kMostArgs = 1024;
+
+/// Where a kernel finds its place: in C++20, whose programs may use the headers of symmetra/device, the program's own copy of what the
+/// library says.
+#if __cplusplus >= 202002L && !defined(__CUDACC__) && !defined(__HIP__)
+struct PlacedThread {
+  static void enter(const void* place) { platform::host::current = *static_cast<const platform::host::Thread*>(place); }
+};
+using LaunchedThread = PlacedThread;
+#else
+struct PlainThread {
+  static void enter(const void*) {}
+};
+using LaunchedThread = PlainThread;
+#endif
+
+/// A kernel and its arguments, which a launch copies together.
+template <class Args, class Thread>
+struct Launched {
+  void (*kernel)(const Args& args);
+  Args args;
+  static void run(const void* launched, const void* place) {
+    const auto& self = *static_cast<const Launched*>(launched);
+    Thread::enter(place);
+    self.kernel(self.args);
+  }
+};
+
+}  // namespace core
+
+/// Runs a function with a copy of `bytes` bytes at `launched`, and with a platform::host::Thread: what `launch` calls.
+void launch_bytes(HostShape shape, void (*entry)(const void* launched, const void* place), const void* launched, std::size_t bytes,
+                  Queue queue);
+
+/// Runs a function of this process as a kernel of the host device, in the order of a stream or in a graph: each thread of each block
+/// calls `kernel` with a copy of `args`. All blocks run at once. Enqueues and returns.
+///
+/// In C++20, with the headers of symmetra/device, the kernel finds its place by platform::thread() and platform::block(), and 48 KiB of
+/// memory of its block at platform::shared(). It must not throw. What it reaches through `args` must live until the work is done, or as
+/// long as a captured graph and its launches. On a GPU, launch the kernel by the GPU's own runtime.
+///
+/// Throws kUnsupported on a GPU, and on a stream that is being captured; kInvalidArgument for a shape outside its limits; kDevice if the
+/// launch fails.
+template <class Args, class Thread = core::LaunchedThread>
+void launch(HostShape shape, void (*kernel)(const Args& args), const Args& args, Queue queue) {
+  using Launched = core::Launched<Args, Thread>;
+  static_assert(std::is_trivially_copyable_v<Args>, "arguments of a kernel are copied as bytes");
+  static_assert(sizeof(Args) <= core::kMostArgs, "a kernel takes at most 1024 bytes of arguments");
+  static_assert(alignof(Args) <= 16, "arguments of a kernel are aligned to at most 16 bytes");
+  const Launched launched{kernel, args};
+  launch_bytes(shape, kernel == nullptr ? nullptr : &Launched::run, &launched, sizeof(launched), queue);
+}
+
+}  // namespace symmetra
