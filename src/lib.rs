@@ -126,10 +126,10 @@
 //! |---|---|
 //! | none | the CPU |
 //! | `cuda`, `hip` | NVIDIA GPUs, AMD GPUs |
-//! | `nccl` | NCCL or RCCL as a backend |
+//! | `nccl` | NCCL or RCCL as a backend, between hosts too |
 //! | `nvshmem` | NVSHMEM's memory as operands |
 //! | `multicast` | sums and stores by multicast; run on the host device alone |
-//! | `gloo` | ranks on several hosts |
+//! | `gloo` | ranks on several hosts, through the CPU |
 //! | `cudarc`, `hip-sys` | conversions from the types of these crates |
 
 mod api;

@@ -127,7 +127,7 @@ impl GroupBackends {
                 Error::Unsupported { reason, .. } => reason.clone(),
                 error => error.to_string(),
             });
-            facts.host = self.agree(lacking.map_or(Ok(()), Err))?;
+            facts.host = self.agree(lacking.map_or_else(Engines::check_operands, Err))?;
             if let (Ok(engines), true) = (engine, facts.needs(Backend::Host)) {
                 self.together("connect the ranks", self.connect(&engines))?;
             }

@@ -83,8 +83,8 @@ impl Coordinator {
     ///
     /// # Errors
     /// [`Error::Mismatch`] if ranks differ in settings; [`Error::InvalidArgument`] for a setting outside its limits or a
-    /// malformed variable; [`Error::Unsupported`] for ranks on several hosts, which the message names, without an engine
-    /// between them or an interface; else those of [`Communicator::open`](crate::Communicator::open).
+    /// malformed variable; [`Error::Unsupported`] for ranks on several hosts, which the message names, without an interface, or in a
+    /// build without NCCL and an engine between hosts; else those of [`Communicator::open`](crate::Communicator::open).
     pub fn open(bootstrap: impl Bootstrap + 'static, device: &Device, config: GroupConfig) -> Result<Self> {
         let mut bootstrap: Box<dyn Bootstrap> = Box::new(bootstrap);
         let (met, deadline) = Met::new(&mut *bootstrap, config)?;

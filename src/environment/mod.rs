@@ -80,13 +80,13 @@ impl Environment {
     /// Meets the other ranks, and opens the communicators of the world and of the groups. After [`close`](Self::close)
     /// a process may open another environment. Collective; blocks.
     ///
-    /// If ranks are on several hosts, the ranks of each host open communicators of their own, and an engine (feature
-    /// `gloo`) connects groups that span hosts.
+    /// If ranks are on several hosts, the ranks of each host open communicators of their own. NCCL (feature `nccl`) or an
+    /// engine (feature `gloo`) connects groups that span hosts.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the product of the sizes does not divide the world size (the message shows the
     /// arithmetic), for a malformed or missing variable, or an unknown device; [`Error::Mismatch`] if ranks differ in
-    /// sizes or settings; [`Error::Unsupported`], with the hosts, for several hosts without an engine; else those of
+    /// sizes or settings; [`Error::Unsupported`], with the hosts, for several hosts in a build without either; else those of
     /// [`Communicator::open`](crate::Communicator::open).
     pub fn init(config: EnvConfig) -> Result<Self> {
         let deadline = until(config.communicator.deadlines.open);

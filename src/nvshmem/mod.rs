@@ -27,10 +27,12 @@ mod calls;
 mod heap;
 mod library;
 mod mapped;
+mod plugin;
 mod process;
 mod session;
 
 pub use buffer::Buffer;
 pub use library::{Library, Version};
 pub use mapped::Mapped;
+pub use plugin::Plugin;
 pub use session::Session;

@@ -19,7 +19,7 @@ fn every_operation_on_one_host() {
     let sizes = "--min-bytes 1000 --max-bytes 32000 --step-factor 32";
     let both = "--mode one-shot,two-shot,one-collective,two-collectives,auto --local-tp 2";
     let rows = right(&format!("all-reduce-all-gather {both} {sizes}"), 10);
-    assert_eq!((&rows[2]["mode"], &rows[2]["runs"]), (&"two-shot".into(), &"two-shot".into()));
+    assert_eq!((&rows[1]["mode"], &rows[1]["runs"]), (&"two-shot".into(), &"two-shot".into()));
     assert_eq!((&rows[9]["mode"], &rows[9]["runs"]), (&"auto".into(), &"one-shot".into()), "{}", rows[9]);
     assert_eq!(
         (&rows[9]["bytes"], &rows[9]["tensor_ranks"], &rows[9]["data_ranks"]),
@@ -63,6 +63,13 @@ fn what_a_grid_lacks_is_refused() {
     symmetra("mixed all-reduce --local-tp 3").refused(2, &["3 x ?", "4 ranks of a host"]);
     symmetra("mixed all-reduce --mode two-shot-across").refused(2, &["two-shot-across", "one-shot, two-shot"]);
     symmetra("mixed all-reduce --ranks 4 --hosts 3").refused(2, &["--hosts", "4 ranks", "3 hosts"]);
+    let race = "mixed all-reduce-all-gather --local-tp 2 --against";
+    symmetra(&format!("{race} mpi")).refused(2, &["mpi", "nccl"]);
+    symmetra(&format!("{race} nccl-symmetric --device host")).refused(2, &["--against nccl-symmetric", "our buffers"]);
+    symmetra("mixed all-reduce --ranks 4 --hosts 2 --against nccl").refused(2, &["--against nccl", "one host"]);
+    symmetra("mixed all-reduce --ranks 1 --against nccl").refused(2, &["--against nccl", "two ranks"]);
+    let missing = if cfg!(feature = "nccl") { "a GPU for every rank" } else { "cargo build --features nccl" };
+    symmetra(&format!("{race} nccl --device host")).refused(2, &["--against nccl", missing]);
     symmetra("mixed all-sum").refused(2, &["all-sum", "all-reduce-all-gather"]);
     symmetra("mixed all-reduce --mode three-shot").refused(2, &["three-shot", "two-shot-across"]);
 }

@@ -115,10 +115,20 @@ mod with_library {
     }
 
     #[test]
-    fn the_doctor_names_the_library() {
+    fn the_doctor_names_the_library_and_its_plugin() {
         let fake = Fake::new();
+        let folder = fake.0.path();
         let expected = format!("ok   NVSHMEM: NVSHMEM 3.4.5, {}", fake.path().display());
         let run = fake.run("doctor");
+        let missing = format!("{} has no nvshmem_bootstrap_uid.so.3", folder.display());
+        for part in [&expected, "-    NVSHMEM bootstrap plugin: ", &missing] {
+            assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
+        }
+        std::fs::write(folder.join("nvshmem_bootstrap_uid.so.3.0.0"), "").unwrap();
+        let plugin = folder.join("nvshmem_bootstrap_uid.so.3");
+        std::os::unix::fs::symlink("nvshmem_bootstrap_uid.so.3.0.0", &plugin).unwrap();
+        let run = fake.run("doctor");
+        let expected = format!("ok   NVSHMEM bootstrap plugin: version 3.0.0, {}", plugin.display());
         assert!(run.stdout.contains(&expected), "{}", run.stdout);
     }
 }

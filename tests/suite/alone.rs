@@ -227,7 +227,7 @@ fn what_is_refused_names_the_value() {
 }
 
 /// Ranks whose names of the host differ are on several hosts, also on one machine.
-#[cfg(not(feature = "gloo"))]
+#[cfg(not(any(feature = "gloo", feature = "nccl")))]
 #[test]
 fn several_hosts_need_an_engine() {
     for error in meet(2, |bootstrap| {
@@ -238,6 +238,53 @@ fn several_hosts_need_an_engine() {
         let words = error.to_string();
         assert!(matches!(error, Error::Unsupported { .. }), "{words}");
         assert!(words.contains("host-0 (ranks 0), host-1 (ranks 1)") && words.contains("gloo"), "{words}");
+    }
+}
+
+/// With NCCL and without Gloo: groups open, split, meet and close. Calls say what each backend lacks.
+#[cfg(all(feature = "nccl", not(feature = "gloo")))]
+#[test]
+fn hosts_meet_without_an_engine() {
+    for hosts in [vec![0, 1], vec![0, 0, 1, 1], vec![0, 1, 1]] {
+        meet(hosts.len(), |bootstrap| {
+            let (rank, world) = (bootstrap.rank(), bootstrap.world_size());
+            let mut config = config();
+            config.host = Some(format!("host-{}", hosts[rank]));
+            config.interface = Some("127.0.0.1".to_owned());
+            let group = open_with(bootstrap, config).unwrap();
+            group.barrier().unwrap();
+            let stream = Stream::new(group.device()).unwrap();
+            let buffer = DeviceBuffer::from_slice(&[1i32], &stream).unwrap();
+            let words = group.all_reduce_in_place(&buffer, &stream).unwrap_err().to_string();
+            assert!(words.contains("nccl: rank 0: ") && words.contains("feature `gloo`"), "{words}");
+            let host = group.split(Some(hosts[rank]), 0).unwrap().unwrap();
+            let neighbours = hosts.iter().filter(|host| **host == hosts[rank]).count();
+            assert_eq!(sum(&host, 1), neighbours as i32);
+            let reversed = group.split(Some(0), -(rank as i32)).unwrap().unwrap();
+            assert_eq!((reversed.rank(), reversed.world_size()), (world - 1 - rank, world));
+            reversed.barrier().unwrap();
+            reversed.close().unwrap();
+            host.close().unwrap();
+            group.close().unwrap();
+        });
+    }
+}
+
+#[cfg(all(feature = "nccl", not(feature = "gloo")))]
+#[test]
+fn a_host_that_leaves_is_noticed_without_an_engine() {
+    let errors = meet(3, |bootstrap| {
+        let rank = bootstrap.rank();
+        let mut config = config();
+        (config.host, config.interface) = (Some(format!("host-{}", rank / 2)), Some("127.0.0.1".to_owned()));
+        let group = open_with(bootstrap, config).unwrap();
+        let began = Instant::now();
+        let error = (rank < 2).then(|| group.barrier().unwrap_err());
+        drop(group);
+        (error, began.elapsed())
+    });
+    for (error, took) in errors {
+        assert!(took < Duration::from_secs(15), "{error:?} after {took:?}");
     }
 }
 

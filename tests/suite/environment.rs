@@ -295,8 +295,8 @@ fn pitfall_04_ranks_that_were_told_different_sizes() {
     }
 }
 
-/// Feature `gloo` off: `hosts.rs` has what happens with it.
-#[cfg(not(feature = "gloo"))]
+/// Without NCCL and Gloo: `hosts.rs` has what happens with Gloo.
+#[cfg(not(any(feature = "gloo", feature = "nccl")))]
 #[test]
 fn several_hosts_without_an_engine_between_them_are_refused_by_name() {
     for error in meet(3, |bootstrap| {

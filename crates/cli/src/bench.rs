@@ -1,7 +1,8 @@
 //! `symmetra bench`: the library beside other libraries, what the hardware gives, what a call costs.
 
-mod competitor;
 mod data;
+#[cfg_attr(not(feature = "nccl"), path = "bench/no_entrant.rs")]
+mod entrant;
 mod entry;
 mod expected;
 mod flags;
@@ -10,8 +11,6 @@ mod gathered;
 mod layer;
 mod matmul;
 mod moe;
-#[cfg_attr(not(feature = "nccl"), path = "bench/no_nccl.rs")]
-mod nccl;
 mod norm;
 mod overhead;
 mod overlap;
@@ -19,9 +18,6 @@ mod plot;
 mod race;
 mod report;
 mod side;
-mod step;
-pub(crate) mod stopwatch;
-mod turns;
 
 use clap::Subcommand;
 use symmetra::Algorithm;

@@ -5,6 +5,7 @@ mod element;
 mod all_reduce;
 mod bench;
 mod bytes;
+mod contest;
 mod devices;
 mod doctor;
 mod exchange;

@@ -1,7 +1,10 @@
 //! `symmetra mixed`: collectives over grids of tensor and data parallelism, measured and verified.
 
+mod contender;
+mod engine;
 mod oracle;
 mod rank;
+mod report;
 
 use std::path::PathBuf;
 
@@ -9,15 +12,16 @@ use serde::{Deserialize, Serialize};
 use symmetra::environment::{MixedMode, MixedOperation};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Tuning};
 
+use crate::contest::competitor::{self, Competitor};
+use crate::contest::nccl;
 use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
 use crate::names::{self, by_name};
 use crate::output;
 use crate::ranks::{GroupArgs, RankArgs, Run};
 use crate::sizes::SizeArgs;
-use crate::statistics::{median, slowest};
 use crate::table::Table;
-use rank::Sample;
+use report::Hearing;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -25,14 +29,21 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 ///
 /// Starts the ranks itself. With --hosts the ranks are divided among so many hosts by name: what goes between hosts goes
 /// by NCCL, or through the CPU and Gloo, also on one machine. Every size is run on fresh random whole numbers whose sums
-/// are exact, and every element of every rank's result is compared with an independent sum; then batches of operations are
-/// timed. A size is that of `x`, or of a slice. A row's time is the median over the batches of the slowest rank's time for
+/// are exact, and every element of every rank's result is compared with an independent sum. Then the modes take turns with
+/// batches of operations that are timed: all ranks meet ahead of each batch, and the results of the last batches are compared
+/// too. A size is that of `x`, or of a slice. A row's time is the median over the batches of the slowest rank's time for
 /// one operation. Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+///
+/// With --against nccl, on one host, NCCL takes turns with the modes on the same memory: an all-reduce over the ranks of a
+/// data rank and an all-gather over the ranks of a tensor rank, or a reduce-scatter and an all-reduce, or the one collective
+/// that the operation is. NCCL has a row of its own, and the ratio is NCCL's time by that of a mode. NVLink multicast stays
+/// off for NCCL (NCCL_NVLS_ENABLE=0, unless it is set).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   symmetra mixed all-reduce-all-gather --local-tp 2 --local-dp 2
   symmetra mixed reduce-scatter-all-reduce --ranks 4 --local-tp 2 --mode two-shot --graph --json
+  symmetra mixed all-reduce-all-gather --local-tp 2 --local-dp 2 --mode auto,one-shot,two-shot --graph --against nccl
   symmetra mixed all-reduce --ranks 8 --hosts 2 --mode one-shot,two-shot,two-shot-across --max-bytes 64KiB")]
 pub(crate) struct Args {
     /// The operation: all-reduce, all-gather, reduce-scatter, all-reduce-all-gather or reduce-scatter-all-reduce
@@ -72,6 +83,10 @@ pub(crate) struct Args {
     #[arg(long)]
     graph: bool,
 
+    /// Measure in turn with what an engine does without grids: collectives of NCCL over the tensor group and the data group
+    #[arg(long, value_enum, value_name = "PEER")]
+    against: Option<Competitor>,
+
     #[command(flatten)]
     group: GroupArgs,
 
@@ -83,7 +98,7 @@ pub(crate) struct Args {
     #[arg(long)]
     explain: bool,
 
-    /// Operations timed for each size, in 10 batches at most
+    /// Operations timed for each size and side, in 10 batches at most
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
 
@@ -110,6 +125,7 @@ pub(crate) struct Grids {
     sizes_elems: Vec<usize>,
     plain: bool,
     graph: bool,
+    against: Option<Competitor>,
     group: GroupArgs,
     tuning: Option<Tuning>,
     iterations: u32,
@@ -128,14 +144,25 @@ impl Grids {
             sizes_elems,
             plain: args.plain,
             graph: args.graph,
+            against: args.against,
             group: args.group,
             tuning: args.tuning.as_ref().map(Tuning::load).transpose()?,
             iterations: args.iterations,
             seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
         };
+        if let (Some(peer), true) = (grids.against, args.hosts > 1 || args.ranks == 1) {
+            let name = peer.name();
+            return Err(Failure::usage(format!("--against {name}: this race has one host with two ranks or more")));
+        }
         // Ahead of the ranks, whose messages would be as many.
         grids.modes.iter().try_for_each(|mode| grids.steps(*mode).map(drop))?;
         Ok(grids)
+    }
+
+    /// The sides by name: the modes, and the peer.
+    fn side_names(&self) -> Vec<&'static str> {
+        let modes = self.modes.iter().map(|mode| mode.name());
+        modes.chain(self.against.map(Competitor::name)).collect()
     }
 
     /// The steps of the operation in a mode.
@@ -146,34 +173,25 @@ impl Grids {
     }
 }
 
-/// One size in one mode, as `--json` prints it.
-#[derive(Debug, Serialize)]
-struct Row {
-    ranks: usize,
-    hosts: usize,
-    device: &'static str,
-    operation: &'static str,
-    tensor_ranks: usize,
-    data_ranks: usize,
-    /// What was asked for, and what ran.
-    mode: &'static str,
-    runs: String,
-    dtype: &'static str,
-    bytes: u64,
-    elements: usize,
-    graph: bool,
-    time_us: f64,
-    wrong: u64,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let grids = Grids::new(args)?;
     if args.explain {
         return explain(&grids, args.json);
     }
+    if grids.against.is_some() {
+        nccl::keep_multicast_off();
+    }
+    let against = grids.against;
     let mut run = Run::new(&args.run.devices(grids.world.ranks)?, grids);
     run.group = args.group;
+    let about_peer = match against {
+        Some(peer) => {
+            competitor::check_on_our_buffers(peer, run.device_kind())?;
+            Some(nccl::describe()?)
+        }
+        None => None,
+    };
     let Grids { world: GridWorld { ranks, hosts, .. }, seed, .. } = run.task;
     eprintln!(
         "{ranks} {} as {} on {}, {hosts} {}, {}{}, seed {seed}",
@@ -184,34 +202,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if args.plain { "plain memory" } else { "symmetric memory" },
         if args.graph { ", in graphs" } else { "" },
     );
-    let steps = run.task.modes.len() * run.task.sizes_elems.len();
-    let progress = output::progress(steps as u64);
-    let mut samples: Vec<Vec<Sample>> = (0..steps).map(|_| Vec::new()).collect();
-    let mut rows = Vec::new();
-    run.attend(args.run.ranks_as, |rank, sample| {
-        let step = sample.step;
-        let of_step = samples.get_mut(step);
-        let of_step =
-            of_step.ok_or_else(|| Failure::failed(format!("rank {rank} measured a step {step} there is not")))?;
-        of_step.push(sample);
-        if of_step.len() == ranks {
-            let row = row(&run, step, of_step);
-            progress.inc(1);
-            if args.json {
-                progress.suspend(|| output::json(&row))?;
-            }
-            rows.push(row);
-        }
-        Ok(())
-    })?;
-    progress.finish_and_clear();
-    if !args.json {
-        output::line(table(&rows))?;
+    if let Some(line) = about_peer {
+        eprintln!("{line}");
     }
-    match rows.iter().map(|row| row.wrong).sum::<u64>() {
-        0 => Ok(()),
-        wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {seed})"))),
-    }
+    let mut hearing = Hearing::new(&run, args.json);
+    run.attend(args.run.ranks_as, |rank, sample| hearing.hear(rank, sample))?;
+    hearing.finish()
 }
 
 /// The steps of one mode, as `--json` prints them.
@@ -236,46 +232,4 @@ fn explain(grids: &Grids, json: bool) -> Result<(), Failure> {
         }
     }
     if json { Ok(()) } else { output::line(table) }
-}
-
-fn row(run: &Run<Grids>, step: usize, samples: &[Sample]) -> Row {
-    let Grids { world: GridWorld { ranks, hosts, .. }, operation, dtype, graph, .. } = run.task;
-    let sizes = run.task.sizes_elems.len();
-    let elements = run.task.sizes_elems[step % sizes];
-    let first = &samples[0];
-    Row {
-        ranks,
-        hosts,
-        device: run.device_kind().name(),
-        operation: operation.name(),
-        tensor_ranks: first.tensor_ranks,
-        data_ranks: first.data_ranks,
-        mode: run.task.modes[step / sizes].name(),
-        runs: first.runs.clone(),
-        dtype: dtype.name(),
-        bytes: (elements * dtype.bytes()) as u64,
-        elements,
-        graph,
-        time_us: median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice()))),
-        wrong: samples.iter().map(|sample| sample.wrong).sum(),
-    }
-}
-
-fn table(rows: &[Row]) -> Table {
-    let headings = ["bytes", "elements", "dtype", "tensor", "data", "mode", "runs", "time us", "wrong"];
-    let mut table = Table::new(headings, [0, 1, 3, 4, 7, 8]);
-    for row in rows {
-        table.add_row([
-            row.bytes.to_string(),
-            row.elements.to_string(),
-            row.dtype.to_owned(),
-            row.tensor_ranks.to_string(),
-            row.data_ranks.to_string(),
-            row.mode.to_owned(),
-            row.runs.clone(),
-            format!("{:.2}", row.time_us),
-            row.wrong.to_string(),
-        ]);
-    }
-    table
 }

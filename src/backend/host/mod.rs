@@ -88,7 +88,7 @@ impl Turn<'_> {
                 let strips = call.op.strips(call, shape);
                 let parts = self.collect(&strips, shape.bytes() as usize)?;
                 let arrived = self.all_to_all(&parts)?;
-                let reduced = self.fold(&arrived);
+                let reduced = self.fold(&arrived)?;
                 self.write(call.output.as_ref(), &reduced)
             }
             Host::Reduced => {
@@ -131,7 +131,7 @@ impl Turn<'_> {
         let share_elems = (bytes / dtype_bytes).div_ceil(self.shape.world);
         own.resize(share_elems * dtype_bytes * self.shape.world, 0);
         let arrived = self.all_to_all(&own)?;
-        let share = self.fold(&arrived);
+        let share = self.fold(&arrived)?;
         let mut whole = self.all_gather(&share)?;
         whole.truncate(bytes);
         Ok(whole)
@@ -222,10 +222,10 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn fold(&self, blocks: &[u8]) -> Vec<u8> {
+    fn fold(&self, blocks: &[u8]) -> Result<Vec<u8>> {
         let mut result = vec![0; blocks.len() / self.shape.world];
-        self.wire.reduce(self.shape.dtype, self.call.options.reduction, blocks, &mut result);
-        result
+        self.wire.reduce(self.shape.dtype, self.call.options.reduction, blocks, &mut result)?;
+        Ok(result)
     }
 
     fn all_gather(&mut self, own: &[u8]) -> Result<Vec<u8>> {

@@ -2,11 +2,15 @@
 
 #[cfg(feature = "gloo")]
 mod gloo;
+#[cfg(not(feature = "gloo"))]
+mod words;
 
 use std::time::Instant;
 
 #[cfg(feature = "gloo")]
 pub(crate) use gloo::Engines;
+#[cfg(not(feature = "gloo"))]
+pub(crate) use words::Engines;
 
 use crate::backend::hosts::Hosts;
 use crate::error::Error;
@@ -34,34 +38,13 @@ pub(crate) trait Across: Send {
     fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> crate::Result<()>;
 
     /// Reduces `blocks`, one from each rank in order and each as long as `result`, on this rank. Rounded once.
-    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]);
-}
-
-/// The engines of this build: none.
-#[cfg(not(feature = "gloo"))]
-pub(crate) enum Engines {}
-
-#[cfg(not(feature = "gloo"))]
-impl Engines {
-    /// # Errors
-    /// [`Error::Unsupported`], with the hosts and the feature to build.
-    pub(crate) fn open(_interface: Option<&str>, hosts: &Hosts) -> crate::Result<Self> {
-        Err(unsupported(
-            hosts,
-            "no engine between hosts was built: build with the feature `gloo` (Debian: libgloo-dev)",
-        ))
-    }
-
-    pub(crate) fn connect(
-        &self,
-        _bootstrap: &mut dyn crate::bootstrap::Bootstrap,
-        _members: Option<&[usize]>,
-        _deadline: Instant,
-    ) -> crate::Result<Option<Box<dyn Across>>> {
-        match *self {}
-    }
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) -> crate::Result<()>;
 }
 
 fn unsupported(hosts: &Hosts, reason: &str) -> Error {
     Error::unsupported(format!("an environment of {} hosts, {hosts},", hosts.count()), reason)
+}
+
+fn interface_unknown(hosts: &Hosts) -> Error {
+    unsupported(hosts, "which interface they speak over is not known: set EnvConfig::interface or SYMMETRA_INTERFACE")
 }

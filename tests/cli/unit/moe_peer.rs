@@ -9,8 +9,8 @@ use super::super::operands::Inputs;
 use super::super::oracle::Rows;
 use super::super::routes::Traffic;
 use super::*;
-use crate::bench::stopwatch::Stopwatch;
-use crate::bench::turns::{Mode, Turns};
+use crate::contest::stopwatch::Stopwatch;
+use crate::contest::turns::{Mode, Turns};
 use crate::experts::Way;
 
 const TOKENS: usize = 5;
@@ -41,7 +41,7 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
         (communicator.device(), communicator.rank(), Stream::new(communicator.device()).unwrap());
     let meeting: SymmetricBuffer<f32> = communicator.symmetric(1).unwrap();
     let stopwatch = Stopwatch::after(1, &communicator, &meeting, &stream).unwrap();
-    let turns = Turns { communicator: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: 1 };
+    let turns = Turns { team: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: 1 };
     let (rows, layout, routes) = (Rows::new(race.seed, race.shape.hidden), race.layout(TOKENS), race.routes(TOKENS));
     let oracle = Oracle::new(race.shape, layout, &routes);
     let expected = oracle.expected(rank, &rows, race.wire);

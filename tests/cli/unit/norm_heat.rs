@@ -6,7 +6,7 @@ use symmetra::half::bf16;
 use symmetra::{Config, Device, ScaleLayout, Stream};
 
 use super::*;
-use crate::bench::turns::{Contender, Mode};
+use crate::contest::turns::{Contender, Mode};
 use crate::norm::alone;
 
 const TOKENS: usize = 6;

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use symmetra::{Algorithm, DeviceKind, Dtype};
 
-use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
 use super::floor::Times;
+use super::plot;
 use super::race::{Found, Race};
 use super::report::Hearing;
 use super::side::{self, With};
-use super::{nccl, plot};
 use crate::all_reduce::Collective;
+use crate::contest::competitor::{self, Competitor};
+use crate::contest::nccl;
 use crate::failure::Failure;
 use crate::names;
 use crate::ranks::Run;

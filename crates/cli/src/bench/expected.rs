@@ -4,6 +4,7 @@ use symmetra::Communicator;
 use symmetra::op::{Case, Size, Stretch};
 
 use crate::all_reduce::Collective;
+use crate::contest::ROOT;
 
 /// A collective whose input has so many elements on every rank.
 #[derive(Clone, Copy, Debug)]
@@ -12,9 +13,6 @@ pub(super) struct Shape {
     pub(super) elems: usize,
     pub(super) ranks: usize,
 }
-
-/// Where data are broadcast from.
-pub(super) const ROOT: usize = 0;
 
 impl Shape {
     /// What a rank gives each other one, or keeps of what is cut for all.

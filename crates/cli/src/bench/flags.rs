@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use symmetra::MAX_WORLD_SIZE;
 
-use super::turns::Mode;
+use crate::contest::turns::Mode;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::ranks::RankArgs;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
 use super::flags::{BenchRanks, OutputArgs};
-use super::stopwatch::Stopwatch;
+use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};

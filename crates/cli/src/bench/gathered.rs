@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::turns::Mode;
+use crate::contest::turns::Mode;
 
 /// What has been said, by number of the size and mode.
 pub(super) struct Gathered<L> {

@@ -14,10 +14,10 @@ use symmetra::DeviceKind;
 use symmetra::fused::Way;
 use symmetra::matmul::Product;
 
-use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
-use super::nccl;
-use super::turns::Mode;
+use crate::contest::competitor::{self, Competitor};
+use crate::contest::nccl;
+use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
 use crate::ranks::Run;

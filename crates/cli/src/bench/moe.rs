@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use symmetra::experts::{ExpertConfig, expert_bytes, expert_method};
 use symmetra::{Config, DeviceKind};
 
-use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
-use super::turns::Mode;
-use super::{nccl, plot};
+use super::plot;
 use crate::bytes;
+use crate::contest::competitor::{self, Competitor};
+use crate::contest::nccl;
+use crate::contest::turns::Mode;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
 use crate::ranks::Run;

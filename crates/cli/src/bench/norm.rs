@@ -15,10 +15,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, DeviceKind, Dtype, RmsNorm, ScaleLayout};
 
-use super::competitor::{self, Competitor};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
-use super::nccl;
-use super::turns::Mode;
+use crate::contest::competitor::{self, Competitor};
+use crate::contest::nccl;
+use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
 use crate::norm::MOST_HIDDEN;

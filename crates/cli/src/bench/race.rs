@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Capture, Codec, Communicator, DeviceBuffer, Dtype, Reduction, Stream, SymmetricBuffer};
 
-use super::competitor::Competitor;
 use super::data::Data;
+use super::entrant::Entrant;
 use super::expected::Shape;
 use super::floor::Times;
-use super::nccl;
 use super::side::{How, Ours, Side, With};
-use super::stopwatch::Stopwatch;
-use super::turns::{Contender, Mode, SideLap, Turns, Verdict, usual_operations};
 use crate::all_reduce::{Bounds, Collective, checksum};
+use crate::contest::competitor::Competitor;
+use crate::contest::stopwatch::Stopwatch;
+use crate::contest::turns::{Contender, Mode, SideLap, Turns, Verdict, usual_operations};
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
@@ -114,8 +114,7 @@ impl Race {
         [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
         say: Say<'_, Found>,
     ) -> Result<(), Failure> {
-        let nccl =
-            nccl::Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
+        let nccl = Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
         let plain = self.plain::<T>(communicator)?;
         let shmem = self.with.contains(&With::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
         for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
@@ -149,8 +148,8 @@ impl Race {
             for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
                 sides.push(nccl.side(*competitor, &input, &output)?);
             }
-            let turns = Turns { communicator, graphs: stopwatch, calls: with_hosts, launches: self.launches };
-            Heat { race: self, turns, size, shape }.run(&sides, say)?;
+            let turns = Turns { team: communicator, graphs: stopwatch, calls: with_hosts, launches: self.launches };
+            Heat { race: self, communicator, turns, size, shape }.run(&sides, say)?;
         }
         shmem.map_or(Ok(()), |heap| heap.close())
     }
@@ -199,6 +198,7 @@ impl Race {
 /// One size.
 struct Heat<'h, 'w> {
     race: &'h Race,
+    communicator: &'h Communicator,
     turns: Turns<'h, 'w>,
     size: usize,
     shape: Shape,
@@ -208,7 +208,7 @@ impl Heat<'_, '_> {
     /// Ours first.
     fn run<'a, T: Summand>(&self, sides: &[Box<dyn Side<'a, T> + '_>], say: Say<'_, Found>) -> Result<(), Failure> {
         let Shape { collective, elems, ranks } = self.shape;
-        let communicator = self.turns.communicator;
+        let communicator = self.communicator;
         let larger_bytes = self.race.bytes(self.shape.larger_elems());
         let usual = usual_operations(communicator.device().kind(), larger_bytes);
         let operations = self.race.operations.unwrap_or(usual);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::floor::{self, Times};
 use super::plot::{Corner, Panel, Points};
 use super::race::{Lap, OURS, Race};
-use super::turns::{Mode, SideLap};
+use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::ranks::RanksAs;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use symmetra::op::Size;
 use symmetra::{AllReduceOptions, Capture, Codec, Communicator, Dtype, Element, Operand, Queue, Reduction, Stream};
 
-use super::expected::ROOT;
 use crate::all_reduce::{Buffer, Collective};
+use crate::contest::ROOT;
 use crate::failure::Failure;
 
 /// One library, with an input and an output.

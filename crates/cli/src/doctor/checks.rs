@@ -24,7 +24,7 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
     report(locked_memory())?;
     report(group("2 ranks as threads on the CPU", [RankDevice::Host; 2], RanksAs::Threads))?;
     report(group("2 ranks as processes on the CPU", [RankDevice::Host; 2], RanksAs::Processes))?;
-    report(shmem())?;
+    shmem().into_iter().try_for_each(&mut *report)?;
     for gpu in &GPUS {
         let count = gpu.count();
         report(driver(gpu, count))?;
@@ -113,13 +113,22 @@ fn probe(devices: [RankDevice; 2], ranks_as: RanksAs) -> Result<String, String> 
     }
 }
 
-/// The library that a session of NVSHMEM would load. Nobody needs one.
-fn shmem() -> Finding {
-    let check = "NVSHMEM";
+/// The library that a session of NVSHMEM would load, and its bootstrap plugin. Nobody needs them.
+fn shmem() -> Vec<Finding> {
+    let [library, plugin] = ["NVSHMEM", "NVSHMEM bootstrap plugin"];
     match nvshmem::describe() {
-        None => Finding::none(check, "this build has none (cargo build --features nvshmem)"),
-        Some(Ok(name)) => Finding::ok(check, name),
-        Some(Err(error)) => Finding::none(check, error.to_string()),
+        None => vec![Finding::none(library, "this build has none (cargo build --features nvshmem)")],
+        Some(Err(error)) => vec![Finding::none(library, error.to_string())],
+        Some(Ok((name, found))) => {
+            let found = match found {
+                Ok(words) => Finding::ok(plugin, words),
+                Err(error) => {
+                    let elsewhere = "a session finds one only in the path of the dynamic loader";
+                    Finding::none(plugin, format!("{error}; {elsewhere}"))
+                }
+            };
+            vec![Finding::ok(library, name), found]
+        }
     }
 }
 

@@ -40,6 +40,7 @@ whole! {
 /// Where a rank stands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
+    pub(super) tensor_rank: usize,
     pub(super) data_rank: usize,
 }
 

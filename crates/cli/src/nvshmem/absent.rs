@@ -22,6 +22,6 @@ impl Heap {
     }
 }
 
-pub(crate) fn describe() -> Option<symmetra::Result<String>> {
+pub(crate) fn describe() -> Option<symmetra::Result<(String, symmetra::Result<String>)>> {
     None
 }

@@ -1,6 +1,6 @@
 //! A session of NVSHMEM for the buffers of a measurement.
 
-use symmetra::nvshmem::{Buffer, Library, Session};
+use symmetra::nvshmem::{Buffer, Library, Plugin, Session};
 use symmetra::{Communicator, Element};
 
 use crate::failure::Failure;
@@ -25,7 +25,11 @@ impl Heap {
     }
 }
 
-/// The library that a session would load; `None` in a build without.
-pub(crate) fn describe() -> Option<symmetra::Result<String>> {
-    Some(Library::find(None).map(|library| library.name().to_owned()))
+/// The library that a session would load, and its bootstrap plugin; `None` in a build without.
+pub(crate) fn describe() -> Option<symmetra::Result<(String, symmetra::Result<String>)>> {
+    let plugin = |plugin: Plugin| match plugin.version() {
+        Some(version) => format!("version {version}, {}", plugin.path().display()),
+        None => format!("of a version that it does not say, {}", plugin.path().display()),
+    };
+    Some(Library::find(None).map(|library| (library.name().to_owned(), library.bootstrap_plugin().map(plugin))))
 }

@@ -13,7 +13,7 @@ use super::grids::{GridLap, Grids};
 use super::norms::{NormLap, Norms};
 use super::timing::Timing;
 use crate::all_reduce::{Buffer, Own};
-use crate::bench::stopwatch::Stopwatch;
+use crate::contest::stopwatch::Stopwatch;
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::{by_name, by_name_each};

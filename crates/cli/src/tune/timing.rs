@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use symmetra::{Communicator, DeviceKind, Graph};
 
-use crate::bench::stopwatch::Stopwatch;
+use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 use crate::statistics::{median, slowest};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use super::{Across, Hosts, unsupported};
+use super::{Across, Hosts, interface_unknown};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
 use crate::engine::{Interface, Wire, reduce};
@@ -43,13 +43,13 @@ impl Engines {
     /// # Errors
     /// [`Error::Unsupported`] without an interface, [`Error::InvalidArgument`] for an unknown one.
     pub(crate) fn open(interface: Option<&str>, hosts: &Hosts) -> Result<Self> {
-        let interface = interface.ok_or_else(|| {
-            unsupported(
-                hosts,
-                "which interface they speak over is not known: set EnvConfig::interface or SYMMETRA_INTERFACE",
-            )
-        })?;
+        let interface = interface.ok_or_else(|| interface_unknown(hosts))?;
         Ok(Self { interface: Interface::open(interface)? })
+    }
+
+    /// Why the CPU moves no operands between hosts.
+    pub(crate) fn check_operands() -> std::result::Result<(), String> {
+        Ok(())
     }
 
     /// Connects sets of ranks. Every rank of `bootstrap` calls this, with its set in order, or with none. Every rank
@@ -155,8 +155,9 @@ impl Across for Wire {
         Self::all_to_all(self, send, receive, deadline)
     }
 
-    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) {
+    fn reduce(&self, dtype: Dtype, reduction: Reduction, blocks: &[u8], result: &mut [u8]) -> Result<()> {
         with_type!(dtype, T => reduce_bytes::<T>(reduction, blocks, result));
+        Ok(())
     }
 }
 

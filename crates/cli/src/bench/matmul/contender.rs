@@ -8,8 +8,8 @@ use super::layers::Fusion;
 use super::numbers::{Factor, Number};
 use super::operands::{Before, Inputs, Operands};
 use crate::all_reduce::checksum;
-use crate::bench::step::Step;
-use crate::bench::turns::{Contender, Verdict};
+use crate::contest::step::Step;
+use crate::contest::turns::{Contender, Verdict};
 
 /// A plan of the library.
 pub(super) enum Fused {

@@ -8,7 +8,7 @@ use super::layers::Layer;
 use super::numbers::{Factor, Number, Scales};
 use super::oracle::Oracle;
 use crate::bench::data::Data;
-use crate::bench::step::Part;
+use crate::contest::step::Part;
 
 /// The operands of a rank. A buffer that the collective of the race does not need has one element.
 pub(super) struct Operands<F: Factor> {

@@ -15,10 +15,10 @@ use super::layers::{Fusion, Layer};
 use super::numbers::{Factor, Precision};
 use super::operands::{Inputs, Operands};
 use super::oracle::Oracle;
-use crate::bench::nccl::Entrant;
-use crate::bench::step::{Library, Step};
-use crate::bench::stopwatch::Stopwatch;
-use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
+use crate::contest::nccl::Nccl;
+use crate::contest::step::{Library, Step};
+use crate::contest::stopwatch::Stopwatch;
+use crate::contest::turns::{Mode, SideLap, Turns, usual_operations};
 use crate::failure::Failure;
 use crate::names::by_name;
 use crate::ranks::{Say, Task};
@@ -80,13 +80,13 @@ impl Task for MatmulRace {
 
 impl MatmulRace {
     fn race<F: Factor>(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
-        let nccl = Entrant::open(&self.competitors, communicator, self.fusion.collective(), 0)?;
+        let nccl = Nccl::among(&self.competitors, communicator)?;
         let multiplier = Multiplier::new(communicator.device())?;
         let stream = Stream::new(communicator.device())?;
         let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
         let graphs = Stopwatch::new(communicator, &meeting, &stream)?;
         let calls = Stopwatch::after(1, communicator, &meeting, &stream)?;
-        let turns = Turns { communicator, graphs: &graphs, calls: &calls, launches: self.launches };
+        let turns = Turns { team: communicator, graphs: &graphs, calls: &calls, launches: self.launches };
         for (number, layer) in self.layers.iter().enumerate() {
             let oracle = Oracle::new(self.seed, self.fusion, layer, self.ranks, self.scales);
             let operands = Operands::<F>::new(self, communicator, layer, &oracle)?;

@@ -11,7 +11,7 @@ use super::layers::{Fusion, Layer};
 use super::numbers::{Precision, Scales};
 use super::rank::{Explained, Lap};
 use crate::bench::gathered::Gathered;
-use crate::bench::turns::{Mode, SideLap};
+use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::output;

@@ -6,7 +6,7 @@ use symmetra::{Capture, Queue, Stream};
 use super::operands::{Inputs, Operands};
 use super::oracle::Expected;
 use crate::all_reduce::checksum;
-use crate::bench::turns::{Contender, Verdict};
+use crate::contest::turns::{Contender, Verdict};
 
 /// A part of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

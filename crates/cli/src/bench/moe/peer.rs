@@ -9,7 +9,7 @@ use super::MoeRace;
 use super::contender::{Phase, Side};
 use super::operands::{Lines, Operands};
 use super::oracle::Oracle;
-use crate::bench::step::{Cargo, Library, Parcel, Step};
+use crate::contest::step::{Cargo, Library, Parcel, Step};
 use crate::experts::{Layout, Shape, Wire};
 use crate::failure::Failure;
 use crate::norm::alone_with;

@@ -8,10 +8,9 @@ use super::contender::{Ours, Phase, Racer, Side};
 use super::operands::{Inputs, Operands};
 use super::oracle::{Oracle, Rows};
 use super::peer::{Between, Peer};
-use crate::all_reduce::Collective;
-use crate::bench::nccl::Entrant;
-use crate::bench::stopwatch::Stopwatch;
-use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
+use crate::contest::nccl::Nccl;
+use crate::contest::stopwatch::Stopwatch;
+use crate::contest::turns::{Mode, SideLap, Turns, usual_operations};
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
 
@@ -46,12 +45,12 @@ impl Task for MoeRace {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
-        let nccl = Entrant::open(&self.competitors, communicator, Collective::AllToAll, 0)?;
+        let nccl = Nccl::among(&self.competitors, communicator)?;
         let stream = Stream::new(communicator.device())?;
         let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
         let graphs = Stopwatch::new(communicator, &meeting, &stream)?;
         let calls = Stopwatch::after(1, communicator, &meeting, &stream)?;
-        let turns = Turns { communicator, graphs: &graphs, calls: &calls, launches: self.launches };
+        let turns = Turns { team: communicator, graphs: &graphs, calls: &calls, launches: self.launches };
         let rank = communicator.rank();
         let rows = Rows::new(self.seed, self.shape.hidden);
         for (size, tokens) in self.tokens.iter().copied().enumerate() {

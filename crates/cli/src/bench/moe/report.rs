@@ -10,7 +10,7 @@ use super::oracle::Oracle;
 use super::rank::{Lap, Trial};
 use crate::bench::gathered::Gathered;
 use crate::bench::plot::{Corner, Panel, Points};
-use crate::bench::turns::{Mode, SideLap};
+use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::experts::{Layout, Shape, Wire};
 use crate::failure::Failure;

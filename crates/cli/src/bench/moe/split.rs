@@ -11,7 +11,7 @@ use super::MoeRace;
 use super::operands::{Inputs, Operands};
 use super::oracle::{Expected, Oracle, Rows};
 use crate::bench::flags::OutputArgs;
-use crate::bench::stopwatch::Stopwatch;
+use crate::contest::stopwatch::Stopwatch;
 use crate::devices::RankDevice;
 use crate::experts::{Layout, Shape, Wire};
 use crate::failure::Failure;

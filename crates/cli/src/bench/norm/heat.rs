@@ -10,7 +10,7 @@ use super::kernel::{Norm, Written};
 use super::operands::Operands;
 use super::{NormRace, Way};
 use crate::all_reduce::Collective;
-use crate::bench::step::{Library, Part, Step};
+use crate::contest::step::{Library, Part, Step};
 use crate::norm::codes::{Codes, Scales, Values};
 use crate::norm::form::{self, Form};
 use crate::norm::reference::Rows;

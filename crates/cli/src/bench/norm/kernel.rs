@@ -6,7 +6,7 @@ use symmetra::{Algorithm, Capture, Communicator, Queue, RowNorm, Stream, Symmetr
 
 use super::NORM;
 use super::operands::Operands;
-use crate::bench::step::Step;
+use crate::contest::step::Step;
 use crate::norm::form::Form;
 use crate::norm::reference::Rows;
 

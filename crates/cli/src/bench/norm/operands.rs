@@ -6,7 +6,7 @@ use symmetra::{Communicator, DeviceBuffer, Stream, SymmetricBuffer};
 
 use super::NormRace;
 use super::expected::Inputs;
-use crate::bench::step::Part;
+use crate::contest::step::Part;
 use crate::norm::codes::Codes;
 use crate::norm::form::elems_of;
 use crate::norm::found::{UNWRITTEN, known, unwritten};

@@ -8,10 +8,9 @@ use super::NormRace;
 use super::expected::Inputs;
 use super::heat::Heat;
 use super::operands::Operands;
-use crate::all_reduce::Collective;
-use crate::bench::nccl::Entrant;
-use crate::bench::stopwatch::Stopwatch;
-use crate::bench::turns::{Mode, SideLap, Turns, usual_operations};
+use crate::contest::nccl::Nccl;
+use crate::contest::stopwatch::Stopwatch;
+use crate::contest::turns::{Mode, SideLap, Turns, usual_operations};
 use crate::failure::Failure;
 use crate::norm::alone;
 use crate::norm::reference::Rows;
@@ -50,14 +49,13 @@ impl Task for NormRace {
 
 impl NormRace {
     fn race<T: Rows>(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
-        let nccl =
-            Entrant::open(&self.competitors, communicator, Collective::AllReduce, self.largest_bytes() as usize)?;
+        let nccl = Nccl::among(&self.competitors, communicator)?;
         let alone = alone(communicator)?;
         let stream = Stream::new(communicator.device())?;
         let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
         let graphs = Stopwatch::new(communicator, &meeting, &stream)?;
         let calls = Stopwatch::after(1, communicator, &meeting, &stream)?;
-        let turns = Turns { communicator, graphs: &graphs, calls: &calls, launches: self.launches };
+        let turns = Turns { team: communicator, graphs: &graphs, calls: &calls, launches: self.launches };
         let ranks = [communicator.rank(), communicator.world_size()];
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
             let inputs = Inputs::<T>::new(self.seed, tokens * self.hidden, self.hidden, ranks);

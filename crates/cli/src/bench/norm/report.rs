@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::rank::Lap;
 use super::{NormRace, UNQUANTISED};
 use crate::bench::gathered::Gathered;
-use crate::bench::turns::{Mode, SideLap};
+use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::norm::form::Form;

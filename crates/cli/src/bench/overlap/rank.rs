@@ -9,7 +9,7 @@ use crate::all_reduce::Collective;
 use crate::bench::data::Data;
 use crate::bench::expected::Shape;
 use crate::bench::side::{How, Ours, Side};
-use crate::bench::stopwatch::Stopwatch;
+use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 
 /// Some products of square matrices, one after the other.

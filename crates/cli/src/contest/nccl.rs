@@ -1,15 +1,14 @@
-//! NCCL as a side of a race.
+//! NCCL as a contender.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
 
 use symmetra::environment::nccl_library;
 use symmetra::nccl::{self, UniqueId, Window};
-use symmetra::{Capture, DeviceKind, Element, Reduction, Ref, Stream, SymmetricBuffer};
+use symmetra::{Capture, Communicator, DeviceKind, Element, Reduction, Ref, Stream};
 
+use super::ROOT;
 use super::competitor::Competitor;
-use super::expected::ROOT;
-use super::side::Side;
 use super::step::{Cargo, Library, Parcel, Part, Step};
 use crate::all_reduce::Collective;
 use crate::failure::Failure;
@@ -20,7 +19,7 @@ const MULTICAST: &str = "NCCL_NVLS_ENABLE";
 const MEET: Duration = Duration::from_secs(120);
 
 /// Turns multicast off for NCCL, unless its user has said what to do.
-pub(super) fn keep_multicast_off() {
+pub(crate) fn keep_multicast_off() {
     if std::env::var_os(MULTICAST).is_none() {
         // SAFETY: called before this program has opened a device or started a rank, while it has one
         // thread. Ranks inherit the variable.
@@ -29,79 +28,61 @@ pub(super) fn keep_multicast_off() {
 }
 
 /// Looks whether NCCL is there. Returns a line about it.
-pub(super) fn describe() -> Result<String, Failure> {
+pub(crate) fn describe() -> Result<String, Failure> {
     let multicast = std::env::var(MULTICAST).unwrap_or_default();
     Ok(format!("{}, {MULTICAST}={multicast}", nccl_library(DeviceKind::Cuda)?.name()))
 }
 
-/// One rank of NCCL, with memory of its own for symmetric windows.
-pub(super) struct Entrant<'a> {
-    ours: &'a symmetra::Communicator,
-    collective: Collective,
-    windows: Option<[Window; 2]>,
-    communicator: nccl::Communicator,
-}
+/// One rank of NCCL, which works on our memory.
+pub(crate) struct Nccl(nccl::Communicator);
 
-impl<'a> Entrant<'a> {
-    /// None without competitors. Windows are of the largest size. Collective; blocks.
-    pub(super) fn open(
-        competitors: &[Competitor],
-        ours: &'a symmetra::Communicator,
-        collective: Collective,
-        largest_bytes: usize,
-    ) -> Result<Option<Self>, Failure> {
-        if competitors.is_empty() {
-            return Ok(None);
-        }
+impl Nccl {
+    /// The ranks of `ours`; none without competitors. Collective; blocks.
+    pub(crate) fn among(competitors: &[Competitor], ours: &Communicator) -> Result<Option<Self>, Failure> {
+        let everyone: Vec<usize> = (0..ours.world_size()).collect();
+        (!competitors.is_empty()).then(|| Self::open(ours, &everyone)).transpose()
+    }
+
+    /// Some ranks of `ours`, in the order of their numbers there. All ranks call this at once, each with the ranks of its own
+    /// part. Collective; blocks.
+    pub(crate) fn open(ours: &Communicator, members: &[usize]) -> Result<Self, Failure> {
         let library = nccl_library(DeviceKind::Cuda)?;
-        let (rank, ranks) = (ours.rank(), ours.world_size());
-        let own = if rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
+        let at = members.iter().position(|rank| *rank == ours.rank());
+        let at = at.ok_or_else(|| Failure::failed("a rank is no member of its part"))?;
+        let own = if at == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
         let all = ours.group().all_gather_bytes(&own)?;
-        let id = all.first().and_then(|id| id.as_slice().try_into().ok());
-        let id = UniqueId::from_bytes(id.ok_or_else(|| Failure::failed("rank 0 sent no identity for NCCL"))?);
-        let communicator = nccl::Communicator::init(&library, ours.device(), rank, ranks, id, MEET)?;
-        let window = || Window::new(&communicator, largest_bytes);
-        let windows = match competitors.contains(&Competitor::NcclSymmetric) {
-            true => Some([window()?, window()?]),
-            false => None,
-        };
-        Ok(Some(Self { ours, collective, windows, communicator }))
+        let id = members.first().and_then(|first| all[*first].as_slice().try_into().ok());
+        let id = UniqueId::from_bytes(id.ok_or_else(|| Failure::failed("the first rank sent no identity for NCCL"))?);
+        Ok(Self(nccl::Communicator::init(&library, ours.device(), at, members.len(), id, MEET)?))
     }
 
-    /// The side of one competitor. The plain one works on our buffers.
-    pub(super) fn side<'s, T: Element>(
+    /// Memory for a symmetric window. Collective; blocks.
+    pub(crate) fn window(&self, bytes: usize) -> symmetra::Result<Window> {
+        Window::new(&self.0, bytes)
+    }
+
+    /// A collective on memory of any kind.
+    pub(crate) fn on<'s, T: Element>(
         &'s self,
-        competitor: Competitor,
-        input: &'s SymmetricBuffer<T>,
-        output: &'s SymmetricBuffer<T>,
-    ) -> symmetra::Result<Box<dyn Side<'s, T> + 's>> {
-        let [input, output] = match (&self.windows, competitor) {
-            (Some([from, to]), Competitor::NcclSymmetric) => {
-                let device = self.ours.device();
-                // SAFETY: the windows are as large as the largest operand and outlive the side; only NCCL
-                // and the copies of this side use them, on one stream.
-                let of = |window: &Window, elems| unsafe { Ref::from_raw(device, window.as_raw().cast(), elems) };
-                [of(from, input.len())?, of(to, output.len())?]
-            }
-            _ => [input.borrow(), output.borrow()],
-        };
-        Ok(Box::new(Nccl { communicator: &self.communicator, collective: self.collective, input, output }))
+        collective: Collective,
+        [input, output]: [Ref<'s, T>; 2],
+    ) -> Call<'s, T> {
+        Call { communicator: &self.0, collective, input, output }
     }
 }
 
-impl Library for Entrant<'_> {
+impl Library for Nccl {
     fn step<'s, T: Element>(
         &'s self,
         collective: Collective,
         [input, output]: [Part<'s, T>; 2],
     ) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
         let of = |part: Part<'s, T>| part.buffer.borrow().slice(part.elems);
-        let (input, output) = (of(input)?, of(output)?);
-        Ok(Box::new(Nccl { communicator: &self.communicator, collective, input, output }))
+        Ok(Box::new(self.on(collective, [of(input)?, of(output)?])))
     }
 
     fn exchange<'s>(&'s self, cargo: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's> {
-        Box::new(Exchange { communicator: &self.communicator, cargo })
+        Box::new(Exchange { communicator: &self.0, cargo })
     }
 }
 
@@ -157,15 +138,15 @@ impl<'a> Step<'a> for Exchange<'_> {
     }
 }
 
-/// NCCL at one size.
-struct Nccl<'s, T: Element> {
+/// A collective of NCCL with its operands.
+pub(crate) struct Call<'s, T: Element> {
     communicator: &'s nccl::Communicator,
     collective: Collective,
     input: Ref<'s, T>,
     output: Ref<'s, T>,
 }
 
-impl<T: Element> Nccl<'_, T> {
+impl<T: Element> Call<'_, T> {
     fn call(&self, stream: &Stream) -> symmetra::Result<()> {
         let nccl = self.communicator;
         let (from, to) = (self.input.as_raw().cast_const().cast(), self.output.as_raw().cast());
@@ -206,7 +187,7 @@ impl<T: Element> Nccl<'_, T> {
     }
 }
 
-impl<'a, T: Element> Step<'a> for Nccl<'_, T> {
+impl<'a, T: Element> Step<'a> for Call<'_, T> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
         self.call(stream)
     }
@@ -217,29 +198,5 @@ impl<'a, T: Element> Step<'a> for Nccl<'_, T> {
 
     fn check(&self) -> symmetra::Result<()> {
         self.communicator.check()
-    }
-}
-
-impl<'a, T: Element> Side<'a, T> for Nccl<'_, T> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.call(stream)
-    }
-
-    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
-        self.call(capture.stream())
-    }
-
-    fn write(&self, input: &[T], output: &[T], stream: &Stream) -> symmetra::Result<()> {
-        self.input.write(input, stream)?;
-        self.output.write(output, stream)
-    }
-
-    fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        self.communicator.check()?;
-        self.output.read(stream)
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Competitor {
 }
 
 impl Competitor {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nccl => "nccl",
             Self::NcclSymmetric => "nccl-symmetric",
@@ -25,7 +25,7 @@ impl Competitor {
 }
 
 /// Refuses a competitor that this build or these devices cannot have, or that has memory of its own.
-pub(super) fn check_on_our_buffers(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
+pub(crate) fn check_on_our_buffers(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
     match competitor {
         Competitor::Nccl => check(competitor, kind),
         other => Err(Failure::usage(format!("--against {}: this race is on our buffers", other.name()))),
@@ -33,7 +33,7 @@ pub(super) fn check_on_our_buffers(competitor: Competitor, kind: DeviceKind) -> 
 }
 
 /// Refuses a competitor that this build or these devices cannot have.
-pub(super) fn check(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
+pub(crate) fn check(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
     let name = competitor.name();
     if cfg!(not(feature = "nccl")) {
         let fix = "cargo build --features nccl";

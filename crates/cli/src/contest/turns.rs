@@ -1,9 +1,10 @@
 //! The turns of a race: every contender is verified, then the contenders are timed one after the other, again and again.
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Capture, Communicator, DeviceKind, Graph, Stream};
+use symmetra::{Capture, DeviceKind, Graph, Stream};
 
 use super::stopwatch::{Stopwatch, Time};
+use super::team::Team;
 use crate::failure::Failure;
 
 /// How operations are enqueued.
@@ -17,7 +18,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Graph => "graph",
             Self::Eager => "eager",
@@ -27,15 +28,15 @@ impl Mode {
 
 /// What a contender left after its operations.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     /// Elements that are wrong.
-    pub(super) wrong: u64,
+    pub(crate) wrong: u64,
     /// Of the result.
-    pub(super) checksum: u64,
+    pub(crate) checksum: u64,
 }
 
 /// An operation on operands of its own, and what so many of the operation must leave.
-pub(super) trait Contender<'a> {
+pub(crate) trait Contender<'a> {
     /// Enqueues operations that run.
     fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()>;
     /// Enqueues operations that a graph holds.
@@ -44,34 +45,38 @@ pub(super) trait Contender<'a> {
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Compares the result of so many operations. Blocks.
     fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict>;
+    /// The elements that are wrong after the last launch, of operations that leave the same however often they run. Blocks.
+    fn recheck(&self, _: &Stream) -> symmetra::Result<u64> {
+        Ok(0)
+    }
 }
 
 /// One contender in one mode, as one rank saw it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SideLap {
     /// Time of one operation in every launch.
-    pub(super) times_us: Vec<f64>,
+    pub(crate) times_us: Vec<f64>,
     /// The host's share of it.
-    pub(super) host_us: Vec<f64>,
-    pub(super) wrong: u64,
+    pub(crate) host_us: Vec<f64>,
+    pub(crate) wrong: u64,
     /// Of the result that was verified.
-    pub(super) checksum: u64,
+    pub(crate) checksum: u64,
 }
 
 /// How contenders take turns.
-pub(super) struct Turns<'h, 'w> {
-    pub(super) communicator: &'h Communicator,
+pub(crate) struct Turns<'h, 'w> {
+    pub(crate) team: &'h dyn Team,
     /// Of graphs.
-    pub(super) graphs: &'h Stopwatch<'w>,
+    pub(crate) graphs: &'h Stopwatch<'w>,
     /// Of calls.
-    pub(super) calls: &'h Stopwatch<'w>,
+    pub(crate) calls: &'h Stopwatch<'w>,
     /// Launches that are timed.
-    pub(super) launches: u32,
+    pub(crate) launches: u32,
 }
 
 impl Turns<'_, '_> {
     /// Verifies all contenders, then times launches of so many operations of each.
-    pub(super) fn laps<'a, C: Contender<'a>>(
+    pub(crate) fn laps<'a, C: Contender<'a>>(
         &self,
         mode: Mode,
         operations: u32,
@@ -86,7 +91,7 @@ impl Turns<'_, '_> {
                 let capture = |contender: &C| {
                     // Not first in a graph: other libraries make their connections in the first call.
                     contender.enqueue(1, stream)?;
-                    self.communicator.synchronize(stream)?;
+                    self.team.synchronize(stream)?;
                     stream.capture(|capture| contender.record(operations, capture))
                 };
                 let graphs: Vec<Graph<'a>> = contenders.iter().map(capture).collect::<symmetra::Result<_>>()?;
@@ -109,19 +114,22 @@ impl Turns<'_, '_> {
         for (number, contender) in contenders.iter().enumerate() {
             contender.prepare(stream)?;
             // No rank may read before all have written.
-            self.communicator.group().barrier()?;
+            self.team.barrier()?;
             launch(number)?;
-            self.communicator.synchronize(stream)?;
+            self.team.synchronize(stream)?;
             let Verdict { wrong, checksum } = contender.verify(operations, stream)?;
             laps.push(SideLap { wrong, checksum, ..SideLap::default() });
         }
         // All ranks have read their results before the next operation.
-        self.communicator.group().barrier()?;
-        for _ in 0..self.launches {
+        self.team.barrier()?;
+        for round in 1..=self.launches {
             for (number, lap) in laps.iter_mut().enumerate() {
                 let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
                 lap.times_us.push(device_us / f64::from(operations));
                 lap.host_us.push(host_us / f64::from(operations));
+                if round == self.launches {
+                    lap.wrong += contenders[number].recheck(stream)?;
+                }
             }
         }
         Ok(laps)
@@ -129,7 +137,7 @@ impl Turns<'_, '_> {
 }
 
 /// Operations of one launch: 40, fewer on the CPU where those of so many bytes take long.
-pub(super) fn usual_operations(kind: DeviceKind, bytes: u64) -> u32 {
+pub(crate) fn usual_operations(kind: DeviceKind, bytes: u64) -> u32 {
     match kind {
         DeviceKind::Cuda => 40,
         _ => ((32 << 20) / bytes.max(1)).clamp(2, 40) as u32,

@@ -8,7 +8,7 @@ use symmetra::{Capture, Communicator, DeviceBuffer, Element, Queue, Ref, Stream,
 use crate::all_reduce::Collective;
 
 /// Work with operands of its own.
-pub(super) trait Step<'a> {
+pub(crate) trait Step<'a> {
     /// Enqueues the work once.
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Enqueues the work into a graph.
@@ -20,34 +20,34 @@ pub(super) trait Step<'a> {
 }
 
 /// Some elements of a buffer.
-pub(super) struct Part<'a, T: Element> {
-    pub(super) buffer: &'a SymmetricBuffer<T>,
-    pub(super) elems: Range<usize>,
+pub(crate) struct Part<'a, T: Element> {
+    pub(crate) buffer: &'a SymmetricBuffer<T>,
+    pub(crate) elems: Range<usize>,
 }
 
 /// Messages between all ranks: `counts[0]` says how many elements go to each rank, one message after the other in `from`,
 /// and `counts[1]` how many come from each rank into `into`.
-pub(super) struct Parcel<'a, T: Element> {
-    pub(super) from: Ref<'a, T>,
-    pub(super) into: Ref<'a, T>,
-    pub(super) counts: [Vec<usize>; 2],
+pub(crate) struct Parcel<'a, T: Element> {
+    pub(crate) from: Ref<'a, T>,
+    pub(crate) into: Ref<'a, T>,
+    pub(crate) counts: [Vec<usize>; 2],
 }
 
 impl<'a, T: Element> Parcel<'a, T> {
-    pub(super) fn new(from: &'a DeviceBuffer<T>, into: &'a DeviceBuffer<T>, counts: [Vec<usize>; 2]) -> Self {
+    pub(crate) fn new(from: &'a DeviceBuffer<T>, into: &'a DeviceBuffer<T>, counts: [Vec<usize>; 2]) -> Self {
         Self { from: from.borrow(), into: into.borrow(), counts }
     }
 }
 
 /// A parcel of the elements that rows of experts have.
-pub(super) enum Cargo<'a> {
+pub(crate) enum Cargo<'a> {
     Rows(Parcel<'a, bf16>),
     Codes(Parcel<'a, u8>),
     Scales(Parcel<'a, f32>),
 }
 
 /// What has collectives.
-pub(super) trait Library {
+pub(crate) trait Library {
     /// A collective from the first operand to the second. Reductions are sums.
     fn step<'s, T: Element>(
         &'s self,

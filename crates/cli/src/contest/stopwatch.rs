@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use symmetra::{Communicator, DeviceKind, Event, Graph, Stream, SymmetricBuffer};
+use symmetra::{DeviceKind, Event, Graph, Stream, SymmetricBuffer};
+
+use super::team::Team;
 
 /// What one lap took this rank, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +17,7 @@ pub(crate) struct Time {
 
 /// Starts and stops on one stream.
 pub(crate) struct Stopwatch<'a> {
-    communicator: &'a Communicator,
+    team: &'a dyn Team,
     stream: &'a Stream,
     /// Barriers, the first of which awaits the slowest host.
     lead_in: Graph<'a>,
@@ -27,25 +29,25 @@ impl<'a> Stopwatch<'a> {
     /// For graphs: after they met, the devices wait until every host has enqueued what is timed, so no rank is
     /// charged for another's late launch: on GPUs barriers of about 40 us. `meeting` lends its signals.
     pub(crate) fn new(
-        communicator: &'a Communicator,
+        team: &'a dyn Team,
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
     ) -> symmetra::Result<Self> {
-        let barriers = if communicator.device().kind() == DeviceKind::Cuda { 16 } else { 1 };
-        Self::after(barriers, communicator, meeting, stream)
+        let barriers = if stream.device().kind() == DeviceKind::Cuda { 16 } else { 1 };
+        Self::after(barriers, team, meeting, stream)
     }
 
     /// For calls, with one barrier: the time runs from where the ranks meet, so it has in it what the hosts take.
     pub(crate) fn after(
         barriers: usize,
-        communicator: &'a Communicator,
+        team: &'a dyn Team,
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
     ) -> symmetra::Result<Self> {
-        let device = communicator.device();
+        let device = stream.device();
         let signals = meeting.signals();
         let lead_in = stream.capture(|capture| (0..barriers).try_for_each(|_| signals.barrier(0, capture)))?;
-        Ok(Self { communicator, stream, lead_in, start: Event::new(device)?, end: Event::new(device)? })
+        Ok(Self { team, stream, lead_in, start: Event::new(device)?, end: Event::new(device)? })
     }
 
     pub(crate) fn stream(&self) -> &'a Stream {
@@ -54,13 +56,14 @@ impl<'a> Stopwatch<'a> {
 
     /// Blocks until all is done.
     pub(crate) fn time(&self, enqueue: impl FnOnce() -> symmetra::Result<()>) -> symmetra::Result<Time> {
+        self.team.meet()?;
         self.lead_in.launch(self.stream)?;
         self.stream.record(&self.start)?;
         let began = Instant::now();
         enqueue()?;
         let host_us = began.elapsed().as_secs_f64() * 1e6;
         self.stream.record(&self.end)?;
-        self.communicator.synchronize(self.stream)?;
+        self.team.synchronize(self.stream)?;
         Ok(Time { device_us: self.end.elapsed_us(&self.start)?, host_us })
     }
 }

@@ -1,0 +1,104 @@
+//! What takes turns over a grid: an operation in each mode, and what an engine does without grids.
+
+use symmetra::environment::{Coordinator, Mixed, MixedMode, MixedOperation};
+use symmetra::{Capture, Queue, Stream};
+
+use super::oracle::Whole;
+use crate::all_reduce::{Buffer, checksum};
+use crate::contest::step::Step;
+use crate::contest::team::Team;
+use crate::contest::turns::{Contender, Verdict};
+
+/// All ranks of a grid.
+pub(super) struct Grid<'g> {
+    pub(super) group: &'g Coordinator,
+    pub(super) mixed: &'g Mixed,
+    /// Whether ranks are on several hosts, and have no memory in which all could meet.
+    pub(super) spans_hosts: bool,
+}
+
+impl Team for Grid<'_> {
+    fn barrier(&self) -> symmetra::Result<()> {
+        self.group.barrier()
+    }
+
+    fn synchronize(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.mixed.synchronize(stream)
+    }
+
+    fn meet(&self) -> symmetra::Result<()> {
+        if self.spans_hosts { self.group.barrier() } else { Ok(()) }
+    }
+}
+
+/// A way to run the operation.
+pub(super) enum Way<'s> {
+    Mode(MixedMode),
+    /// Collectives of another library.
+    Engine(Vec<Box<dyn Step<'s> + 's>>),
+}
+
+/// What a rank gives, and what must come.
+pub(super) struct Numbers<T> {
+    pub(super) input: Vec<T>,
+    pub(super) due: Vec<T>,
+    /// What is in the output before.
+    pub(super) poison: Vec<T>,
+}
+
+/// One way on the operands of its size.
+pub(super) struct Racer<'s, T, B> {
+    pub(super) way: Way<'s>,
+    pub(super) operation: MixedOperation,
+    pub(super) mixed: &'s Mixed,
+    pub(super) operands: [&'s B; 2],
+    pub(super) numbers: &'s Numbers<T>,
+}
+
+impl<'s, T: Whole, B: Buffer<T>> Racer<'s, T, B> {
+    fn run(
+        &self,
+        operations: u32,
+        queue: impl Queue<'s> + Copy,
+        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
+    ) -> symmetra::Result<()> {
+        let Self { operation, mixed, operands: [input, output], numbers, .. } = *self;
+        let [takes, gives] = [numbers.input.len(), numbers.due.len()];
+        (0..operations).try_for_each(|_| match &self.way {
+            Way::Mode(mode) => mixed.perform(operation, input.part(0..takes)?, output.part(0..gives)?, *mode, queue),
+            Way::Engine(steps) => steps.iter().try_for_each(|one| step(&**one)),
+        })
+    }
+
+    fn wrong(&self, found: &[T]) -> u64 {
+        found.iter().zip(&self.numbers.due).filter(|(found, due)| found != due).count() as u64
+    }
+}
+
+impl<'s, T: Whole, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        self.run(operations, stream, &|step| step.enqueue(stream))
+    }
+
+    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.run(operations, capture, &|step| step.record(capture))
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        let [input, output] = self.operands;
+        input.write(&self.numbers.input, stream)?;
+        output.write(&self.numbers.poison, stream)
+    }
+
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        if let Way::Engine(steps) = &self.way {
+            steps.iter().try_for_each(|step| step.check())?;
+        }
+        let found = self.operands[1].read(stream)?;
+        Ok(Verdict { wrong: self.wrong(&found), checksum: checksum(&found) })
+    }
+
+    fn recheck(&self, stream: &Stream) -> symmetra::Result<u64> {
+        Ok(self.wrong(&self.operands[1].read(stream)?))
+    }
+}

@@ -1,0 +1,83 @@
+//! Tests of `crates/cli/src/mixed/engine.rs`, whose module they are: the planned collectives, run on whole numbers of all ranks.
+
+use super::super::oracle::Oracle;
+use super::*;
+
+const POISON: i64 = 1 << 40;
+
+/// The memory of one rank.
+struct Memory {
+    place: Place,
+    input: Vec<i64>,
+    output: Vec<i64>,
+}
+
+impl Memory {
+    fn part(&self, stretch: &Stretch) -> Vec<i64> {
+        match stretch {
+            Stretch::Input(range) => self.input[range.clone()].to_vec(),
+            Stretch::Output(range) => self.output[range.clone()].to_vec(),
+        }
+    }
+}
+
+/// What the members get who give this, in their order.
+fn collective(collective: Collective, given: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    let sum: Vec<i64> = (0..given[0].len()).map(|elem| given.iter().map(|given| given[elem]).sum()).collect();
+    let share = sum.len() / given.len();
+    let of = |member: usize| match collective {
+        Collective::AllReduce => sum.clone(),
+        Collective::AllGather => given.concat(),
+        Collective::ReduceScatter => sum[member * share..(member + 1) * share].to_vec(),
+        other => panic!("{other:?}"),
+    };
+    (0..given.len()).map(of).collect()
+}
+
+fn run(operation: MixedOperation, [tensor, data]: [usize; 2], count: usize) {
+    // As a grid numbers the ranks of a host.
+    let places: Vec<Place> =
+        (0..tensor * data).map(|rank| Place { tensor_rank: rank % tensor, data_rank: rank / tensor }).collect();
+    let oracle = Oracle { operation, seed: 5, count, places: places.clone(), data_ranks: data };
+    let mut ranks: Vec<Memory> = (0..places.len())
+        .map(|rank| Memory { place: places[rank], input: oracle.input(rank), output: vec![POISON; oracle.lens()[1]] })
+        .collect();
+    let plans: Vec<Vec<Planned>> =
+        places.iter().map(|place| plan(operation, (place.data_rank, data), count).unwrap()).collect();
+    for (step, Planned { collective: what, level, .. }) in plans[0].iter().enumerate() {
+        let group = |place: &Place| if *level == Level::Tensor { place.data_rank } else { place.tensor_rank };
+        for number in 0..if *level == Level::Tensor { data } else { tensor } {
+            let members: Vec<usize> = (0..ranks.len()).filter(|rank| group(&ranks[*rank].place) == number).collect();
+            assert!(members.len() > 1, "{operation} has no collective over one rank");
+            let given: Vec<Vec<i64>> =
+                members.iter().map(|rank| ranks[*rank].part(&plans[*rank][step].operands[0])).collect();
+            for (rank, got) in members.iter().zip(collective(*what, &given)) {
+                let Stretch::Output(range) = plans[*rank][step].operands[1].clone() else { panic!("into the input") };
+                ranks[*rank].output[range].copy_from_slice(&got);
+            }
+        }
+    }
+    for (rank, memory) in ranks.iter().enumerate() {
+        assert_eq!(memory.output, oracle.output(rank), "{operation} of {count} on {tensor} x {data}, rank {rank}");
+    }
+}
+
+#[test]
+fn the_collectives_make_what_the_operation_is() {
+    for count in [1, 7, 64] {
+        run(MixedOperation::AllReduce, [3, 1], count);
+        run(MixedOperation::AllGather, [1, 4], count);
+        run(MixedOperation::ReduceScatter, [1, 2], count);
+        for grid in [[2, 2], [2, 3], [4, 2]] {
+            run(MixedOperation::AllReduceAllGather, grid, count);
+            run(MixedOperation::ReduceScatterAllReduce, grid, count);
+        }
+    }
+}
+
+#[test]
+fn collectives_are_said_in_words() {
+    let words = |operation| words(&plan(operation, (0, 2), 8).unwrap());
+    assert_eq!(words(MixedOperation::AllReduceAllGather), "all-reduce (tensor), all-gather (data)");
+    assert_eq!(words(MixedOperation::ReduceScatter), "reduce-scatter (data)");
+}
