@@ -10,7 +10,7 @@ use super::super::sides::Heat;
 use super::super::way::Way;
 use super::super::weights::weights;
 use super::*;
-use crate::bench::turns::{Contender, Mode};
+use crate::contest::turns::{Contender, Mode};
 use crate::ranks::Task;
 
 const TOKENS: usize = 4;

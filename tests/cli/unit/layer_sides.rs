@@ -11,7 +11,7 @@ use super::super::operands::Inputs;
 use super::super::shape::Shape;
 use super::super::weights::{Drawn, weights};
 use super::*;
-use crate::bench::turns::{Contender, Mode};
+use crate::contest::turns::{Contender, Mode};
 use crate::norm::alone;
 use crate::ranks::Task;
 

@@ -16,10 +16,10 @@ mod weights;
 use serde::{Deserialize, Serialize};
 use symmetra::{DeviceKind, MAX_WORLD_SIZE, RmsNorm};
 
-use super::competitor::{self, Competitor};
 use super::flags::{LaunchArgs, OutputArgs, distinct};
-use super::nccl;
-use super::turns::Mode;
+use crate::contest::competitor::{self, Competitor};
+use crate::contest::nccl;
+use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::ranks::{RankArgs, Run};
 use report::Hearing;

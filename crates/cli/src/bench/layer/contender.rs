@@ -5,8 +5,8 @@ use symmetra::{Capture, Stream};
 use super::check::Check;
 use super::operands::{Inputs, Operands};
 use super::sides::Side;
-use crate::bench::step::Step;
-use crate::bench::turns::{Contender, Verdict};
+use crate::contest::step::Step;
+use crate::contest::turns::{Contender, Verdict};
 
 /// A side, its operands, and what they must hold. An operation is a layer.
 pub(super) struct Racer<'s> {

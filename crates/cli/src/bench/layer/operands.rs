@@ -8,7 +8,7 @@ use symmetra::{Communicator, DeviceBuffer, Ref, Stream, SymmetricBuffer, Symmetr
 use super::LayerRace;
 use super::weights::Pattern;
 use crate::bench::data::Data;
-use crate::bench::step::Part;
+use crate::contest::step::Part;
 
 /// How many states of the rows are kept. A state is what is there before a half of a layer or behind it. In the end the last
 /// layer's three are there, so that each step of this layer can be compared with its definition.

@@ -15,10 +15,9 @@ use super::shape::{Half, PRODUCTS};
 use super::sides::{Heat, Plans};
 use super::way::{PeerWay, Way};
 use super::weights::{Drawn, weights};
-use crate::all_reduce::Collective;
-use crate::bench::nccl::Entrant;
-use crate::bench::stopwatch::Stopwatch;
-use crate::bench::turns::{Mode, SideLap, Turns};
+use crate::contest::nccl::Nccl;
+use crate::contest::stopwatch::Stopwatch;
+use crate::contest::turns::{Mode, SideLap, Turns};
 use crate::failure::Failure;
 use crate::norm::alone;
 use crate::ranks::{Say, Task};
@@ -49,14 +48,14 @@ impl Task for LayerRace {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
-        let nccl = Entrant::open(&self.competitors, communicator, Collective::AllReduce, 0)?;
+        let nccl = Nccl::among(&self.competitors, communicator)?;
         let alone = alone(communicator)?;
         let multiplier = Multiplier::new(communicator.device())?;
         let stream = Stream::new(communicator.device())?;
         let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
         let graphs = Stopwatch::new(communicator, &meeting, &stream)?;
         let calls = Stopwatch::after(1, communicator, &meeting, &stream)?;
-        let turns = Turns { communicator, graphs: &graphs, calls: &calls, launches: self.launches };
+        let turns = Turns { team: communicator, graphs: &graphs, calls: &calls, launches: self.launches };
         let drawn = Drawn { seed: self.seed, shape: self.shape, rank: communicator.rank(), ranks: self.ranks };
         let weights = weights(drawn, self.layers, communicator, &stream)?;
         for (size, tokens) in self.tokens.iter().copied().enumerate() {

@@ -10,7 +10,7 @@ use super::LayerRace;
 use super::rank::Lap;
 use super::shape::Shape;
 use crate::bench::gathered::Gathered;
-use crate::bench::turns::{Mode, SideLap};
+use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 use crate::output;

@@ -12,7 +12,7 @@ use super::steps::Call;
 use super::way::{PeerWay, Way};
 use super::weights::HalfWeights;
 use crate::all_reduce::Collective;
-use crate::bench::step::{Library, Step};
+use crate::contest::step::{Library, Step};
 use crate::norm::form::Form;
 
 type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;

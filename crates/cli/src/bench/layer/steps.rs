@@ -6,7 +6,7 @@ use symmetra::matmul::{Multiplier, Product, Tensor};
 use symmetra::{Capture, Communicator, DeviceBuffer, Queue, Ref, RowNorm, Stream, SymmetricSlice};
 
 use super::NORM;
-use crate::bench::step::Step;
+use crate::contest::step::Step;
 use crate::norm::form::Form;
 
 /// A call with its operands.
