@@ -87,7 +87,8 @@ class AllGatherMatmul {
 
   /// Enqueues the all-gather and the products, and returns; operands are used in stream order. `shard` is this rank's part of the left
   /// factor, with its scales; `gathered`, if given, receives the whole left factor; `products` are right factor and result of each product,
-  /// in the order of the plan. Results have as many rows as the whole. On Backend::kHost the call blocks until its result is complete.
+  /// in the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank. On
+  /// Backend::kHost the call blocks until its result is complete.
   ///
   /// Throws kInvalidArgument for another number of products than the plan's, operands whose type, length or device does not fit, and
   /// operands that overlap; then nothing is enqueued. Else throws what Collectives::all_gather and Multiplier::enqueue throw.

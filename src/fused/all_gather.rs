@@ -168,7 +168,8 @@ impl AllGatherMatmul {
 
     /// Enqueues the all-gather and the products, and returns. `shard` is this rank's part of the left factor, with its
     /// scales; `gathered`, if given, gets the whole left factor; `products` are right factor and result of each product, in
-    /// the order of the plan. Results have as many rows as the whole. In a capture, the graph borrows the plan.
+    /// the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank.
+    /// In a capture, the graph borrows the plan.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number of products than the plan's, operands whose type, length or device does
