@@ -26,8 +26,6 @@ core::AskedFused fused_of(const FusedOptions& options) {
   core::AskedFused asked{};
   asked.way = static_cast<std::uint32_t>(options.way);
   asked.reduction = static_cast<std::uint32_t>(options.reduction);
-  asked.has_rounds = options.rounds.has_value();
-  asked.rounds = options.rounds.value_or(0);
   asked.has_rows = options.rows.has_value();
   if (options.rows) asked.rows = {options.rows->data(), options.rows->size()};
   return asked;

@@ -51,9 +51,6 @@ struct FusedOptions {
   Way way;
   /// How the partial products of the ranks are combined: kSum or kAverage.
   Reduction reduction;
-  /// In how many rounds a reduce-scatter goes part by part: each sends and sums an equal piece of every rank's part, while the next is
-  /// multiplied. Unset: 1, 2 or 4, by the model. For Way::kPipeline of a reduce-scatter.
-  std::optional<std::size_t> rounds{};
   /// The length of each rank's part along the cut dimension. Unset: equal parts. Unequal parts are for a cut dimension before which there
   /// is no dimension other than 1.
   std::optional<std::vector<std::size_t>> rows{};

@@ -17,12 +17,10 @@ use bridge::{
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
-    /// Mirrors `symmetra::FusedOptions`. No rounds: by the model. No rows: equal parts.
+    /// Mirrors `symmetra::FusedOptions`. No rows: equal parts.
     struct AskedFused<'a> {
         way: u32,
         reduction: u32,
-        has_rounds: bool,
-        rounds: usize,
         has_rows: bool,
         rows: &'a [usize],
     }
@@ -119,8 +117,7 @@ impl TryFrom<&AskedFused<'_>> for FusedOptions {
 
     fn try_from(asked: &AskedFused<'_>) -> Result<Self> {
         let rows = asked.has_rows.then(|| asked.rows.to_vec());
-        let rounds = asked.has_rounds.then_some(asked.rounds);
-        Ok(Self { way: way(asked.way)?, reduction: reduction(asked.reduction)?, rounds, rows })
+        Ok(Self { way: way(asked.way)?, reduction: reduction(asked.reduction)?, rows })
     }
 }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, part};
+use super::plan::{Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, part, scales_refused};
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -79,9 +79,6 @@ impl Coordinator {
     }
 }
 
-/// Rows whose scales are 16 bytes: cuBLASLt takes scales that begin at a multiple.
-pub(super) const ROWS_OF_SCALES: usize = 4;
-
 /// The products share the left factor.
 fn check_products(products: &[Product], inner: usize) -> Result<()> {
     let Some(first) = products.first() else {
@@ -123,9 +120,6 @@ fn sizes(
     options: &FusedOptions,
     place: (usize, usize),
 ) -> Result<(Division, Sizes)> {
-    if let Some(rounds) = options.rounds {
-        return Err(Error::unsupported(format!("{rounds} rounds of an all-gather"), "a reduce-scatter has rounds"));
-    }
     let division = Division::of_part(shard, dim, options.rows.as_deref(), place)?;
     let inner = division.shape.last().copied().unwrap_or(0);
     check_products(products, inner)?;
@@ -147,8 +141,7 @@ impl AllGatherMatmul {
         let dtype = products[0].numeric.dtypes()[0];
         let part_rows = rows / place.1;
         let work = Work { world: place.1, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
-        let scales = products[0].scaling == Scaling::Rows && !part_rows.is_multiple_of(ROWS_OF_SCALES);
-        let refused = scales.then_some("the scales of a part do not begin at a multiple of 16 bytes");
+        let refused = scales_refused(&products[0], part_rows);
         let words = format!("{:?} along {dim} over {:?}, {products:?}, {options:?}", division.shape, division.lens);
         let asked = Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused };
         let plan = Plan::new(over, &words, &asked)?;
@@ -251,7 +244,7 @@ impl AllGatherMatmul {
                 plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
             });
         };
-        let mut multiply = |source: usize, _| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
+        let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
         let parts = Parts::new(if keeps { Own::Beside } else { Own::Left }, &mut multiply);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)

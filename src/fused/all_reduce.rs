@@ -5,8 +5,8 @@ use std::fmt;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes};
-use super::reduce_scatter::{MatmulReduceScatter, check_rounds, partial_of, result_shape};
+use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, scales_refused};
+use super::reduce_scatter::{MatmulReduceScatter, partial_of, result_shape};
 use crate::collective::Communicator;
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -80,9 +80,6 @@ fn divide(left: &[usize], product: &Product, options: &FusedOptions, world_size:
     if let Some(rows) = &options.rows {
         return Err(Error::unsupported(format!("rows {rows:?} of an all-reduce"), "every rank gets all rows"));
     }
-    if let Some(rounds) = options.rounds {
-        return Err(Error::unsupported(format!("{rounds} rounds of an all-reduce"), "a reduce-scatter has rounds"));
-    }
     let shape = result_shape(left, product)?;
     let rows = shape.iter().rev().skip(1).try_fold(1usize, |all, len| all.checked_mul(*len));
     let rows = rows.ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has too many rows"))?;
@@ -102,11 +99,12 @@ impl MatmulAllReduce {
         let work = Work { world, products: &[product], rows, part_bytes };
         let words = format!("{left:?}, {product:?}, {options:?}");
         let refused = (!divides).then_some("the world size does not divide the rows");
-        let cost = work.all_reduced(|rounds| check_rounds(rounds, rows / world, &product).is_ok());
+        let refused = refused.or_else(|| scales_refused(&product, rows / world));
+        let cost = work.all_reduced();
         let plan = Plan::new(over, &words, &Asked { what: WHAT, division: &division, options, cost, refused })?;
         let parts = match plan.planned.way {
             Way::Pipeline => {
-                let pipeline = FusedOptions { way: Way::Pipeline, reduction, rounds: Some(cost.rounds), rows: None };
+                let pipeline = FusedOptions { way: Way::Pipeline, reduction, rows: None };
                 let scattered =
                     MatmulReduceScatter::new(plan.over.clone(), &[rows, product.inner], 0, product, &pipeline)?;
                 let bytes = division.part_elems(rank) * dtype.bytes();

@@ -13,8 +13,6 @@ pub(super) struct Cost {
     pub(super) pipeline_us: f64,
     /// The longer of the product alone and of the copies alone.
     pub(super) bound_us: f64,
-    /// How many rounds of a reduce-scatter `pipeline_us` has.
-    pub(super) rounds: usize,
 }
 
 /// What is multiplied in all, and how many bytes go from rank to rank.
@@ -44,8 +42,6 @@ const COLLECTIVE_US: f64 = 8.0;
 const PRODUCT_US: f64 = 1.0;
 /// A pipeline is chosen where the model says that it saves so much: the model may be a little wrong.
 const MARGIN: f64 = 1.01;
-/// Rounds of a reduce-scatter that the model compares.
-const ROUNDS: [usize; 3] = [1, 2, 4];
 const MULTIPROCESSORS: f64 = 132.0;
 const TILE: usize = 128;
 
@@ -61,7 +57,9 @@ fn product_us(product: &Product, rows: usize) -> f64 {
     let tile_us = 2.0 * (TILE * TILE * product.inner) as f64 / (flops_per_us / MULTIPROCESSORS);
     let [left, right] = product.numeric.dtypes().map(|dtype| dtype.bytes());
     let read = product.inner * (rows * left + product.columns * right);
-    let tiled_us = (tiles as f64 / MULTIPROCESSORS).ceil() * tile_us;
+    // Between a last wave that waits for its slowest tile, and tiles that the library makes smaller to fill the wave.
+    let waves = tiles as f64 / MULTIPROCESSORS;
+    let tiled_us = (waves + waves.ceil()) / 2.0 * tile_us;
     tiled_us.max(read as f64 / READ_BYTES_PER_US) + PRODUCT_US
 }
 
@@ -94,46 +92,32 @@ impl Work<'_> {
         let arrivals = (1..=self.peers()).map(|number| START_US + number as f64 * self.copy_us());
         let pipeline_us = arrivals.fold(share_us, |done, arrival| done.max(arrival) + share_us) + END_US;
         let sequence_us = self.collective_us() + self.products_us(self.rows);
-        Cost { sequence_us, pipeline_us, bound_us: self.bound_us(), rounds: 1 }
+        Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }
     }
 
-    /// Products, then reduce-scatter; or parts that are sent as soon as they are there, in so many rounds, or in as many as are
-    /// fastest of those that `allowed` allows.
-    pub(super) fn scattered(&self, rounds: Option<usize>, allowed: impl Fn(usize) -> bool) -> Cost {
-        let candidates = ROUNDS.into_iter().filter(|rounds| *rounds == 1 || allowed(*rounds));
-        let candidates: Vec<usize> = rounds.map_or_else(|| candidates.collect(), |rounds| vec![rounds]);
-        let times = candidates.into_iter().map(|rounds| (self.rounds_us(rounds), rounds));
-        let (pipeline_us, rounds) = times.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, 1));
-        let sequence_us = self.products_us(self.rows) + self.collective_us();
-        Cost { sequence_us, pipeline_us, bound_us: self.bound_us(), rounds }
-    }
-
-    /// A reduce-scatter part by part in so many rounds.
-    fn rounds_us(&self, rounds: usize) -> f64 {
-        let share_us = self.products_us(self.rows / self.world / rounds);
-        let (copy_us, bytes) = (self.copy_us() / rounds as f64, (self.world + 1) * self.part_bytes / rounds);
-        let reduce_us = bytes as f64 / READ_BYTES_PER_US + REDUCE_US;
+    /// Products, then reduce-scatter; or parts that are sent as soon as they are there.
+    pub(super) fn scattered(&self) -> Cost {
+        let share_us = self.products_us(self.rows / self.world);
         let (mut multiplied, mut moved) = (START_US, START_US);
-        for _ in 0..rounds {
-            for _ in 0..self.peers() {
-                multiplied += share_us;
-                moved = multiplied.max(moved) + copy_us;
-            }
+        for _ in 0..self.peers() {
             multiplied += share_us;
-            moved = multiplied.max(moved) + reduce_us;
+            moved = multiplied.max(moved) + self.copy_us();
         }
-        moved + END_US
+        // The own part is last. All are read, and the sum is written.
+        let reduce_us = ((self.world + 1) * self.part_bytes) as f64 / READ_BYTES_PER_US + REDUCE_US;
+        let pipeline_us = (multiplied + share_us).max(moved) + reduce_us + END_US;
+        let sequence_us = self.products_us(self.rows) + self.collective_us();
+        Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }
     }
 
     /// Products, then all-reduce; or a reduce-scatter part by part, and an all-gather.
-    pub(super) fn all_reduced(&self, allowed: impl Fn(usize) -> bool) -> Cost {
-        let Cost { sequence_us, pipeline_us, rounds, .. } = self.scattered(None, allowed);
+    pub(super) fn all_reduced(&self) -> Cost {
+        let Cost { sequence_us, pipeline_us, .. } = self.scattered();
         let copies_us = self.peers() as f64 * self.copy_us();
         Cost {
             sequence_us: sequence_us + self.collective_us() - COLLECTIVE_US,
             pipeline_us: pipeline_us + self.collective_us(),
             bound_us: self.products_us(self.rows).max(2.0 * copies_us),
-            rounds,
         }
     }
 }

@@ -59,9 +59,6 @@ pub struct FusedOptions {
     pub way: Way,
     /// How the partial products of the ranks are combined: [`Reduction::Sum`] or [`Reduction::Average`].
     pub reduction: Reduction,
-    /// In how many rounds a reduce-scatter goes part by part: each sends and sums an equal piece of every rank's part, while
-    /// the next is multiplied. `None`: 1, 2 or 4, by the model. For [`Way::Pipeline`] of a reduce-scatter.
-    pub rounds: Option<usize>,
     /// The length of each rank's part along the cut dimension. `None`: equal parts. Unequal parts are for a cut dimension
     /// before which there is no dimension other than 1.
     pub rows: Option<Vec<usize>>,

@@ -29,8 +29,7 @@ impl Communicator {
         mut consume: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(Own::First, &mut |source, _| consume(source))), &queue)?
-            .wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(Own::First, &mut consume)), &queue)?.wait_untyped(&queue)
     }
 
     /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](Self::all_to_all) does, and has the caller's work fill each
@@ -57,7 +56,6 @@ impl Communicator {
         mut produce: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(Own::Left, &mut |destination, _| produce(destination))), &queue)?
-            .wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(Own::Left, &mut produce)), &queue)?.wait_untyped(&queue)
     }
 }

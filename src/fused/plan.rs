@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceKind};
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
-use crate::matmul::{Layout, Multiplier, Product};
+use crate::matmul::{Layout, Multiplier, Product, Scaling};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView, buffer_bytes};
 use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
 use crate::stream::Enqueue;
@@ -48,8 +48,7 @@ impl Plan {
         let multiplier = Multiplier::new(&device);
         let multiplier = over.together(asked.what, multiplier)?;
         let (way, reason) = choose(asked, &over, &device)?;
-        let rounds = asked.cost.rounds;
-        let parts = if way == Way::Pipeline { over.world_size() * rounds } else { 1 };
+        let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
         let on_gpu = device.kind() != DeviceKind::Host;
         let predicted_us = on_gpu.then_some(match way {
             Way::Pipeline => asked.cost.pipeline_us,
@@ -196,6 +195,13 @@ pub(super) fn check_partial(product: &Product, reduction: Reduction) -> Result<(
         return Err(Error::unsupported("relu of a partial product", "the sum over the ranks comes after"));
     }
     Ok(())
+}
+
+/// Why the parts of a product cannot be multiplied one by one, if its scales of rows are why: cuBLASLt takes scales that begin
+/// at a multiple of 16 bytes.
+pub(super) fn scales_refused(product: &Product, part_rows: usize) -> Option<&'static str> {
+    let begin_apart = product.scaling == Scaling::Rows && !part_rows.is_multiple_of(4);
+    begin_apart.then_some("the scales of a part do not begin at a multiple of 16 bytes")
 }
 
 /// Refuses world sizes that no group has.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use super::all_gather::ROWS_OF_SCALES;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, part};
+use super::plan::{
+    Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, part, scales_refused,
+};
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -16,9 +17,6 @@ use crate::matmul::{Product, Scaling, Tensor};
 use crate::op::{Call, Held, Message, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Reduction};
-
-/// What a reduction reads at once.
-const PACKET_BYTES: usize = 16;
 
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by
 /// [`Communicator::plan_matmul_reduce_scatter`]; usable from any thread, for any number of layers of the same shape.
@@ -117,19 +115,6 @@ fn divide(
     Ok(division)
 }
 
-/// Refuses rounds whose pieces are not equal rows of whole packets.
-pub(super) fn check_rounds(rounds: usize, rows: usize, product: &Product) -> Result<()> {
-    if rounds == 0 || !rows.is_multiple_of(rounds) {
-        return Err(Error::invalid("rounds", rounds, format!("it must divide the {rows} rows of a rank")));
-    }
-    let bytes = rows / rounds * product.columns * product.result.bytes();
-    if rounds > 1 && !bytes.is_multiple_of(PACKET_BYTES) {
-        let limit = format!("a piece is {bytes} bytes, and must be a multiple of {PACKET_BYTES}");
-        return Err(Error::invalid("rounds", rounds, limit));
-    }
-    Ok(())
-}
-
 impl MatmulReduceScatter {
     pub(super) fn new(
         over: Over,
@@ -145,15 +130,9 @@ impl MatmulReduceScatter {
         let (dtype, rows) = (product.result, division.elems() / product.columns);
         let part_bytes = division.part_elems(rank) * dtype.bytes();
         let work = Work { world, products: &[product], rows, part_bytes };
-        let pieces = |rounds: usize| check_rounds(rounds, rows / world, &product);
-        let checked = options.rounds.map_or(Ok(()), pieces);
-        over.together(WHAT, checked)?;
-        let cost = work.scattered(options.rounds, |rounds| pieces(rounds).is_ok());
-        // All rows of a rank begin at the same multiple, so it is enough to ask for the first.
-        let scales = product.scaling == Scaling::Rows && !(rows / world / cost.rounds).is_multiple_of(ROWS_OF_SCALES);
-        let refused = scales.then_some("the scales of a part do not begin at a multiple of 16 bytes");
+        let refused = scales_refused(&product, rows / world);
         let words = format!("{left:?} along {dim} over {:?}, {product:?}, {options:?}", division.lens);
-        let asked = Asked { what: WHAT, division: &division, options, cost, refused };
+        let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused };
         let plan = Plan::new(over, &words, &asked)?;
         let part_rows = rows / plan.planned.parts;
         let product = partial_of(product, reduction, rank);
@@ -230,10 +209,8 @@ impl MatmulReduceScatter {
             plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
             return self.scatter(&partial, &result.memory, queue);
         };
-        let rounds = plan.planned.parts / plan.over.world_size();
-        let mut multiply =
-            |destination: usize, round: usize| self.multiply_part(destination * rounds + round, &call, queue);
-        let parts = Parts::new(Own::Left, &mut multiply).rounds(rounds);
+        let mut multiply = |destination: usize| self.multiply_part(destination, &call, queue);
+        let parts = Parts::new(Own::Left, &mut multiply);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
         let scatter = scatter.input(partial.view()).output(result.memory.view());
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
@@ -260,15 +237,15 @@ impl MatmulReduceScatter {
         plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
     }
 
-    /// Multiplies one of the parts.
+    /// Multiplies the rows for one rank.
     fn multiply_part(
         &self,
-        number: usize,
+        destination: usize,
         [left, right, partial]: &[Tensor<'_>; 3],
         queue: &impl Enqueue,
     ) -> Result<()> {
         let rows = self.rows / self.plan.planned.parts;
-        let cut = |held: &Held, row: usize| part(held, number * rows * row..(number + 1) * rows * row);
+        let cut = |held: &Held, row: usize| part(held, destination * rows * row..(destination + 1) * rows * row);
         let scales = left.scales.as_ref().map(|scales| match self.product.scaling {
             Scaling::Rows => cut(scales, 1),
             _ => scales.again(),

@@ -131,15 +131,36 @@ fn random_numbers<L: Value, R: Value, D: Value>(numeric: Numeric) {
     for (product, rows) in products::<D>(numeric, &mut random).into_iter().filter(|(product, _)| bench.has(product)) {
         let case = Case::<L, R, D>::draw(product, rows, &mut random, |random| random.f32() * 2.0 - 1.0);
         let sums = (product.inner + 2) as f64 * 2f64.powi(-24);
-        for (place, (found, [value, absolute])) in case.run(&bench).iter().zip(case.expected()).enumerate() {
+        let (all, expected) = (case.run(&bench), case.expected());
+        for (place, (found, [value, absolute])) in all.iter().zip(&expected).enumerate() {
             let (error, bound) = (
                 (found.wide() - value).abs(),
                 sums * absolute + 2f64.powi(D::ROUNDING) * (value.abs() + sums * absolute),
             );
             // The least normal value of f16 is 2^-14: below it the distance of values is 2^-24.
-            assert!(error <= bound + 2f64.powi(-25), "{product:?} of {rows} rows at {place}: {error} > {bound}");
+            assert!(
+                error <= bound + 2f64.powi(-25),
+                "{product:?} of {rows} rows at {place}: {error} > {bound}; {}",
+                roundings(&case, &all, &expected)
+            );
         }
     }
+}
+
+/// How many elements are the values rounded once, and how many are the sums rounded before the bias comes and once more.
+fn roundings<L: Value, R: Value, D: Value>(case: &Case<L, R, D>, found: &[D], expected: &[[f64; 2]]) -> String {
+    let count = |round: &dyn Fn(usize) -> f64| {
+        let shown = |place: usize| if case.product.relu { round(place).max(0.0) } else { round(place) };
+        (0..found.len()).filter(|place| found[*place].wide() == shown(*place)).count()
+    };
+    // Of elements that relu has made zero the sum is not known.
+    let bias = |place: usize| if case.product.bias { case.bias[place % case.product.columns].wide() } else { 0.0 };
+    let once = count(&|place| D::round(expected[place][0] as f32).wide());
+    let twice = count(&|place| {
+        let sum = D::round((expected[place][0] - bias(place)) as f32).wide();
+        D::round((sum + bias(place)) as f32).wide()
+    });
+    format!("of {} elements {once} are rounded once, {twice} before the bias too", found.len())
 }
 
 #[test]

@@ -48,22 +48,14 @@ pub(crate) struct Parts<'a> {
     /// One for each rank.
     events: SmallVec<[Event; MAX_WORLD_SIZE]>,
     own: Own,
-    rounds: usize,
-    each: &'a mut dyn FnMut(usize, usize) -> Result<()>,
+    each: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
 impl<'a> Parts<'a> {
     /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
-    /// own part first; else before the part is sent, the own part last. `own` is for an all-gather. The second argument of
-    /// `each` is the number of the round.
-    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize, usize) -> Result<()>) -> Self {
-        Self { events: SmallVec::new(), own, rounds: 1, each }
-    }
-
-    /// In so many rounds, for a reduce-scatter: in each, a rank sends an equal piece of each part, and the pieces are reduced
-    /// while the next round goes on. With more than one, a piece is whole packets.
-    pub(crate) fn rounds(self, rounds: usize) -> Self {
-        Self { rounds, ..self }
+    /// own part first; else before the part is sent, the own part last. `own` is for an all-gather.
+    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
+        Self { events: SmallVec::new(), own, each }
     }
 }
 
@@ -205,10 +197,10 @@ impl Inner {
                 // SAFETY: as above.
                 queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
             }
-            (parts.each)(rank, 0)?;
+            (parts.each)(rank)?;
             peers.into_iter().try_for_each(|peer| {
                 beside.await_arrival(&parts.events[peer])?;
-                (parts.each)(peer, 0)
+                (parts.each)(peer)
             })
         })
     }
@@ -228,18 +220,16 @@ impl Inner {
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
-        let rounds = parts.as_ref().map_or(1, |parts| parts.rounds);
-        let piece = bytes / rounds;
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
-            let mut produce = |peer: usize, round: usize| match &mut parts {
+            let mut produce = |peer: usize| match &mut parts {
                 None => Ok(()),
                 Some(parts) => {
-                    (parts.each)(peer, round)?;
+                    (parts.each)(peer)?;
                     beside.produced(&parts.events[peer])
                 }
             };
             let Some(workspace) = &workspace else {
-                (0..rounds).try_for_each(|round| produce(0, round))?;
+                produce(0)?;
                 if part(0) == output.address {
                     return Ok(());
                 }
@@ -248,28 +238,23 @@ impl Inner {
             };
             // After this barrier all workspaces are free.
             self.meet_beside(beside, op, fresh)?;
-            for round in 0..rounds {
-                let start = round * piece;
-                for peer in (1..world).map(|step| (rank + step) % world) {
-                    produce(peer, round)?;
-                    let to = workspace.at(peer)?.wrapping_add(rank * pitch + start);
-                    // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
-                    // device's work, or is the caller's duty; workspaces have a place for each rank, and
-                    // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
-                    unsafe { beside.copy(to, part(peer).wrapping_add(start), piece) }?;
-                }
-                produce(rank, round)?;
-                // After this barrier all pieces of the round have arrived, and all ranks have sent theirs.
-                self.meet_beside(beside, op, fresh && round == 0)?;
-                let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
-                    own if own == rank => part(rank).wrapping_add(start).cast_const(),
-                    other if other < world => workspace.as_raw().wrapping_add(other * pitch + start).cast_const(),
-                    _ => std::ptr::null(),
-                });
-                let into = Strip { address: output.address.wrapping_add(start), bytes: piece as u64 };
-                self.reduce_beside(beside, call, brought, into)?;
+            for peer in (1..world).map(|step| (rank + step) % world) {
+                produce(peer)?;
+                let to = workspace.at(peer)?.wrapping_add(rank * pitch);
+                // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
+                // device's work, or is the caller's duty; workspaces have a place for each rank, and
+                // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
+                unsafe { beside.copy(to, part(peer), bytes) }?;
             }
-            Ok(())
+            produce(rank)?;
+            // After this barrier all parts have arrived, and all ranks have sent theirs.
+            self.meet_beside(beside, op, fresh)?;
+            let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
+                own if own == rank => part(rank).cast_const(),
+                other if other < world => workspace.as_raw().wrapping_add(other * pitch).cast_const(),
+                _ => std::ptr::null(),
+            });
+            self.reduce_beside(beside, &copies, brought, output.address)
         })
     }
 
@@ -297,7 +282,7 @@ impl Inner {
             let mut produce = |peer: usize| match &mut parts {
                 None => Ok(()),
                 Some(parts) => {
-                    (parts.each)(peer, 0)?;
+                    (parts.each)(peer)?;
                     beside.produced(&parts.events[peer])
                 }
             };
@@ -376,18 +361,19 @@ impl Inner {
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
 
-    /// Reduces what the ranks have sent to this rank's workspace.
+    /// Reduces the parts in this rank's workspace.
     fn reduce_beside(
         &self,
         beside: &Beside<'_, impl Enqueue>,
-        call: &Call<'_>,
+        copies: &Copies<'_>,
         brought: [*const u8; MAX_WORLD_SIZE],
-        output: Strip,
+        output: *mut u8,
     ) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
-        let what = (call.op.operation.number(), call.dtype, call.options.reduction);
+        let bytes = copies.bytes as u64;
+        let what = (copies.call.op.operation.number(), copies.call.dtype, copies.call.options.reduction);
         // The barrier before it also launches without programmatic overlap.
-        let (args, geometry) = self.local_reduction(what, (&brought, rank, world), output);
+        let (args, geometry) = self.local_reduction(what, (&brought, rank, world), Strip { address: output, bytes });
         // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
         beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &geometry) })
     }

@@ -83,8 +83,6 @@ struct Setup {
     /// Whether the caller has memory for the gathered factor.
     keeps: bool,
     reduction: Reduction,
-    /// Of a reduce-scatter part by part.
-    rounds: Option<usize>,
 }
 
 impl Setup {
@@ -143,7 +141,6 @@ fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
             symmetric: [false; 2],
             keeps: random.bool(),
             reduction: Reduction::Sum,
-            rounds: None,
         };
         let ways: &[Way] =
             if setup.goes_part_by_part() { &[Way::Sequence, Way::Pipeline] } else { &[Way::Auto, Way::Sequence] };
@@ -343,10 +340,9 @@ fn sum<L: Value, R: Value, D: Value>(rank: &Rank, sums: Sums, setup: &Setup, cas
         }
         (first, second, result.tensor(elems))
     };
-    let (communicator, mut options) = (&rank.communicator, setup.options());
+    let (communicator, options) = (&rank.communicator, setup.options());
     let (ran, explained) = match sums {
         Sums::Scattered => {
-            options.rounds = setup.rounds;
             let plan = communicator.plan_matmul_reduce_scatter(&left_shape, setup.dim, product, options);
             let plan = plan.unwrap_or_else(|error| panic!("{setup:?}, {product:?}: {error}"));
             let ran = run!(rank, setup.captured, |queue| {
@@ -389,11 +385,9 @@ fn sums_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
             // An all-reduce has no parts of its own: all rows are one dimension.
             let rows: usize = setup.shape.iter().rev().skip(1).product();
             let parts = rows.is_multiple_of(world) && world > 1;
-            let pieces = world * setup.rounds.unwrap_or(1);
-            let scaled = product.scaling == Scaling::Rows && !(rows / pieces).is_multiple_of(4);
-            if !(rows / world).is_multiple_of(setup.rounds.unwrap_or(1)) || scaled {
-                // The pieces would not be equal, or their scales would not begin at a multiple of 16 bytes.
-                (setup.way, setup.rounds) = (Way::Auto, None);
+            if product.scaling == Scaling::Rows && !(rows / world).is_multiple_of(4) {
+                // The scales of a part would not begin at a multiple of 16 bytes.
+                setup.way = Way::Auto;
             }
             let everywhere = even && (setup.way != Way::Pipeline || parts) && random.bool();
             let sums = if everywhere { Sums::Everywhere } else { Sums::Scattered };

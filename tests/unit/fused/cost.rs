@@ -2,6 +2,7 @@ use super::*;
 
 /// Llama-3 70B on two ranks: K and N of a rank's products.
 const QKV: (usize, usize) = (8192, 5120);
+const GATE_UP: (usize, usize) = (8192, 28672);
 const OUT: (usize, usize) = (4096, 8192);
 const DOWN: (usize, usize) = (14336, 8192);
 
@@ -13,9 +14,9 @@ fn gathered(world: usize, sizes: (usize, usize), rows: usize) -> Cost {
     Work { world, products: &[product(sizes)], rows, part_bytes: rows / world * sizes.0 * 2 }.gathered()
 }
 
-fn scattered(world: usize, sizes: (usize, usize), rows: usize, rounds: Option<usize>) -> Cost {
+fn scattered(world: usize, sizes: (usize, usize), rows: usize) -> Cost {
     let part_bytes = rows / world * sizes.1 * 2;
-    Work { world, products: &[product(sizes)], rows, part_bytes }.scattered(rounds, |_| true)
+    Work { world, products: &[product(sizes)], rows, part_bytes }.scattered()
 }
 
 /// What was measured on two H100: which way is faster, for rows on both sides of the crossover.
@@ -30,32 +31,33 @@ fn the_choice_is_that_of_the_measured_times() {
         (DOWN, 1024, true),
         (DOWN, 8192, true),
     ] {
-        let cost = scattered(2, sizes, rows, Some(1));
+        let cost = scattered(2, sizes, rows);
         assert_eq!(cost.pipelines(), pays, "{sizes:?}, {rows} rows: {cost:?}");
     }
-    for (sizes, rows, pays) in [(QKV, 128, false), (QKV, 4096, true), (QKV, 16384, true)] {
+    for (sizes, rows, pays) in [
+        (QKV, 128, false),
+        (QKV, 1024, true),
+        (QKV, 8192, true),
+        (GATE_UP, 128, false),
+        (GATE_UP, 512, false),
+        (GATE_UP, 1024, true),
+        (GATE_UP, 8192, true),
+    ] {
         let cost = gathered(2, sizes, rows);
         assert_eq!(cost.pipelines(), pays, "{sizes:?}, {rows} rows: {cost:?}");
     }
 }
 
-/// Measured on two H100, in one round: 117, 222, 451 and 886 us; one after the other 133, 258, 494 and 988.
+/// Measured on two H100: 117, 222, 451 and 886 us; one after the other 133, 258, 494 and 988.
 #[test]
 fn the_times_are_near_the_measured() {
     for (rows, pipeline_us, sequence_us) in
         [(1024, 117.0, 133.0), (2048, 222.0, 258.0), (4096, 451.0, 494.0), (8192, 886.0, 988.0)]
     {
-        let cost = scattered(2, OUT, rows, Some(1));
+        let cost = scattered(2, OUT, rows);
         let near = |model: f64, measured: f64| (model / measured - 1.0).abs() < 0.1;
         assert!(near(cost.pipeline_us, pipeline_us) && near(cost.sequence_us, sequence_us), "{rows}: {cost:?}");
     }
-}
-
-#[test]
-fn large_sums_have_rounds_and_small_ones_have_one() {
-    assert_eq!(scattered(2, OUT, 256, None).rounds, 1);
-    assert!(scattered(2, OUT, 8192, None).rounds > 1);
-    assert_eq!(scattered(2, OUT, 8192, Some(1)).rounds, 1);
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn no_way_beats_the_bound() {
     for world in 2..=16 {
         for rows in [world, 128 * world, 4096 * world] {
             let work = Work { world, products: &[product(OUT)], rows, part_bytes: rows / world * OUT.1 * 2 };
-            for cost in [work.gathered(), work.scattered(None, |_| true), work.all_reduced(|_| true)] {
+            for cost in [work.gathered(), work.scattered(), work.all_reduced()] {
                 assert!(cost.sequence_us > cost.bound_us && cost.pipeline_us > cost.bound_us, "{cost:?}");
             }
         }
