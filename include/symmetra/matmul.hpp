@@ -53,8 +53,8 @@ struct Numeric {
 /// The shape and the types of a product `result = left right`, but for the number of rows: with M rows, `left` is M x inner, `right` is
 /// inner x columns, and `result` is M x columns, row after row.
 ///
-/// Each element is relu(scale sum(left right) + bias) in f32, rounded once to the result's type. The sum over `inner` is accumulated in
-/// f32, in an order that the library chooses.
+/// Each element is relu(scale sum(left right) + bias) in f32, rounded once to the result's type; cuBLASLt rounds the sum to that type
+/// before it adds a bias too, for some shapes. The sum over `inner` is accumulated in f32, in an order that the library chooses.
 ///
 /// Products of 8-bit floats take `left` row after row and `right` column after column, `inner` and `columns` that are multiples of 16,
 /// codes that begin at multiples of 16 bytes, and no bias for a result of f32. Other types have no scales.

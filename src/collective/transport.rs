@@ -21,7 +21,8 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     const KIB: u64 = 1 << 10;
     match (kind, world) {
         (DeviceKind::Host, _) => 2 * KIB,
-        (DeviceKind::Cuda | DeviceKind::Hip, 0..=4) => 256 * KIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 512 * KIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => 256 * KIB,
         (DeviceKind::Cuda | DeviceKind::Hip, _) => 128 * KIB,
     }
 }

@@ -104,7 +104,8 @@ pub enum Scaling {
 /// The shape and the types of a product `result = left right`, but for the number of rows: with `M` rows, `left` is `M x
 /// inner`, `right` is `inner x columns`, and `result` is `M x columns`, row after row.
 ///
-/// Each element is `relu(scale sum(left right) + bias)` in f32, rounded once to the result's type. The sum over `inner` is
+/// Each element is `relu(scale sum(left right) + bias)` in f32, rounded once to the result's type; cuBLASLt rounds the sum to
+/// that type before it adds a bias too, for some shapes. The sum over `inner` is
 /// accumulated in f32, in an order that the library chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -61,7 +61,7 @@ fn types_and_scales() {
         for collective in ["all-gather", "reduce-scatter", "all-reduce"] {
             let ranks = 2 + number % 2;
             let args = format!(
-                "--collective {collective} --ranks {ranks} --ranks-as threads --shape 12,96,96 --shape 5,96,96 \
+                "--collective {collective} --ranks {ranks} --ranks-as threads --shape 24,96,96 --shape 5,96,96 \
                  --dtype {dtype} --scaling {scaling}"
             );
             let report = report(&args);

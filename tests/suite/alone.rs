@@ -255,8 +255,11 @@ fn hosts_meet_without_an_engine() {
             group.barrier().unwrap();
             let stream = Stream::new(group.device()).unwrap();
             let buffer = DeviceBuffer::from_slice(&[1i32], &stream).unwrap();
-            let words = group.all_reduce_in_place(&buffer, &stream).unwrap_err().to_string();
-            assert!(words.contains("nccl: rank 0: ") && words.contains("feature `gloo`"), "{words}");
+            // On GPUs NCCL may serve the call.
+            if crate::support::is_host() {
+                let words = group.all_reduce_in_place(&buffer, &stream).unwrap_err().to_string();
+                assert!(words.contains("nccl: rank 0: ") && words.contains("feature `gloo`"), "{words}");
+            }
             let host = group.split(Some(hosts[rank]), 0).unwrap().unwrap();
             let neighbours = hosts.iter().filter(|host| **host == hosts[rank]).count();
             assert_eq!(sum(&host, 1), neighbours as i32);
