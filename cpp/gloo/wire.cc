@@ -7,6 +7,9 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 #include <string>
@@ -25,6 +28,31 @@ bool is_address(const std::string& name) {
   return inet_pton(AF_INET, name.c_str(), &parsed) == 1 || inet_pton(AF_INET6, name.c_str(), &parsed) == 1;
 }
 
+/// Keeps SIGPIPE from the calling thread and from threads that it starts. Gloo writes to sockets in the ordinary way, so a peer that has
+/// gone would end a program that does not ignore the signal, and C++ programs do not.
+class NoBrokenPipe {
+ public:
+  NoBrokenPipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipe() {
+    // Whoever blocks the signal takes what comes.
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    constexpr timespec kNow{};
+    while (sigtimedwait(&pipe_, nullptr, &kNow) == SIGPIPE) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipe(const NoBrokenPipe&) = delete;
+  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+};
+
 std::chrono::milliseconds milliseconds(uint64_t timeout_ms) {
   constexpr uint64_t kDayMs = 86'400'000;
   return std::chrono::milliseconds(std::clamp<uint64_t>(timeout_ms, 1, kDayMs));
@@ -36,6 +64,7 @@ Interface::Interface(rust::Str name) {
   const std::string text(name);
   ::gloo::transport::tcp::attr attr;
   (is_address(text) ? attr.hostname : attr.iface) = text;
+  const NoBrokenPipe guard;  // the device's thread inherits the mask
   try {
     device_ = ::gloo::transport::tcp::CreateDevice(attr);
   } catch (const std::exception& error) {
@@ -100,6 +129,7 @@ void Wire::all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, 
 std::shared_ptr<::gloo::Context> Wire::shared() { return {std::shared_ptr<::gloo::Context>(), this}; }
 
 void Wire::guarded(const char* doing, const std::function<void()>& call) {
+  const NoBrokenPipe guard;
   try {
     call();
   } catch (const std::exception& error) {
