@@ -51,10 +51,12 @@ class Plans {
       : group_(group), device_(group.device()), stream_(device_), options_(way), kind_(kind), seed_(seed) {}
 
   void run() const {
-    gathered(3, false);
-    gathered(2, true);
-    scattered(2);
-    reduced(3);
+    // Scales of rows begin at multiples of 16 bytes in each part.
+    const std::size_t few = kind_.scaled ? 4 : 2, odd = kind_.scaled ? 8 : 3;
+    gathered(odd, false);
+    gathered(few, true);
+    scattered(few);
+    reduced(odd);
   }
 
  private:
