@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
-use super::plan::{Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, part, scales_refused};
+use super::plan::{
+    Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, rows_of, scales_refused,
+};
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -276,15 +278,11 @@ impl AllGatherMatmul {
         queue: &impl Enqueue,
     ) -> Result<()> {
         let rows = self.rows / self.plan.over.world_size();
-        let cut = |held: &Held, row: usize| part(held, source * rows * row..(source + 1) * rows * row);
-        for (product, [left, right, result]) in self.products.iter().zip(calls) {
-            let scales = left.scales.as_ref().map(|scales| match product.scaling {
-                Scaling::Rows => cut(scales, 1),
-                _ => scales.again(),
-            });
-            let memory = if source == rank { shard.again() } else { cut(&left.memory, product.inner) };
-            let operands =
-                [Tensor::held(memory, scales), right.again(), Tensor::held(cut(&result.memory, product.columns), None)];
+        for (product, call) in self.products.iter().zip(calls) {
+            let mut operands = rows_of(product, call, (source, rows));
+            if source == rank {
+                operands[0].memory = shard.again();
+            }
             self.plan.multiplier.enqueue_checked(product, rows, &operands, self.plan.whole_sums, queue)?;
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceKind};
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
-use crate::matmul::{Layout, Multiplier, Product, Scaling};
+use crate::matmul::{Layout, Multiplier, Product, Scaling, Tensor};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView, buffer_bytes};
 use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
 use crate::stream::Enqueue;
@@ -148,8 +148,23 @@ impl Memory {
 }
 
 /// Some elements of an operand.
-pub(super) fn part(held: &Held, range: std::ops::Range<usize>) -> Held {
+fn part(held: &Held, range: std::ops::Range<usize>) -> Held {
     Held::new(held.dtype, &held.view().part(range, held.dtype))
+}
+
+/// The operands of the rows with this number, among equal numbers of rows of a product.
+pub(super) fn rows_of<'a>(
+    product: &Product,
+    [left, right, result]: &[Tensor<'a>; 3],
+    (number, rows): (usize, usize),
+) -> [Tensor<'a>; 3] {
+    let cut = |held: &Held, row: usize| part(held, number * rows * row..(number + 1) * rows * row);
+    let scales = left.scales.as_ref().map(|scales| match product.scaling {
+        Scaling::Rows => cut(scales, 1),
+        _ => scales.again(),
+    });
+    let left = Tensor::held(cut(&left.memory, product.inner), scales);
+    [left, right.again(), Tensor::held(cut(&result.memory, product.columns), None)]
 }
 
 /// Refuses an operand of another type or length.

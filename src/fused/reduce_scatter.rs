@@ -6,14 +6,14 @@ use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
 use super::plan::{
-    Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, part, scales_refused,
+    Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, rows_of, scales_refused,
 };
 use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
-use crate::matmul::{Product, Scaling, Tensor};
+use crate::matmul::{Product, Tensor};
 use crate::op::{Call, Held, Message, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Reduction};
@@ -238,23 +238,9 @@ impl MatmulReduceScatter {
     }
 
     /// Multiplies the rows for one rank.
-    fn multiply_part(
-        &self,
-        destination: usize,
-        [left, right, partial]: &[Tensor<'_>; 3],
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    fn multiply_part(&self, destination: usize, call: &[Tensor<'_>; 3], queue: &impl Enqueue) -> Result<()> {
         let rows = self.rows / self.plan.planned.parts;
-        let cut = |held: &Held, row: usize| part(held, destination * rows * row..(destination + 1) * rows * row);
-        let scales = left.scales.as_ref().map(|scales| match self.product.scaling {
-            Scaling::Rows => cut(scales, 1),
-            _ => scales.again(),
-        });
-        let operands = [
-            Tensor::held(cut(&left.memory, self.product.inner), scales),
-            right.again(),
-            Tensor::held(cut(&partial.memory, self.product.columns), None),
-        ];
+        let operands = rows_of(&self.product, call, (destination, rows));
         self.plan.multiplier.enqueue_checked(&self.product, rows, &operands, self.plan.whole_sums, queue)
     }
 }

@@ -57,6 +57,12 @@ impl<'a> Parts<'a> {
     pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
         Self { events: SmallVec::new(), own, each }
     }
+
+    /// Enqueues the work for the part of a rank, which the side stream then waits for.
+    fn produce(&mut self, peer: usize, beside: &Beside<'_, impl Enqueue>) -> Result<()> {
+        (self.each)(peer)?;
+        beside.produced(&self.events[peer])
+    }
 }
 
 impl Communicator {
@@ -221,13 +227,7 @@ impl Inner {
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
-            let mut produce = |peer: usize| match &mut parts {
-                None => Ok(()),
-                Some(parts) => {
-                    (parts.each)(peer)?;
-                    beside.produced(&parts.events[peer])
-                }
-            };
+            let mut produce = |peer: usize| parts.as_mut().map_or(Ok(()), |parts| parts.produce(peer, beside));
             let Some(workspace) = &workspace else {
                 produce(0)?;
                 if part(0) == output.address {
@@ -279,13 +279,7 @@ impl Inner {
             // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
             // graph. Nobody else writes there between the barriers (exclusion).
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
-            let mut produce = |peer: usize| match &mut parts {
-                None => Ok(()),
-                Some(parts) => {
-                    (parts.each)(peer)?;
-                    beside.produced(&parts.events[peer])
-                }
-            };
+            let mut produce = |peer: usize| parts.as_mut().map_or(Ok(()), |parts| parts.produce(peer, beside));
             let Some(workspace) = &workspace else {
                 produce(rank)?;
                 return copy(part(output, rank), part(input, rank));
