@@ -76,7 +76,8 @@ fn who_ignores_the_end_is_killed() {
 
 /// Ranks that say when they are ready.
 fn started(script: &str) -> Child {
-    let script = format!("trap 'echo asked; exit 5' INT HUP TERM; {script}");
+    // A rank answers once: the first rank's failure makes the launcher send SIGTERM, which may come within the answer.
+    let script = format!("trap 'trap \"\" INT HUP TERM; echo asked; exit 5' INT HUP TERM; {script}");
     let mut run = command(["launch", "-n", "2", "--", "sh", "-c", &script]);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(run.stdout.take().unwrap());
