@@ -3,6 +3,8 @@
 
 #[path = "support/allocations.rs"]
 mod allocations;
+#[path = "memory/grids.rs"]
+mod grids;
 #[path = "memory/plans.rs"]
 mod plans;
 mod support;

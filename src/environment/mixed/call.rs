@@ -2,10 +2,11 @@
 
 use super::choice::Ask;
 use super::grid::Part;
+use super::known::{KnownPlans, Shape};
 use super::mode::{self, MixedMode, MixedOperation};
 use super::parts::{self, Rows};
 use super::steps::{ALIGN, Plan, Space, Step, Stretch};
-use super::{Mixed, MixedOptions};
+use super::{Lane, Mixed, MixedOptions};
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
@@ -28,7 +29,9 @@ impl Mixed {
         options: MixedOptions<'_>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let plans = self.plans(operation, dtype, &operands, options)?;
+        let mut lane = self.lane.lock();
+        let Lane { order, known } = &mut *lane;
+        let plans = self.plans(operation, dtype, &operands, options, known)?;
         self.world.check()?;
         // Ahead of what would be recorded: a group whose calls block cannot be captured. Pieces have equal steps.
         let captured = queue.recording().is_some();
@@ -37,8 +40,7 @@ impl Mixed {
                 self.group(part)?.check_served(&Call::new(kind.op(), dtype), captured)?;
             }
         }
-        let mut lane = self.lane.lock();
-        lane.order_call(queue)?;
+        order.order_call(queue)?;
         let mut steps = plans.iter().flat_map(|plan| &plan.steps);
         self.spread(steps.try_for_each(|step| self.step(step, dtype, &operands, options.reduction, queue)))
     }
@@ -58,13 +60,14 @@ impl Mixed {
     }
 
     /// Checks a call and plans it, in as many pieces as the workspace asks for. Enqueues nothing.
-    fn plans(
+    fn plans<'k>(
         &self,
         operation: MixedOperation,
         dtype: Dtype,
         operands: &[View<'_>; 2],
         options: MixedOptions<'_>,
-    ) -> Result<Vec<Plan>> {
+        known: &'k mut KnownPlans,
+    ) -> Result<&'k [Plan]> {
         mode::check(&self.sizes, operation, options.mode)?;
         let [input, output] = operands;
         let device = self.world.device();
@@ -94,7 +97,8 @@ impl Mixed {
             }
             mode => mode,
         };
-        let plans = self.pieces(operation, mode, rows, dtype)?;
+        let shape = Shape { mode, elem_bytes: dtype.bytes(), rows };
+        let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
         let Some(plan) = plans.first() else { return Ok(plans) };
         let parts = plan.most_parts();
         if parts > MAX_WORLD_SIZE {
@@ -136,9 +140,9 @@ impl Mixed {
     }
 
     /// The plans of a call: one, if the workspace has room for it; else several of equal pieces.
-    fn pieces(&self, operation: MixedOperation, mode: MixedMode, rows: Rows<'_>, dtype: Dtype) -> Result<Vec<Plan>> {
+    fn pieces(&self, operation: MixedOperation, Shape { mode, elem_bytes, rows }: Shape<'_>) -> Result<Vec<Plan>> {
         let (at, most) = (self.data_rank(), rows.most());
-        let room = self.work.len() / dtype.bytes();
+        let room = self.work.len() / elem_bytes;
         let plan = |start, len| parts::plan_part((&self.sizes, at), operation, mode, (rows, start, len));
         let mut len = most;
         let mut first = plan(0, len);
@@ -149,11 +153,11 @@ impl Mixed {
         if first.work > room {
             let limit = format!(
                 "a piece takes {} bytes of workspace, which was made for {} (most_bytes) and has {}",
-                first.work * dtype.bytes(),
+                first.work * elem_bytes,
                 self.most_bytes,
                 self.work.len()
             );
-            return Err(Error::invalid("the bytes of x or of a slice", most * dtype.bytes(), limit));
+            return Err(Error::invalid("the bytes of x or of a slice", most * elem_bytes, limit));
         }
         let others = (1..most.div_ceil(len.max(1))).map(|number| plan(number * len, len.min(most - number * len)));
         Ok(std::iter::once(first).chain(others).collect())

@@ -27,6 +27,8 @@ pub(super) struct Choices {
     sizes: Sizes,
     /// [operation]
     modes: Vec<Vec<MixedMode>>,
+    /// Those that round a value at most once. [operation]
+    once: Vec<Vec<MixedMode>>,
     /// [operation][whether peers can address the operands]; none where nothing was tuned.
     tuned: Vec<[Vec<MixedRange>; 2]>,
 }
@@ -46,14 +48,19 @@ impl Choices {
     /// [`crate::Error::InvalidArgument`] where the tuning names a mode that does not exist.
     pub(super) fn new(sizes: Sizes, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self> {
         let tuning = tuning.filter(|tuning| tuning.kind == kind.name());
-        let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).into();
+        let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).to_vec();
+        let once = MixedOperation::ALL.into_iter().zip(&modes).map(|(operation, modes)| {
+            let roundings = |mode: MixedMode| steps::plan(&sizes, operation, mode, 1).roundings();
+            modes.iter().copied().filter(|mode| !operation.reduces() || roundings(*mode) <= 1).collect()
+        });
+        let once = once.collect();
         let rows = |operation: MixedOperation, direct| {
             let rows = tuning.and_then(|tuning| tuning.grid_rows(sizes.by_level(), operation.name(), direct));
             rows.unwrap_or_default().iter().map(tuned).collect::<Result<Vec<_>>>()
         };
         let tuned =
             MixedOperation::ALL.into_iter().map(|operation| Ok([rows(operation, false)?, rows(operation, true)?]));
-        Ok(Self { tuned: tuned.collect::<Result<_>>()?, sizes, modes })
+        Ok(Self { tuned: tuned.collect::<Result<_>>()?, sizes, modes, once })
     }
 
     /// The modes of an operation.
@@ -91,8 +98,8 @@ impl Choices {
 
     /// Whether the grid has the mode, and the mode rounds as asked.
     fn is_able(&self, mode: MixedMode, ask: Ask) -> bool {
-        let rounds = || steps::plan(&self.sizes, ask.operation, mode, 1).roundings();
-        self.modes(ask.operation).contains(&mode) && (!ask.once || !ask.operation.reduces() || rounds() <= 1)
+        let modes = if ask.once { &self.once } else { &self.modes };
+        modes[ask.operation as usize].contains(&mode)
     }
 
     fn built_in(&self, ask: Ask, bytes: u64) -> MixedMode {

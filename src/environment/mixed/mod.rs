@@ -8,6 +8,7 @@
 mod call;
 mod choice;
 mod grid;
+mod known;
 mod mode;
 mod parts;
 mod places;
@@ -30,6 +31,7 @@ pub use choice::MixedRange;
 use choice::{Ask, Choices};
 pub use grid::Grid;
 use grid::{Part, Position, Sizes};
+use known::KnownPlans;
 pub use mode::{MixedMode, MixedOperation};
 use places::{layout, positions, work_bytes};
 use steps::Step;
@@ -185,7 +187,13 @@ pub struct Mixed {
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
     choices: Choices,
-    lane: Mutex<Order>,
+    lane: Mutex<Lane>,
+}
+
+/// What calls take in turn.
+struct Lane {
+    order: Order,
+    known: KnownPlans,
 }
 
 impl Mixed {
@@ -236,7 +244,8 @@ impl Mixed {
         }
         let own = || {
             let work = world.local().symmetric::<u8>(work_bytes(&sizes, config.most_bytes))?;
-            Ok((work, Mutex::new(Order::new(world.device())?)))
+            let lane = Lane { order: Order::new(world.device())?, known: KnownPlans::default() };
+            Ok((work, Mutex::new(lane)))
         };
         let (work, lane) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];
@@ -312,6 +321,8 @@ impl Mixed {
     }
 
     /// Sums `x` of all ranks. `input` and `output` have equal lengths and may be one operand. See [`MixedOperation::AllReduce`].
+    ///
+    /// A call of the same lengths, type and mode as the last call of its operation allocates nothing.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation or a mode that this grid does not have, with what it has, for an average in a

@@ -154,15 +154,16 @@ fn named<N: Copy + fmt::Display>(what: &str, name: &str, items: &[N]) -> Result<
 
 /// Refuses what the grid does not have, with what it has.
 pub(super) fn check(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> Result<()> {
-    let grid = format!("a grid of {} tensor x {} data ranks", sizes.tensor(), sizes.data());
+    // In a closure: a call that is right allocates nothing.
+    let grid = || format!("a grid of {} tensor x {} data ranks", sizes.tensor(), sizes.data());
     if !operation.is_on(sizes) {
         let has = list(MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)));
-        return Err(Error::unsupported(format!("{operation} on {grid}"), format!("this grid has {has}")));
+        return Err(Error::unsupported(format!("{operation} on {}", grid()), format!("this grid has {has}")));
     }
     if !mode.is_on(sizes, operation) {
         let has = list(MixedMode::ALL.into_iter().filter(|mode| mode.is_on(sizes, operation)));
         let reason = format!("the operation has {has} there");
-        return Err(Error::unsupported(format!("{operation} by {mode} on {grid}"), reason));
+        return Err(Error::unsupported(format!("{operation} by {mode} on {}", grid()), reason));
     }
     Ok(())
 }
