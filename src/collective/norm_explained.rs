@@ -121,6 +121,7 @@ pub fn explain_norm(
 ///
 /// # Errors
 /// Those of [`explain_norm`].
+#[expect(clippy::type_complexity, reason = "the arguments and the result of the method, as a closure")]
 pub fn explain_quantised_norm(
     kind: DeviceKind,
     device: Option<&Device>,
