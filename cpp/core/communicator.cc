@@ -1,5 +1,7 @@
 #include "symmetra/communicator.hpp"
 
+#include <array>
+
 #include "cpp/core/call.hpp"
 #include "cpp/core/settings.hpp"
 #include "symmetra/src/capi/mod.rs.h"
@@ -101,12 +103,12 @@ std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, b
       call([&] { return core::communicator_explain_norm(live(communicator_), static_cast<std::uint32_t>(dtype), hidden, direct); }));
 }
 
-std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed) const {
+std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed,
+                                              std::size_t width) const {
   const core::QuantisedForm asked = core::form_of(form);
   const auto number = static_cast<std::uint32_t>(dtype);
-  return ranges(call([&] {
-    return core::communicator_explain_quantised_norm(live(communicator_), number, hidden, asked, {direct, placed});
-  }));
+  const std::array<std::size_t, 2> row{hidden, width == 0 ? hidden : width};
+  return ranges(call([&] { return core::communicator_explain_quantised_norm(live(communicator_), number, row, asked, {direct, placed}); }));
 }
 
 }  // namespace symmetra

@@ -149,10 +149,11 @@ class Communicator : public Collectives {
   std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, bool direct) const;
   /// The algorithms of all_reduce_norm for rows of `hidden` elements that are written quantised, by the bytes of all rows, smallest first.
   /// `direct`: whether peers can address the operands (symmetric or registered memory). `placed`: whether the call also has a place for the
-  /// sum of all rows: an output, or a residual_out that is not the residual. Throws kInvalidArgument for a format or a layout that rows of
-  /// `hidden` elements cannot have; kUnsupported if nothing serves: without a place for the sum, a row must fit the scratch of the
-  /// two-shot.
-  std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed) const;
+  /// sum of all rows: an output that is not padded, or a residual_out that is not the residual. `width`: elements of an output row, as
+  /// RowNorm::width; 0: `hidden`. Throws kInvalidArgument for a width below `hidden`, and for a format or a layout that rows of `width`
+  /// elements cannot have; kUnsupported if nothing serves: without a place for the sum, a row must fit the scratch of the two-shot.
+  std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed,
+                                  std::size_t width = 0) const;
 
  private:
   friend class Coordinator;

@@ -118,11 +118,11 @@ pub(super) fn communicator_explain_norm(
 pub(super) fn communicator_explain_quantised_norm(
     communicator: &Communicator,
     number: u32,
-    hidden: usize,
+    [hidden, width]: [usize; 2],
     form: &QuantisedForm,
     [direct, placed]: [bool; 2],
 ) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_norm_of((dtype(number)?, hidden), format(form)?, direct, placed)?)))
+    guard(|| Ok(rows(&communicator.explain_norm_of((dtype(number)?, hidden, width), format(form)?, direct, placed)?)))
 }
 
 fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {

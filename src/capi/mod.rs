@@ -369,7 +369,7 @@ mod bridge {
         fn communicator_explain_quantised_norm(
             communicator: &Communicator,
             dtype: u32,
-            hidden: usize,
+            row: [usize; 2],
             form: &QuantisedForm,
             flags: [bool; 2],
         ) -> Result<Vec<Row>>;

@@ -20,6 +20,7 @@ mod local;
 mod multicast;
 mod norm;
 mod norm_choice;
+mod norm_explained;
 mod note_nccl;
 mod pairs;
 mod probe;
@@ -40,7 +41,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::{Kind, Shape};
-use crate::memory::{Adopted, Arena, ArenaLayout, Ref, SymmetricBuffer};
+use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
@@ -52,7 +53,8 @@ use copy_engine::Side;
 pub(crate) use copy_engine::{Own, Parts, workspace_bytes};
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};
 use graph_part::Recorded;
-use norm_choice::{NormTable, rows_at_once};
+use norm_choice::NormTable;
+pub use norm_explained::{explain_norm, explain_quantised_norm};
 pub use select::Range;
 use select::{Reach, Table};
 pub use transport::TransportRange;
@@ -385,37 +387,6 @@ pub fn explain(
     Ok(move |dtype, direct| {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         table.ranges(dtype, reach).to_vec()
-    })
-}
-
-/// The algorithms of norms that ranks on devices of this `kind` would use, without a communicator: by type, elements of a
-/// row, and whether peers can address the operands. All devices are like `device` if given. Uses scratch, tuning and
-/// determinism of `config`.
-///
-/// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a setting is outside its limits, or the tuning names an
-/// unsuitable algorithm.
-pub fn explain_norm(
-    kind: DeviceKind,
-    device: Option<&Device>,
-    world_size: usize,
-    config: &Config,
-) -> Result<impl Fn(Dtype, usize, bool) -> Vec<Range>> {
-    config.validate(world_size)?;
-    let (devices, tuning) = (device.map(Capabilities::of), config.tuning.as_ref());
-    let table = Table::new(kind, devices.as_ref(), world_size, config.determinism, tuning)?;
-    let (norms, layout) = (NormTable::new(kind, world_size, tuning)?, ArenaLayout::new(world_size, config)?);
-    Ok(move |dtype, hidden, direct| {
-        let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        let scratch = |algorithm| match algorithm {
-            Algorithm::OneShotSentinel => &layout.one_shot_sentinel,
-            _ => &layout.two_shot_sentinel,
-        };
-        let row_packets = norm::packets(dtype, hidden);
-        let fits = |algorithm: &Algorithm| {
-            rows_at_once(*algorithm, world_size, scratch(*algorithm).slot_packets, row_packets) > 0
-        };
-        norms.ranges(table.ranges(dtype, reach), true, fits)
     })
 }
 

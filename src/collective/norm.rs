@@ -6,16 +6,14 @@ use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{rows_at_once, scattered_choice, scattered_ranges};
+use super::norm_choice::{self, quantises_anywhere, rows_at_once, scattered_choice, serves_scattered};
 use super::reach::Peers;
-use super::select::{Range, Reach};
 use super::{Communicator, Inner, shape_of};
-use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
-use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Quantisation, Shape, Step};
+use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
@@ -38,60 +36,6 @@ impl Communicator {
             return Err(Error::Internal { message: format!("{} norms no rows", call.op.operation) });
         };
         self.0.norm_rows(call, rows, local, queue)
-    }
-
-    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements, by the bytes of all
-    /// rows, smallest first. `direct`: whether peers can address the operands (symmetric or registered memory).
-    pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
-        let inner = &self.0;
-        let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        inner.norms.ranges(inner.table.ranges(dtype, reach), true, inner.fits(dtype, hidden, false))
-    }
-
-    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements that are written quantised,
-    /// by the bytes of all rows, smallest first; a static scale is chosen alike. `direct`: whether peers can address the
-    /// operands (symmetric or registered memory). `placed`: whether the call also has a place for the sum of all rows: an
-    /// output, or a residual_out that is not the residual.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a format or a layout that rows of `hidden` elements cannot have; [`Error::Unsupported`]
-    /// if nothing serves: without a place for the sum, a row must fit the scratch of the two-shot.
-    pub fn explain_quantised_norm(
-        &self,
-        (dtype, hidden): (Dtype, usize),
-        quantised: Quantisation,
-        direct: bool,
-        placed: bool,
-    ) -> Result<Vec<Range>> {
-        self.explain_norm_of((dtype, hidden), quantised.into(), direct, placed)
-    }
-
-    /// [`explain_quantised_norm`](Self::explain_quantised_norm) of any format.
-    pub(crate) fn explain_norm_of(
-        &self,
-        (dtype, hidden): (Dtype, usize),
-        format: Format,
-        direct: bool,
-        placed: bool,
-    ) -> Result<Vec<Range>> {
-        let inner = &self.0;
-        format.check(hidden)?;
-        let fits = inner.fits(dtype, hidden, true);
-        // A rank alone has no sum to place.
-        if !placed && self.world_size() > 1 && !fits(&Algorithm::TwoShotSentinel) {
-            return Err(unplaced(hidden));
-        }
-        let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        Ok(inner.norms.ranges(inner.table.ranges(dtype, reach), placed, fits))
-    }
-
-    /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
-    /// [`reduce_scatter_norm_all_gather`](Self::reduce_scatter_norm_all_gather), for rows of `hidden` elements, by the
-    /// bytes of all rows, smallest first. `Algorithm::Auto` stands for collectives and kernels one after the other.
-    /// `direct`: whether peers can address input and output (symmetric or registered memory).
-    pub fn explain_scattered_norm(&self, dtype: Dtype, hidden: usize, direct: bool, gathers: bool) -> Vec<Range> {
-        let (inner, direct) = (&self.0, direct && gathers);
-        scattered_ranges(self.world_size(), direct, |algorithm| inner.rows_at_once(algorithm, dtype, hidden) > 0)
     }
 }
 
@@ -136,8 +80,7 @@ impl Inner {
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
         let world = self.group.world_size();
         let (named, gathers) = (call.options.algorithm, call.op.gathers_rows());
-        // Kernels number the codes of all rows.
-        if scatters && rows.quantised.is_some() && !gathers {
+        if scatters && !serves_scattered(rows.quantised.is_some(), gathers) {
             return match named {
                 Algorithm::Auto => Ok(None),
                 named => {
@@ -151,7 +94,6 @@ impl Inner {
         // A row that is too long for a block's memory waits in the output.
         let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
-        let plain = self.quantises_anywhere(rows.quantised.is_some());
         let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
@@ -163,7 +105,8 @@ impl Inner {
         let Some(algorithm) = algorithm else {
             return match call.options.algorithm {
                 named if scatters && named != Algorithm::Auto => {
-                    let reason = match plain {
+                    let kind = self.group.device().kind();
+                    let reason = match quantises_anywhere(kind, rows.quantised.is_some()) {
                         true => "its scratch has no room for a row",
                         false => "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row",
                     };
@@ -196,17 +139,12 @@ impl Inner {
         Ok(Some(Fused { algorithm, rows, peers }))
     }
 
-    /// Whether any fused kernel may quantise: AMD GPUs quantise in the two-shot alone.
-    fn quantises_anywhere(&self, quantised: bool) -> bool {
-        !quantised || self.group.device().kind() != DeviceKind::Hip
-    }
-
-    /// Whether a fused algorithm can serve rows: a row fits its scratch, and it can quantise them if that is asked.
-    fn fits(&self, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
-        let plain = self.quantises_anywhere(quantised);
-        move |algorithm| {
-            self.rows_at_once(*algorithm, dtype, hidden) > 0 && (plain || *algorithm == Algorithm::TwoShotSentinel)
-        }
+    /// Whether a fused algorithm can serve rows, by the scratch of this group.
+    pub(super) fn fits(&self, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
+        let (kind, world) = (self.group.device().kind(), self.group.world_size());
+        norm_choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
+            self.scratch(algorithm).slot_packets
+        })
     }
 
     /// How many rows fit the scratch of an algorithm.
@@ -367,12 +305,6 @@ impl Inner {
             quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
     }
-}
-
-/// The error for quantised rows whose sum has no place and which no kernel takes whole.
-fn unplaced(hidden: usize) -> Error {
-    let reason = format!("the sum needs a place, because a row of {hidden} elements does not fit the scratch");
-    Error::unsupported("a norm that writes quantised values alone", reason)
 }
 
 /// The input, and all that is gathered: output, codes and scales. With their bytes.

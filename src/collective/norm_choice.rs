@@ -7,7 +7,7 @@ use super::select::Range;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
-use crate::op::{ALL_REDUCE_NORM, Algorithm};
+use crate::op::{ALL_REDUCE_NORM, Algorithm, Format};
 
 /// What a tuning calls an all-reduce and then a norm.
 const APART: &str = "apart";
@@ -117,6 +117,53 @@ impl NormTable {
             done = Some(up_to_bytes);
         }
         ranges
+    }
+
+    /// The choice for every size of rows of `hidden` elements that are written quantised, `width` elements wide.
+    pub(super) fn quantised_ranges(
+        &self,
+        sums: &[Range],
+        (hidden, width): (usize, usize),
+        format: Format,
+        is_placed: bool,
+        fits: impl Fn(&Algorithm) -> bool,
+    ) -> Result<Vec<Range>> {
+        if width < hidden {
+            let limit = format!("a row has {hidden} elements");
+            return Err(Error::invalid("the width of an output row", width, limit));
+        }
+        format.check(width)?;
+        // A rank alone has no sum to place.
+        if !is_placed && self.sums && !fits(&Algorithm::TwoShotSentinel) {
+            let reason = format!("the sum needs a place, because a row of {hidden} elements does not fit the scratch");
+            return Err(Error::unsupported("a norm that writes quantised values alone", reason));
+        }
+        Ok(self.ranges(sums, is_placed, fits))
+    }
+}
+
+/// Whether any fused kernel may quantise: AMD GPUs quantise in the two-shot alone.
+pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
+    !quantised || kind != DeviceKind::Hip
+}
+
+/// Whether a kernel that sums can serve scattered rows: kernels number the codes of all rows.
+pub(super) fn serves_scattered(quantised: bool, gathers: bool) -> bool {
+    gathers || !quantised
+}
+
+/// Whether a fused algorithm can serve rows of so many packets: a row fits its scratch, whose slots have `slot_packets`, and
+/// it can quantise the rows if that is asked.
+pub(super) fn fits(
+    (kind, world): (DeviceKind, usize),
+    row_packets: usize,
+    quantised: bool,
+    slot_packets: impl Fn(Algorithm) -> u64,
+) -> impl Fn(&Algorithm) -> bool {
+    let anywhere = quantises_anywhere(kind, quantised);
+    move |algorithm| {
+        let rows = rows_at_once(*algorithm, world, slot_packets(*algorithm), row_packets);
+        rows > 0 && (anywhere || *algorithm == Algorithm::TwoShotSentinel)
     }
 }
 

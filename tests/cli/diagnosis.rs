@@ -21,6 +21,23 @@ fn info_for_people() {
     run.fits(80);
 }
 
+/// The choice for quantised rows is that of rows alone but on AMD GPUs, where nothing but the two-shot quantises.
+#[test]
+fn info_explains_quantised_norms() {
+    let norms = |words: &str| {
+        let run = symmetra(&format!("info --ranks 4 --hidden 1000 --json {words}")).ok();
+        let info = run.objects().remove(0);
+        (info["norms"].clone(), info["quantise"].clone())
+    };
+    let (plain, unquantised) = norms("--device host");
+    let (quantised, format) = norms("--device host --quantise mxfp8-swizzled");
+    assert!(plain == quantised && unquantised.is_null() && format == "mxfp8-swizzled", "{plain} {quantised}");
+    let run = symmetra("info --ranks 4 --device host --hidden 1000 --quantise static-e4m3").ok();
+    assert!(run.stdout.contains("norm of rows of 1000 elements, quantised as static-e4m3"), "{}", run.stdout);
+    symmetra("info --quantise fp8").refused(2, &["--quantise", "group-128-e4m3"]);
+    symmetra("info --device host --quantise static-e2m1").refused(1, &["e2m1", "e4m3, e5m2, int8"]);
+}
+
 /// Long values of variables take lines of their own.
 #[test]
 fn info_fits_the_terminal() {

@@ -549,6 +549,8 @@ void splits() {
     CHECK(placed.size() == norms.size() && placed.back().algorithm == norms.back().algorithm);
     CHECK(unplaced.back().algorithm == Algorithm::kTwoShotSentinel && unplaced.back().up_to_bytes == ~std::uint64_t{0});
     CHECK_THROWS(kInvalidArgument, world.explain_norm(Dtype::kF32, 65, micro, true, true));
+    CHECK(world.explain_norm(Dtype::kF32, 65, micro, true, false, 96).back().algorithm == Algorithm::kTwoShotSentinel);
+    CHECK_THROWS(kInvalidArgument, world.explain_norm(Dtype::kF32, 65, micro, true, true, 64));
     const QuantisedForm nowhere{Scaling::kMx, Narrow::kE4M3, 32, ScaleLayout::kColumns};
     CHECK_THROWS(kInvalidArgument, world.explain_norm(Dtype::kF32, 64, nowhere, true, true));
     CHECK_THROWS(kUnsupported, world.explain_norm(Dtype::kF32, 1 << 20, {Scaling::kPerToken, Narrow::kI8}, true, false));

@@ -95,7 +95,7 @@ fn quantised_norms_run_as_explained() {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let how = Quantisation::PerToken(Narrow::E4M3);
         let explained = |placed| {
-            let ranges = communicator.explain_quantised_norm((Dtype::F32, 64), how, true, placed).unwrap();
+            let ranges = communicator.explain_quantised_norm((Dtype::F32, 64, 64), how, true, placed).unwrap();
             ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect::<Vec<_>>()
         };
         let placed = [
@@ -122,12 +122,86 @@ fn quantised_norms_run_as_explained() {
             communicator.synchronize(stream).unwrap();
             assert_eq!(scales.read(stream).unwrap(), vec![2.0 / 448.0; rows]);
         }
-        let wrong =
-            |hidden, how| communicator.explain_quantised_norm((Dtype::F32, hidden), how, true, false).unwrap_err();
+        let wrong = |hidden, how| {
+            communicator.explain_quantised_norm((Dtype::F32, hidden, hidden), how, true, false).unwrap_err()
+        };
         let columns = Quantisation::Mx { to: Narrow::E4M3, elems: 32, layout: ScaleLayout::Columns };
         assert!(wrong(64, columns).to_string().contains("the layout of scales"));
         assert!(wrong(65, Quantisation::mxfp8()).to_string().contains("pad rows to 96"));
         assert!(matches!(wrong(1 << 20, how), Error::Unsupported { .. }));
+        let padded = |width| communicator.explain_quantised_norm((Dtype::F32, 65, width), how, true, false);
+        assert!(padded(96).is_ok());
+        assert!(padded(64).unwrap_err().to_string().contains("width of an output row is 64"));
+    });
+}
+
+/// Many shapes of rows, plain and quantised, with a place for their sum and without one, in scratch that has no room for
+/// the longest: rank 0 leaves the choice to the library, the other names the algorithm of the explanation. Ranks that run
+/// different algorithms fail.
+#[test]
+fn norms_of_many_shapes_run_as_explained() {
+    let mut small = config();
+    (small.check_calls, small.heap_bytes) = (true, 32 << 20);
+    (small.one_shot_sentinel_bytes, small.two_shot_sentinel_bytes) = (Some(16 << 10), 64 << 10);
+    threads(2, &small, |rank| {
+        let (communicator, stream) = (&rank.communicator, &rank.stream);
+        let mut ran = Vec::new();
+        for (hidden, count) in
+            [(4usize, 1usize), (33, 7), (64, 15), (64, 17), (500, 3), (1000, 40), (3000, 2), (20_000, 3)]
+        {
+            for (how, width) in [
+                (None, hidden),
+                (Some(Quantisation::PerToken(Narrow::E4M3)), hidden),
+                (Some(Quantisation::mxfp8()), hidden.next_multiple_of(32)),
+            ] {
+                for (placed, symmetric) in [(true, true), (true, false), (false, true)] {
+                    let bytes = (count * hidden * size_of::<f32>()) as u64;
+                    let row = (Dtype::F32, hidden, width);
+                    let ranges = match how {
+                        Some(how) => communicator.explain_quantised_norm(row, how, symmetric, placed),
+                        None if placed => Ok(communicator.explain_norm(Dtype::F32, hidden, symmetric)),
+                        None => continue,
+                    };
+                    let ranges = match ranges {
+                        Ok(ranges) => ranges,
+                        Err(Error::Unsupported { .. }) if !placed && hidden == 20_000 => continue,
+                        Err(error) => panic!("{hidden}, {how:?}: {error}"),
+                    };
+                    let algorithm = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap().algorithm;
+                    ran.push(algorithm);
+                    let named = if rank.rank() == 0 { Algorithm::Auto } else { algorithm };
+                    let [near, sum] = [(); 2].map(|()| communicator.symmetric::<f32>(count * hidden).unwrap());
+                    let [far, plain_sum] =
+                        [(); 2].map(|()| DeviceBuffer::<f32>::new(&rank.device, count * hidden).unwrap());
+                    let weight = DeviceBuffer::<f32>::new(&rank.device, hidden).unwrap();
+                    let codes = DeviceBuffer::<F8E4M3>::new(&rank.device, count * width).unwrap();
+                    let norm = RmsNorm::new(1.0);
+                    let rows = match symmetric {
+                        true => RowNorm::new(&near, &weight, norm),
+                        false => RowNorm::new(&far, &weight, norm),
+                    };
+                    let rows = match (placed, symmetric) {
+                        (true, true) => rows.residual_out(&sum),
+                        (true, false) => rows.residual_out(&plain_sum),
+                        (false, _) => rows,
+                    };
+                    let scales_len = how.map_or(1, |how| how.scales_len(count, width));
+                    let floats = DeviceBuffer::<f32>::new(&rank.device, scales_len).unwrap();
+                    let powers = DeviceBuffer::<u8>::new(&rank.device, scales_len).unwrap();
+                    let rows = match how {
+                        Some(how @ Quantisation::PerToken(_)) => rows.quantised(how, &codes, &floats),
+                        Some(how) => rows.quantised(how, &codes, &powers),
+                        None => rows,
+                    };
+                    communicator.all_reduce_norm(rows.padded_to(width).algorithm(named), stream).unwrap();
+                    communicator.synchronize(stream).unwrap_or_else(|error| {
+                        panic!("{hidden} x {count}, {how:?}, placed {placed}, symmetric {symmetric}: {error}")
+                    });
+                }
+            }
+        }
+        let others = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel, Algorithm::TwoShotZeroCopy];
+        assert!(others.iter().all(|algorithm| ran.contains(algorithm)), "{ran:?}");
     });
 }
 

@@ -8,6 +8,7 @@ mod expected;
 mod flags;
 mod floor;
 mod gathered;
+mod hearing;
 mod layer;
 mod matmul;
 mod moe;

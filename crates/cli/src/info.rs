@@ -4,6 +4,7 @@ mod experts;
 mod grid;
 mod surroundings;
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 
 use experts::Layer;
@@ -12,13 +13,15 @@ use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
     Config, Device, DeviceKind, Dtype, Range, TransportRange, TunedCodec, Tuning, explain, explain_broadcast,
-    explain_exchange, explain_norm, required_bytes,
+    explain_exchange, explain_norm, explain_quantised_norm, required_bytes,
 };
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::experts::Shape;
 use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
+use crate::norm::form;
+use crate::norm::quantised::Format;
 use crate::table::Table;
 use crate::{bytes, output};
 
@@ -39,6 +42,10 @@ pub(crate) struct Args {
     /// Elements of a row, to explain norms for
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     hidden: u64,
+
+    /// Explain norms whose rows are also written in a narrow format, one of `symmetra all-reduce-norm --quantise`
+    #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
+    quantise: Option<Format>,
 
     /// A layer of experts, to explain: deepseek, mixtral, or experts, experts of a token and elements of a row
     #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
@@ -117,6 +124,9 @@ struct Info {
     algorithms: Vec<Choices>,
     /// Elements of the rows whose norms are explained.
     hidden: u64,
+    /// How the rows are quantised, where a format was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quantise: Option<String>,
     norms: Vec<Choices>,
     /// From which sizes codecs are faster, as the tuning has it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -192,7 +202,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let experts = args.experts.map(layer).transpose()?;
     let grid = args.grid_world(ranks)?.map(|world| GridInfo::new(&world, kind, config.tuning.as_ref())).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
-    let norms = explain_norm(kind, device, ranks, &config)?;
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
@@ -204,11 +213,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         config: surroundings::settings(&config, args.sizes(), ranks),
         nccl: surroundings::nccl(&gpus),
         arena_bytes: required_bytes(ranks, &config)?,
-        algorithms: algorithms(&Dtype::ALL, &explain(kind, device, ranks, config.tuning.as_ref())?),
+        algorithms: algorithms(&Dtype::ALL, explain(kind, device, ranks, config.tuning.as_ref())?),
         hidden: args.hidden,
-        norms: algorithms(symmetra::op::ALL_REDUCE_NORM.dtypes(), &|dtype, direct| {
-            norms(dtype, args.hidden as usize, direct)
-        }),
+        quantise: args.quantise.map(|format| format.to_string()),
+        norms: norms((kind, device), ranks, &config, (args.hidden as usize, args.quantise))?,
         codecs: config.tuning.iter().flat_map(|tuning| codecs(tuning, kind, ranks)).cloned().collect(),
         variables: surroundings::variables(),
         layout: args.sizes().map(surroundings::layout).transpose()?,
@@ -276,7 +284,6 @@ fn uuid(bytes: [u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
 }
 
-/// The choices, types with equal ones together.
 fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
     let row = |collective, memory| {
         move |range: TransportRange| TransportInfo {
@@ -298,18 +305,43 @@ fn codecs(tuning: &Tuning, kind: DeviceKind, ranks: usize) -> impl Iterator<Item
     tuning.codecs.iter().filter(move |codec| tuning.kind == kind.name() && codec.world_size == ranks)
 }
 
-fn algorithms(dtypes: &[Dtype], explain: &impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
+/// The choices for rows of `hidden` elements, padded as the format asks. The sum of all rows has a place.
+fn norms(
+    (kind, device): (DeviceKind, Option<&Device>),
+    ranks: usize,
+    config: &Config,
+    (hidden, quantise): (usize, Option<Format>),
+) -> symmetra::Result<Vec<Choices>> {
+    let dtypes = symmetra::op::ALL_REDUCE_NORM.dtypes();
+    let Some(format) = quantise else {
+        let explain = explain_norm(kind, device, ranks, config)?;
+        return Ok(algorithms(dtypes, |dtype, direct| explain(dtype, hidden, direct)));
+    };
+    let (explain, width) = (explain_quantised_norm(kind, device, ranks, config)?, form::width(hidden, quantise));
+    try_algorithms(dtypes, |dtype, direct| explain((dtype, hidden, width), form::chosen_as(format), direct, true))
+}
+
+fn algorithms(dtypes: &[Dtype], explain: impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
+    let Ok(all) = try_algorithms(dtypes, |dtype, direct| Ok::<_, Infallible>(explain(dtype, direct)));
+    all
+}
+
+/// The choices, types with equal ones together.
+fn try_algorithms<E>(
+    dtypes: &[Dtype],
+    explain: impl Fn(Dtype, bool) -> Result<Vec<Range>, E>,
+) -> Result<Vec<Choices>, E> {
     let mut all: Vec<Choices> = Vec::new();
     for (memory, direct) in MEMORIES {
         for dtype in dtypes {
-            let ranges = ranges(&explain(*dtype, direct));
+            let ranges = ranges(&explain(*dtype, direct)?);
             match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
                 Some(choices) => choices.dtypes.push(dtype.name()),
                 None => all.push(Choices { dtypes: vec![dtype.name()], memory, ranges }),
             }
         }
     }
-    all
+    Ok(all)
 }
 
 fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
@@ -365,7 +397,8 @@ fn print(info: &Info) -> Result<(), Failure> {
             from_bytes.map_or_else(|| "at no size".to_owned(), |from| format!("from {} on", bytes::format(from)));
         output::line(format_args!("{codec} is faster {from}, measured by `symmetra tune`"))?;
     }
-    output::line(format_args!("\nAll-reduce and norm of rows of {} elements", info.hidden))?;
+    let quantised = info.quantise.as_ref().map_or_else(String::new, |format| format!(", quantised as {format}"));
+    output::line(format_args!("\nAll-reduce and norm of rows of {} elements{quantised}", info.hidden))?;
     output::line(choices(&info.norms))?;
     output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
     let mut rows = Table::new(["collective", "memory", "bytes", "transport", "why"], []);

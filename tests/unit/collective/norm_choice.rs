@@ -78,6 +78,43 @@ fn a_sum_without_a_place_stays_in_the_scratch() {
     }
 }
 
+/// What calls and explanations ask: whether a row fits the scratch, and who quantises.
+#[test]
+fn amd_gpus_quantise_in_the_two_shot_alone() {
+    let (one, two) = (Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel);
+    for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
+        for quantised in [false, true] {
+            let serving = |row_packets| {
+                let fits = fits((kind, 4), row_packets, quantised, |_| 100);
+                [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| fits(&algorithm))
+            };
+            let all = !quantised || kind != DeviceKind::Hip;
+            assert_eq!(serving(99), [all, true, all], "{kind:?}, {quantised}");
+            // The two-shot has a packet more a row.
+            assert_eq!(serving(100), [all, false, all], "{kind:?}, {quantised}");
+            assert_eq!(serving(101), [false, false, all], "{kind:?}, {quantised}");
+        }
+    }
+    assert_eq!([(false, false), (true, false), (true, true)].map(|(q, g)| serves_scattered(q, g)), [true, false, true]);
+}
+
+#[test]
+fn quantised_rows_are_checked_and_then_chosen() {
+    let table = NormTable::new(DeviceKind::Hip, 4, None).unwrap();
+    let micro = Format::from(crate::op::Quantisation::mxfp8());
+    let ranges = |row, placed, packets| {
+        let fits = fits((DeviceKind::Hip, 4), packets, true, |_| 100);
+        table.quantised_ranges(&sums(), row, micro, placed, fits)
+    };
+    let two_shot = (8 << 20, Algorithm::TwoShotSentinel, true);
+    assert!(rows(&ranges((65, 96), true, 9).unwrap()).contains(&two_shot));
+    assert_eq!(rows(&ranges((65, 96), false, 9).unwrap()), [(u64::MAX, Algorithm::TwoShotSentinel, true)]);
+    assert!(ranges((65, 65), true, 9).unwrap_err().to_string().contains("pad rows to 96"));
+    assert!(ranges((65, 64), true, 9).unwrap_err().to_string().contains("width of an output row is 64"));
+    assert!(matches!(ranges((64, 64), false, 100), Err(Error::Unsupported { .. })));
+    assert!(!rows(&ranges((64, 64), true, 100).unwrap()).iter().any(|(.., fused)| *fused));
+}
+
 #[test]
 fn every_size_of_scattered_rows_is_in_one_range() {
     for (world, direct, fits) in

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use symmetra::{DeviceKind, MAX_WORLD_SIZE, RmsNorm};
 
 use super::flags::{LaunchArgs, OutputArgs, distinct};
+use super::hearing;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
-use crate::ranks::{RankArgs, Run};
-use report::Hearing;
+use crate::ranks::RankArgs;
 use shape::Shape;
 use way::{ALL, PeerWay, Way};
 
@@ -198,9 +198,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = &about_peers {
         eprintln!("{line}");
     }
-    let mut hearing = Hearing::new(&devices, ranks_as, &race, about_peers);
-    Run::new(&devices, race.clone()).attend(ranks_as, |rank, lap| hearing.hear(rank, lap))?;
-    let report = hearing.finish();
+    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;
     report.verdict()
 }

@@ -15,16 +15,15 @@ use symmetra::fused::Way;
 use symmetra::matmul::Product;
 
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
+use super::hearing;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
-use crate::ranks::Run;
 use layers::{Fusion, Layer, MOST, Model, Sizes};
 use numbers::{Precision, Scales};
 use rank::{COLLECTIVE, PRODUCT};
-use report::Hearing;
 
 /// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, way, ratio to the best peer.
 ///
@@ -235,9 +234,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = &about_peers {
         eprintln!("{line}");
     }
-    let mut hearing = Hearing::new(&devices, ranks_as, &race, about_peers);
-    Run::new(&devices, race.clone()).attend(ranks_as, |rank, lap| hearing.hear(rank, lap))?;
-    let report = hearing.finish();
+    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;
     report.verdict()
 }

@@ -17,6 +17,7 @@ use symmetra::experts::{ExpertConfig, expert_bytes, expert_method};
 use symmetra::{Config, DeviceKind};
 
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
+use super::hearing;
 use super::plot;
 use crate::bytes;
 use crate::contest::competitor::{self, Competitor};
@@ -24,9 +25,7 @@ use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
-use crate::ranks::Run;
 use oracle::Oracle;
-use report::Hearing;
 use routes::{Routes, Traffic};
 pub(crate) use split::MoeSplit;
 
@@ -291,9 +290,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.split {
         return split::run((race, args.work), &devices, ranks_as, &args.output);
     }
-    let mut hearing = Hearing::new(&devices, ranks_as, &race, about_peers);
-    Run::new(&devices, race.clone()).attend(ranks_as, |rank, lap| hearing.hear(rank, lap))?;
-    let report = hearing.finish();
+    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;
     if let Some(path) = &args.plot {
         plot::draw(&report.panels(), path)?;

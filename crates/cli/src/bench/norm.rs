@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, DeviceKind, Dtype, RmsNorm, ScaleLayout};
 
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
+use super::hearing;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::contest::turns::Mode;
@@ -24,8 +25,6 @@ use crate::names;
 use crate::norm::MOST_HIDDEN;
 use crate::norm::form::{self, Form};
 use crate::norm::quantised::Format;
-use crate::ranks::Run;
-use report::Hearing;
 
 /// The norm of every side.
 pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
@@ -268,9 +267,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = &about_peers {
         eprintln!("{line}");
     }
-    let mut hearing = Hearing::new(&devices, ranks_as, &race, about_peers);
-    Run::new(&devices, race.clone()).attend(ranks_as, |rank, lap| hearing.hear(rank, lap))?;
-    let report = hearing.finish();
+    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;
     report.verdict()
 }

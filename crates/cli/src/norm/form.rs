@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Communicator, Dtype, Element, Queue, RowNorm};
+use symmetra::{Algorithm, Communicator, Dtype, Element, Quantisation, Queue, RowNorm};
 
 use super::quantised::Format;
 use crate::failure::Failure;
@@ -66,26 +66,31 @@ impl Form {
     }
 
     /// The algorithm of the sum: the one that is named, or the library's choice for rows of `hidden` elements and so many
-    /// bytes. `Auto`: scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands; `quantised`:
-    /// whether normed rows are also written in a narrow format.
+    /// bytes. `Auto`: scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands; `placed`:
+    /// whether the sum of all rows has a place; `quantise`: the format in which normed rows are written too.
     pub(crate) fn algorithm(
         self,
         communicator: &Communicator,
         named: Algorithm,
         (dtype, hidden, bytes): (Dtype, usize, u64),
-        (direct, quantised): (bool, bool),
-    ) -> Algorithm {
-        // No kernel that sums also quantises the rows of a share.
-        if quantised && self == Self::ReduceScatter {
-            return named;
+        (direct, placed): (bool, bool),
+        quantise: Option<Format>,
+    ) -> symmetra::Result<Algorithm> {
+        if named != Algorithm::Auto {
+            return Ok(named);
         }
-        let ranges = match self {
-            Self::AllReduce => communicator.explain_norm(dtype, hidden, direct),
-            Self::ReduceScatter => communicator.explain_scattered_norm(dtype, hidden, direct, false),
-            Self::ReduceScatterAllGather => communicator.explain_scattered_norm(dtype, hidden, direct, true),
+        let ranges = match (self, quantise) {
+            (Self::AllReduce, None) => communicator.explain_norm(dtype, hidden, direct),
+            (Self::AllReduce, Some(format)) => {
+                let row = (dtype, hidden, width(hidden, quantise));
+                communicator.explain_quantised_norm(row, chosen_as(format), direct, placed)?
+            }
+            (scattered, quantise) => {
+                let gathers = scattered == Self::ReduceScatterAllGather;
+                communicator.explain_scattered_norm((dtype, hidden), quantise.is_some(), direct, gathers)
+            }
         };
-        let chosen = ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm);
-        if named == Algorithm::Auto { chosen } else { named }
+        Ok(ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm))
     }
 
     /// An algorithm that has the bits of a sum by `algorithm`: a reduce-scatter adds in rank order.
@@ -99,6 +104,14 @@ pub(crate) fn name(algorithm: Algorithm) -> String {
     match algorithm {
         Algorithm::Auto => "reduce-scatter".to_owned(),
         algorithm => algorithm.to_string(),
+    }
+}
+
+/// What the choice of an algorithm knows of a format: a static scale is chosen as one a token.
+pub(crate) fn chosen_as(format: Format) -> Quantisation {
+    match format {
+        Format::Static(to) => Quantisation::PerToken(to),
+        Format::Scaled(how) => how,
     }
 }
 

@@ -122,7 +122,7 @@ impl Bench<'_> {
         operands.codes.iter().try_for_each(|codes| codes.fill(UNWRITTEN, stream))?;
         self.once(&operands, graphs.as_ref())?;
         communicator.synchronize(stream)?;
-        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as(), 0).collect();
+        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as()?, 0).collect();
         let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
         let width = norms.width();
         let [of_y, of_x] = [elems_of(&self.normed(), width), elems_of(&self.kept(), norms.hidden)];
@@ -135,7 +135,7 @@ impl Bench<'_> {
             + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
             + wrong_codes;
         let batches_us = self.time(&operands, graphs.as_ref())?;
-        Ok(Sample { size: self.size, algorithm: self.name(), batches_us, wrong })
+        Ok(Sample { size: self.size, algorithm: self.name()?, batches_us, wrong })
     }
 
     fn elems(&self) -> usize {
@@ -237,22 +237,23 @@ impl Bench<'_> {
     }
 
     /// The algorithm of the sum: the one asked for, or the library's choice. `Auto`: scattered rows go by a reduce-scatter.
-    fn runs(&self) -> Algorithm {
+    fn runs(&self) -> symmetra::Result<Algorithm> {
         let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
-        let quantised = self.norms.quantise.is_some();
+        let quantise = self.norms.quantise;
         let registers = graph && (self.communicator.device().kind() != DeviceKind::Host || one_process);
         // Values and scales lie in plain memory, and are gathered too.
-        let pushed = plain || (quantised && op == Form::ReduceScatterAllGather);
+        let pushed = plain || (quantise.is_some() && op == Form::ReduceScatterAllGather);
         let bytes = (self.elems() * dtype.bytes()) as u64;
-        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), (!pushed || registers, quantised))
+        // The output of rows in place is not padded, and other rows have an x of their own.
+        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), (!pushed || registers, true), quantise)
     }
 
     /// An algorithm with the bits of the sum.
-    fn sums_as(&self) -> Algorithm {
-        self.norms.op.sums_as(self.runs())
+    fn sums_as(&self) -> symmetra::Result<Algorithm> {
+        Ok(self.norms.op.sums_as(self.runs()?))
     }
 
-    fn name(&self) -> String {
-        if self.communicator.world_size() == 1 { "rows".to_owned() } else { form::name(self.runs()) }
+    fn name(&self) -> symmetra::Result<String> {
+        Ok(if self.communicator.world_size() == 1 { "rows".to_owned() } else { form::name(self.runs()?) })
     }
 }

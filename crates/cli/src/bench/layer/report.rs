@@ -3,24 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::LayerRace;
 use super::rank::Lap;
 use super::shape::Shape;
-use crate::bench::gathered::Gathered;
-use crate::contest::turns::{Mode, SideLap};
-use crate::devices::RankDevice;
+use crate::bench::hearing::{Heard, Report, Sides, of_tokens};
+use crate::contest::turns::Mode;
 use crate::failure::Failure;
-use crate::output;
-use crate::ranks::RanksAs;
-use crate::statistics::{median, ratio, slowest};
+use crate::statistics::ratio;
 use crate::table::Table;
 
 /// One number of tokens in one mode. Sides by name; times are those of one layer.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(crate) struct Row {
     tokens: usize,
     mode: Mode,
     /// Our fastest way.
@@ -41,93 +37,54 @@ struct Row {
     wrong: BTreeMap<String, u64>,
 }
 
-/// The result, as `--json` writes it.
+/// The layers.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    ranks: usize,
-    device: &'static str,
-    ranks_as: &'static str,
+pub(crate) struct Settings {
     #[serde(flatten)]
     shape: Shape,
     dtype: &'static str,
     layers: u32,
-    seed: u64,
-    launches: u32,
-    sides: Vec<&'static str>,
-    /// How many of them are ours.
-    #[serde(skip)]
-    own_sides: usize,
-    /// Versions and settings.
-    about_peers: Option<String>,
-    rows: Vec<Row>,
 }
 
-/// Gathers the laps of all ranks.
-pub(super) struct Hearing<'a> {
-    race: &'a LayerRace,
-    laps: Gathered<Lap>,
-    progress: ProgressBar,
-    report: Report,
-}
+impl Heard for LayerRace {
+    type Settings = Settings;
+    type Row = Row;
 
-impl<'a> Hearing<'a> {
-    pub(super) fn new(
-        devices: &[RankDevice],
-        ranks_as: RanksAs,
-        race: &'a LayerRace,
-        about_peers: Option<String>,
-    ) -> Self {
-        let report = Report {
-            ranks: devices.len(),
-            device: devices.first().map_or("host", |device| device.kind().name()),
-            ranks_as: ranks_as.name(),
-            shape: race.shape,
-            dtype: "bf16",
-            layers: race.layers,
-            seed: race.seed,
-            launches: race.launches,
-            sides: race.side_names(),
-            own_sides: race.ways.len(),
-            about_peers,
-            rows: Vec::new(),
-        };
-        let progress = output::progress((race.tokens.len() * race.modes.len()) as u64);
-        Self { race, laps: Gathered::new(report.ranks), progress, report }
+    fn settings(&self) -> Settings {
+        Settings { shape: self.shape, dtype: "bf16", layers: self.layers }
     }
 
-    pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
-        let Some(tokens) = self.race.tokens.get(lap.size).copied() else {
-            return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
-        };
-        if let Some(laps) = self.laps.add(lap.size, lap.mode, lap) {
-            self.report.rows.push(self.row(tokens, laps));
-            self.progress.set_message(format!("{tokens} tokens"));
-            self.progress.inc(1);
-        }
-        Ok(())
+    fn repeats(&self) -> (u64, u32) {
+        (self.seed, self.launches)
     }
 
-    /// From the laps of all ranks, of which there is at least one.
-    fn row(&self, tokens: usize, mut laps: Vec<Lap>) -> Row {
-        let names: Vec<String> = laps[0].sides.keys().cloned().collect();
-        let of_side = |name: &str, times: fn(&SideLap) -> &[f64]| {
-            median(slowest(laps.iter().filter_map(|lap| lap.sides.get(name)).map(times)))
-        };
-        let by_side = |times: fn(&SideLap) -> &[f64]| -> BTreeMap<String, f64> {
-            names.iter().map(|name| (name.clone(), of_side(name, times))).collect()
-        };
-        let wrong = |name: &String| {
-            let wrong = laps.iter().filter_map(|lap| lap.sides.get(name)).map(|lap| lap.wrong).sum();
-            (name.clone(), wrong)
-        };
-        let (time_us, host_us) = (by_side(|lap| &lap.times_us), by_side(|lap| &lap.host_us));
-        let wrong = names.iter().map(wrong).collect();
-        let (ours, peers) = self.report.sides.split_at(self.report.own_sides);
+    fn columns(&self) -> Vec<&'static str> {
+        self.side_names()
+    }
+
+    fn sizes(&self) -> Vec<String> {
+        of_tokens(&self.tokens)
+    }
+
+    fn modes(&self) -> usize {
+        self.modes.len()
+    }
+
+    fn place(lap: &Lap) -> (usize, Mode) {
+        (lap.size, lap.mode)
+    }
+
+    fn rows(&self, size: usize, mut laps: Vec<Lap>) -> Vec<Row> {
+        let (names, tokens): (Vec<String>, _) = (laps[0].sides.keys().cloned().collect(), self.tokens[size]);
+        let of_side = |_, name: &String| laps.iter().filter_map(|lap| lap.sides.get(name)).collect();
+        let Sides { time_us, host_us, wrong } = Sides::new(&names, of_side);
+        let sides = self.side_names();
+        let (ours, peers) = sides.split_at(self.ways.len());
         let time = |name: &&'static str| Some((*name, *time_us.get(*name)?));
         let best = ours.iter().filter_map(time).min_by(|(_, one), (_, other)| one.total_cmp(other));
         let peers: Vec<f64> = peers.iter().filter_map(time).map(|(_, us)| us).collect();
         let lap = laps.swap_remove(0);
-        Row {
+        vec![Row {
             tokens,
             mode: lap.mode,
             best: best.map_or_else(String::new, |(name, _)| name.to_owned()),
@@ -138,16 +95,11 @@ impl<'a> Hearing<'a> {
             time_us,
             host_us,
             wrong,
-        }
-    }
-
-    pub(super) fn finish(self) -> Report {
-        self.progress.finish_and_clear();
-        self.report
+        }]
     }
 }
 
-impl Report {
+impl Report<Settings, Row> {
     /// The rows for people.
     pub(super) fn table(&self) -> impl Display {
         let mut headings: Vec<String> = ["tokens", "mode", "best"].map(str::to_owned).into();

@@ -3,25 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::MatmulRace;
-use super::layers::{Fusion, Layer};
+use super::layers::Fusion;
 use super::numbers::{Precision, Scales};
 use super::rank::{Explained, Lap};
-use crate::bench::gathered::Gathered;
-use crate::contest::turns::{Mode, SideLap};
-use crate::devices::RankDevice;
+use crate::bench::hearing::{Heard, Report, Sides};
+use crate::contest::turns::Mode;
 use crate::failure::Failure;
-use crate::output;
-use crate::ranks::RanksAs;
-use crate::statistics::{median, ratio, slowest};
+use crate::statistics::ratio;
 use crate::table::Table;
 
 /// One layer in one mode. Sides by name.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(crate) struct Row {
     /// The name of the layer.
     shape: String,
     /// M: rows of the whole left factor.
@@ -46,87 +42,50 @@ struct Row {
     wrong: BTreeMap<String, u64>,
 }
 
-/// The result, as `--json` writes it.
+/// The products.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    ranks: usize,
-    device: &'static str,
-    ranks_as: &'static str,
+pub(crate) struct Settings {
     collective: Fusion,
     dtype: Precision,
     scaling: Scales,
-    seed: u64,
-    launches: u32,
-    sides: Vec<&'static str>,
-    /// Versions and settings.
-    about_peers: Option<String>,
-    rows: Vec<Row>,
 }
 
-/// Gathers the laps of all ranks.
-pub(super) struct Hearing<'a> {
-    race: &'a MatmulRace,
-    laps: Gathered<Lap>,
-    progress: ProgressBar,
-    report: Report,
-}
+impl Heard for MatmulRace {
+    type Settings = Settings;
+    type Row = Row;
 
-impl<'a> Hearing<'a> {
-    pub(super) fn new(
-        devices: &[RankDevice],
-        ranks_as: RanksAs,
-        race: &'a MatmulRace,
-        about_peers: Option<String>,
-    ) -> Self {
-        let report = Report {
-            ranks: devices.len(),
-            device: devices.first().map_or("host", |device| device.kind().name()),
-            ranks_as: ranks_as.name(),
-            collective: race.fusion,
-            dtype: race.precision,
-            scaling: race.scales,
-            seed: race.seed,
-            launches: race.launches,
-            sides: race.side_names(),
-            about_peers,
-            rows: Vec::new(),
-        };
-        let progress = output::progress((race.layers.len() * race.modes.len()) as u64);
-        Self { race, laps: Gathered::new(report.ranks), progress, report }
+    fn settings(&self) -> Settings {
+        Settings { collective: self.fusion, dtype: self.precision, scaling: self.scales }
     }
 
-    pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
-        let Some(layer) = self.race.layers.get(lap.layer) else {
-            return Err(Failure::failed(format!("rank {rank} ran another race: layer {}", lap.layer)));
-        };
-        if let Some(laps) = self.laps.add(lap.layer, lap.mode, lap) {
-            self.report.rows.push(self.row(layer, laps));
-            self.progress.set_message(format!("{} of {} tokens", layer.name, layer.tokens));
-            self.progress.inc(1);
-        }
-        Ok(())
+    fn repeats(&self) -> (u64, u32) {
+        (self.seed, self.launches)
     }
 
-    /// From the laps of all ranks, of which there is at least one.
-    fn row(&self, layer: &Layer, mut laps: Vec<Lap>) -> Row {
-        let names: Vec<String> = laps[0].sides.keys().cloned().collect();
-        let of_side = |name: &str, times: fn(&SideLap) -> &[f64]| {
-            median(slowest(laps.iter().filter_map(|lap| lap.sides.get(name)).map(times)))
-        };
-        let by_side = |times: fn(&SideLap) -> &[f64]| -> BTreeMap<String, f64> {
-            names.iter().map(|name| (name.clone(), of_side(name, times))).collect()
-        };
-        let wrong = |name: &String| {
-            let wrong = laps.iter().filter_map(|lap| lap.sides.get(name)).map(|lap| lap.wrong).sum();
-            (name.clone(), wrong)
-        };
-        let (time_us, host_us) = (by_side(|lap| &lap.times_us), by_side(|lap| &lap.host_us));
-        let wrong = names.iter().map(wrong).collect();
-        let peers: Vec<f64> =
-            self.race.competitors.iter().filter_map(|peer| time_us.get(peer.name())).copied().collect();
-        let first = self.report.sides[0];
+    fn columns(&self) -> Vec<&'static str> {
+        self.side_names()
+    }
+
+    fn sizes(&self) -> Vec<String> {
+        self.layers.iter().map(|layer| format!("{} of {} tokens", layer.name, layer.tokens)).collect()
+    }
+
+    fn modes(&self) -> usize {
+        self.modes.len()
+    }
+
+    fn place(lap: &Lap) -> (usize, Mode) {
+        (lap.layer, lap.mode)
+    }
+
+    fn rows(&self, number: usize, mut laps: Vec<Lap>) -> Vec<Row> {
+        let (names, layer): (Vec<String>, _) = (laps[0].sides.keys().cloned().collect(), &self.layers[number]);
+        let of_side = |_, name: &String| laps.iter().filter_map(|lap| lap.sides.get(name)).collect();
+        let Sides { time_us, host_us, wrong } = Sides::new(&names, of_side);
+        let peers: Vec<f64> = self.competitors.iter().filter_map(|peer| time_us.get(peer.name())).copied().collect();
+        let first = self.side_names()[0];
         let lap = laps.swap_remove(0);
-        Row {
+        vec![Row {
             shape: layer.name.clone(),
             tokens: layer.tokens,
             inner: layer.inner,
@@ -140,16 +99,11 @@ impl<'a> Hearing<'a> {
             time_us,
             host_us,
             wrong,
-        }
-    }
-
-    pub(super) fn finish(self) -> Report {
-        self.progress.finish_and_clear();
-        self.report
+        }]
     }
 }
 
-impl Report {
+impl Report<Settings, Row> {
     /// The rows for people.
     pub(super) fn table(&self) -> impl Display {
         let mut headings: Vec<String> = ["layer", "M", "K", "N", "mode", "way"].map(str::to_owned).into();

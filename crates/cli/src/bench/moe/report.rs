@@ -2,20 +2,16 @@
 
 use std::fmt::Display;
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::MoeRace;
 use super::oracle::Oracle;
 use super::rank::{Lap, Trial};
-use crate::bench::gathered::Gathered;
+use crate::bench::hearing::{Heard, Report, of_tokens};
 use crate::bench::plot::{Corner, Panel, Points};
 use crate::contest::turns::{Mode, SideLap};
-use crate::devices::RankDevice;
 use crate::experts::{Layout, Shape, Wire};
 use crate::failure::Failure;
-use crate::output;
-use crate::ranks::RanksAs;
 use crate::statistics::{busbw_gbps, median, ratio, slowest};
 use crate::table::Table;
 
@@ -48,7 +44,7 @@ impl Phases {
 
 /// One number of tokens in one mode by one side.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(crate) struct Row {
     tokens: usize,
     mode: Mode,
     layout: Layout,
@@ -69,29 +65,12 @@ struct Row {
     wrong: u64,
 }
 
-/// The result, as `--json` writes it.
+/// The layer of experts.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    ranks: usize,
-    device: &'static str,
-    ranks_as: &'static str,
+pub(crate) struct Settings {
     shape: Shape,
     wire: Wire,
     routing: String,
-    seed: u64,
-    launches: u32,
-    /// Versions and settings.
-    about_peers: Option<String>,
-    rows: Vec<Row>,
-}
-
-/// Gathers the laps of all ranks.
-pub(super) struct Hearing<'a> {
-    race: &'a MoeRace,
-    sides: Vec<&'static str>,
-    laps: Gathered<Lap>,
-    progress: ProgressBar,
-    report: Report,
 }
 
 /// The settings of one number of tokens.
@@ -128,49 +107,46 @@ impl Size {
     }
 }
 
-impl<'a> Hearing<'a> {
-    pub(super) fn new(
-        devices: &[RankDevice],
-        ranks_as: RanksAs,
-        race: &'a MoeRace,
-        about_peers: Option<String>,
-    ) -> Self {
-        let report = Report {
-            ranks: devices.len(),
-            device: devices.first().map_or("host", |device| device.kind().name()),
-            ranks_as: ranks_as.name(),
-            shape: race.shape,
-            wire: race.wire,
-            routing: race.traffic.name().to_owned(),
-            seed: race.seed,
-            launches: race.launches,
-            about_peers,
-            rows: Vec::new(),
-        };
-        let progress = output::progress((race.tokens.len() * race.modes.len()) as u64);
-        Self { race, sides: race.side_names(), laps: Gathered::new(report.ranks), progress, report }
+impl Heard for MoeRace {
+    type Settings = Settings;
+    type Row = Row;
+
+    fn settings(&self) -> Settings {
+        Settings { shape: self.shape, wire: self.wire, routing: self.traffic.name().to_owned() }
     }
 
-    pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
-        if lap.size >= self.race.tokens.len() || lap.sides.len() != self.sides.len() {
-            return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
-        }
-        if let Some(laps) = self.laps.add(lap.size, lap.mode, lap) {
-            let size = Size::new(self.race, self.race.tokens[laps[0].size]);
-            self.report.rows.extend(self.rows(&size, &laps));
-            self.progress.set_message(format!("{} tokens", size.tokens));
-            self.progress.inc(1);
-        }
-        Ok(())
+    fn repeats(&self) -> (u64, u32) {
+        (self.seed, self.launches)
     }
 
-    /// A row for each side, from the laps of all ranks, of which there is at least one.
-    fn rows(&self, size: &Size, laps: &[Lap]) -> Vec<Row> {
+    fn columns(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn sizes(&self) -> Vec<String> {
+        of_tokens(&self.tokens)
+    }
+
+    fn modes(&self) -> usize {
+        self.modes.len()
+    }
+
+    fn place(lap: &Lap) -> (usize, Mode) {
+        (lap.size, lap.mode)
+    }
+
+    fn has_sides_of(&self, lap: &Lap) -> bool {
+        lap.sides.len() == self.side_names().len()
+    }
+
+    /// A row for each side.
+    fn rows(&self, size: usize, laps: Vec<Lap>) -> Vec<Row> {
+        let (names, size) = (self.side_names(), Size::new(self, self.tokens[size]));
         let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
             Phases::of(|phase| median(slowest(laps.iter().map(|lap| times(phase(&lap.sides[side]))))))
         };
-        let own = self.race.methods.len();
-        let times: Vec<Phases> = (0..self.sides.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
+        let own = self.methods.len();
+        let times: Vec<Phases> = (0..names.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
         let ratio = |side: usize| {
             let of = |phase: fn(&Phases) -> f64| {
                 let peers: Vec<f64> = times[own..].iter().map(phase).collect();
@@ -200,16 +176,11 @@ impl<'a> Hearing<'a> {
             ratio: ratio(side),
             wrong: wrong(side),
         };
-        self.sides.iter().enumerate().map(row).collect()
-    }
-
-    pub(super) fn finish(self) -> Report {
-        self.progress.finish_and_clear();
-        self.report
+        names.iter().enumerate().map(row).collect()
     }
 }
 
-impl Report {
+impl Report<Settings, Row> {
     /// The rows for people.
     pub(super) fn table(&self) -> impl Display {
         let headings = [
@@ -251,7 +222,7 @@ impl Report {
 
     /// The plot: times, and bandwidth over links.
     pub(super) fn panels(&self) -> [Panel; 2] {
-        let Self { shape, wire, ranks, device, .. } = self;
+        let (Settings { shape, wire, .. }, (ranks, device)) = (&self.settings, self.place());
         let panel = |title: String, unit, legend, curves| Panel {
             title,
             over: "tokens of a rank",

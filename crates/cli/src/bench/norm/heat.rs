@@ -61,7 +61,7 @@ impl<'s, T: Rows> Heat<'s, T> {
             operands: self.operands,
         };
         let holds = if keeps_apart { Holds::WithResidual } else { Holds::Nothing };
-        Ok(self.racer(vec![Box::new(norm)], Some(self.runs(named, written)), holds, Some(written)))
+        Ok(self.racer(vec![Box::new(norm)], Some(self.runs(named, written)?), holds, Some(written)))
     }
 
     /// Single collectives of a library, and a kernel that norms between them.
@@ -163,14 +163,13 @@ impl<'s, T: Rows> Heat<'s, T> {
     }
 
     /// What sums in one call.
-    fn runs(self, named: Algorithm, written: Written) -> Algorithm {
+    fn runs(self, named: Algorithm, written: Written) -> symmetra::Result<Algorithm> {
         let NormRace { op, dtype, hidden, .. } = *self.race;
-        let (bytes, quantised) = (self.race.bytes(self.operands.places.tokens), written == Written::Codes);
-        let chosen = op.algorithm(self.communicator, named, (dtype, hidden, bytes), (true, quantised));
-        // With the residual in place there is no room for a sum before a kernel that norms.
-        let fused = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel].contains(&chosen);
-        let placed = fused || op != Form::AllReduce || named != Algorithm::Auto || written == Written::Rows;
-        if placed { chosen } else { Algorithm::TwoShotSentinel }
+        let bytes = self.race.bytes(self.operands.places.tokens);
+        // Codes come with the residual in place and without an output: their sum has no place.
+        let placed = written == Written::Rows;
+        let quantise = self.race.quantise.filter(|_| !placed);
+        op.algorithm(self.communicator, named, (dtype, hidden, bytes), (true, placed), quantise)
     }
 }
 

@@ -7,18 +7,16 @@ use serde::Serialize;
 
 use super::rank::Lap;
 use super::{NormRace, UNQUANTISED};
-use crate::bench::gathered::Gathered;
-use crate::contest::turns::{Mode, SideLap};
-use crate::devices::RankDevice;
+use crate::bench::hearing::{Heard, Report, Sides, of_tokens};
+use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::norm::form::Form;
-use crate::ranks::RanksAs;
-use crate::statistics::{median, ratio, slowest};
+use crate::statistics::ratio;
 use crate::table::Table;
 
 /// One number of tokens in one mode.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(crate) struct Row {
     tokens: usize,
     /// Of a rank's input.
     bytes: u64,
@@ -39,110 +37,77 @@ struct Row {
     wrong: BTreeMap<&'static str, u64>,
 }
 
-/// The result, as `--json` writes it.
+/// The norms.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    ranks: usize,
-    device: &'static str,
-    ranks_as: &'static str,
+pub(crate) struct Settings {
     op: Form,
     dtype: &'static str,
     hidden: usize,
     quantise: Option<String>,
-    seed: u64,
-    launches: u32,
-    sides: Vec<&'static str>,
-    /// How many of them are ours.
-    #[serde(skip)]
-    own_sides: usize,
-    /// Versions and settings.
-    about_peers: Option<String>,
-    rows: Vec<Row>,
 }
 
-/// Gathers the laps of all ranks.
-pub(super) struct Hearing<'a> {
-    race: &'a NormRace,
-    laps: Gathered<Lap>,
-    report: Report,
-}
+impl Heard for NormRace {
+    type Settings = Settings;
+    type Row = Row;
 
-impl<'a> Hearing<'a> {
-    pub(super) fn new(
-        devices: &[RankDevice],
-        ranks_as: RanksAs,
-        race: &'a NormRace,
-        about_peers: Option<String>,
-    ) -> Self {
-        let report = Report {
-            ranks: devices.len(),
-            device: devices.first().map_or("host", |device| device.kind().name()),
-            ranks_as: ranks_as.name(),
-            op: race.op,
-            dtype: race.dtype.name(),
-            hidden: race.hidden,
-            quantise: race.quantise.map(|format| format.to_string()),
-            seed: race.seed,
-            launches: race.launches,
-            sides: race.side_names(),
-            own_sides: race.own_sides().len(),
-            about_peers,
-            rows: Vec::new(),
-        };
-        Self { race, laps: Gathered::new(report.ranks), report }
+    fn settings(&self) -> Settings {
+        let quantise = self.quantise.map(|format| format.to_string());
+        Settings { op: self.op, dtype: self.dtype.name(), hidden: self.hidden, quantise }
     }
 
-    pub(super) fn hear(&mut self, rank: usize, lap: Lap) -> Result<(), Failure> {
-        if lap.size >= self.race.tokens.len() || lap.sides.len() != self.report.sides.len() {
-            return Err(Failure::failed(format!("rank {rank} ran another race: size {}", lap.size)));
-        }
-        if let Some(laps) = self.laps.add(lap.size, lap.mode, lap) {
-            self.report.rows.push(self.row(&laps));
-        }
-        Ok(())
+    fn repeats(&self) -> (u64, u32) {
+        (self.seed, self.launches)
     }
 
-    /// From the laps of all ranks, of which there is at least one.
-    fn row(&self, laps: &[Lap]) -> Row {
-        let names = &self.report.sides;
-        let tokens = self.race.tokens[laps[0].size];
-        let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
-            median(slowest(laps.iter().filter_map(|lap| lap.sides.get(side)).map(times)))
-        };
-        let by_side = |times: fn(&SideLap) -> &[f64]| -> BTreeMap<&'static str, f64> {
-            names.iter().enumerate().map(|(side, name)| (*name, of_side(side, times))).collect()
-        };
-        let wrong = |side: usize| laps.iter().filter_map(|lap| lap.sides.get(side)).map(|lap| lap.wrong).sum();
-        let time_us = by_side(|lap| &lap.times_us);
+    fn columns(&self) -> Vec<&'static str> {
+        self.side_names()
+    }
+
+    fn sizes(&self) -> Vec<String> {
+        of_tokens(&self.tokens)
+    }
+
+    fn modes(&self) -> usize {
+        self.modes.len()
+    }
+
+    fn place(lap: &Lap) -> (usize, Mode) {
+        (lap.size, lap.mode)
+    }
+
+    fn has_sides_of(&self, lap: &Lap) -> bool {
+        lap.sides.len() == self.side_names().len()
+    }
+
+    fn rows(&self, size: usize, laps: Vec<Lap>) -> Vec<Row> {
+        let (names, tokens) = (self.side_names(), self.tokens[size]);
+        let of_side = |side, _: &&'static str| laps.iter().filter_map(|lap| lap.sides.get(side)).collect();
+        let Sides { time_us, host_us, wrong } = Sides::new(&names, of_side);
         let (ours, unquantised) = (time_us[names[0]], time_us.get(UNQUANTISED).copied());
-        let peers_us: Vec<f64> = names[self.report.own_sides..].iter().map(|name| time_us[name]).collect();
-        Row {
+        let peers_us: Vec<f64> = names[self.own_sides().len()..].iter().map(|name| time_us[name]).collect();
+        vec![Row {
             tokens,
-            bytes: self.race.bytes(tokens),
+            bytes: self.bytes(tokens),
             mode: laps[0].mode,
             operations: laps[0].operations,
             algorithm: names.iter().copied().zip(laps[0].algorithms.iter().cloned()).collect(),
-            host_us: by_side(|lap| &lap.host_us),
-            norm_us: unquantised.unwrap_or(ours) - time_us[self.race.op.name()],
+            norm_us: unquantised.unwrap_or(ours) - time_us[self.op.name()],
             quantise_us: unquantised.map(|unquantised| ours - unquantised),
             ratio: ratio(ours, &peers_us),
-            wrong: names.iter().enumerate().map(|(side, name)| (*name, wrong(side))).collect(),
             time_us,
-        }
-    }
-
-    pub(super) fn finish(self) -> Report {
-        self.report
+            host_us,
+            wrong,
+        }]
     }
 }
 
-impl Report {
+impl Report<Settings, Row> {
     /// The rows for people.
     pub(super) fn table(&self) -> impl Display {
         let mut headings: Vec<String> = ["tokens", "bytes", "mode", "algorithm"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
         headings.push("norm us".to_owned());
-        headings.extend(self.quantise.as_ref().map(|_| "quantise us".to_owned()));
+        headings.extend(self.settings.quantise.as_ref().map(|_| "quantise us".to_owned()));
         headings.extend(["ratio", "wrong"].map(str::to_owned));
         let right = (0..headings.len()).filter(|column| ![2, 3].contains(column));
         let mut table = Table::new(headings, right);

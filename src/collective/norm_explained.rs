@@ -1,0 +1,140 @@
+//! Which algorithms norms use, said by the functions that calls use: of a communicator, and without one.
+
+use super::Communicator;
+use super::norm::packets;
+use super::norm_choice::{NormTable, fits, scattered_ranges, serves_scattered};
+use super::select::{Range, Reach, Table};
+use crate::device::{Device, DeviceKind};
+use crate::error::Result;
+use crate::group::{Capabilities, Config};
+use crate::memory::ArenaLayout;
+use crate::op::{Algorithm, Format, Quantisation};
+use crate::types::Dtype;
+
+impl Communicator {
+    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements, by the bytes of all
+    /// rows, smallest first. `direct`: whether peers can address the operands (symmetric or registered memory).
+    pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
+        let inner = &self.0;
+        inner.norms.ranges(inner.table.ranges(dtype, reach(direct)), true, inner.fits(dtype, hidden, false))
+    }
+
+    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows that are written quantised, by the bytes of
+    /// all rows, smallest first; a static scale is chosen alike. `hidden` and `width`: elements of a row and of an output
+    /// row, as [`padded_to`](crate::RowNorm::padded_to) says. `direct`: whether peers can address the operands (symmetric or
+    /// registered memory). `placed`: whether the call also has a place for the sum of all rows: an output that is not
+    /// padded, or a residual_out that is not the residual.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a width below `hidden`, and for a format or a layout
+    /// that rows of `width` elements cannot have; [`Error::Unsupported`](crate::Error::Unsupported) if nothing serves:
+    /// without a place for the sum, a row must fit the scratch of the two-shot.
+    pub fn explain_quantised_norm(
+        &self,
+        (dtype, hidden, width): (Dtype, usize, usize),
+        quantised: Quantisation,
+        direct: bool,
+        placed: bool,
+    ) -> Result<Vec<Range>> {
+        self.explain_norm_of((dtype, hidden, width), quantised.into(), direct, placed)
+    }
+
+    /// [`explain_quantised_norm`](Self::explain_quantised_norm) of any format.
+    pub(crate) fn explain_norm_of(
+        &self,
+        (dtype, hidden, width): (Dtype, usize, usize),
+        format: Format,
+        direct: bool,
+        placed: bool,
+    ) -> Result<Vec<Range>> {
+        let inner = &self.0;
+        let (sums, fits) = (inner.table.ranges(dtype, reach(direct)), inner.fits(dtype, hidden, true));
+        inner.norms.quantised_ranges(sums, (hidden, width), format, placed, fits)
+    }
+
+    /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
+    /// [`reduce_scatter_norm_all_gather`](Self::reduce_scatter_norm_all_gather), for rows of `hidden` elements, by the
+    /// bytes of all rows, smallest first. `Algorithm::Auto` stands for collectives and kernels one after the other.
+    /// `quantised`: whether the rows are written quantised. `direct`: whether peers can address the input and all that is
+    /// gathered (symmetric or registered memory).
+    pub fn explain_scattered_norm(
+        &self,
+        (dtype, hidden): (Dtype, usize),
+        quantised: bool,
+        direct: bool,
+        gathers: bool,
+    ) -> Vec<Range> {
+        let fits = self.0.fits(dtype, hidden, quantised);
+        let serves = serves_scattered(quantised, gathers);
+        scattered_ranges(self.world_size(), direct && gathers, |algorithm| serves && fits(&algorithm))
+    }
+}
+
+/// What decides the algorithms of norms where there is no communicator.
+struct Ranks {
+    kind: DeviceKind,
+    world: usize,
+    table: Table,
+    norms: NormTable,
+    layout: ArenaLayout,
+}
+
+impl Ranks {
+    fn new(kind: DeviceKind, device: Option<&Device>, world: usize, config: &Config) -> Result<Self> {
+        config.validate(world)?;
+        let (devices, tuning) = (device.map(Capabilities::of), config.tuning.as_ref());
+        let table = Table::new(kind, devices.as_ref(), world, config.determinism, tuning)?;
+        let (norms, layout) = (NormTable::new(kind, world, tuning)?, ArenaLayout::new(world, config)?);
+        Ok(Self { kind, world, table, norms, layout })
+    }
+
+    fn fits(&self, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
+        fits((self.kind, self.world), packets(dtype, hidden), quantised, |algorithm| match algorithm {
+            Algorithm::OneShotSentinel => self.layout.one_shot_sentinel.slot_packets,
+            _ => self.layout.two_shot_sentinel.slot_packets,
+        })
+    }
+}
+
+/// The algorithms of norms that ranks on devices of this `kind` would use, without a communicator: by type, elements of a
+/// row, and whether peers can address the operands. All devices are like `device` if given. Uses scratch, tuning and
+/// determinism of `config`.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a setting is outside its limits, or the tuning names an
+/// unsuitable algorithm.
+pub fn explain_norm(
+    kind: DeviceKind,
+    device: Option<&Device>,
+    world_size: usize,
+    config: &Config,
+) -> Result<impl Fn(Dtype, usize, bool) -> Vec<Range>> {
+    let ranks = Ranks::new(kind, device, world_size, config)?;
+    Ok(move |dtype, hidden, direct| {
+        let sums = ranks.table.ranges(dtype, reach(direct));
+        ranks.norms.ranges(sums, true, ranks.fits(dtype, hidden, false))
+    })
+}
+
+/// [`explain_norm`] for rows that are written quantised, with the arguments and errors of
+/// [`Communicator::explain_quantised_norm`].
+///
+/// # Errors
+/// Those of [`explain_norm`].
+#[expect(clippy::type_complexity, reason = "the arguments and the result of the method, as a closure")]
+pub fn explain_quantised_norm(
+    kind: DeviceKind,
+    device: Option<&Device>,
+    world_size: usize,
+    config: &Config,
+) -> Result<impl Fn((Dtype, usize, usize), Quantisation, bool, bool) -> Result<Vec<Range>>> {
+    let ranks = Ranks::new(kind, device, world_size, config)?;
+    Ok(move |(dtype, hidden, width): (Dtype, usize, usize), how: Quantisation, direct, placed| {
+        let (sums, fits) = (ranks.table.ranges(dtype, reach(direct)), ranks.fits(dtype, hidden, true));
+        ranks.norms.quantised_ranges(sums, (hidden, width), how.into(), placed, fits)
+    })
+}
+
+fn reach(direct: bool) -> Reach {
+    if direct { Reach::Direct } else { Reach::Pushed }
+}
