@@ -74,10 +74,10 @@ class OpenDevice final : public gpu::OpenDevice<Context> {
       : gpu::OpenDevice<Context>(context, properties, std::move(name), std::move(versions)), context_(context) {}
 
   size_t multicast_granularity(uint32_t devices) const override { return multicast_unit(context_, devices); }
-  std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {
+  std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const override {
     return new_multicast(context_, bytes, devices);
   }
-  std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const override { return open_multicast(context_, fd, bytes); }
+  std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const override { return open_multicast(context_, fd, bytes); }
 
  private:
   const Context& context_;

@@ -77,10 +77,10 @@ class Device final : public device::Device {
   bool native_atomics(const Uuid&) const override { return true; }
 
   size_t multicast_granularity(uint32_t) const override { return host::shared_granularity(); }
-  std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {
+  std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const override {
     return host::create_multicast(bytes, devices);
   }
-  std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const override { return host::import_multicast(fd, bytes); }
+  std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const override { return host::import_multicast(fd, bytes); }
 
   std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t) const override {
