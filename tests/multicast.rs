@@ -6,15 +6,15 @@ mod support;
 use half::{bf16, f16};
 use symmetra::environment::{EnvConfig, Environment, InitMethod};
 use symmetra::{
-    Algorithm, AllReduceOptions, Config, Determinism, DeviceBuffer, DeviceKind, Element, Error, Multicast, Reduction,
-    SymmetricBuffer, Transport,
+    Algorithm, AllReduceOptions, Config, Determinism, Device, DeviceBuffer, DeviceKind, Element, Error, HostShape,
+    Multicast, Reduction, SymmetricBuffer, Transport,
 };
 
 use support::data::{Random, mix};
 use support::device::{device, kind};
 use support::extent::full;
 use support::process::{Ranks, this};
-use support::world::{alone, bounded, meet};
+use support::world::{alone, bounded, meet, open_on};
 
 use support::{Rank, Sample, config, threads};
 
@@ -418,4 +418,21 @@ fn a_view_says_where_it_is_and_is_refused_where_there_is_none() {
         part.close().unwrap();
         assert_eq!(buffer.multicast().unwrap_err(), Error::Closed);
     });
+}
+
+#[test]
+fn launches_of_every_shape_give_the_same_sum() {
+    if kind() != DeviceKind::Host {
+        return;
+    }
+    for (blocks, threads) in [(1, 1), (2, 3)] {
+        meet(3, |bootstrap| {
+            let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+            let rank = open_on(&device, bootstrap, &asking(Multicast::Require)).unwrap();
+            check_type::<f32>(&rank, 0);
+            check_type::<bf16>(&rank, 1);
+            check_type::<u64>(&rank, 2);
+            rank.communicator.close().unwrap();
+        });
+    }
 }
