@@ -32,6 +32,7 @@ struct Properties {
   uint32_t warp;        ///< threads a warp; host: 1
   uint32_t clusters;    ///< nonzero: blocks may form clusters, which some kernels are for
   uint8_t uuid[16];     ///< host: zero
+  uint32_t multicast;   ///< nonzero: the device says that it can; a build and the user decide whether it does
 };
 
 using Uuid = std::array<uint8_t, 16>;

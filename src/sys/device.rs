@@ -28,6 +28,7 @@ pub struct Properties {
     pub warp: u32,
     pub clusters: u32,
     pub uuid: [u8; 16],
+    pub multicast: u32,
 }
 
 /// Mirrors `symmetra::device::PointerInfo`.

@@ -34,6 +34,17 @@ bool has(const Context& context, CUdevice_attribute attribute) {
   return value != 0;
 }
 
+/// Whether the device says that it has multicast. Drivers that know of none say nothing.
+bool knows_multicast([[maybe_unused]] const Context& context) {
+#if CUDA_VERSION >= 12010
+  int value = 0;
+  return context.driver.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, context.ordinal) == CUDA_SUCCESS &&
+         value != 0;
+#else
+  return false;
+#endif
+}
+
 cudaDeviceProp native_properties(const Context& context, int32_t ordinal) {
   cudaDeviceProp native{};
   check(cudaGetDeviceProperties(&native, ordinal), context, {"GetDeviceProperties"});
@@ -60,6 +71,7 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   // The runtime reports IPC support as that of events.
   found.legacy_ipc = native.unifiedAddressing != 0 && has(context, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
   found.warp = static_cast<uint32_t>(native.warpSize);
+  found.multicast = knows_multicast(context);
   const Current current(context);
   found.clusters = kernels::cuda::has_clusters();
   const Uuid uuid = uuid_in(native);

@@ -52,6 +52,7 @@ class Device final : public device::Device {
     properties.multiprocessors = std::max(1U, std::thread::hardware_concurrency());
     properties.shared_fd = 1;
     properties.warp = 1;
+    properties.multicast = 1;
     return properties;
   }
   const std::string& name() const noexcept override { return name_; }
