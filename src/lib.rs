@@ -176,8 +176,8 @@ pub use group::{
     TunedRow, TunedTable, TunedTiming, Tuning,
 };
 pub use memory::{
-    Adopted, AdoptedSlice, DeviceBuffer, HeapView, Operand, PadView, PeerView, Ref, SIGNAL_CHANNELS, SignalPad,
-    SymmetricBuffer, SymmetricSlice, required_bytes,
+    Adopted, AdoptedSlice, DeviceBuffer, HeapView, MulticastData, MulticastView, Operand, PadView, PeerView, Ref,
+    SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
 };
 pub use op::{
     Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,

@@ -4,16 +4,17 @@
 mod support;
 
 use half::{bf16, f16};
+use symmetra::environment::{EnvConfig, Environment, InitMethod};
 use symmetra::{
-    Algorithm, AllReduceOptions, Config, Determinism, DeviceBuffer, DeviceKind, Element, Error, Multicast, Reduction,
-    SymmetricBuffer, Transport,
+    Algorithm, AllReduceOptions, Config, Determinism, Device, DeviceBuffer, DeviceKind, Element, Error, HostShape,
+    Multicast, Reduction, SymmetricBuffer, Transport,
 };
 
 use support::data::{Random, mix};
-use support::device::kind;
+use support::device::{device, kind};
 use support::extent::full;
 use support::process::{Ranks, this};
-use support::world::{alone, bounded};
+use support::world::{alone, bounded, meet, open_on};
 
 use support::{Rank, Sample, config, threads};
 
@@ -364,4 +365,74 @@ fn every_nan_has_one_bit_pattern() {
         rank.finish();
         assert_eq!(bits(&buffer.read(&rank.stream).unwrap()), [0x7FFF_FFFF; 13]);
     });
+}
+
+#[test]
+fn in_an_environment_the_tensor_parallel_group_alone_has_multicast() {
+    if kind() != DeviceKind::Host {
+        return;
+    }
+    for (world, tensor) in [(4, 2), (2, 2)] {
+        meet(world, |bootstrap| {
+            let mut config = EnvConfig::default();
+            config.tensor_parallel_size = tensor;
+            config.data_parallel_size = world / tensor;
+            config.init_method = InitMethod::bootstrap(bootstrap);
+            config.device = Some(device(0));
+            config.communicator = asking(Multicast::Require);
+            let environment = Environment::init(config).unwrap();
+            assert_eq!(environment.tp().local().multicast(), Ok(()));
+            let shared = tensor == world;
+            assert_eq!(environment.world().local().multicast().is_ok(), shared);
+            assert!(environment.dp().local().multicast().is_err());
+            environment.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_view_says_where_it_is_and_is_refused_where_there_is_none() {
+    with_multicast(3, &asking(Multicast::Require), |rank| {
+        let buffer = rank.communicator.symmetric::<f16>(24).unwrap();
+        let (whole, part) = (buffer.multicast().unwrap(), buffer.slice(8..20).unwrap().multicast().unwrap());
+        assert_eq!(part.address() - whole.address(), 16);
+        assert_eq!(part.offset_bytes() - whole.offset_bytes(), 16);
+        assert_eq!(whole.offset_bytes() % 16, 0);
+        assert_eq!((size_of_val(&whole), size_of_val(&whole.data())), (32, 32));
+        let words = [format!("{whole:?}"), format!("{:?}", whole.data())];
+        assert!(words.iter().all(|word| word.contains("3 ranks")), "{words:?}");
+        let error = buffer.slice(1..).unwrap().multicast().unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        assert!(error.to_string().contains("it must be a multiple of 16 bytes"), "{error}");
+        rank.communicator.group().barrier().unwrap();
+    });
+    threads(2, &config(), |rank| {
+        let buffer = rank.communicator.symmetric::<f32>(8).unwrap();
+        let error = buffer.multicast().unwrap_err();
+        let why = "multicast is not open: the configuration does not ask for it";
+        let right =
+            matches!(&error, Error::Unsupported { what, reason } if what == "a multicast view" && reason == why);
+        assert!(right, "{error}");
+        let part = rank.communicator.split(Some(0), 0).unwrap().unwrap();
+        let buffer = part.symmetric::<f32>(8).unwrap();
+        part.close().unwrap();
+        assert_eq!(buffer.multicast().unwrap_err(), Error::Closed);
+    });
+}
+
+#[test]
+fn launches_of_every_shape_give_the_same_sum() {
+    if kind() != DeviceKind::Host {
+        return;
+    }
+    for (blocks, threads) in [(1, 1), (2, 3)] {
+        meet(3, |bootstrap| {
+            let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+            let rank = open_on(&device, bootstrap, &asking(Multicast::Require)).unwrap();
+            check_type::<f32>(&rank, 0);
+            check_type::<bf16>(&rank, 1);
+            check_type::<u64>(&rank, 2);
+            rank.communicator.close().unwrap();
+        });
+    }
 }

@@ -72,6 +72,10 @@ std::uint64_t SymmetricBuffer::offset_bytes() const {
   return call([&] { return core::tensor_offset_bytes(live(core_)); });
 }
 
+device::MulticastData SymmetricBuffer::multicast_data(std::size_t start) const {
+  return call([&] { return core::tensor_multicast(live(core_), start); });
+}
+
 SignalPad SymmetricBuffer::signals() const {
   live(core_);
   return SignalPad(core_);

@@ -32,6 +32,7 @@ struct Properties {
   uint32_t warp;        ///< threads a warp; host: 1
   uint32_t clusters;    ///< nonzero: blocks may form clusters, which some kernels are for
   uint8_t uuid[16];     ///< host: zero
+  uint32_t multicast;   ///< nonzero: the device says that it can; a build and the user decide whether it does
 };
 
 using Uuid = std::array<uint8_t, 16>;
@@ -106,9 +107,9 @@ class Memory {
 /// ranks, that one too, import what it exported. Then every rank calls add, bind and map once each, in this order, and calls bind only when
 /// every rank has called add. The destructor undoes this rank's steps, the last first; the bound memory outlives the object. One thread at
 /// a time calls functions that are not const.
-class Multicast {
+class MulticastObject {
  public:
-  virtual ~Multicast() = default;
+  virtual ~MulticastObject() = default;
   /// A new file descriptor, owned by the caller.
   virtual int32_t export_fd() const = 0;
   /// Adds the device that imported the object.
@@ -173,9 +174,9 @@ class Device {
   /// throws kUnsupported from this and from the next two, which says why.
   virtual size_t multicast_granularity(uint32_t devices) const;
   /// A multicast object for the memory of `devices` devices, `bytes` on each.
-  virtual std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const;
+  virtual std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const;
   /// Takes ownership of `fd`, also if it throws any other error.
-  virtual std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const;
+  virtual std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const;
 
   /// `urgent`: the next free multiprocessor goes to this stream's kernels.
   virtual std::unique_ptr<Stream> create_stream(bool urgent = false) const = 0;
@@ -200,10 +201,10 @@ inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) cons
 inline size_t Device::multicast_granularity(uint32_t) const {
   throw Error(ErrorKind::kUnsupported, "this kind of device has no multicast");
 }
-inline std::unique_ptr<Multicast> Device::create_multicast(size_t, uint32_t) const {
+inline std::unique_ptr<MulticastObject> Device::create_multicast(size_t, uint32_t) const {
   throw Error(ErrorKind::kUnsupported, "create_multicast: this kind of device has no multicast");
 }
-inline std::unique_ptr<Multicast> Device::import_multicast(int32_t, size_t) const {
+inline std::unique_ptr<MulticastObject> Device::import_multicast(int32_t, size_t) const {
   throw Error(ErrorKind::kUnsupported, "import_multicast: this kind of device has no multicast");
 }
 

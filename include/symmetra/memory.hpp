@@ -63,6 +63,11 @@ class SymmetricBuffer {
   /// symmetra::device::PeerView. Valid until the communicator is closed.
   const kernels::PeerTable* peer_table() const;
   std::uint64_t offset_bytes() const;
+  /// The elements from element `start` on by multicast, for your own kernel: what symmetra::device::Multicast takes. No ordinary access may
+  /// use its address. Asks no peer, and does not block. Valid until the communicator is closed. Throws kUnsupported, with the reason, where
+  /// multicast is not open (Config::multicast asks for it); kInvalidArgument for a start beyond count(), or one that is no multiple of 16
+  /// bytes; kClosed after close; the group's error if the group has failed.
+  device::MulticastData multicast_data(std::size_t start = 0) const;
 
   /// The buffer's signal pad. It shares ownership of the buffer.
   SignalPad signals() const;

@@ -264,6 +264,8 @@ mod bridge {
         type Bootstrap = crate::sys::foreign::Bootstrap;
         #[namespace = "symmetra::kernels"]
         type SignalArgs = crate::kernel::args::SignalArgs;
+        #[namespace = "symmetra::kernels"]
+        type Multicast = crate::kernel::args::Multicast;
 
         type Recorder;
         fn record(self: Pin<&mut Recorder>, capture: &Capture) -> Result<()>;
@@ -474,6 +476,7 @@ mod bridge {
         fn tensor_peer_address(tensor: &Tensor, rank: usize) -> Result<usize>;
         fn tensor_peer_table(tensor: &Tensor) -> Result<usize>;
         fn tensor_offset_bytes(tensor: &Tensor) -> Result<u64>;
+        fn tensor_multicast(tensor: &Tensor, start: usize) -> Result<Multicast>;
         unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<()>;
         unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<()>;
 

@@ -7,8 +7,10 @@ use super::config::dtype;
 use super::report::guard;
 use super::{Capture, Communicator, Device, Report, Stream};
 use crate::error::{Error, Result};
-use crate::kernel::args::{SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
-use crate::memory::{Adopted, DeviceBuffer, Owner, Place, Ref, SignalPad, SymmetricBuffer, View, WithView};
+use crate::kernel::args::{Multicast, SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
+use crate::memory::{
+    Adopted, DeviceBuffer, MulticastData, Owner, Place, Ref, SignalPad, SymmetricBuffer, View, WithView,
+};
 use crate::op::Held;
 use crate::types::{Dtype, Element, with_type};
 
@@ -231,6 +233,14 @@ pub(super) fn tensor_offset_bytes(tensor: &Tensor) -> Result<u64, Report> {
     guard(|| match tensor.place {
         Place::Symmetric { offset_bytes, .. } => Ok(offset_bytes),
         _ => Err(Error::unsupported("an offset in the arena", "only symmetric buffers have one")),
+    })
+}
+
+/// The elements from `start` on.
+pub(super) fn tensor_multicast(tensor: &Tensor, start: usize) -> Result<Multicast, Report> {
+    guard(|| match tensor.slice(start, tensor.count.saturating_sub(start))?.place {
+        Place::Symmetric { offset_bytes, .. } => Ok(MulticastData::at(tensor.pad()?.arena(), offset_bytes)?.raw()),
+        _ => Err(Error::unsupported("a multicast view", "only symmetric buffers have one")),
     })
 }
 

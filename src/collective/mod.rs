@@ -118,7 +118,12 @@ impl Communicator {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        self.0.group.split_into(color, key, Self::on)
+        self.split_as(color, key, self.group().config().clone())
+    }
+
+    /// Splits the group into groups that have the settings `config`, equal on all ranks of a part.
+    pub(crate) fn split_as(&self, color: Option<u32>, key: i32, config: Config) -> Result<Option<Self>> {
+        self.0.group.split_into(color, key, config, Self::on)
     }
 
     /// Enqueues a call on own kernels.

@@ -240,6 +240,12 @@ impl Device {
         self.0.shape
     }
 
+    /// Whether the device says that it has multicast; the host device imitates it. A group opens multicast only where the build
+    /// has the feature `multicast` and [`Multicast::is_allowed`](crate::Multicast::is_allowed) too. Calls no driver.
+    pub fn can_multicast(&self) -> bool {
+        self.0.properties.multicast != 0
+    }
+
     /// Whether blocks may form clusters.
     pub(crate) fn has_clusters(&self) -> bool {
         self.0.properties.clusters != 0

@@ -13,7 +13,7 @@ use crate::sys::device as sys;
 /// One address for the shared memory of several ranks. `cpp/device/device.hpp` has the order of the steps. Dropping undoes
 /// them; in a forked child it does nothing.
 pub(crate) struct Multicast {
-    raw: UniquePtr<sys::Multicast>,
+    raw: UniquePtr<sys::MulticastObject>,
     /// Dropped after `raw`: the object must not outlive its device.
     device: Device,
 }
@@ -27,7 +27,7 @@ impl Drop for Multicast {
 }
 
 impl Multicast {
-    fn new(device: &Device, raw: UniquePtr<sys::Multicast>) -> Result<Self> {
+    fn new(device: &Device, raw: UniquePtr<sys::MulticastObject>) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no multicast object".to_owned() });
         }
@@ -52,7 +52,7 @@ impl Multicast {
     /// A file descriptor that ranks can import.
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
         let fd = self.raw.export_fd()?;
-        // SAFETY: `Multicast::export_fd` gives a new descriptor to its caller.
+        // SAFETY: `MulticastObject::export_fd` gives a new descriptor to its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -74,7 +74,7 @@ impl Multicast {
         self.raw.address()
     }
 
-    fn pinned(&mut self) -> Result<Pin<&mut sys::Multicast>> {
+    fn pinned(&mut self) -> Result<Pin<&mut sys::MulticastObject>> {
         self.raw.as_mut().ok_or_else(|| Error::Internal { message: "a multicast object is gone".to_owned() })
     }
 }

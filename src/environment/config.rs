@@ -49,7 +49,8 @@ pub struct EnvConfig {
     /// Which all-reduces go by a codec without naming one. `None`: from `AITER_QUICK_REDUCE_QUANTIZATION` and
     /// `AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB`, else none. Equal on every rank.
     pub quantised: Option<QuantisedAllReduce>,
-    /// The settings of every group's communicator.
+    /// The settings of every group's communicator. [Multicast](Config::multicast) applies to the tensor parallel group alone;
+    /// a group of the same ranks is the same group.
     pub communicator: Config,
 }
 

@@ -19,7 +19,7 @@ use crate::bootstrap::{Bootstrap, Directory, Local, until};
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::group::Config;
+use crate::group::{Config, Multicast};
 
 /// A rank's first message when all have met.
 #[derive(Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub(super) fn on_one_host(
     origin: &Arc<Origin>,
 ) -> Result<Vec<Coordinator>> {
     let rank = bootstrap.rank();
-    let serving = world_on_one_host(bootstrap, device, terms)?;
+    let serving = world_on_one_host(bootstrap, device, &of_world(terms, layout))?;
     let world = serving.0.local().clone();
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
     let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank, origin.clone())];
@@ -99,7 +99,7 @@ pub(super) fn on_one_host(
         let group = layout.group_of(parallelism, rank);
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
-            None => terms.serve(Reach::Own(split(&world, layout, parallelism, rank)?), &group, rank)?,
+            None => terms.serve(Reach::Own(split(&world, (terms, layout), parallelism, rank)?), &group, rank)?,
         };
         coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank, origin.clone()));
     }
@@ -150,8 +150,8 @@ impl Spread {
     }
 
     /// This host's part of a parallel group.
-    fn part(&self, layout: &Layout, parallelism: Parallelism) -> Result<Communicator> {
-        let part = split(&self.local, layout, parallelism, self.rank);
+    fn part(&self, place: (&Terms<'_>, &Layout), parallelism: Parallelism) -> Result<Communicator> {
+        let part = split(&self.local, place, parallelism, self.rank);
         let part = part.map_err(|error| error.of_members(&self.neighbours));
         agree(&mut **self.kept.lock(), "split the communicator of the host", part, self.deadline)
     }
@@ -163,6 +163,16 @@ impl Spread {
     }
 }
 
+/// The terms of the communicator that an environment splits. Multicast is for the tensor parallel group alone, which may be all ranks.
+fn of_world<'a>(terms: &Terms<'a>, layout: &Layout) -> Terms<'a> {
+    let mut config = terms.config.clone();
+    if layout.size(Parallelism::Tensor) < layout.world_size() {
+        config.multicast = Multicast::Off;
+    }
+    let (interface, forced, quantised) = (terms.interface.clone(), terms.forced, terms.quantised);
+    Terms { hosts: terms.hosts, config, interface, forced, quantised }
+}
+
 /// Opens the groups of an environment on several hosts.
 pub(super) fn on_hosts(
     bootstrap: Box<dyn Bootstrap>,
@@ -171,7 +181,7 @@ pub(super) fn on_hosts(
     origin: &Arc<Origin>,
 ) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
     let rank = bootstrap.rank();
-    let spread = Spread::open(bootstrap, device, terms, until(terms.config.deadlines.open))?;
+    let spread = Spread::open(bootstrap, device, &of_world(terms, layout), until(terms.config.deadlines.open))?;
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
     let world = spread.connect(terms, spread.local.clone(), &everyone)?;
     let mut coordinators = vec![Coordinator::new("world", world, everyone, rank, origin.clone())];
@@ -179,7 +189,7 @@ pub(super) fn on_hosts(
         let group = layout.group_of(parallelism, rank);
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
-            None => spread.connect(terms, spread.part(layout, parallelism)?, &group)?,
+            None => spread.connect(terms, spread.part((terms, layout), parallelism)?, &group)?,
         };
         coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank, origin.clone()));
     }
@@ -196,10 +206,19 @@ pub(super) fn shared(layout: &Layout, parallelism: Parallelism) -> Option<usize>
     earlier.enumerate().find(|(_, other)| layout.groups(*other) == groups).map(|(number, _)| number + 1)
 }
 
-fn split(local: &Communicator, layout: &Layout, parallelism: Parallelism, rank: usize) -> Result<Communicator> {
+fn split(
+    local: &Communicator,
+    (terms, layout): (&Terms<'_>, &Layout),
+    parallelism: Parallelism,
+    rank: usize,
+) -> Result<Communicator> {
     let number = layout.group_number(parallelism, rank);
     let color = u32::try_from(number).map_err(|_| Error::invalid("the group", number, "it must fit 32 bits"))?;
-    let group = local.split(Some(color), 0)?;
+    let mut config = terms.config.clone();
+    if parallelism != Parallelism::Tensor {
+        config.multicast = Multicast::Off;
+    }
+    let group = local.split_as(Some(color), 0, config)?;
     group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
 }
 

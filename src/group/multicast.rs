@@ -36,6 +36,19 @@ impl Multicast {
         }
     }
 
+    /// Whether this process lets groups on devices of this kind open multicast: on CUDA devices by `SYMMETRA_MULTICAST=1`, on
+    /// the host device always, on HIP devices never. Calls no driver.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a value of the variable that is neither 0 nor 1.
+    pub fn is_allowed(kind: DeviceKind) -> Result<bool> {
+        match kind {
+            DeviceKind::Host => Ok(true),
+            DeviceKind::Cuda => flag(&crate::variables::Process, MULTICAST),
+            DeviceKind::Hip => Ok(false),
+        }
+    }
+
     /// Why a group on devices of this kind has no multicast, as far as this rank knows before it calls a driver; `None` if
     /// nothing is in the way.
     pub(crate) fn refusal(self, kind: DeviceKind, world_size: usize, lookup: &impl Lookup) -> Result<Option<String>> {

@@ -76,14 +76,16 @@ impl Group {
     /// # Errors
     /// The errors of [`open`](Self::open), with rank numbers of this group; the group's error if the group has failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        self.split_into(color, key, Ok)
+        self.split_into(color, key, self.config().clone(), Ok)
     }
 
-    /// Splits the group and calls `finish`, a collective, on each new group. Returns what `finish` made.
+    /// Splits the group and calls `finish`, a collective, on each new group, which has the settings `config`. Returns what
+    /// `finish` made.
     pub(crate) fn split_into<T>(
         &self,
         color: Option<u32>,
         key: i32,
+        config: Config,
         finish: impl FnOnce(Self) -> Result<T>,
     ) -> Result<Option<T>> {
         let deadline = until(self.config().deadlines.open);
@@ -91,7 +93,7 @@ impl Group {
         let made = part.map(|(members, mut mesh)| {
             let (health, of_part) = (self.0.health.clone(), members.clone());
             mesh.heed(Some(Box::new(move || health.check().map_err(|error| error.among(&of_part)))));
-            let part = Self::on_mesh(mesh, self.device(), self.config().clone(), deadline).and_then(finish);
+            let part = Self::on_mesh(mesh, self.device(), config, deadline).and_then(finish);
             part.map_err(|error| self.reason_of(error.of_members(&members)))
         });
         self.with_all(made.transpose())

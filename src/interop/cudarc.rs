@@ -8,7 +8,7 @@
 //! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
 //! | `CudaView`, `CudaViewMut` | [`Lent`], from [`Ref`] | [`lend`]: safe, frees nothing |
 //! | `DriverError` | [`Error`] | `?` |
-//! | argument of a kernel | [`HeapView`], [`PadView`], [`PeerView`] | `launch.arg(&heap)` |
+//! | argument of a kernel | [`HeapView`], [`PadView`], [`PeerView`], [`MulticastData`] | `launch.arg(&heap)` |
 //!
 //! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared, so collectives
 //! on it pass through the arena and [`Adopted::is_shared`](crate::Adopted::is_shared) is false. A
@@ -52,7 +52,7 @@ use ::cudarc::driver::{
 
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::memory::{HeapView, Owner, PadView, PeerView, Ref};
+use crate::memory::{HeapView, MulticastData, Owner, PadView, PeerView, Ref};
 use crate::stream::Stream;
 use crate::types::Element;
 
@@ -63,7 +63,7 @@ macro_rules! kernel_arguments {
     )*};
 }
 
-kernel_arguments! { HeapView PadView PeerView }
+kernel_arguments! { HeapView PadView PeerView MulticastData }
 
 /// The device of a context.
 ///

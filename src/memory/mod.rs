@@ -21,7 +21,7 @@ pub use operand::Operand;
 pub use plain::{DeviceBuffer, Ref};
 pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};
-pub use view::{HeapView, PadView, PeerView};
+pub use view::{HeapView, MulticastData, MulticastView, PadView, PeerView};
 
 pub(crate) use arena::Arena;
 pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes};

@@ -133,10 +133,17 @@ pub(super) fn prepare(group: &Group) -> Result<Opened<usize>> {
     }
     group.exchange(|mesh, deadline| {
         trying_again(deadline, || {
-            let own = refusal().and_then(|why| why.map_or(Ok(()), |why| Err(unavailable(why))));
-            together(mesh, deadline, Step::Ask, own.and_then(|()| Multicast::granularity(device, world)))
+            together(mesh, deadline, Step::Ask, permitted(refusal(), || Multicast::granularity(device, world)))
         })
     })
+}
+
+/// Asks the driver, unless something known without it refuses multicast: then no driver is called for multicast.
+fn permitted(refusal: Result<Option<String>>, ask: impl FnOnce() -> Result<usize>) -> Result<usize> {
+    match refusal? {
+        Some(why) => Err(unavailable(why)),
+        None => ask(),
+    }
 }
 
 /// Opens multicast over the arenas of all ranks, if the ranks are prepared. Collective then.

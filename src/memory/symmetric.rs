@@ -12,7 +12,7 @@ use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
 use super::range::within;
 use super::signal::SignalPad;
-use super::view::PeerView;
+use super::view::{MulticastData, MulticastView, PeerView};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::Element;
@@ -78,6 +78,15 @@ impl<T: Element> SymmetricBuffer<T> {
         let group = self.arena.group();
         // Table 0 holds the arenas.
         PeerView::new(self.arena.table(0), self.offset_bytes, group.rank() as u32, group.world_size() as u32)
+    }
+
+    /// The buffer by multicast, for a kernel of yours. Asks no peer, and does not block. Every rank may make it or not.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where multicast is not open ([`Config::multicast`](crate::Config::multicast) asks for it), with
+    /// the reason; the group's error if the group has failed or is closed.
+    pub fn multicast(&self) -> Result<MulticastView<'_, T>> {
+        MulticastData::at(&self.arena, self.offset_bytes).map(MulticastView::new)
     }
 
     /// Elements `range` of the buffer. Every rank must use the same range in one operation.
@@ -180,7 +189,7 @@ pub struct SymmetricSlice<'a, T: Element> {
     len: usize,
 }
 
-impl<T: Element> SymmetricSlice<'_, T> {
+impl<'a, T: Element> SymmetricSlice<'a, T> {
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -189,6 +198,16 @@ impl<T: Element> SymmetricSlice<'_, T> {
     /// Whether the slice has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The slice by multicast, for a kernel of yours: as [`SymmetricBuffer::multicast`]. The slice starts at a multiple of 16
+    /// bytes of the buffer.
+    ///
+    /// # Errors
+    /// Those of [`SymmetricBuffer::multicast`], and [`Error::InvalidArgument`] for a slice that starts elsewhere.
+    pub fn multicast(&self) -> Result<MulticastView<'a, T>> {
+        let offset_bytes = self.buffer.offset_bytes + (self.start * size_of::<T>()) as u64;
+        MulticastData::at(&self.buffer.arena, offset_bytes).map(MulticastView::new)
     }
 }
 

@@ -2,11 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::arena::Arena;
 use super::layout::words_bytes;
+use crate::error::{Error, Result};
 use crate::kernel::args;
+use crate::types::Element;
 
 /// The memory of all ranks for a kernel of yours, laid out as `symmetra::device::Heap`: pass it by value, and give it to the
 /// functions of `symmetra/device/heap.cuh`. [`Communicator::heap`](crate::Communicator::heap) makes it.
@@ -31,6 +34,54 @@ pub struct PeerView {
     world: u32,
 }
 
+/// What a symmetric buffer has on all ranks, for the multicast accesses of a kernel of yours. Plain data, laid out as
+/// `symmetra::device::MulticastData`: pass it by value, and give it to `symmetra::device::Multicast` of
+/// `symmetra/device/multicast.cuh`. [`MulticastView::data`] makes it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct MulticastData(args::Multicast);
+
+/// Elements of a symmetric buffer on all ranks, by multicast: a load gives the sum over the ranks, and a store writes on every
+/// rank. [`SymmetricBuffer::multicast`](crate::SymmetricBuffer::multicast) and
+/// [`SymmetricSlice::multicast`](crate::SymmetricSlice::multicast) make it.
+///
+/// Only multicast accesses of kernels may use the address; the effect of an ordinary load, store or copy there is undefined. So
+/// the view copies nothing to or from the host, and it is no operand:
+/// ```compile_fail,E0277
+/// # use symmetra::*;
+/// fn sum(communicator: &Communicator, view: MulticastView<'_, f32>, stream: &Stream) -> Result<()> {
+///     communicator.all_reduce(view, view, stream)
+/// }
+/// ```
+/// It cannot outlive the buffer:
+/// ```compile_fail,E0597
+/// # use symmetra::*;
+/// fn outlive(communicator: &Communicator) -> Result<u64> {
+///     let view = {
+///         let buffer = communicator.symmetric::<f32>(8)?;
+///         buffer.multicast()?
+///     };
+///     Ok(view.address())
+/// }
+/// ```
+/// This compiles:
+/// ```
+/// # use symmetra::*;
+/// fn within(communicator: &Communicator) -> Result<u64> {
+///     let buffer = communicator.symmetric::<f32>(8)?;
+///     let view = buffer.multicast()?;
+///     Ok(view.address())
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct MulticastView<'buffer, T: Element> {
+    data: MulticastData,
+    buffer: PhantomData<&'buffer T>,
+}
+
+/// Bytes of a multicast access, which is aligned to its size.
+const ACCESS_BYTES: u64 = 16;
+
 // `include/symmetra/device/peer.cuh` asserts the size.
 const _: () = assert!(size_of::<PeerView>() == 24);
 
@@ -43,7 +94,7 @@ macro_rules! any_thread {
     )*};
 }
 
-any_thread! { HeapView PadView PeerView }
+any_thread! { HeapView PadView PeerView MulticastData }
 
 impl HeapView {
     /// The heap of a group. Waits of kernels give up after `timeout`.
@@ -99,6 +150,54 @@ impl PeerView {
     }
 }
 
+impl MulticastData {
+    /// What every rank has at an offset of its arena.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where multicast is not open; [`Error::InvalidArgument`] for an offset that is no multiple of 16
+    /// bytes; the group's error if the group has failed or is closed.
+    pub(crate) fn at(arena: &Arena, offset_bytes: u64) -> Result<Self> {
+        arena.group().check()?;
+        let closed = |why: &str| Error::unsupported("a multicast view", format!("multicast is not open: {why}"));
+        let bound = arena.multicast().map_err(closed)?;
+        if !offset_bytes.is_multiple_of(ACCESS_BYTES) {
+            let value = format!("{offset_bytes} bytes from the start of the arena");
+            let limit = format!("it must be a multiple of {ACCESS_BYTES} bytes: so is a multicast access");
+            return Err(Error::invalid("the start of a multicast view", value, limit));
+        }
+        // Table 0 holds the arenas.
+        Ok(Self(bound.at(arena.table(0), arena.group().world_size(), offset_bytes)))
+    }
+
+    /// The plain data.
+    pub(crate) fn raw(&self) -> args::Multicast {
+        self.0
+    }
+}
+
+impl<T: Element> MulticastView<'_, T> {
+    pub(super) fn new(data: MulticastData) -> Self {
+        Self { data, buffer: PhantomData }
+    }
+
+    /// The address of the elements, as this rank's device addresses them on all ranks together. A number, because no ordinary
+    /// access may follow it. Valid until the communicator is closed. On the host device nothing lies there.
+    pub fn address(&self) -> u64 {
+        let MulticastData(data) = &self.data;
+        data.address.addr() as u64 + data.offset_bytes
+    }
+
+    /// Bytes from the start of every rank's arena to the elements; a multiple of 16.
+    pub fn offset_bytes(&self) -> u64 {
+        self.data.0.offset_bytes
+    }
+
+    /// The view for a kernel of yours. Valid until the communicator is closed.
+    pub fn data(&self) -> MulticastData {
+        self.data
+    }
+}
+
 /// The pad of so many channels at an offset of every arena.
 pub(super) fn pad_at(arena: &Arena, offset_bytes: u64, channels: usize, wait: args::Wait) -> args::SignalPad {
     let group = arena.group();
@@ -130,5 +229,20 @@ impl fmt::Debug for PeerView {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, offset_bytes, rank, world } = self;
         write!(out, "PeerView({offset_bytes} bytes behind {table:?}, rank {rank} of {world})")
+    }
+}
+
+impl fmt::Debug for MulticastData {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(data) = self;
+        write!(out, "MulticastData({} bytes behind {:?}, {} ranks)", data.offset_bytes, data.address, data.world)
+    }
+}
+
+impl<T: Element> fmt::Debug for MulticastView<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MulticastData(data) = &self.data;
+        let (name, offset_bytes, world) = (T::DTYPE, data.offset_bytes, data.world);
+        write!(out, "MulticastView({name}, {offset_bytes} bytes behind {:?}, {world} ranks)", data.address)
     }
 }

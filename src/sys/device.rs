@@ -4,7 +4,7 @@
 
 use cxx::{ExternType, kind::Trivial, type_id};
 
-use crate::kernel::args::{Block, Geometry, Heap, Kind, SignalArgs};
+use crate::kernel::args::{Block, Geometry, Heap, Kind, Multicast, SignalArgs};
 
 pub(crate) const KIND_HOST: u32 = 0;
 pub(crate) const KIND_CUDA: u32 = 1;
@@ -28,6 +28,7 @@ pub struct Properties {
     pub warp: u32,
     pub clusters: u32,
     pub uuid: [u8; 16],
+    pub multicast: u32,
 }
 
 /// Mirrors `symmetra::device::PointerInfo`.
@@ -109,6 +110,7 @@ plain_data! {
     HostKernel => "symmetra::device::HostKernel", 24;
     SignalArgs => "symmetra::kernels::SignalArgs", 192;
     Heap => "symmetra::device::Heap", 320;
+    Multicast => "symmetra::kernels::Multicast", 32;
     Geometry => "symmetra::kernels::Geometry", 20;
     Kind => "symmetra::kernels::Kind", 4;
 }
@@ -135,12 +137,12 @@ mod bridge {
         fn bytes(self: &Memory) -> usize;
         fn export_fd(self: &Memory) -> Result<i32>;
 
-        type Multicast;
-        fn export_fd(self: &Multicast) -> Result<i32>;
-        fn add(self: Pin<&mut Multicast>) -> Result<()>;
-        fn bind(self: Pin<&mut Multicast>, memory: &Memory) -> Result<()>;
-        fn map(self: Pin<&mut Multicast>) -> Result<()>;
-        fn address(self: &Multicast) -> *mut u8;
+        type MulticastObject;
+        fn export_fd(self: &MulticastObject) -> Result<i32>;
+        fn add(self: Pin<&mut MulticastObject>) -> Result<()>;
+        fn bind(self: Pin<&mut MulticastObject>, memory: &Memory) -> Result<()>;
+        fn map(self: Pin<&mut MulticastObject>) -> Result<()>;
+        fn address(self: &MulticastObject) -> *mut u8;
 
         type Scope;
         fn enter(self: &Device) -> Result<UniquePtr<Scope>>;
@@ -164,8 +166,8 @@ mod bridge {
         unsafe fn export_file(self: &Device, base: *const u8) -> Result<FilePart>;
         fn import_file(self: &Device, part: &FilePart, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn multicast_granularity(self: &Device, devices: u32) -> Result<usize>;
-        fn create_multicast(self: &Device, bytes: usize, devices: u32) -> Result<UniquePtr<Multicast>>;
-        fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<Multicast>>;
+        fn create_multicast(self: &Device, bytes: usize, devices: u32) -> Result<UniquePtr<MulticastObject>>;
+        fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<MulticastObject>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
         fn native_atomics(self: &Device, uuid: &[u8; 16]) -> Result<bool>;
@@ -205,7 +207,7 @@ mod bridge {
     impl<'stream> UniquePtr<Capture<'stream>> {}
 }
 
-pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, Multicast, Scope, Stream, count, open};
+pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, MulticastObject, Scope, Stream, count, open};
 
 impl Stream {
     /// Launches the kernel that an argument block asks for.
@@ -229,4 +231,4 @@ macro_rules! any_thread {
     )*};
 }
 
-any_thread! { Device Event Graph Memory Multicast Stream }
+any_thread! { Device Event Graph Memory MulticastObject Stream }

@@ -167,7 +167,7 @@ fn every_public_header_stands_alone() {
     if !full() {
         headers.retain(|header| ["symmetra/symmetra.hpp", "p2p_allreduce.hpp"].contains(&header.as_str()));
     }
-    let kernels = ["bulk.cuh", "peer.cuh", "platform.hpp", "signal.cuh", "wait.cuh", "heap.cuh"];
+    let kernels = ["bulk.cuh", "peer.cuh", "platform.hpp", "signal.cuh", "wait.cuh", "heap.cuh", "multicast.cuh"];
     let kernels = kernels.map(|name| format!("symmetra/device/{name}"));
     let kernels = if full() { &kernels[..] } else { &kernels[5..] };
     for compiler in compilers() {
@@ -282,6 +282,54 @@ fn kernels_name_orders_and_scopes_that_there_are() {
     }
 }
 
+/// Multicast accesses are by the functions of the view, which gives no pointer to make another access by.
+#[test]
+fn no_ordinary_access_goes_through_a_multicast_view() {
+    let program = |call: &str| {
+        format!(
+            "#include \"symmetra/device/multicast.cuh\"\nusing namespace symmetra::device;\n\
+             void f(const Multicast<float>& f32, const Multicast<uint32_t>& u32, const Multicast<uint16_t>& bits,\n       \
+             const Multicast<uint16_t, Adds::kF16>& f16, const MulticastData& data, const SignalPad& pad) {{\n  \
+             (void)f32, (void)u32, (void)bits, (void)f16, (void)data, (void)pad;\n  {call};\n}}\n"
+        )
+    };
+    let accepted = [
+        "f32.store(1, f32.load_sum(0))",
+        "f16.store(1, f16.load_sum(0))",
+        "bits.store(0, Packet<uint16_t>{})",
+        "u32.add(0, 1)",
+        "u32.add<Order::kRelease>(0, 1)",
+        "f32.signal(pad, 0)",
+        "(void)Multicast<float>(data)",
+    ];
+    let refused = [
+        ("*f32 = 1.0f", "operator*"),
+        ("f32[0] = 1.0f", "operator[]"),
+        ("f32->x = 1.0f", "operand"),
+        ("float* p = f32; (void)p", "convert"),
+        ("void* p = u32; (void)p", "convert"),
+        ("auto p = static_cast<float*>(f32); (void)p", "cast"),
+        ("auto p = reinterpret_cast<float*>(f32); (void)p", "cast"),
+        ("Multicast<float> g = data; (void)g", "conver"),
+        ("f32.store(0, 1.0f)", "1.0"),
+        ("f32.add(0, 1.0f)", "multicast adds to elements of uint32_t"),
+        ("u32.add<Order::kAcquire>(0, 1)", "a multicast sum is relaxed or releases"),
+        ("(void)bits.load_sum(0)", "say how sums add the type"),
+        ("(void)Multicast<double>(data).load_sum(0)", "say how sums add the type"),
+        ("(void)Multicast<float, Adds::kF16>(data)", "another size than what is added"),
+        ("struct Three { char c[3]; }; (void)Multicast<Three>(data)", "whole elements"),
+    ];
+    for compiler in compilers() {
+        run(&mut compilation(compiler, "c++20", "multicast", &program(&accepted.join(";\n  "))));
+        for (call, why) in refused {
+            let refused = compilation(compiler, "c++20", "multicast", &program(call)).output().unwrap();
+            let words = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success(), "{call} compiles");
+            assert!(words.contains(why), "{call}: {words}");
+        }
+    }
+}
+
 #[test]
 fn public_headers_show_nothing_of_rust_or_cuda() {
     for entry in fs::read_dir(root().join("include/symmetra")).unwrap() {
@@ -327,6 +375,15 @@ fn every_public_class_works() {
 fn kernels_on_the_memory_of_all_ranks_work() {
     let text = run(&mut Command::new(build("tests/cpp/heap_test.cc", &["-std=c++20", "-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 4, "{text}");
+}
+
+/// In a build without the feature, that a group says so.
+#[test]
+fn kernels_by_multicast_work() {
+    let mut program = Command::new(build("tests/cpp/multicast_test.cc", &["-std=c++20", "-g"]));
+    let built = cfg!(feature = "multicast");
+    let text = run(if built { program.arg("with") } else { &mut program });
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), if built { 2 } else { 1 }, "{text}");
 }
 
 #[test]

@@ -4,6 +4,16 @@ use symmetra::{Device, DeviceKind};
 
 use super::symmetra;
 
+/// What the host device, this build and this run say of multicast.
+fn multicast_words() -> &'static str {
+    if cfg!(feature = "multicast") { "device can, build has, run may" } else { "device can, build lacks, run may" }
+}
+
+#[test]
+fn doctor_says_whether_there_is_multicast() {
+    assert!(symmetra("doctor").stdout.contains(&format!("multicast of host: {}", multicast_words())));
+}
+
 #[test]
 fn info_for_people() {
     let run = symmetra("info --device host --ranks 8").ok();
@@ -14,6 +24,7 @@ fn info_for_people() {
         "one-shot-ll",
         "two-shot-zero-copy",
         "8 ranks on host",
+        multicast_words(),
     ] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }

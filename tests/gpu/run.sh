@@ -23,7 +23,7 @@ fi
 passed=0 failed=0
 # Where each rank of a program works: its local rank says so.
 place=(bash -c "LOCAL_RANK=\$((LOCAL_RANK % $gpus)) exec \"\$@\"" place)
-export SYMMETRA_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0
+export SYMMETRA_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0 SYMMETRA_MULTICAST=0
 
 check() { # NAME SECONDS COMMAND...
   local name=$1 limit=$2 start=$SECONDS

@@ -1,10 +1,12 @@
 // Two-shot all-reduces by multicast on the host platform: ranks as threads over memory of one process, whose multicast accesses go to the
 // memory of every rank. Ranges begin and end anywhere; each rank makes its input before a call and spoils its memory after it, so a kernel
 // that begins too early or ends too late is found, by value or by ThreadSanitizer. Epochs cross the wrap. Prints one line; exits 1 when
-// anything is wrong.
+// anything is wrong. With the argument `without-exit` the kernel is one without its exit barrier, so ThreadSanitizer must find a race.
 #include <cstdio>
+#include <cstring>
 #include <random>
 
+#include "kernels/multicast/range.cuh"
 #include "tests/kernels/launcher.hpp"
 
 namespace trial {
@@ -20,7 +22,16 @@ constexpr uint64_t kFlagBytes = kMaxBlocks * kMaxWorld * 4, kRoom = 4096, kArena
 /// The value of an element, whose sums are exact in any order.
 float value(uint32_t call, uint32_t rank, uint64_t i) { return static_cast<float>((call * 31 + rank * 7 + i) % 97); }
 
-uint64_t run(uint32_t world, uint32_t threads, std::mt19937_64& random) {
+/// The kernel, without its exit barrier.
+void without_exit(const MulticastArgs& args) {
+  const Call call = begin_call(args.state, args.wait);
+  const Range<F32, kMulticastSumToAll> range(args);
+  BlockBarrier<MulticastArgs, AllFlags> barrier(args, args.world, call, args.op);
+  if (barrier.enter()) range.move();
+  end_call(args.state, args.wait, call.epoch, 0);
+}
+
+uint64_t run(uint32_t world, uint32_t threads, bool whole, std::mt19937_64& random) {
   std::deque<Memory> arenas, states, progress, status;
   PeerTable table{};
   std::vector<uint64_t> wrong(world);
@@ -65,7 +76,11 @@ uint64_t run(uint32_t world, uint32_t threads, std::mt19937_64& random) {
       const Geometry geometry{blocks, threads, kSharedBytes, 0};
       const host::Entry entry = host::kernel(Kind::multicast, &args, geometry);
       if (entry == nullptr) return 1;
-      launches[rank].push_back({[args, entry] { entry(&args); }, geometry});
+      if (whole) {
+        launches[rank].push_back({[args, entry] { entry(&args); }, geometry});
+      } else {
+        launches[rank].push_back({[args] { without_exit(args); }, geometry});
+      }
       launches[rank].push_back({[=, &wrong] {
                                   for (uint64_t i = 0; i < count; ++i) {
                                     float sum = 0;
@@ -86,11 +101,12 @@ uint64_t run(uint32_t world, uint32_t threads, std::mt19937_64& random) {
 }  // namespace
 }  // namespace trial
 
-int main() {
+int main(int count, char** words) {
+  const bool whole = count < 2 || std::strcmp(words[1], "without-exit") != 0;
   std::mt19937_64 random(20);
   uint64_t wrong = 0;
   for (const uint32_t world : {2, 3, 4}) {
-    for (const uint32_t threads : {1, 3, 5}) wrong += trial::run(world, threads, random);
+    for (const uint32_t threads : {1, 3, 5}) wrong += trial::run(world, threads, whole, random);
   }
   std::printf("multicast: %llu wrong\n", static_cast<unsigned long long>(wrong));
   return wrong == 0 ? 0 : 1;

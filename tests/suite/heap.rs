@@ -196,3 +196,21 @@ fn channels_of_the_heap_are_agreed_and_within_limits() {
         rank.communicator.group().barrier().unwrap();
     });
 }
+
+/// Multicast on GPUs needs a variable beside the configuration. The GPU suite sets the variable to 0.
+#[test]
+fn gpus_have_no_multicast_unless_a_variable_allows_it() {
+    if is_host() || std::env::var("SYMMETRA_MULTICAST").is_ok_and(|value| value == "1") {
+        eprintln!("skipped: the variable is for GPUs, and this test opens no multicast on any");
+        return;
+    }
+    let mut required = config();
+    required.multicast = symmetra::Multicast::Require;
+    world::meet(2, |bootstrap| {
+        let error = world::open(bootstrap, &required).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { what, .. } if what == "multicast"), "{error}");
+    });
+    let mut tried = config();
+    tried.multicast = symmetra::Multicast::Try;
+    threads(2, &tried, |rank| assert!(rank.communicator.multicast().is_err()));
+}

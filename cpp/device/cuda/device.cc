@@ -34,6 +34,17 @@ bool has(const Context& context, CUdevice_attribute attribute) {
   return value != 0;
 }
 
+/// Whether the device says that it has multicast. Drivers that know of none say nothing.
+bool knows_multicast([[maybe_unused]] const Context& context) {
+#if CUDA_VERSION >= 12010
+  int value = 0;
+  return context.driver.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, context.ordinal) == CUDA_SUCCESS &&
+         value != 0;
+#else
+  return false;
+#endif
+}
+
 cudaDeviceProp native_properties(const Context& context, int32_t ordinal) {
   cudaDeviceProp native{};
   check(cudaGetDeviceProperties(&native, ordinal), context, {"GetDeviceProperties"});
@@ -60,6 +71,7 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   // The runtime reports IPC support as that of events.
   found.legacy_ipc = native.unifiedAddressing != 0 && has(context, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
   found.warp = static_cast<uint32_t>(native.warpSize);
+  found.multicast = knows_multicast(context);
   const Current current(context);
   found.clusters = kernels::cuda::has_clusters();
   const Uuid uuid = uuid_in(native);
@@ -74,10 +86,10 @@ class OpenDevice final : public gpu::OpenDevice<Context> {
       : gpu::OpenDevice<Context>(context, properties, std::move(name), std::move(versions)), context_(context) {}
 
   size_t multicast_granularity(uint32_t devices) const override { return multicast_unit(context_, devices); }
-  std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {
+  std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const override {
     return new_multicast(context_, bytes, devices);
   }
-  std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const override { return open_multicast(context_, fd, bytes); }
+  std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const override { return open_multicast(context_, fd, bytes); }
 
  private:
   const Context& context_;

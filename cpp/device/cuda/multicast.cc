@@ -46,7 +46,7 @@ CUmulticastObjectProp properties(size_t bytes, uint32_t devices) {
 }
 
 /// One rank's reference to an object, and the steps that the rank has made.
-class Object final : public Multicast {
+class Object final : public MulticastObject {
  public:
   Object(const Context& context, CUmemGenericAllocationHandle handle, size_t bytes) : context_(context), handle_(handle), bytes_(bytes) {}
   ~Object() override {
@@ -120,7 +120,7 @@ size_t multicast_unit(const Context& context, uint32_t devices) {
   return unit;
 }
 
-std::unique_ptr<Multicast> new_multicast(const Context& context, size_t bytes, uint32_t devices) {
+std::unique_ptr<MulticastObject> new_multicast(const Context& context, size_t bytes, uint32_t devices) {
   const Cold cold(context);
   const CUmulticastObjectProp wanted = properties(bytes, devices);
   CUmemGenericAllocationHandle handle = 0;
@@ -128,7 +128,7 @@ std::unique_ptr<Multicast> new_multicast(const Context& context, size_t bytes, u
   return std::make_unique<Object>(context, handle, bytes);
 }
 
-std::unique_ptr<Multicast> open_multicast(const Context& context, int32_t fd, size_t bytes) {
+std::unique_ptr<MulticastObject> open_multicast(const Context& context, int32_t fd, size_t bytes) {
   const Cold cold(context);
   CUmemGenericAllocationHandle handle = 0;
   void* const shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));

@@ -13,9 +13,9 @@
 namespace symmetra::device::cuda {
 
 size_t multicast_unit(const Context& context, uint32_t devices);
-std::unique_ptr<Multicast> new_multicast(const Context& context, size_t bytes, uint32_t devices);
+std::unique_ptr<MulticastObject> new_multicast(const Context& context, size_t bytes, uint32_t devices);
 /// Takes ownership of `fd`, also if it throws.
-std::unique_ptr<Multicast> open_multicast(const Context& context, int32_t fd, size_t bytes);
+std::unique_ptr<MulticastObject> open_multicast(const Context& context, int32_t fd, size_t bytes);
 
 }  // namespace symmetra::device::cuda
 

@@ -52,6 +52,7 @@ class Device final : public device::Device {
     properties.multiprocessors = std::max(1U, std::thread::hardware_concurrency());
     properties.shared_fd = 1;
     properties.warp = 1;
+    properties.multicast = 1;
     return properties;
   }
   const std::string& name() const noexcept override { return name_; }
@@ -77,10 +78,10 @@ class Device final : public device::Device {
   bool native_atomics(const Uuid&) const override { return true; }
 
   size_t multicast_granularity(uint32_t) const override { return host::shared_granularity(); }
-  std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) const override {
+  std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const override {
     return host::create_multicast(bytes, devices);
   }
-  std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) const override { return host::import_multicast(fd, bytes); }
+  std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const override { return host::import_multicast(fd, bytes); }
 
   std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t) const override {

@@ -45,7 +45,7 @@ class Reservation {
   uint8_t* start_;
 };
 
-class Object final : public Multicast {
+class Object final : public MulticastObject {
  public:
   Object(Descriptor file, size_t bytes) : file_(std::move(file)), header_(file_, 0, shared_granularity()), bytes_(bytes) {}
   ~Object() override {
@@ -105,7 +105,7 @@ class Object final : public Multicast {
 
 }  // namespace
 
-std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) {
+std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) {
   if (bytes == 0 || bytes % shared_granularity() != 0 || devices == 0) {
     refuse("create_multicast", std::to_string(bytes) + " bytes for " + std::to_string(devices) +
                                    " devices, but both are at least 1, and bytes a multiple of " + std::to_string(shared_granularity()));
@@ -118,7 +118,7 @@ std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices) {
   return object;
 }
 
-std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes) {
+std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) {
   Descriptor file(fd);
   check_file(file, shared_granularity());
   auto object = std::make_unique<Object>(std::move(file), bytes);

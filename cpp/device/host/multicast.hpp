@@ -10,8 +10,8 @@
 
 namespace symmetra::device::host {
 
-std::unique_ptr<Multicast> create_multicast(size_t bytes, uint32_t devices);
+std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices);
 /// Takes ownership of `fd`, also if it throws.
-std::unique_ptr<Multicast> import_multicast(int32_t fd, size_t bytes);
+std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes);
 
 }  // namespace symmetra::device::host

@@ -122,3 +122,33 @@ fn automatic(counts: &[(DeviceKind, usize)], ranks: usize, share: bool) -> Devic
 #[cfg(test)]
 #[path = "../../../tests/cli/unit/devices.rs"]
 mod tests;
+
+/// Whether a device can do multicast, this build has it, and a run may open it.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct MulticastWords {
+    device: &'static str,
+    build: &'static str,
+    run: &'static str,
+}
+
+impl MulticastWords {
+    pub(crate) fn new(device: &symmetra::Device) -> Result<Self, symmetra::Error> {
+        let may = symmetra::Multicast::is_allowed(device.kind())?;
+        Ok(Self {
+            device: if device.can_multicast() { "can" } else { "cannot" },
+            build: if cfg!(feature = "multicast") { "has" } else { "lacks" },
+            run: if may { "may" } else { "forbidden" },
+        })
+    }
+
+    /// Whether a group that asks for multicast would try to open it.
+    pub(crate) fn all(&self) -> bool {
+        (self.device, self.build, self.run) == ("can", "has", "may")
+    }
+}
+
+impl std::fmt::Display for MulticastWords {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "device {}, build {}, run {}", self.device, self.build, self.run)
+    }
+}

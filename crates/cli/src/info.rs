@@ -16,7 +16,7 @@ use symmetra::{
     explain_exchange, explain_norm, explain_quantised_norm, required_bytes,
 };
 
-use crate::devices::{self, Choice, RankDevice};
+use crate::devices::{self, Choice, MulticastWords, RankDevice};
 use crate::experts::Shape;
 use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
@@ -171,6 +171,7 @@ struct DeviceInfo {
     compute_capability: String,
     uuid: String,
     versions: String,
+    multicast: MulticastWords,
 }
 
 /// What serves messages of some types in some memory.
@@ -205,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
-        devices: std::iter::once(&Device::host()?).chain(&gpus).map(DeviceInfo::new).collect(),
+        devices: std::iter::once(&Device::host()?).chain(&gpus).map(DeviceInfo::new).collect::<Result<_, _>>()?,
         broken,
         peer_access: peer_access(&gpus)?,
         ranks,
@@ -262,10 +263,10 @@ fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, Failure> {
 }
 
 impl DeviceInfo {
-    fn new(device: &Device) -> Self {
+    fn new(device: &Device) -> Result<Self, Failure> {
         let (major, minor) = device.compute_capability();
         let host = device.kind() == DeviceKind::Host;
-        Self {
+        Ok(Self {
             kind: device.kind().name(),
             ordinal: device.ordinal(),
             name: device.name(),
@@ -274,7 +275,8 @@ impl DeviceInfo {
             compute_capability: if host { "-".to_owned() } else { format!("{major}.{minor}") },
             uuid: if host { "-".to_owned() } else { uuid(device.uuid()) },
             versions: device.versions(),
-        }
+            multicast: MulticastWords::new(device)?,
+        })
     }
 }
 
@@ -375,6 +377,9 @@ fn print(info: &Info) -> Result<(), Failure> {
         ]);
     }
     output::line(devices)?;
+    for device in &info.devices {
+        output::line(format_args!("multicast of {} {}: {}", device.kind, device.ordinal, device.multicast))?;
+    }
     info.broken.iter().try_for_each(|broken| output::line(format_args!("{}: {}", broken.device, broken.error)))?;
     if !info.peer_access.is_empty() {
         output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;

@@ -77,11 +77,15 @@ struct Multicast {
   uint32_t reserved;
 };
 
+static_assert(sizeof(Multicast) == 32, "one layout for host and device");
+
 }  // namespace symmetra::kernels
 
 /// Functions and types for kernels of users.
 namespace symmetra::device {
 
+/// What device::Multicast of symmetra/device/multicast.cuh takes.
+using MulticastData = kernels::Multicast;
 using kernels::kMaxWorld;
 using kernels::PeerTable;
 using kernels::Progress;

@@ -62,7 +62,7 @@ fn who_fails_a_part_is_named_to_the_whole_by_its_number_there() {
 fn so_is_who_fails_what_is_made_of_it() {
     let results = on_groups(4, |group| {
         let lost = Error::PeerLost { rank: 1, detail: String::new() };
-        group.split_into(Some(group.rank() as u32 / 2), 0, |part| match group.rank() {
+        group.split_into(Some(group.rank() as u32 / 2), 0, group.config().clone(), |part| match group.rank() {
             2 => Err(lost),
             _ => Ok(part),
         })
@@ -80,18 +80,19 @@ fn who_is_late_in_a_part_is_named_to_the_whole() {
     let (open, over) = (Duration::from_secs(1), Barrier::new(4));
     let results = on_groups_within(open, 4, |group| {
         let start = Instant::now();
-        let outcome = group.split_into(Some(group.rank() as u32 / 2), 0, |part| match group.rank() {
-            2 => {
-                // Its wait begins when those of the other part are half over.
-                std::thread::sleep(open / 2);
-                part.barrier()
-            }
-            3 => {
-                over.wait();
-                Ok(())
-            }
-            _ => Ok(()),
-        });
+        let outcome =
+            group.split_into(Some(group.rank() as u32 / 2), 0, group.config().clone(), |part| match group.rank() {
+                2 => {
+                    // Its wait begins when those of the other part are half over.
+                    std::thread::sleep(open / 2);
+                    part.barrier()
+                }
+                3 => {
+                    over.wait();
+                    Ok(())
+                }
+                _ => Ok(()),
+            });
         if group.rank() != 3 {
             over.wait();
         }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::*;
 use crate::bootstrap::Threads;
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::group::Config;
 use crate::memory::Arena;
 
@@ -71,6 +71,30 @@ fn a_failed_step_of_one_rank_is_the_reason_on_all() {
                 assert_eq!(outcome.unwrap_err(), unavailable(why.clone()));
             }
             assert_eq!(objects(), 0, "after {step:?}");
+        }
+    }
+}
+
+/// An environment in which the variable has a value, or none.
+struct Set(Option<&'static str>);
+
+impl crate::variables::Lookup for Set {
+    fn get(&self, name: &'static str) -> Result<Option<String>> {
+        Ok(self.0.filter(|_| name == "SYMMETRA_MULTICAST").map(str::to_owned))
+    }
+}
+
+#[test]
+fn without_its_variable_no_gpu_is_asked_for_multicast() {
+    for (value, permits) in [(None, false), (Some("0"), false), (Some("yes"), false), (Some("1"), true)] {
+        for asked in [Asked::Off, Asked::Try, Asked::Require] {
+            let mut calls = 0;
+            let outcome = permitted(asked.refusal(DeviceKind::Cuda, 4, &Set(value)), || {
+                calls += 1;
+                Ok(1)
+            });
+            let asks = permits && asked != Asked::Off && cfg!(feature = "multicast");
+            assert_eq!((calls, outcome.is_ok()), (usize::from(asks), asks), "{asked} with {value:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use symmetra::bootstrap::Directory;
 use super::Finding;
 use crate::all_reduce;
 use crate::bytes;
-use crate::devices::{GPUS, Gpu, RankDevice};
+use crate::devices::{GPUS, Gpu, MulticastWords, RankDevice};
 use crate::failure::Failure;
 use crate::nvshmem;
 use crate::ranks::RanksAs;
@@ -24,12 +24,14 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
     report(locked_memory())?;
     report(group("2 ranks as threads on the CPU", [RankDevice::Host; 2], RanksAs::Threads))?;
     report(group("2 ranks as processes on the CPU", [RankDevice::Host; 2], RanksAs::Processes))?;
+    report(multicast(RankDevice::Host))?;
     shmem().into_iter().try_for_each(&mut *report)?;
     for gpu in &GPUS {
         let count = gpu.count();
         report(driver(gpu, count))?;
         for one in 0..count {
             report(versions((gpu.device)(one)))?;
+            report(multicast((gpu.device)(one)))?;
         }
         for one in 0..count {
             for other in one + 1..count {
@@ -179,6 +181,16 @@ fn versions(one: RankDevice) -> Finding {
         Err(error) => {
             Finding::fail(check, error.to_string(), "install a driver that is not older than the toolkit of this build")
         }
+    }
+}
+
+/// What multicast needs, which no group does. Opens none.
+fn multicast(one: RankDevice) -> Finding {
+    let check = format!("multicast of {one}");
+    match one.open().and_then(|device| MulticastWords::new(&device)) {
+        Ok(words) if words.all() => Finding::ok(check, words.to_string()),
+        Ok(words) => Finding::none(check, words.to_string()),
+        Err(error) => Finding::none(check, error.to_string()),
     }
 }
 

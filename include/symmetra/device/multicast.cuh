@@ -1,0 +1,131 @@
+// The memory of all ranks at once, from inside a kernel: one load gives the sum over the ranks, and one store or sum changes the
+// memory of every rank, this one too. NVIDIA GPUs have such accesses from sm_90 on, where a switch makes them; on the CPU they are
+// accesses to the memory of one rank after another. They have been run on the CPU alone.
+//
+// For NVIDIA GPUs the program is compiled with SYMMETRA_MULTICAST defined. The host opens multicast by Config::multicast, which says
+// what else GPUs need.
+//
+// No access waits, and none but signal() orders other accesses. Signals order them: device::wait of symmetra/device/signal.cuh awaits
+// what signal() sends. Accesses are at system scope. An address that is not in the symmetric buffer is undefined.
+#pragma once
+#include <cstring>
+#include <type_traits>
+
+#include "symmetra/device/abi.hpp"
+#include "symmetra/device/platform.hpp"
+#include "symmetra/device/platform/order.hpp"
+
+#if !defined(SYMMETRA_MULTICASTS)
+#if defined(__HIP__)
+#error "AMD GPUs have no multicast"
+#else
+#error "kernels of NVIDIA GPUs have multicast where SYMMETRA_MULTICAST is defined"
+#endif
+#endif
+
+namespace symmetra::device {
+
+using platform::Adds;
+using platform::Order;
+
+namespace multicast {
+
+/// How sums add a type, where the type alone says so.
+template <class T>
+constexpr Adds kUsual = Adds::kNothing;
+template <>
+inline constexpr Adds kUsual<float> = Adds::kF32;
+template <>
+inline constexpr Adds kUsual<int32_t> = Adds::kWords;
+template <>
+inline constexpr Adds kUsual<uint32_t> = Adds::kWords;
+template <>
+inline constexpr Adds kUsual<int64_t> = Adds::kDoubleWords;
+template <>
+inline constexpr Adds kUsual<uint64_t> = Adds::kDoubleWords;
+
+/// Sixteen bytes as the platforms move them.
+struct Words {
+  uint32_t word[4];
+};
+
+}  // namespace multicast
+
+/// Sixteen bytes of values.
+template <class T>
+struct alignas(16) Packet {
+  T values[16 / sizeof(T)];
+};
+
+/// Elements of T at one place of a symmetric buffer of every rank. SymmetricBuffer::multicast_data() in C++, or
+/// MulticastView::data() in Rust, gives the data; a kernel may also take this class in their place.
+///
+/// `kAdds` says how sums add T: floats and integers of 4 and 8 bytes say so themselves; for halves it is Adds::kF16 or Adds::kBF16, with
+/// any type of 2 bytes. There is no pointer and no reference to get: ordinary accesses through the address are undefined.
+template <class T, Adds kAdds = multicast::kUsual<T>>
+class Multicast {
+  static_assert(std::is_trivially_copyable_v<T> && 16 % sizeof(T) == 0, "a packet of 16 bytes holds whole elements");
+  static_assert(kAdds == Adds::kNothing || sizeof(T) == platform::added_bytes(kAdds), "the type has another size than what is added");
+
+ public:
+  /// Elements of a packet.
+  static constexpr uint32_t kValues = 16 / sizeof(T);
+
+  SYMMETRA_DEVICE explicit Multicast(const MulticastData& data) : data_(data) {}
+
+  /// The number of ranks.
+  SYMMETRA_DEVICE uint32_t world() const { return data_.world; }
+
+  /// The sum over all ranks of packet `i`: of elements `i * kValues` and those that follow. Halves are added in single precision and
+  /// rounded once; integers wrap. A GPU's sum is in no known order, and may differ in its last bit from rank to rank; the CPU's is in rank
+  /// order.
+  SYMMETRA_DEVICE Packet<T> load_sum(uint64_t i) const {
+    static_assert(kAdds != Adds::kNothing, "say how sums add the type: Multicast<T, Adds::kF16>, for example");
+    const auto words = platform::multicast_load_sum<kAdds, multicast::Words>(data_, i * 16);
+    Packet<T> sum;
+    std::memcpy(&sum, &words, sizeof(sum));
+    return sum;
+  }
+
+  /// Stores packet `i` on all ranks.
+  SYMMETRA_DEVICE void store(uint64_t i, const Packet<T>& packet) const {
+    multicast::Words words;
+    std::memcpy(&words, &packet, sizeof(words));
+    platform::multicast_store(data_, i * 16, words);
+  }
+
+  /// Adds to element `i` on all ranks; each rank's is changed atomically. Relaxed, or releases what this thread wrote before.
+  template <Order kOrder = Order::kRelaxed>
+  SYMMETRA_DEVICE void add(uint64_t i, std::type_identity_t<T> value) const {
+    static_assert(std::is_same_v<T, uint32_t>, "multicast adds to elements of uint32_t");
+    static_assert(kOrder == Order::kRelaxed || kOrder == Order::kRelease, "a multicast sum is relaxed or releases");
+    if constexpr (kOrder == Order::kRelease) {
+      platform::multicast_add_release(data_, i * 4, value);
+    } else {
+      platform::multicast_add(data_, i * 4, value);
+    }
+  }
+
+  /// Signals every rank, this one too, on `channel` of a pad of the same communicator: what device::put does to one rank, by one access
+  /// for all. The signals of both count alike. Called by one thread. Whoever awaits the signal sees what device::put promises. A rank that
+  /// has given up signals nobody.
+  template <class Pad>
+  SYMMETRA_DEVICE void signal(const Pad& pad, uint32_t channel) const {
+    const uint32_t row = channel * pad.world;
+    if (platform::load_relaxed(&pad.wait.progress->failed) != 0) return;
+    for (uint32_t peer = 0; peer < pad.world; ++peer) ++pad.sent[row + peer];
+    // The pad lies as far behind the start of every arena. A sum, because ranks may have had unlike numbers of signals before.
+    const auto slot = reinterpret_cast<uintptr_t>(pad.pads[pad.rank] + row + pad.rank);
+    const auto arena = reinterpret_cast<uintptr_t>(data_.table->address[pad.rank]);
+    MulticastData arenas = data_;
+    arenas.offset_bytes = 0;
+    platform::multicast_add_release(arenas, slot - arena, 1);
+  }
+
+ private:
+  MulticastData data_;
+};
+
+static_assert(sizeof(Multicast<float>) == sizeof(MulticastData), "one layout for host and device");
+
+}  // namespace symmetra::device
