@@ -311,19 +311,21 @@ struct FusedNormArgs {
 
 /// What a kernel of experts does.
 constexpr uint32_t kExpertHead = 0;      ///< says which experts this rank's tokens go to
-constexpr uint32_t kExpertRows = 1;      ///< puts this rank's rows into the form in which they travel
-constexpr uint32_t kExpertCount = 2;     ///< checks what all ranks said, and counts
-constexpr uint32_t kExpertPlace = 3;     ///< finds the place of every row
-constexpr uint32_t kExpertCopy = 4;      ///< copies rows that came into their places
-constexpr uint32_t kExpertGive = 5;      ///< makes of this rank's results the part of every token
-constexpr uint32_t kExpertTake = 6;      ///< sums the parts of this rank's tokens
-constexpr uint32_t kExpertPush = 7;      ///< writes this rank's rows into the regions of the ranks that they go to
-constexpr uint32_t kExpertPull = 8;      ///< kExpertTake that reads the parts in the regions of all ranks
-constexpr uint32_t kExpertSend = 9;      ///< writes heads and rows of this rank's tokens to their ranks, in packets
-constexpr uint32_t kExpertReceive = 10;  ///< awaits heads and rows, and puts rows into their places
-constexpr uint32_t kExpertReturn = 11;   ///< kExpertGive that writes parts to the ranks of their tokens, in packets
-constexpr uint32_t kExpertSum = 12;      ///< kExpertTake that awaits the parts
-constexpr uint32_t kExpertKernels = 13;
+constexpr uint32_t kExpertTally = 1;     ///< counts what kExpertHead said, and looks for what is wrong
+constexpr uint32_t kExpertRows = 2;      ///< puts this rank's rows into the form in which they travel
+constexpr uint32_t kExpertCount = 3;     ///< checks what all ranks said, and counts
+constexpr uint32_t kExpertPlace = 4;     ///< finds the place of every row that comes and of every own one
+constexpr uint32_t kExpertCopy = 5;      ///< copies rows that came into their places
+constexpr uint32_t kExpertGive = 6;      ///< makes of this rank's results the part of every token
+constexpr uint32_t kExpertTake = 7;      ///< sums the parts of this rank's tokens
+constexpr uint32_t kExpertPush = 8;      ///< writes this rank's rows to the ranks that they go to
+constexpr uint32_t kExpertDeliver = 9;   ///< kExpertGive that writes parts into the regions of the ranks of their tokens
+constexpr uint32_t kExpertPull = 10;     ///< kExpertTake that reads the parts in the results of all ranks
+constexpr uint32_t kExpertSend = 11;     ///< writes heads and rows of this rank's tokens to their ranks, in packets
+constexpr uint32_t kExpertReceive = 12;  ///< awaits heads and rows, and puts rows into their places
+constexpr uint32_t kExpertReturn = 13;   ///< kExpertGive that writes parts to the ranks of their tokens, in packets
+constexpr uint32_t kExpertSum = 14;      ///< kExpertTake that awaits the parts
+constexpr uint32_t kExpertKernels = 15;
 
 /// Layouts of rows that a rank received. The numbers cross the language boundary.
 constexpr uint32_t kRowsByRank = 0;    ///< a row for each token that has an expert here: by source, token
@@ -353,15 +355,18 @@ constexpr uint32_t kScanWords = 2;
 constexpr uint32_t kMostExpertHidden = 65536;
 constexpr uint32_t kMostCopies = 65534;
 
-/// Most threads of a block of kExpertReceive, kExpertGive, kExpertReturn and kExpertSum: so few that each has registers for
-/// what it loads ahead.
+/// Most threads of a block of kExpertReceive, kExpertGive, kExpertDeliver, kExpertReturn and kExpertSum: so few that each has
+/// registers for what it loads ahead.
 constexpr uint32_t kMostAheadThreads = 512;
 
 /// No token, no row, no place.
 constexpr uint32_t kNone = 0xFFFFFFFFu;
+/// Rows go through regions, because peers do not address where they belong.
+constexpr uint64_t kStaged = 0xFFFFFFFFFFFFFFFFu;
 
 /// What a rank says of its tokens. Behind it: a 32-bit count of pairs for each copy of an expert; a 32-bit count of tokens
-/// for each rank; the copy of each pair, 16 bits, 0xFFFF for none; the weight of each pair, f32.
+/// for each rank; the copy of each pair, 16 bits, 0xFFFF for none, 0xFFFE for an expert that there is not; the weight of each
+/// pair, f32.
 struct ExpertHead {
   uint32_t tokens;     ///< how many take part: 0 if something is wrong
   uint32_t claimed;    ///< how many the device's count asks for
@@ -392,15 +397,15 @@ struct ExpertArgs {
   const uint32_t* table;        ///< device memory: first copy of each rank; a word for each expert; choices: see ExpertTable
   uint8_t* heads;               ///< of all ranks, head_bytes each
   uint32_t* state;              ///< own: failed, reserved, counts of local experts, offsets of local experts and behind
-  uint32_t* places;             ///< own: of each pair of all ranks, then of each token of all ranks
+  uint32_t* places;             ///< own: of each pair and of each token of all ranks here; of each own token on every rank
   const uint32_t* token_count;  ///< own device memory; null: `tokens`
   const void* ids;              ///< kExpertHead: of each pair of this rank
   const float* weights;         ///< of each pair of this rank; null: 1
-  const void* rows;             ///< kExpertRows: the caller's; kExpertGive: the caller's results
-  const float* row_scales;      ///< kExpertRows with kWireGivenF8
+  const void* rows;             ///< kExpertRows, kExpertPush: the caller's; kExpertGive, kExpertDeliver: the caller's results
+  const float* row_scales;      ///< kExpertRows, kExpertPush with kWireGivenF8
   uint8_t* travelling;          ///< what kExpertRows makes of own rows; all rows that came; parts that go or came
-  void* output;                 ///< kExpertCopy: received rows; kExpertTake: a row a token
-  const void* add;              ///< kExpertTake: null: nothing
+  void* output;                 ///< kExpertCopy: received rows, null: they are there; kExpertTake, kExpertPull: a row a token
+  const void* add;              ///< kExpertTake, kExpertPull: null: nothing
   float* sums;                  ///< kExpertTake in steps: sums of tokens so far
   uint64_t head_bytes;
   uint64_t copies_offset;   ///< in a head
@@ -441,8 +446,9 @@ struct ExpertArgs {
   uint16_t parts;               ///< kExpertReturn, kExpertSum: blocks that share a token; else 1
   uint16_t follows;             ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel
   uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads
-  uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertPull: barrier flags of every rank
-  uint8_t* regions[kMaxWorld];  ///< kExpertPush, kExpertPull: of every rank
+  uint64_t placed_offset;       ///< by rank, from a region to received rows (kExpertPush) or results (kExpertPull); kStaged
+  uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertDeliver, kExpertPull: barrier flags of every rank
+  uint8_t* regions[kMaxWorld];  ///< kExpertPush, kExpertDeliver, kExpertPull: of every rank
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

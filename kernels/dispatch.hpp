@@ -248,6 +248,8 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
       return Backend::template entry<&expert_give<Element>>();
     case kExpertTake:
       return Backend::template entry<&expert_take<Element>>();
+    case kExpertDeliver:
+      return Backend::template entry<&expert_deliver<Element>>();
     case kExpertPull:
       return Backend::template entry<&expert_pull<Element>>();
     default:
@@ -260,6 +262,8 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
   switch (args.task) {
     case kExpertHead:
       return Backend::template entry<&expert_head>();
+    case kExpertTally:
+      return Backend::template entry<&expert_tally>();
     case kExpertCount:
       return Backend::template entry<&expert_count>();
     case kExpertPlace:

@@ -341,7 +341,13 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
 constexpr bool is_wired(const ExpertArgs& args) {
   const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
   return types && args.wire < kWires && args.scales < kCodeScales && args.layout < kRowLayouts && args.align >= 1 &&
-         args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0;
+         args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0 && args.head_bytes % 16 == 0 && args.copies_offset % 16 == 0;
+}
+/// Whether rows of whole packets go to their places, where peers address them. Only by rank does a row have one place.
+constexpr bool is_placed(const ExpertArgs& args) {
+  if (args.placed_offset == kStaged) return args.task != kExpertPull;
+  const bool whole = args.task != kExpertPush || args.payload_bytes % 16 == 0;
+  return args.layout == kRowsByRank && args.placed_offset % 16 == 0 && whole && args.exact == 0;
 }
 /// Whether a kernel of experts has a state, which has an entry for each block.
 constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPush; }
@@ -371,11 +377,12 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
   const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
-  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertReturn || args.task == kExpertSum;
+  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver ||
+                     args.task == kExpertReturn || args.task == kExpertSum;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 &&
                      geometry.threads <= (ahead ? kMostAheadThreads : 1024) &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
-  return known && experts && rows && is_wired(args) && has_packets(args) && shape;
+  return known && experts && rows && is_wired(args) && is_placed(args) && has_packets(args) && shape;
 }
 /// Work of a launch: each channel of each lane. A block takes every so manieth.
 constexpr uint32_t pair_tasks(const PairsArgs& args) { return args.lanes * args.channels; }

@@ -146,20 +146,57 @@ SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Given<E
   }
 }
 
-/// Puts what this rank gives each token into the own region. A block takes a token of a rank.
-template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
-  auto* const words = platform::shared<uint32_t>();
-  platform::wait_prior();
+/// Puts what this rank gives each token where `Place` says. `words`: of block-shared memory.
+template <class Element, class Place>
+SYMMETRA_DEVICE void give_parts(const ExpertArgs& args, uint32_t* words) {
   Given<Element> given(args, words + kMaxWorld);
   each_given(args, words, given, [&](uint32_t rank, uint32_t token, const TokenPart& part) {
     if (!given.has(args.step)) return;
-    const Row<Element> into(travelling(args, rank, token), 0, args.hidden);
+    const Row<Element> into(Place()(args, rank, token), 0, args.hidden);
     for (uint32_t packet = part.first; packet < into.packets(); packet += part.step) {
       into.store(packet, given.load(args.step, packet));
     }
   });
+}
+
+/// Places of parts: in the own region, those of a token of a rank that this rank gives, or that a rank gave.
+struct Here {
+  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return travelling(args, rank, token);
+  }
+};
+/// In the region of the token's rank.
+struct There {
+  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return in_region(args, rank, args.rank, token);
+  }
+};
+/// By rank, among the results of the rank that gives the part of an own token.
+struct Among {
+  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
+    return in_place(args, rank, Places(args).there[uint64_t{rank} * args.max_tokens + token], args.row_bytes);
+  }
+};
+
+/// Puts what this rank gives each token into the own region. A block takes a token of a rank.
+template <class Element>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
+  platform::wait_prior();
+  give_parts<Element, Here>(args, platform::shared<uint32_t>());
   platform::release_next();
+}
+
+/// Writes what this rank gives each token, between two barriers, into the region of the token's rank. A block takes a token of
+/// a rank.
+template <class Element>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYMMETRA_ARGS(ExpertArgs) args) {
+  platform::wait_prior();
+  const Call call = begin_call(args.calls, args.wait);
+  BlockBarrier barrier(args, args.world, call, args.op);
+  if (barrier.enter()) give_parts<Element, There>(args, platform::shared<uint32_t>());
+  platform::release_next();
+  barrier.leave();
+  end_call(args.calls, args.wait, call.epoch, 0);
 }
 
 /// Sends what this rank gives each token to the token's rank, in packets, and a greeting to every rank. A block takes a token
@@ -213,19 +250,6 @@ class LoadedParts {
   const ExpertArgs& args_;
   Words<4> parts_[kCount];
   bool has_[kCount];
-};
-
-/// Among those that came here.
-struct Here {
-  SYMMETRA_DEVICE const uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
-    return travelling(args, rank, token);
-  }
-};
-/// In the regions of the ranks that give them.
-struct There {
-  SYMMETRA_DEVICE const uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
-    return in_region(args, rank, args.rank, token);
-  }
 };
 
 /// Packets of parts of a token of this rank that come one by one.
@@ -354,14 +378,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
-/// Sums the parts of each token of this rank, between two barriers, out of the regions of the ranks that give them. A block
+/// Sums the parts of each token of this rank, between two barriers, out of the results of the ranks that give them. A block
 /// takes a token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   Givers givers(args, platform::shared<uint32_t>());
-  LoadedParts<Element, There> parts(args);
+  LoadedParts<Element, Among> parts(args);
   const uint32_t tokens = taken_tokens(args);
   BlockBarrier barrier(args, args.world, call, args.op);
   if (barrier.enter()) {

@@ -7,8 +7,8 @@
 
 namespace symmetra::kernels {
 
-/// The copy of a pair that goes to no expert.
-constexpr uint16_t kNoCopy = 0xFFFF;
+/// The copy of a pair that goes to no expert, and of one whose expert there is not.
+constexpr uint16_t kNoCopy = 0xFFFF, kBadCopy = 0xFFFE;
 
 /// Where a pair goes: the number of a copy of an expert, and its rank.
 struct Target {
@@ -131,44 +131,89 @@ class Asked {
   uint32_t claimed_;
 };
 
-/// Writes the own head. All blocks copy what the caller asks for; then a block counts the pairs of a copy, or the tokens for a
-/// rank, or looks for what is wrong.
+/// The copies of pairs of a rank that this thread walks, eight at a time. Their heads have room for whole eights.
+class PairRun {
+ public:
+  SYMMETRA_DEVICE PairRun(const uint16_t* copies, uint32_t pairs) : copies_(copies), pairs_(pairs), eights_((pairs + 7) / 8) {}
+
+  /// Calls `body(pair, copy)` with each.
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    for (uint32_t eight = eights_.begin; eight < eights_.end; ++eight) {
+      const auto words = platform::load<Words<4>>(reinterpret_cast<const uint8_t*>(copies_) + uint64_t{eight} * sizeof(Words<4>));
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t pair = eight * 8 + i;
+        if (pair < pairs_) body(pair, words.word[i / 2] >> (i % 2 * 16) & 0xFFFF);
+      }
+    }
+  }
+
+  /// How many of them have this copy.
+  SYMMETRA_DEVICE uint32_t count(uint32_t copy) const {
+    uint32_t mine = 0;
+    each([&](uint32_t, uint32_t its) { mine += its == copy; });
+    return mine;
+  }
+
+ private:
+  const uint16_t* copies_;
+  uint32_t pairs_;
+  Run eights_;
+};
+
+/// Whether a token has an expert among the copies from `first` to `end`. Loads all at once.
+SYMMETRA_DEVICE bool goes(const uint16_t* copies, uint32_t token, uint32_t top_k, uint32_t first, uint32_t end) {
+  bool found = false;
+  for (uint32_t k = 0; k < top_k; ++k) {
+    const uint32_t copy = copies[token * top_k + k];
+    found |= copy >= first && copy < end;
+  }
+  return found;
+}
+
+/// Writes the pairs of the own head: what the caller asks for.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
-  auto* const words = platform::shared<uint32_t>();
-  const ExpertTable table(args);
   const Heads heads(args);
   platform::wait_prior();
   const Asked asked(args);
   const uint32_t step = platform::blocks() * platform::threads();
   for (uint32_t pair = platform::block() * platform::threads() + platform::thread(); pair < asked.pairs(); pair += step) {
-    heads.copies(args.rank)[pair] = asked.copy(pair);
+    const int64_t expert = asked.expert(pair);
+    heads.copies(args.rank)[pair] = asked.is_bad(expert) ? kBadCopy : asked.target(pair, expert).copy;
     heads.weights(args.rank)[pair] = args.weights != nullptr ? args.weights[pair] : 1.0f;
   }
+  platform::release_next();
+}
+
+/// Writes the rest of the own head from its pairs. A block counts the pairs of a copy, or the tokens for a rank, or looks for
+/// what is wrong.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
+  const ExpertTable table(args);
+  const Heads heads(args);
+  platform::wait_prior();
+  const Asked asked(args);
+  const uint16_t* const copies = heads.copies(args.rank);
+  const PairRun pairs(copies, asked.pairs());
   for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {
     uint32_t* const count = heads.counts(args.rank) + unit;
     if (unit < args.copies) {
-      uint32_t mine = 0;
-      for (uint32_t pair = platform::thread(); pair < asked.pairs(); pair += platform::threads()) mine += asked.copy(pair) == unit;
-      const uint32_t all = block_sum(mine, words);
+      const uint32_t all = block_sum(pairs.count(unit), words);
       if (platform::thread() == 0) *count = all;
     } else if (unit < args.copies + args.world) {
       const uint32_t first = table.first_copy(unit - args.copies), end = table.first_copy(unit - args.copies + 1);
       uint32_t mine = 0;
       for (uint32_t token = platform::thread(); token < asked.tokens(); token += platform::threads()) {
-        bool goes = false;
-        for (uint32_t k = 0; k < args.top_k && !goes; ++k) {
-          const uint32_t copy = asked.copy(token * args.top_k + k);
-          goes = copy >= first && copy < end;
-        }
-        mine += goes;
+        mine += goes(copies, token, args.top_k, first, end);
       }
       const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else {
       uint32_t first_bad = kNone;
-      for (uint32_t pair = platform::thread(); pair < asked.pairs() && first_bad == kNone; pair += platform::threads()) {
-        if (asked.is_bad(pair)) first_bad = pair;
-      }
+      pairs.each([&](uint32_t pair, uint32_t copy) {
+        if (copy == kBadCopy && pair < first_bad) first_bad = pair;
+      });
       const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
       if (platform::thread() == 0) *heads.head(args.rank) = head;
     }

@@ -90,55 +90,63 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
   platform::release_next();
 }
 
-/// The place of each pair, and of each token that has an expert here.
+/// The place of each pair and of each token of all ranks among the rows here, and of each own token among those of a rank.
 struct Places {
   uint32_t* pairs;
-  uint32_t* tokens;
+  uint32_t* tokens;  ///< [source][max_tokens]; kNone: the token has no expert here
+  uint32_t* there;   ///< [target][max_tokens]; kNone: the own token has no expert there
 
   SYMMETRA_DEVICE explicit Places(const ExpertArgs& args)
-      : pairs(args.places), tokens(args.places + uint64_t{args.world} * args.max_tokens * args.top_k) {}
+      : pairs(args.places),
+        tokens(pairs + uint64_t{args.world} * args.max_tokens * args.top_k),
+        there(tokens + uint64_t{args.world} * args.max_tokens) {}
 };
 
-/// Finds places. A block walks what one rank sends one local expert, or what it sends all of them.
+/// Finds the places of the tokens of a rank among the rows of a rank.
+SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, uint32_t source, uint32_t target, uint32_t* into,
+                                  uint32_t* words) {
+  const ExpertTable table(args);
+  const uint32_t first = table.first_copy(target), end = table.first_copy(target + 1);
+  uint32_t before = 0;
+  for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, target);
+  const Run run(heads.tokens(source));
+  const auto comes = [&](uint32_t token) { return goes(heads.copies(source), token, args.top_k, first, end); };
+  uint32_t mine = 0;
+  for (uint32_t token = run.begin; token < run.end; ++token) mine += comes(token);
+  uint32_t place = before + block_before(mine, words);
+  for (uint32_t token = run.begin; token < run.end; ++token) into[token] = comes(token) ? place++ : kNone;
+}
+
+/// Finds places. A block walks what one rank sends one local expert, or what it sends all of them, or what this rank sends
+/// another.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const Heads heads(args);
   const ExpertState state(args);
   const Places places(args);
   platform::wait_prior();
-  const uint32_t units = state.failed() != 0 ? 0 : (args.local + 1) * args.world;
+  const uint32_t units = state.failed() != 0 ? 0 : (args.local + 2) * args.world;
   for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
-    const uint32_t expert = unit / args.world, source = unit % args.world, tokens = heads.tokens(source);
-    const uint16_t* const copies = heads.copies(source);
-    if (expert < args.local) {
-      const uint32_t copy = args.first_copy + expert;
-      uint32_t before = state.offset(expert);
-      for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_copy(earlier, copy);
-      const Run run(tokens * args.top_k);
-      uint32_t mine = 0;
-      for (uint32_t pair = run.begin; pair < run.end; ++pair) mine += copies[pair] == copy;
-      uint32_t place = before + block_before(mine, words);
-      uint32_t* const into = places.pairs + uint64_t{source} * args.max_tokens * args.top_k;
-      for (uint32_t pair = run.begin; pair < run.end; ++pair) {
-        if (copies[pair] == copy) into[pair] = place++;
-      }
-    } else {
-      uint32_t before = 0;
-      for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, args.rank);
-      const Run run(tokens);
-      const auto comes = [&](uint32_t token) {
-        for (uint32_t k = 0; k < args.top_k; ++k) {
-          uint32_t copy = copies[token * args.top_k + k];
-          if (heads.is_here(copy)) return true;
-        }
-        return false;
-      };
-      uint32_t mine = 0;
-      for (uint32_t token = run.begin; token < run.end; ++token) mine += comes(token);
-      uint32_t place = before + block_before(mine, words);
-      uint32_t* const into = places.tokens + uint64_t{source} * args.max_tokens;
-      for (uint32_t token = run.begin; token < run.end; ++token) into[token] = comes(token) ? place++ : kNone;
+    const uint32_t expert = unit / args.world, other = unit % args.world;
+    if (expert == args.local) {
+      place_tokens(args, heads, other, args.rank, places.tokens + uint64_t{other} * args.max_tokens, words);
+      continue;
     }
+    if (expert > args.local) {
+      place_tokens(args, heads, args.rank, other, places.there + uint64_t{other} * args.max_tokens, words);
+      continue;
+    }
+    const uint32_t copy = args.first_copy + expert;
+    uint32_t before = state.offset(expert);
+    for (uint32_t earlier = 0; earlier < other; ++earlier) before += heads.to_copy(earlier, copy);
+    const PairRun pairs(heads.copies(other), heads.tokens(other) * args.top_k);
+    const uint32_t mine = pairs.count(copy);
+    uint32_t place = before + block_before(mine, words);
+    if (mine == 0) continue;
+    uint32_t* const into = places.pairs + uint64_t{other} * args.max_tokens * args.top_k;
+    pairs.each([&](uint32_t pair, uint32_t its) {
+      if (its == copy) into[pair] = place++;
+    });
   }
   platform::release_next();
 }

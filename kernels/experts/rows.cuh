@@ -26,19 +26,30 @@ SYMMETRA_DEVICE uint8_t* in_region(const ExpertArgs& args, uint32_t rank, uint32
   return args.regions[rank] + args.travelling_offset + (uint64_t{source} * args.max_tokens + token) * args.row_bytes;
 }
 
+/// A row by rank at its place among the rows of a rank, which peers address: received rows in a dispatch, results in a combine.
+SYMMETRA_DEVICE uint8_t* in_place(const ExpertArgs& args, uint32_t rank, uint32_t place, uint64_t row_bytes) {
+  return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(args.regions[rank]) + args.placed_offset + place * row_bytes);
+}
+
 /// Where one of the own rows goes: the own region, for collectives to move it.
 class OwnRegion {
  public:
-  SYMMETRA_DEVICE OwnRegion(const ExpertArgs& args, uint32_t token) : into_(travelling(args, args.rank, token)) {}
+  SYMMETRA_DEVICE OwnRegion(const ExpertArgs& args, uint32_t token)
+      : row_(travelling(args, args.rank, token)), scales_(row_ + args.scales_offset) {}
 
-  /// Calls `store` with each place.
+  /// Calls `store` with each place of the row, and of its scales.
   template <class Store>
-  SYMMETRA_DEVICE void each(Store store) const {
-    store(into_);
+  SYMMETRA_DEVICE void rows(Store store) const {
+    store(row_);
+  }
+  template <class Store>
+  SYMMETRA_DEVICE void scales(Store store) const {
+    store(scales_);
   }
 
  private:
-  uint8_t* into_;
+  uint8_t* row_;
+  uint8_t* scales_;
 };
 
 /// The ranks of a token's experts, which the threads of a block find together.
@@ -83,27 +94,43 @@ class TokenRanks {
   uint32_t ranks_ = 0;  ///< a bit a rank
 };
 
-/// Where one of the own rows goes: the regions of the ranks of the token's experts.
-class TheirRegions {
+/// Where one of the own rows goes: to the ranks of the token's experts. Peers address the place of the row there, or the row
+/// goes into the region. Its scales always do.
+class TheirRows {
  public:
-  /// All threads of the block call it. `words`: of block-shared memory, one for each of the token's experts.
-  SYMMETRA_DEVICE TheirRegions(const ExpertArgs& args, uint32_t token, uint32_t* words) : args_(args), token_(token), ranks_(args, words) {
-    const ExpertTable table(args);
-    const uint16_t* const copies = Heads(args).copies(args.rank) + uint64_t{token} * args.top_k;
-    ranks_.begin([&](uint32_t k) { return copies[k] == kNoCopy ? uint32_t{kNoRank} : table.rank_of(copies[k]); });
-    ranks_.meet();
+  SYMMETRA_DEVICE TheirRows(const ExpertArgs& args, uint32_t token) : args_(args), places_(Places(args).there + token), token_(token) {
+    for (uint32_t rank = 0; rank < args.world; ++rank) ranks_ |= place(rank) != kNone ? 1u << rank : 0;
   }
 
-  /// Calls `store` with each place.
+  /// Calls `store` with each place of the row, and of its scales. Ranks start at different peers, so that they do not all write
+  /// to one at once.
   template <class Store>
-  SYMMETRA_DEVICE void each(Store store) const {
-    ranks_.each([&](uint32_t rank) { store(in_region(args_, rank, args_.rank, token_)); });
+  SYMMETRA_DEVICE void rows(Store store) const {
+    each([&](uint32_t rank) {
+      store(args_.placed_offset == kStaged ? in_region(args_, rank, args_.rank, token_)
+                                           : in_place(args_, rank, place(rank), args_.payload_bytes));
+    });
+  }
+  template <class Store>
+  SYMMETRA_DEVICE void scales(Store store) const {
+    each([&](uint32_t rank) { store(in_region(args_, rank, args_.rank, token_) + args_.scales_offset); });
   }
 
  private:
+  SYMMETRA_DEVICE uint32_t place(uint32_t rank) const { return places_[uint64_t{rank} * args_.max_tokens]; }
+  template <class Body>
+  SYMMETRA_DEVICE void each(Body body) const {
+    SYMMETRA_ROLLED
+    for (uint32_t k = 1; k <= args_.world; ++k) {
+      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
+      if ((ranks_ >> rank & 1) != 0) body(rank);
+    }
+  }
+
   const ExpertArgs& args_;
+  const uint32_t* places_;
   uint32_t token_;
-  TokenRanks ranks_;
+  uint32_t ranks_ = 0;  ///< a bit a rank
 };
 
 /// Copies bytes between rows by the threads of the block.
@@ -206,33 +233,35 @@ SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, const Ta
   for (uint32_t round = 0; round < row.rounds(); ++round) {
     Words<4> codes[Codes::kPackets];
     row.encode(round, codes, [&](uint32_t group, const CodeScale& scale) {
-      targets.each([&](uint8_t* into) { scale.store(args.scales, into + args.scales_offset, group); });
+      targets.scales([&](uint8_t* into) { scale.store(args.scales, into, group); });
     });
     row.each(round, codes, [&](uint32_t packet, const Words<4>& data) {
-      targets.each([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
+      targets.rows([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
     });
   }
 }
 
-/// Copies bytes to each target by the threads of the block. Targets have room for whole packets.
-template <class Targets>
-SYMMETRA_DEVICE void spread_bytes(const Bytes& from, uint64_t offset, const Targets& targets) {
-  for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) {
-    const Words<4> data = from.load(packet);
-    targets.each([&](uint8_t* into) { platform::store(into + offset + uint64_t{packet} * 16, data); });
-  }
+/// Calls `put(packet, data)` for each packet of bytes, by the threads of the block.
+template <class Put>
+SYMMETRA_DEVICE void each_packet(const Bytes& from, Put put) {
+  for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) put(packet, from.load(packet));
 }
 
-/// Puts a row into the form in which rows travel, at each target. `Element`: that of the row, where codes are made of it.
+/// Puts a row into the form in which rows travel, at each target, which has room for whole packets. `Element`: that of the
+/// row, where codes are made of it.
 template <class Element, class Targets>
 SYMMETRA_DEVICE void send_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
   if constexpr (Element::kFloating) {
     encode_row<Element>(args, token, targets);
   } else {
-    spread_bytes(Bytes(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes), 0, targets);
+    each_packet(Bytes(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes), [&](uint32_t packet, const Words<4>& data) {
+      targets.rows([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
+    });
     if (args.wire != kWireGivenF8) return;
     const uint32_t bytes = code_groups(args) * 4;
-    spread_bytes(Bytes(args.row_scales, uint64_t{token} * bytes, bytes), args.scales_offset, targets);
+    each_packet(Bytes(args.row_scales, uint64_t{token} * bytes, bytes), [&](uint32_t packet, const Words<4>& data) {
+      targets.scales([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
+    });
   }
 }
 
@@ -247,17 +276,17 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
-/// Writes the own rows, between two barriers, into the regions of the ranks that they go to. A block takes a token.
+/// Writes the own rows, between two barriers, to the ranks that they go to: none after counts that failed. A block takes a
+/// token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
-  const uint32_t tokens = Heads(args).tokens(args.rank);
+  const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
   BlockBarrier barrier(args, args.world, call, args.op);
   if (barrier.enter()) {
     for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      send_row<Element>(args, token, TheirRegions(args, token, platform::shared<uint32_t>()));
-      platform::sync_block();  // the words are free again
+      send_row<Element>(args, token, TheirRows(args, token));
     }
   }
   platform::release_next();

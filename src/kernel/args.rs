@@ -630,19 +630,21 @@ const _: () = {
     ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 440usize];
 };
 pub const kExpertHead: u32 = 0;
-pub const kExpertRows: u32 = 1;
-pub const kExpertCount: u32 = 2;
-pub const kExpertPlace: u32 = 3;
-pub const kExpertCopy: u32 = 4;
-pub const kExpertGive: u32 = 5;
-pub const kExpertTake: u32 = 6;
-pub const kExpertPush: u32 = 7;
-pub const kExpertPull: u32 = 8;
-pub const kExpertSend: u32 = 9;
-pub const kExpertReceive: u32 = 10;
-pub const kExpertReturn: u32 = 11;
-pub const kExpertSum: u32 = 12;
-pub const kExpertKernels: u32 = 13;
+pub const kExpertTally: u32 = 1;
+pub const kExpertRows: u32 = 2;
+pub const kExpertCount: u32 = 3;
+pub const kExpertPlace: u32 = 4;
+pub const kExpertCopy: u32 = 5;
+pub const kExpertGive: u32 = 6;
+pub const kExpertTake: u32 = 7;
+pub const kExpertPush: u32 = 8;
+pub const kExpertDeliver: u32 = 9;
+pub const kExpertPull: u32 = 10;
+pub const kExpertSend: u32 = 11;
+pub const kExpertReceive: u32 = 12;
+pub const kExpertReturn: u32 = 13;
+pub const kExpertSum: u32 = 14;
+pub const kExpertKernels: u32 = 15;
 pub const kRowsByRank: u32 = 0;
 pub const kRowsByExpert: u32 = 1;
 pub const kRowsPadded: u32 = 2;
@@ -663,6 +665,7 @@ pub const kMostExpertHidden: u32 = 65536;
 pub const kMostCopies: u32 = 65534;
 pub const kMostAheadThreads: u32 = 512;
 pub const kNone: u32 = 4294967295;
+pub const kStaged: u64 = 18446744073709551615;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ExpertHead {
@@ -771,12 +774,13 @@ pub struct ExpertArgs {
     pub parts: u16,
     pub follows: u16,
     pub holds: u16,
+    pub placed_offset: u64,
     pub peers: [*mut u8; 16usize],
     pub regions: [*mut u8; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 640usize];
+    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 648usize];
     ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
     ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
     ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
@@ -832,8 +836,9 @@ const _: () = {
     ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 378usize];
     ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 380usize];
     ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 382usize];
-    ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 384usize];
-    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 512usize];
+    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 384usize];
+    ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 392usize];
+    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 520usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -1,5 +1,5 @@
 // Kernels of experts, on the host platform: ranks as threads over shared memory, dispatches and combines in a row with other experts
-// each time, every byte against the definition. Packets and direct access, every layout, rows of values and of bytes, placements with
+// each time, every byte against the definition. Packets and direct access, by regions and in place, every layout, rows of values and of bytes, placements with
 // copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets cross the wrap. Meant to
 // run plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr uint32_t kCalls = 5;
 /// What does not change from call to call.
 struct Setting {
   uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once, parts;
-  bool packets, bytes, exact, weighs, holds;
+  bool packets, bytes, exact, weighs, holds, in_place;
   std::vector<std::vector<uint32_t>> placed;  ///< the experts of each rank
 };
 
@@ -66,8 +66,7 @@ class Trial {
     std::vector<uint8_t> rows;
   };
   struct Rank {
-    std::unique_ptr<Memory> region, table, state, places, calls, progress, status, ids, weights, rows, count, received, results, output,
-        sums;
+    std::unique_ptr<Memory> region, table, state, places, calls, progress, status, ids, weights, rows, count, output, sums;
     std::unique_ptr<Memory> counts, offsets, sources, got_ids, got_weights;
   };
 
@@ -75,7 +74,7 @@ class Trial {
     const uint32_t copies = starts_.back(), pairs = set_.max_tokens * set_.top_k;
     part_bytes_ = up(set_.hidden * 4, 16);
     row_bytes_ = up(set_.payload_bytes, 16);
-    copies_offset_ = sizeof(ExpertHead) + 4 * (copies + set_.world);
+    copies_offset_ = up(sizeof(ExpertHead) + 4 * (copies + set_.world), 16);
     weights_offset_ = up(copies_offset_ + 2 * pairs, 16);
     head_bytes_ = up(weights_offset_ + 4 * pairs, 16);
     capacity_ = set_.layout == kRowsByRank ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
@@ -86,7 +85,11 @@ class Trial {
     const uint64_t most = std::max(set_.world * set_.max_tokens * std::max(per_row, part_bytes_), parts * part_bytes_);
     buffer_bytes_ = rows_at_ + up(most, 256) - tellings_at_;
     flags_at_ = tellings_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
-    region_bytes_ = flags_at_ + kMaxBlocks * kMaxWorld * 4;
+    received_at_ = flags_at_ + kMaxBlocks * kMaxWorld * 4;
+    uint64_t rows = 0;
+    for (uint32_t rank = 0; rank < set_.world; ++rank) rows = std::max(rows, most_rows(rank));
+    results_at_ = received_at_ + up(rows * set_.payload_bytes, 256);
+    region_bytes_ = results_at_ + rows * set_.hidden * 4;
   }
 
   void open(uint32_t number) {
@@ -95,7 +98,7 @@ class Trial {
     Rank& rank = ranks_.emplace_back();
     rank.region = memory(region_bytes_);
     rank.state = memory((2 + 2 * local) * 4);
-    rank.places = memory(set_.world * set_.max_tokens * (set_.top_k + 1) * 4);
+    rank.places = memory(set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
     rank.calls = memory(4 * kMaxBlocks * sizeof(BlockState));
     rank.progress = memory(sizeof(Progress));
     rank.status = memory(sizeof(Status));
@@ -103,8 +106,6 @@ class Trial {
     rank.weights = memory(pairs * 4);
     rank.count = memory(4);
     rank.rows = memory(set_.max_tokens * set_.payload_bytes);
-    rank.received = memory(rows * set_.payload_bytes);
-    rank.results = memory(rows * set_.hidden * 4);
     rank.output = memory(set_.max_tokens * set_.hidden * 4);
     rank.sums = memory(set_.max_tokens * up(set_.hidden, 4) * 4);
     rank.counts = memory(local * 4);
@@ -121,6 +122,10 @@ class Trial {
 
   /// Rows that operands of a rank have room for.
   uint64_t most_rows(uint32_t rank) const { return set_.layout == kRowsPadded ? capacity_ * set_.placed[rank].size() : capacity_; }
+
+  uint8_t* received(uint32_t rank) const { return ranks_[rank].region->as() + received_at_; }
+  uint64_t received_bytes(uint32_t rank) const { return most_rows(rank) * set_.payload_bytes; }
+  float* results(uint32_t rank) const { return reinterpret_cast<float*>(ranks_[rank].region->as() + results_at_); }
 
   std::vector<uint32_t> table_of(uint32_t rank) const {
     std::vector<uint32_t> table = starts_, choices;
@@ -218,6 +223,7 @@ class Trial {
     args.parts = static_cast<uint16_t>(set_.parts);
     args.follows = call % 2;
     args.holds = set_.holds;
+    args.placed_offset = kStaged;
     for (uint32_t peer = 0; peer < set_.world; ++peer) {
       args.regions[peer] = ranks_[peer].region->as();
       args.peers[peer] = ranks_[peer].region->as() + flags_at_;
@@ -228,7 +234,7 @@ class Trial {
   void kernel(ExpertArgs args, uint32_t task, std::vector<Launch>& launches) {
     args.task = task;
     if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
-    if (task == kExpertPush || task == kExpertPull) args.calls = ranks_[args.rank].calls->as<BlockState>();
+    if (task == kExpertPush || task == kExpertDeliver || task == kExpertPull) args.calls = ranks_[args.rank].calls->as<BlockState>();
     const uint32_t blocks = task == kExpertCount ? 1 : set_.blocks;
     const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
     args_.push_back(args);
@@ -248,7 +254,7 @@ class Trial {
     Rank& rank = ranks_[number];
     ExpertArgs args = common(number, call);
     args.rows = rank.rows->as();
-    args.output = rank.received->as();
+    args.output = received(number);
     args.into.counts = rank.counts->as<uint32_t>();
     args.into.offsets = rank.offsets->as<uint32_t>();
     args.into.sources = rank.sources->as<uint32_t>();
@@ -259,17 +265,20 @@ class Trial {
       kernel(args, kExpertReceive, launches);
     } else {
       kernel(args, kExpertHead, launches);
+      kernel(args, kExpertTally, launches);
       alone(launches, [this, number] { gather_heads(number); });
-      kernel(args, kExpertPush, launches);
       kernel(args, kExpertCount, launches);
       kernel(args, kExpertPlace, launches);
+      if (set_.in_place) args.placed_offset = received_at_;
+      kernel(args, kExpertPush, launches);
+      if (set_.in_place) args.output = nullptr;
       kernel(args, kExpertCopy, launches);
     }
     alone(launches, [this, call, number] { check_received(call, number); });
     args = common(number, call);
     args.op = kOpCombine;
     args.row_bytes = part_bytes_;
-    args.rows = rank.results->as();
+    args.rows = results(number);
     args.output = rank.output->as();
     args.exact = set_.exact;
     args.weighs = set_.weighs;
@@ -279,10 +288,13 @@ class Trial {
       args.travelling_offset += 2 * buffer_bytes_;
       kernel(args, kExpertReturn, launches);
       kernel(args, kExpertSum, launches);
+    } else if (set_.in_place) {
+      args.placed_offset = results_at_;
+      kernel(args, kExpertPull, launches);
     } else {
       for (args.step = 0; args.step < (set_.exact ? set_.top_k : 1); ++args.step) {
-        kernel(args, kExpertGive, launches);
-        kernel(args, kExpertPull, launches);
+        kernel(args, kExpertDeliver, launches);
+        kernel(args, kExpertTake, launches);
       }
     }
     alone(launches, [this, call, number] { check_summed(call, number); });
@@ -295,7 +307,7 @@ class Trial {
     std::copy(tokens.ids.begin(), tokens.ids.end(), rank.ids->as<int64_t>());
     std::copy(tokens.weights.begin(), tokens.weights.end(), rank.weights->as<float>());
     std::copy(tokens.rows.begin(), tokens.rows.end(), rank.rows->as());
-    std::memset(rank.received->as(), 0x5A, rank.received->bytes());
+    std::memset(received(number), 0x5A, received_bytes(number));
   }
 
   /// An all-gather of heads.
@@ -342,20 +354,20 @@ class Trial {
   void check_received(uint32_t call, uint32_t number) {
     Rank& rank = ranks_[number];
     const uint32_t bytes = set_.payload_bytes;
-    std::vector<uint8_t> all(rank.received->bytes(), 0x5A);
+    std::vector<uint8_t> all(received_bytes(number), 0x5A);
     std::vector<uint32_t> counts(set_.placed[number].size());
     each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
       std::memcpy(&all[uint64_t{place} * bytes], &routes_[call][source].rows[uint64_t{token} * bytes], bytes);
       const uint32_t* const from = rank.sources->as<uint32_t>() + 2 * place;
       wrong_[number] += from[0] != source || from[1] != token;
       for (uint32_t i = 0; i < set_.hidden; ++i)
-        rank.results->as<float>()[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
+        results(number)[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
       if (set_.layout == kRowsByRank) return;
       ++counts[local];
       wrong_[number] += rank.got_ids->as<int32_t>()[place] != static_cast<int32_t>(local);
       wrong_[number] += rank.got_weights->as<float>()[place] != routes_[call][source].weights[token * set_.top_k + k];
     });
-    wrong_[number] += std::memcmp(all.data(), rank.received->as(), all.size()) != 0;
+    wrong_[number] += std::memcmp(all.data(), received(number), all.size()) != 0;
     for (uint32_t local = 0; local < counts.size() && set_.layout != kRowsByRank; ++local) {
       wrong_[number] += rank.counts->as<uint32_t>()[local] != counts[local];
     }
@@ -401,7 +413,7 @@ class Trial {
   std::vector<std::vector<Tokens>> routes_;
   std::vector<ExpertArgs> args_;
   uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
-  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, region_bytes_ = 0;
+  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0, region_bytes_ = 0;
 };
 
 Setting draw(uint32_t trial, std::mt19937_64& random) {
@@ -424,6 +436,11 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.exact = set.layout != kRowsByRank && below(3) == 0;
   set.weighs = set.layout != kRowsByRank && below(4) != 0;
   set.holds = below(2) == 0;
+  set.in_place = !set.packets && set.layout == kRowsByRank && below(2) == 0;
+  if (set.in_place) {
+    set.hidden = static_cast<uint32_t>(up(set.hidden, 4));
+    set.payload_bytes = set.bytes ? static_cast<uint32_t>(up(set.payload_bytes, 16)) : 4 * set.hidden;
+  }
   set.placed.resize(set.world);
   for (uint32_t expert = 0; expert < set.experts; ++expert) {
     set.placed[below(set.world)].push_back(expert);
