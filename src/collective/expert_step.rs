@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use super::graph_part::Recorded;
+use super::reach::arena_offset;
 use super::{Communicator, shape_of};
 use crate::error::{Operation, Result};
 use crate::group::Call as Noted;
 use crate::kernel::{args, geometry};
-use crate::memory::SymmetricBuffer;
+use crate::memory::{SymmetricBuffer, View};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
@@ -32,6 +33,13 @@ pub(crate) enum Stage {
 }
 
 impl Communicator {
+    /// Bytes from one operand to another on every rank, where both lie in the symmetric memory of this communicator; modulo
+    /// 2^64.
+    pub(crate) fn offset_between(&self, from: &View<'_>, to: &View<'_>) -> Option<u64> {
+        let at = |operand: &View<'_>| arena_offset(self.0.group.id(), operand);
+        Some(at(to)?.wrapping_sub(at(from)?))
+    }
+
     /// Enqueues a step of experts that is this rank's alone.
     ///
     /// # Safety

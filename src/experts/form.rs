@@ -63,7 +63,7 @@ impl Form {
         };
         let scales_offset = payload_bytes.next_multiple_of(PACKET_BYTES);
         let pairs = max_tokens * top_k;
-        let copies_offset = size_of::<args::ExpertHead>() + 4 * (copies + world);
+        let copies_offset = (size_of::<args::ExpertHead>() + 4 * (copies + world)).next_multiple_of(PACKET_BYTES);
         let weights_offset = (copies_offset + 2 * pairs).next_multiple_of(PACKET_BYTES);
         let (most_rows, capacity) = match config.layout {
             Layout::ByRank => {
@@ -124,7 +124,7 @@ impl Form {
         self.rows_at(slots) + bytes.next_multiple_of(ALIGN)
     }
 
-    /// Bytes of the region of a method other than packets. By direct access no part comes: ranks read parts where they are.
+    /// Bytes of the region of a method other than packets. By direct access parts come where rows came.
     pub(super) fn region_bytes(&self, slots: usize, method: Method) -> usize {
         let coming = match method {
             Method::Direct if self.world > 1 => 0,
@@ -143,9 +143,9 @@ impl Form {
         2 + 2 * self.local
     }
 
-    /// Words of the places of a slot: of each pair, and of each token, of all ranks.
+    /// Words of the places of a slot: of each pair and of each token of all ranks here, and of each own token on every rank.
     pub(super) fn place_words(&self) -> usize {
-        self.world * self.max_tokens * (self.top_k + 1)
+        self.world * self.max_tokens * (self.top_k + 2)
     }
 }
 

@@ -293,13 +293,10 @@ impl Experts {
         let mut lane = inner.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
         inner.tell(underway, routing, queue)?;
-        if let Some((rows, scales, _)) = sends {
-            inner.send(underway, (rows, scales), queue)?;
-        }
         inner.count(underway, sends.map(|(_, _, into)| into), queue)?;
         inner.place_rows(underway, queue)?;
-        if let Some((_, _, into)) = sends {
-            inner.receive(underway, into, queue)?;
+        if let Some((rows, scales, into)) = sends {
+            inner.move_rows(underway, (rows, scales), into, queue)?;
         }
         drop(lane);
         routed.note(queue)?;

@@ -178,9 +178,8 @@ impl Routed<'_> {
         }
         let mut lane = inner.begin(self.underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.send(self.underway, (rows, scales), queue)?;
         inner.count(self.underway, Some(into), queue)?;
-        inner.receive(self.underway, into, queue)
+        inner.move_rows(self.underway, (rows, scales), into, queue)
     }
 
     /// How many pairs each expert of this rank received. Blocks until the device has counted, which has a deadline.

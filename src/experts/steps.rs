@@ -18,6 +18,9 @@ use crate::types::Dtype;
 /// Bytes of a packet, which a thread moves at once.
 const PACKET_BYTES: usize = 16;
 
+/// Threads of a block that writes pairs.
+const HEAD_THREADS: usize = 256;
+
 /// The routing of a dispatch that is under way: its slot, and how many tokens it has.
 #[derive(Clone, Copy)]
 pub(super) struct Underway {
@@ -103,6 +106,7 @@ impl Inner {
             parts: 1,
             follows: 0,
             holds: 0,
+            placed_offset: args::kStaged,
             peers: [std::ptr::null_mut(); args::kMaxWorld as usize],
             regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
@@ -149,12 +153,27 @@ impl Inner {
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
-    /// Enqueues a kernel between barriers, a block a token, on rows of so many bytes.
-    fn meet(&self, args: &args::ExpertArgs, operation: Operation, queue: &impl Enqueue) -> Result<()> {
-        let (units, row_bytes) = (self.form.max_tokens, args.row_bytes as usize);
+    /// From the region of a rank to rows by rank in symmetric memory, which peers then address at their places; `kStaged` for
+    /// other rows. `whole`: rows are whole packets. Equal on all ranks, which use the same symmetric memory or none.
+    fn placed(&self, rows: &Held, whole: bool) -> u64 {
+        let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else { return args::kStaged };
+        let direct = self.method == Method::Direct && self.config.layout == Layout::ByRank && whole;
+        let offset = communicator.offset_between(&region.view_of(), &rows.view()).filter(|_| direct);
+        offset.filter(|offset| offset.is_multiple_of(PACKET_BYTES as u64)).unwrap_or(args::kStaged)
+    }
+
+    /// Enqueues a kernel between barriers, a block for each of `units`, on rows of so many bytes.
+    fn meet(
+        &self,
+        args: &args::ExpertArgs,
+        (operation, units): (Operation, usize),
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let row_bytes = args.row_bytes as usize;
         let items = row_bytes.div_ceil(PACKET_BYTES);
         let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
-        self.exchange(ExpertStage::New(operation, units * row_bytes), &[step], queue).map(drop)
+        let most = self.form.max_tokens * row_bytes;
+        self.exchange(ExpertStage::New(operation, most), &[step], queue).map(drop)
     }
 
     /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many
@@ -183,30 +202,46 @@ impl Inner {
             token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
             ..self.args(underway, Operation::Dispatch)
         };
-        self.step(&args, form.copies + form.world + 1, underway.tokens * form.top_k, queue)?;
+        let pairs = underway.tokens * form.top_k;
+        self.step(&args, pairs.div_ceil(HEAD_THREADS).max(1), HEAD_THREADS, queue)?;
+        let tally = args::ExpertArgs { task: args::kExpertTally, ..args };
+        self.step(&tally, form.copies + form.world + 1, pairs.div_ceil(8), queue)?;
         self.share(form.heads_at(underway.slot), form.head_bytes, queue)
     }
 
-    /// Sends the rows of this rank's tokens to all ranks.
-    pub(super) fn send(
+    /// Sends the rows of this rank's tokens, and puts the rows that come into their places, which are known.
+    pub(super) fn move_rows(
         &self,
         underway: Underway,
         (rows, scales): (&Held, Option<&Held>),
+        into: &Received<'_>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let form = &self.form;
-        let direct = self.method == Method::Direct;
-        let args = args::ExpertArgs {
-            task: if direct { args::kExpertPush } else { args::kExpertRows },
+        let (form, common) = (&self.form, self.args(underway, Operation::Dispatch));
+        let placed_offset = self.placed(&into.rows, form.payload_bytes.is_multiple_of(PACKET_BYTES));
+        let send = args::ExpertArgs {
+            task: if self.method == Method::Direct { args::kExpertPush } else { args::kExpertRows },
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
-            ..self.args(underway, Operation::Dispatch)
+            placed_offset,
+            ..common
         };
-        if direct {
-            return self.meet(&args, Operation::Dispatch, queue);
+        let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
+        if self.method == Method::Direct {
+            self.meet(&send, (Operation::Dispatch, form.max_tokens), queue)?;
+        } else {
+            self.step(&send, underway.tokens, row_packets, queue)?;
+            self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
         }
-        self.step(&args, underway.tokens, form.payload_bytes.div_ceil(PACKET_BYTES), queue)?;
-        self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)
+        let staged = placed_offset == args::kStaged;
+        let copy = args::ExpertArgs {
+            task: args::kExpertCopy,
+            output: address(Some(&into.rows).filter(|_| staged)),
+            into: self.outputs(Some(into)),
+            ..common
+        };
+        let items = if staged { row_packets } else { form.groups.max(form.top_k) };
+        self.step(&copy, form.world * form.max_tokens, items, queue)
     }
 
     /// Counts what comes here, into the slot and where the caller asks for it.
@@ -219,23 +254,11 @@ impl Inner {
         self.step(&args, 1, self.form.copies, queue)
     }
 
-    /// Finds the place of every row that comes here.
+    /// Finds the place of every row that comes here, and of every own row.
     pub(super) fn place_rows(&self, underway: Underway, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
         let args = args::ExpertArgs { task: args::kExpertPlace, ..self.args(underway, Operation::Dispatch) };
-        self.step(&args, (form.local + 1) * form.world, form.max_tokens * form.top_k, queue)
-    }
-
-    /// Puts rows that came into their places.
-    pub(super) fn receive(&self, underway: Underway, into: &Received<'_>, queue: &impl Enqueue) -> Result<()> {
-        let form = &self.form;
-        let args = args::ExpertArgs {
-            task: args::kExpertCopy,
-            output: address(Some(&into.rows)),
-            into: self.outputs(Some(into)),
-            ..self.args(underway, Operation::Dispatch)
-        };
-        self.step(&args, form.world * form.max_tokens, form.payload_bytes.div_ceil(PACKET_BYTES), queue)
+        self.step(&args, (form.local + 2) * form.world, (form.max_tokens * form.top_k).div_ceil(8), queue)
     }
 
     /// Sends this rank's results back, and sums those of this rank's tokens.
@@ -250,39 +273,43 @@ impl Inner {
         // By rank a row is the caller's sum, of which no part has a weight or a place in the order of experts.
         let by_rank = self.config.layout == Layout::ByRank;
         let exact = self.determinism == Determinism::Exact && !by_rank;
+        let items = form.part_bytes / PACKET_BYTES;
+        let common = args::ExpertArgs {
+            row_bytes: form.part_bytes as u64,
+            weighs: (!options.unweighted && !by_rank).into(),
+            exact: exact.into(),
+            ..self.args(underway, Operation::Combine)
+        };
+        let sums = args::ExpertArgs {
+            output: address(Some(output)),
+            add: address::<c_void>(options.add.as_ref()).cast_const(),
+            ..common
+        };
+        let placed_offset = self.placed(results, form.part_bytes == form.hidden * self.config.dtype.bytes());
+        if placed_offset != args::kStaged {
+            let pull = args::ExpertArgs { task: args::kExpertPull, placed_offset, ..sums };
+            return self.meet(&pull, (Operation::Combine, form.max_tokens), queue);
+        }
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
         let part = |start: usize| region.part(start..start + bytes, Dtype::U8);
         let out = part(form.rows_at(slots));
-        let items = form.part_bytes / PACKET_BYTES;
-        for step in 0..if exact { form.top_k } else { 1 } {
-            let common = args::ExpertArgs {
-                row_bytes: form.part_bytes as u64,
-                weighs: (!options.unweighted && !by_rank).into(),
-                exact: exact.into(),
-                step: step as u32,
-                ..self.args(underway, Operation::Combine)
+        for step in 0..if exact { form.top_k as u32 } else { 1 } {
+            let rows = address::<c_void>(Some(results)).cast_const();
+            let give = args::ExpertArgs { rows, travelling: out.address, step, ..common };
+            let come = if self.method == Method::Direct {
+                let deliver = args::ExpertArgs { task: args::kExpertDeliver, ..give };
+                self.meet(&deliver, (Operation::Combine, form.world * form.max_tokens), queue)?;
+                out.address
+            } else {
+                let give = args::ExpertArgs { task: args::kExpertGive, ..give };
+                self.step(&give, form.world * form.max_tokens, items, queue)?;
+                let into = part(form.parts_at(slots));
+                let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
+                self.over.run(&call, queue)?;
+                into.address
             };
-            let give = args::ExpertArgs {
-                task: args::kExpertGive,
-                rows: address::<c_void>(Some(results)).cast_const(),
-                travelling: out.address,
-                ..common
-            };
-            self.step(&give, form.world * form.max_tokens, items, queue)?;
-            let take = args::ExpertArgs {
-                output: address(Some(output)),
-                add: address::<c_void>(options.add.as_ref()).cast_const(),
-                ..common
-            };
-            if self.method == Method::Direct {
-                self.meet(&args::ExpertArgs { task: args::kExpertPull, ..take }, Operation::Combine, queue)?;
-                continue;
-            }
-            let into = part(form.parts_at(slots));
-            let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
-            self.over.run(&call, queue)?;
-            let take = args::ExpertArgs { task: args::kExpertTake, travelling: into.address, ..take };
+            let take = args::ExpertArgs { task: args::kExpertTake, travelling: come, step, ..sums };
             self.step(&take, underway.tokens, items, queue)?;
         }
         Ok(())
