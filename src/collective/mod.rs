@@ -15,6 +15,7 @@ mod expert_step;
 mod first_call;
 mod graph_part;
 mod heap;
+mod heap_probe;
 mod launch_plan;
 mod local;
 mod multicast;
