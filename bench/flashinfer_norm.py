@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 4 bench/flashinfer_norm.py --hidden 2880 --tokens 1,64 --json
 
 Runs the pattern kARResidualRMSNorm of `trtllm_allreduce_fusion` with sums in f32 and dependent launch, as one-shot and as
-two-shot, on an IPC workspace: without multicast. The residual is summed in place, and the norm has an output of its own.
+two-shot, on a workspace without multicast. The residual is summed in place, and the norm has an output of its own.
 Two-shot serves more tokens than there are ranks; one-shot serves messages up to what FlashInfer allows.
 
 Method: that of bench/torch_symm_mem.py. OPERATIONS operations are captured in one CUDA graph. A time is the median over
@@ -61,11 +61,12 @@ class Rows:
     def __init__(self, args, tokens):
         dtype = DTYPES[args.dtype]
         shape = (tokens, args.hidden)
+        own = torch.Generator(device="cuda").manual_seed(tokens * 65537 + 1 + dist.get_rank())
         # Weight and residual are equal on all ranks.
         shared = torch.Generator(device="cuda").manual_seed(tokens)
         values = lambda *size: torch.empty(*size, dtype=dtype, device="cuda")
         self.args, self.tokens = args, tokens
-        self.given = values(*shape).uniform_(-4, 4)
+        self.given = values(*shape).uniform_(-4, 4, generator=own)
         self.input, self.sum, self.output = self.given.clone(), values(*shape), values(*shape)
         self.start = values(*shape).uniform_(-4, 4, generator=shared)
         self.weight = values(args.hidden).uniform_(0.5, 2, generator=shared)

@@ -19,7 +19,8 @@ puts rows into the order of experts, so `symmetra bench moe --layout by-rank` do
 
 Method: that of bench/torch_symm_mem.py; the ranks meet in all-reduces. OPERATIONS operations are captured in one CUDA graph:
 dispatches, combines, or both in turn. A time is the median over LAUNCHES launches of the slowest rank's time for one
-operation; the sides take turns. Before, a dispatch and a combine of random rows are verified: the bytes of the rows that came
+operation; the sides take turns. FlashInfer's combine is the time of both less that of a dispatch, since its combines need
+dispatches between them. Before, a dispatch and a combine of random rows are verified: the bytes of the rows that came
 are those that were sent here, in any order, and each element of the sums is within what rounding after each addition may do.
 Experts of tokens are drawn from --seed, or read from a .npy file, [ranks, tokens, experts of a token]; --save writes the
 drawn ones, for `symmetra bench moe --routing`. Prints a table, or with --json one object with rows like ours. Multicast stays
@@ -113,12 +114,19 @@ def agreed(make):
     return made, next((why for why in whys if why), None)
 
 
+def launched(phases, side):
+    """The phases to launch for the times of these."""
+    if side.combines_alone or "combine" not in phases:
+        return phases
+    return [phase for phase in PHASES if phase != "combine"]
+
+
 def ready(args, task, name, most_tokens):
     """The graphs of a side by phase, and how many elements were wrong."""
     side = FlashInfer(task, most_tokens) if name == "flashinfer" else SIDES[name](task)
     wrong = side.count_wrong()
     dist.barrier()
-    graphs = {phase: captured(lambda phase=phase: side.run(phase), args.operations) for phase in args.timed}
+    graphs = {phase: captured(lambda phase=phase: side.run(phase), args.operations) for phase in launched(args.timed, side)}
     # Graphs use the memory of their side.
     return side, graphs, wrong
 
@@ -136,10 +144,12 @@ def measure(args, task, lead_in, missing):
         missing[name] = why
         if task.rank == 0:
             print(f"{name} does not run: {why}", file=sys.stderr, flush=True)
-    times = {name: {phase: [] for phase in args.timed} for name in sides}
+    times = {name: {phase: [] for phase in graphs} for name, (_, graphs, _) in sides.items()}
     for launch in range(args.launches + 1):
-        for phase in args.timed:
+        for phase in PHASES:
             for name, (_, graphs, _) in sides.items():
+                if phase not in graphs:
+                    continue
                 time_us = timed(graphs[phase], lead_in, args.operations)
                 if launch > 0:
                     times[name][phase].append(time_us)
@@ -150,10 +160,19 @@ def measure(args, task, lead_in, missing):
 
 def row(args, tokens, name, layout, gathered):
     """From what every rank found."""
-    slowest = lambda phase: [max(launch) for launch in zip(*(times[name][phase] for times, _ in gathered))]
+    def time(phase):
+        if phase not in gathered[0][0][name]:
+            return time("both") - time("dispatch")
+        return statistics.median(max(launch) for launch in zip(*(times[name][phase] for times, _ in gathered)))
+
     return {"tokens": tokens, "mode": "graph", "layout": layout, "method": name, "operations": args.operations,
-            "time_us": {phase: statistics.median(slowest(phase)) for phase in args.timed},
+            "time_us": {phase: time(phase) for phase in args.timed},
             "wrong": sum(wrong[name] for _, wrong in gathered)}
+
+
+def about_peers():
+    library = sys.modules.get("flashinfer")
+    return f"PyTorch {torch.__version__}, " + (f"FlashInfer {library.__version__}, " if library else "") + "multicast off"
 
 
 def table(rows):
@@ -187,7 +206,7 @@ def main():
         rows += measure(args, Task(args, ids[:, :tokens], device), lead_in, missing)
     report = {"ranks": ranks, "device": "cuda", "ranks_as": "processes",
               "shape": {"experts": experts, "top_k": top_k, "hidden": hidden}, "wire": args.wire, "routing": args.routing, "seed": args.seed, "launches": args.launches,
-              "about_peers": f"PyTorch {torch.__version__}, multicast off", "missing": missing, "rows": rows}
+              "about_peers": about_peers(), "missing": missing, "rows": rows}
     if rank == 0:
         if args.output:
             with open(args.output, "w", encoding="utf-8") as file:

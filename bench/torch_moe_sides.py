@@ -123,6 +123,8 @@ class Side:
     `combine`, `output` has the sums."""
 
     layout = "by-rank"
+    # Whether combines may follow each other without a dispatch between them.
+    combines_alone = True
 
     def __init__(self, task):
         self.task = task
@@ -264,6 +266,8 @@ class Vdev(Packed):
 
 
 class FlashInfer(Side):
+    # Blocks of a combine wait until a flag is its number, and the peer's next combine may overwrite it before they look.
+    combines_alone = False
     opened = {}
 
     def __init__(self, task, most_tokens):

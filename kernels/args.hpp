@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/heap_probe.hpp"
 #include "kernels/multicast.hpp"
 #include "kernels/pairs.hpp"
 #include "symmetra/device/abi.hpp"

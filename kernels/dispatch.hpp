@@ -27,6 +27,7 @@
 #include "kernels/norm/local.cuh"
 #include "kernels/norm/one_shot.cuh"
 #include "kernels/norm/two_shot.cuh"
+#include "kernels/probe/heap.cuh"
 #include "kernels/probe/probe.cuh"
 #include "kernels/signal/signal.cuh"
 
@@ -324,6 +325,10 @@ typename Backend::Entry kernel(const AgreeArgs&) {
 template <class Backend>
 typename Backend::Entry kernel(const ProbeArgs&) {
   return Backend::template entry<&probe>();
+}
+template <class Backend>
+typename Backend::Entry kernel(const HeapProbeArgs&) {
+  return Backend::template entry<&heap_probe>();
 }
 template <class Backend>
 typename Backend::Entry kernel(const NormArgs& args) {

@@ -197,6 +197,13 @@ constexpr bool fits(const ProbeArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
   return shape && args.targets <= kMaxWorld && args.packets < uint64_t{1} << 60;
 }
+constexpr bool fits(const HeapProbeArgs& args, const Geometry& geometry) {
+  const uint32_t world = args.heap.signals.world;
+  const bool known = world >= 1 && world <= kMaxWorld && args.heap.signals.rank < world && args.peer < world && args.task < kHeapProbes;
+  const bool works = args.task == kHeapProbePut || args.rounds > 0, channel = args.task != kHeapProbeMessage || args.heap.channels > 0;
+  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
+  return known && works && channel && shape && (args.line_mask & (args.line_mask + 1)) == 0;
+}
 /// Whether a multicast sum adds values of the type.
 constexpr bool multicast_adds(uint32_t dtype) {
   return dtype == kF32 || dtype == kF16 || dtype == kBF16 || dtype == kI32 || dtype == kU32 || dtype == kI64 || dtype == kU64;

@@ -43,8 +43,15 @@ struct AllGather {
     // The ranks may still read what their last kernel wrote.
     if (!device::barrier(heap.signals, platform::block())) return;
     float* const place = work.output + heap.signals.rank * work.count + first;
-    for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) {
-      device::put_signal(heap, place, work.input + first, elems * sizeof(float), rank, platform::block());
+    const std::uint32_t world = heap.signals.world;
+    // Every rank begins with the next one, so that no two write to the same rank.
+    for (std::uint32_t hop = 1; hop <= world; ++hop) {
+      device::put(heap, place, work.input + first, (heap.signals.rank + hop) % world, elems * sizeof(float));
+    }
+    // A signal says that all threads' bytes are there. A thread signals one rank, so no signal waits for another.
+    platform::sync_block();
+    for (std::uint32_t rank = platform::thread(); rank < world; rank += platform::threads()) {
+      device::put(heap.signals, platform::block(), rank);
     }
     hear_all(heap);
   }

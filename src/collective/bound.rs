@@ -143,7 +143,7 @@ impl<'a> BoundAllReduce<'a> {
             self.kept.iter().for_each(|kept| recording.keep(kept.clone()));
             recording.part(inner.group.id(), || Recorded::new(inner))
         });
-        let mut lane = inner.lane.try_lock().ok_or_else(|| {
+        let mut lane = inner.lane.try_take("a bound all-reduce")?.ok_or_else(|| {
             Error::unsupported(
                 "a bound all-reduce beside another call",
                 "another thread enqueues on this communicator at the same time, so their order is up to chance",

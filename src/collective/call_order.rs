@@ -1,8 +1,77 @@
 //! The order of a communicator's calls, which share scratch and epochs.
 
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::lock_api::GetThreadId;
+use parking_lot::{Mutex, MutexGuard, RawThreadId};
+
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Order, Stream};
+
+/// The turns of a communicator's calls, of which one holds the lane. A call may run work of the caller's while it does; work
+/// that takes another turn would wait for itself, and is refused.
+pub(super) struct Turns {
+    lane: Mutex<Lane>,
+    /// The thread in which the call that has the turn runs work of the caller's; else 0.
+    worker: AtomicUsize,
+}
+
+impl Turns {
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        Ok(Self { lane: Mutex::new(Lane::new(device)?), worker: AtomicUsize::new(0) })
+    }
+
+    /// Waits for the calls of other threads. `what` asks for a turn.
+    pub(super) fn take(&self, what: impl fmt::Display) -> Result<MutexGuard<'_, Lane>> {
+        self.refuse_within(what)?;
+        Ok(self.lane.lock())
+    }
+
+    /// A turn, unless another thread has it.
+    pub(super) fn try_take(&self, what: impl fmt::Display) -> Result<Option<MutexGuard<'_, Lane>>> {
+        self.refuse_within(what)?;
+        Ok(self.lane.try_lock())
+    }
+
+    /// Refuses what work of the caller's asks for within a call of the same communicator.
+    #[inline]
+    pub(super) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
+        // Relaxed: only this thread's own number matters, which only this thread writes.
+        match self.worker.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            worker if worker != this_thread() => Ok(()),
+            _ => Err(Error::unsupported(
+                format!("{what} within another call of the same communicator"),
+                "work of the caller's runs in that call, which has the communicator until the work returns",
+            )),
+        }
+    }
+
+    /// Runs what may be work of the caller's, in the turn of a call.
+    pub(super) fn work<T>(&self, _turn: &mut MutexGuard<'_, Lane>, work: impl FnOnce() -> T) -> T {
+        /// Ends the work, also where the work panics.
+        struct Worker<'a>(&'a AtomicUsize);
+        impl Drop for Worker<'_> {
+            fn drop(&mut self) {
+                self.0.store(0, Ordering::Relaxed);
+            }
+        }
+        self.worker.store(this_thread(), Ordering::Relaxed);
+        let _worker = Worker(&self.worker);
+        work()
+    }
+
+    pub(super) fn get_mut(&mut self) -> &mut Lane {
+        self.lane.get_mut()
+    }
+}
+
+/// A number that no other living thread has.
+fn this_thread() -> usize {
+    RawThreadId::INIT.nonzero_thread_id().get()
+}
 
 /// The order of a communicator's eager calls and graph launches.
 pub(crate) struct Lane {

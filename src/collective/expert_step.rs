@@ -70,7 +70,7 @@ impl Communicator {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
-        let lane = &mut inner.lane.lock();
+        let lane = &mut inner.lane.take("a call of experts")?;
         lane.order_call(queue)?;
         let first = match stage {
             Stage::New(operation, bytes) => {

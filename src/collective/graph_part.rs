@@ -14,6 +14,9 @@ use crate::group::Call;
 use crate::memory::{Pointer, Registration, Use, View, register};
 use crate::stream::{Part, Recording, Stream};
 
+/// What a launch of a graph is called in an error.
+const LAUNCH: &str = "a launch of a graph";
+
 /// The operations of one communicator in one graph.
 pub(super) struct Recorded {
     inner: Arc<Inner>,
@@ -75,6 +78,10 @@ impl Recorded {
 }
 
 impl Part for Recorded {
+    fn admit(&self) -> Result<()> {
+        self.inner.lane.refuse_within(LAUNCH)
+    }
+
     fn end(&self, recording: &Recording) -> Result<()> {
         self.aside.lock().end(recording)
     }
@@ -89,7 +96,7 @@ impl Part for Recorded {
     }
 
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        let mut lane = self.inner.lane.lock();
+        let mut lane = self.inner.lane.take(LAUNCH)?;
         let calls = self.calls.lock();
         lane.order(stream)?;
         if let Some(first) = calls.first() {

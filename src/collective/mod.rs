@@ -15,6 +15,7 @@ mod expert_step;
 mod first_call;
 mod graph_part;
 mod heap;
+mod heap_probe;
 mod launch_plan;
 mod local;
 mod multicast;
@@ -47,9 +48,9 @@ use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
 
 pub use bound::BoundAllReduce;
-use call_order::Lane;
+use call_order::{Lane, Turns};
 pub use copy_engine::Pending;
-use copy_engine::Side;
+use copy_engine::{Events, Side};
 pub(crate) use copy_engine::{Own, Parts, workspace_bytes};
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};
 use graph_part::Recorded;
@@ -73,7 +74,9 @@ struct Inner {
     /// Declared before the lane, whose stream waits for work in flight. The side's workspace owns the arena, and waits
     /// give up when the arena's last owner is gone.
     side: Mutex<Side>,
-    lane: Mutex<Lane>,
+    lane: Turns,
+    /// Events that are free for low-contention collectives.
+    events: Events,
     table: Table,
     norms: NormTable,
 }
@@ -107,9 +110,9 @@ impl Communicator {
         let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
         let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
         let norms = NormTable::new(kind, group.world_size(), tuning)?;
-        let lane = Mutex::new(Lane::new(group.device())?);
+        let lane = Turns::new(group.device())?;
         let side = Mutex::new(Side::new(group.device())?);
-        Ok(Self(Arc::new(Inner { group, arena, lane, table, norms, side })))
+        Ok(Self(Arc::new(Inner { group, arena, lane, events: Events::default(), table, norms, side })))
     }
 
     /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If a rank
@@ -134,7 +137,7 @@ impl Communicator {
         inner.check_device("stream", queue.stream().device())?;
         // First, because closing the group ends any graph that holds a part of it.
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
-        let lane = &mut inner.lane.lock();
+        let lane = &mut inner.lane.take(call.op.operation)?;
         match call.numbers {
             Numbers::Norm(rows) => inner.norm(call, (rows, &shape), lane, queue, recorded.as_deref()),
             _ => inner.collective(call, &shape, lane, queue, recorded.as_deref()),
@@ -288,7 +291,9 @@ impl Communicator {
     ///
     /// # Errors
     /// The group's error if the group had failed, or if a running call fails. The group is closed nevertheless.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) in work that a call of this communicator runs; the group stays open.
     pub fn close(self) -> Result<()> {
+        self.refuse_within("closing")?;
         self.0.arena.close()
     }
 
@@ -309,8 +314,10 @@ impl Communicator {
     /// The group's error if the group had failed, or if one of this rank's calls fails: a call that waits for a rank ends
     /// at its deadline at the latest. [`Error::Mismatch`](crate::Error::Mismatch) if the ranks made different calls. The
     /// rank has left nevertheless; the others learn of the failure. [`Error::Closed`](crate::Error::Closed) if the
-    /// communicator is closed.
+    /// communicator is closed. [`Error::Unsupported`](crate::Error::Unsupported) in work that a call of this communicator
+    /// runs; the rank stays.
     pub fn depart(self) -> Result<()> {
+        self.refuse_within("departing")?;
         self.0.arena.depart()
     }
 
@@ -320,18 +327,23 @@ impl Communicator {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) if the runtime cannot record an event.
     pub fn leave(&self, stream: &Stream) -> Result<()> {
-        self.0.lane.lock().leave(stream)?;
+        self.0.lane.take("leaving a stream")?.leave(stream)?;
         self.0.side.lock().lane.leave(stream)
     }
 
     /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
     /// memory with calls. In a capture, each launch of the graph waits so.
-    pub(crate) fn order(&self, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn order(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
         let inner = &self.0;
         if let Some(recording) = queue.recording() {
             recording.part(inner.group.id(), || Recorded::new(inner));
         }
-        inner.lane.lock().order_call(queue)
+        inner.lane.take(what)?.order_call(queue)
+    }
+
+    /// Refuses what work of the caller's asks for within a call of this communicator, which would wait for that work.
+    pub(crate) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
+        self.0.lane.refuse_within(what)
     }
 
     /// The algorithm for an all-reduce of this many bytes. `direct`: whether peers can address both operands (symmetric

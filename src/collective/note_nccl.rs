@@ -15,7 +15,7 @@ impl Communicator {
         let _entered = inner.group.enter()?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let compared = inner.group.config().check_calls;
-        let mut lane = inner.lane.lock();
+        let mut lane = inner.lane.take(call)?;
         // Only if something is enqueued ahead of the call.
         if compared || !lane.told {
             lane.order_call(queue)?;

@@ -26,7 +26,7 @@ impl Communicator {
         if recorded.is_none() {
             queue.stream().refuse_captured("enqueue messages")?;
         }
-        let lane = &mut inner.lane.lock();
+        let lane = &mut inner.lane.take("messages between pairs")?;
         lane.order_call(queue)?;
         own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
         each_part(messages, rank, args::kMostPairEnds, |part| {

@@ -177,13 +177,16 @@ impl Coordinator {
     ///
     /// # Errors
     /// The group's error if the group had failed; the group is closed nevertheless. [`Error::Unsupported`] for a group of an
-    /// [`Environment`](super::Environment), which closes its groups; nothing is closed then.
+    /// [`Environment`](super::Environment), which closes its groups, and in work that a call of this group's communicator runs;
+    /// nothing is closed then.
     pub fn close(self) -> Result<()> {
         self.close_alone()
     }
 
     pub(crate) fn close_alone(&self) -> Result<()> {
         let alone = self.alone("closing")?;
+        // Before anything is closed.
+        self.local().refuse_within("closing")?;
         let deadline = until(self.local().group().config().deadlines.open);
         // Ranks on other hosts would report a rank that leaves first as lost.
         let told = alone.kept.as_ref().map_or(Ok(()), |kept| kept.close(self.check(), deadline));

@@ -170,12 +170,15 @@ impl Environment {
     /// Closes every group. Later calls on its communicators fail with [`Error::Closed`]. Collective; blocks.
     ///
     /// # Errors
-    /// The first error of a group that had failed. All groups are closed nevertheless.
+    /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in work that a
+    /// call of one of the communicators runs; nothing is closed then.
     pub fn close(self) -> Result<()> {
         self.close_groups()
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
+        // Before anything is closed.
+        self.coordinators.iter().try_for_each(|coordinator| coordinator.local().refuse_within("closing"))?;
         let deadline = until(self.world().local().group().config().deadlines.open);
         // Ranks on other hosts would report a rank that leaves first as lost.
         let mut result = self.kept.as_ref().map_or(Ok(()), |kept| kept.close(self.check(), deadline));

@@ -1,5 +1,7 @@
 //! What experts and grids run over: a communicator's own kernels, or whatever serves a group.
 
+use std::fmt;
+
 use super::coordinator::Coordinator;
 use crate::collective::Communicator;
 use crate::device::Device;
@@ -62,6 +64,11 @@ impl Over {
             Self::Communicator(_) => Ok(()),
             Self::Coordinator(coordinator) => coordinator.check_served(call, captured),
         }
+    }
+
+    /// Refuses what work of the caller's asks for within a call of the communicator of this host.
+    pub(crate) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
+        self.local().refuse_within(what)
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -50,7 +50,7 @@ use parking_lot::Mutex;
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::environment::Coordinator;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::memory::{DeviceBuffer, Operand, WithView};
 use crate::op::Held;
@@ -275,6 +275,7 @@ impl Experts {
         let settings = (&inner.config, &inner.form);
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
+        inner.over.refuse_within(Operation::Dispatch)?;
         let tokens = check::routing(routing, &inner.form, device)?;
         if let Some((rows, scales, into)) = sends {
             check::sent((rows, scales), tokens, settings, device)?;
@@ -344,6 +345,7 @@ impl Experts {
         inner.check_halves("a dispatch")?;
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
+        inner.over.refuse_within(Operation::Dispatch)?;
         let tokens = check::routing(routing, &inner.form, device)?;
         check::sent(rows, tokens, (&inner.config, &inner.form), device)?;
         let begun = inner.begin_dispatch(tokens, routing, rows, queue)?;

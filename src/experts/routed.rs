@@ -225,6 +225,7 @@ impl Inner {
     /// Refuses a queue of another device, or of another capture than the one where `operation` went.
     pub(super) fn check_queue(&self, operation: Operation, recording: Option<u64>, queue: &impl Enqueue) -> Result<()> {
         self.over.device().check_same("stream", queue.stream().device())?;
+        self.over.refuse_within(operation)?;
         let place = |recording: Option<u64>| match recording {
             Some(recording) => format!("capture {recording}"),
             None => "a stream".to_owned(),

@@ -19,6 +19,8 @@ use crate::types::{Dtype, Reduction};
 
 /// The group of a plan, what multiplies, and how.
 pub(super) struct Plan {
+    /// The name of the plan in errors.
+    what: &'static str,
     pub(super) over: Over,
     pub(super) multiplier: Multiplier,
     pub(super) planned: Planned,
@@ -57,13 +59,15 @@ impl Plan {
         let bound_us = on_gpu.then_some(asked.cost.bound_us);
         let planned = Planned { way, parts, library: multiplier.library().to_owned(), predicted_us, bound_us, reason };
         let whole_sums = over.local().group().config().determinism == Determinism::Exact;
-        Ok(Self { over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
+        Ok(Self { what: asked.what, over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
     }
 
     /// Begins a call, which uses the memory of the plan once the call before has.
     pub(super) fn begin(&self, queue: &impl Enqueue) -> Result<MutexGuard<'_, ()>> {
+        // Before the lock: another thread may hold it, and wait for the call in which this one works.
+        self.over.refuse_within(self.what)?;
         let call = self.calls.lock();
-        self.over.local().order(queue)?;
+        self.over.local().order(self.what, queue)?;
         Ok(call)
     }
 

@@ -108,6 +108,42 @@ const _: () = {
     ["Offset of field: Multicast::world"][::std::mem::offset_of!(Multicast, world) - 24usize];
     ["Offset of field: Multicast::reserved"][::std::mem::offset_of!(Multicast, reserved) - 28usize];
 };
+pub const kHeapProbeLoad: u32 = 0;
+pub const kHeapProbeAdd: u32 = 1;
+pub const kHeapProbeMessage: u32 = 2;
+pub const kHeapProbePut: u32 = 3;
+pub const kHeapProbes: u32 = 4;
+pub const kHeapProbeLineWords: u32 = 32;
+pub const kHeapProbeMessageBytes: u32 = 16;
+pub const kHeapProbeSlotWords: u32 = 4;
+pub const kHeapProbeFold: u64 = 6364136223846793005;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct HeapProbeArgs {
+    pub heap: Heap,
+    pub from: *mut core::ffi::c_void,
+    pub at: *mut core::ffi::c_void,
+    pub found: *mut u64,
+    pub bytes: u64,
+    pub task: u32,
+    pub peer: u32,
+    pub rounds: u32,
+    pub line_mask: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of HeapProbeArgs"][::std::mem::size_of::<HeapProbeArgs>() - 368usize];
+    ["Alignment of HeapProbeArgs"][::std::mem::align_of::<HeapProbeArgs>() - 8usize];
+    ["Offset of field: HeapProbeArgs::heap"][::std::mem::offset_of!(HeapProbeArgs, heap) - 0usize];
+    ["Offset of field: HeapProbeArgs::from"][::std::mem::offset_of!(HeapProbeArgs, from) - 320usize];
+    ["Offset of field: HeapProbeArgs::at"][::std::mem::offset_of!(HeapProbeArgs, at) - 328usize];
+    ["Offset of field: HeapProbeArgs::found"][::std::mem::offset_of!(HeapProbeArgs, found) - 336usize];
+    ["Offset of field: HeapProbeArgs::bytes"][::std::mem::offset_of!(HeapProbeArgs, bytes) - 344usize];
+    ["Offset of field: HeapProbeArgs::task"][::std::mem::offset_of!(HeapProbeArgs, task) - 352usize];
+    ["Offset of field: HeapProbeArgs::peer"][::std::mem::offset_of!(HeapProbeArgs, peer) - 356usize];
+    ["Offset of field: HeapProbeArgs::rounds"][::std::mem::offset_of!(HeapProbeArgs, rounds) - 360usize];
+    ["Offset of field: HeapProbeArgs::line_mask"][::std::mem::offset_of!(HeapProbeArgs, line_mask) - 364usize];
+};
 pub const kMulticastSumToAll: u32 = 0;
 pub const kMulticastSum: u32 = 1;
 pub const kMulticastToAll: u32 = 2;
@@ -871,6 +907,7 @@ impl Kind {
     pub const experts: Kind = Kind(8);
     pub const pairs: Kind = Kind(9);
     pub const multicast: Kind = Kind(10);
+    pub const heap_probe: Kind = Kind(11);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -965,4 +1002,8 @@ unsafe impl Block for PairsArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for MulticastArgs {
     const KIND: Kind = Kind::multicast;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for HeapProbeArgs {
+    const KIND: Kind = Kind::heap_probe;
 }

@@ -103,6 +103,7 @@ impl Graph<'_> {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;
         stream.refuse_captured("launch a graph")?;
+        self.parts.iter().try_for_each(|(_, part)| part.admit())?;
         keep(&self.parts, &|| {
             self.parts.iter().try_for_each(|(_, part)| part.before_launch(stream))?;
             stream.enqueue("launch a graph", |raw| self.raw.launch(raw))

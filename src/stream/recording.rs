@@ -15,6 +15,10 @@ pub(crate) trait Part: Any + Send + Sync {
     fn end(&self, _recording: &Recording) -> Result<()> {
         Ok(())
     }
+    /// Refuses a launch by this thread, before any part takes a lock.
+    fn admit(&self) -> Result<()> {
+        Ok(())
+    }
     /// Runs `launch` while keeping the memory that the graph uses. Refuses when the graph may not be launched now.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         launch()

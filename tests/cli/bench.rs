@@ -242,19 +242,20 @@ fn the_floor_of_the_cpu() {
     let run = symmetra("bench floor --device host --ranks 3 --ranks-as processes --launches 2 --json").ok();
     let report = object(&run);
     let floor = report["floor"].as_array().unwrap();
-    assert_eq!((&report["ranks"], floor.len()), (&3.into(), 6));
+    assert_eq!((&report["ranks"], floor.len()), (&3.into(), 10));
     for line in floor {
-        let sends =
-            ["copy engine", "16-byte stores"].iter().any(|start| line["name"].as_str().unwrap().starts_with(start));
+        let name = line["name"].as_str().unwrap();
+        let sends = ["copy engine", "16-byte stores", "kernel: put to"].iter().any(|start| name.starts_with(start));
         assert!(positive(&line["time_us"]), "{line}");
         assert_eq!(positive(&line["gbps"]), sends, "{line}");
+        // What kernels moved was compared.
+        let compared = if name.starts_with("kernel:") { 0.into() } else { serde_json::Value::Null };
+        assert_eq!((&line["wrong"], &line["skipped"]), (&compared, &serde_json::Value::Null), "{line}");
     }
-    let run = symmetra("bench floor --device host --ranks 2 --ranks-as threads --launches 1").ok();
-    assert!(
-        run.stdout.contains("empty kernel") && run.stdout.contains("16-byte stores to all ranks"),
-        "{}",
-        run.stdout
-    );
+    let run = symmetra("bench floor --device host --ranks 2 --ranks-as threads --launches 1 --seed 5").ok();
+    for words in ["empty kernel", "16-byte stores to all ranks", "fetch_add", "put_signal of 16 bytes"] {
+        assert!(run.stdout.contains(words), "no {words} in {}", run.stdout);
+    }
 }
 
 #[test]
@@ -427,6 +428,7 @@ fn wrong_usage() {
         ("bench all-reduce-norm --algorithm one-shot", &["one-shot-sentinel", "apart"]),
         ("bench all-reduce-norm --against nccl-symmetric", &["--against nccl-symmetric", "on our buffers"]),
         ("bench floor --launches 0", &["0 is not in"]),
+        ("bench floor --ranks 1", &["1 is not in 2..="]),
     ] {
         symmetra(args).refused(2, words);
     }

@@ -490,7 +490,12 @@ fn the_example_of_kernels_is_right() {
     for ranks in [1, 3, 4] {
         let text = run(Command::new(&program).arg(ranks.to_string()));
         assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 6 * ranks, "{text}");
+        assert!(!text.contains("ratio"), "{text}");
     }
+    let text = run(Command::new(&program).args(["2", "--time"]));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 8 * 2, "{text}");
+    let ratio: f64 = text.lines().find_map(|line| line.split_once("ratio ")).unwrap().1.parse().unwrap();
+    assert!(ratio > 0.0, "{text}");
 }
 
 /// Every layout, on the CPU.

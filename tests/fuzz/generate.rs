@@ -1,6 +1,7 @@
 //! A random program from a seed: every operation by its description, in every form that the description admits.
 
 mod experts;
+mod products;
 mod rows;
 
 use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
@@ -39,8 +40,9 @@ struct Writer {
     groups: Vec<(usize, Vec<usize>)>,
     benches: Vec<Bench>,
     experts: Vec<Opened>,
+    plans: Vec<OpenPlan>,
     graphs: Vec<Graph>,
-    /// The number of the next group, bench or graph.
+    /// The number of the next group, bench, plan or graph.
     next: usize,
 }
 
@@ -60,6 +62,12 @@ struct Opened {
     layer: Layer,
 }
 
+#[derive(Clone, Copy)]
+struct OpenPlan {
+    number: usize,
+    group: usize,
+}
+
 struct Graph {
     number: usize,
     groups: Vec<usize>,
@@ -72,8 +80,8 @@ pub(crate) fn program(seed: u64, through: Through) -> Program {
     let settings = settings(&mut random, through);
     let program = Program { seed, world, settings, steps: Vec::new() };
     let groups = vec![(0, (0..world).collect())];
-    let mut writer =
-        Writer { random, program, groups, benches: Vec::new(), experts: Vec::new(), graphs: Vec::new(), next: 1 };
+    let (benches, experts, plans, graphs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut writer = Writer { random, program, groups, benches, experts, plans, graphs, next: 1 };
     writer.write();
     writer.program
 }
@@ -124,7 +132,7 @@ impl Writer {
     }
 
     fn step(&mut self) {
-        match self.random.below(111) {
+        match self.random.below(119) {
             0..55 => self.eager(),
             55..62 => self.capture(),
             62..76 => self.launch(),
@@ -152,6 +160,7 @@ impl Writer {
             }
             98..99 if self.groups.len() > 1 => self.close(),
             99..111 => self.experts(),
+            111..119 => self.products(),
             _ => self.eager(),
         }
     }
@@ -232,6 +241,7 @@ impl Writer {
         let (group, _) = self.groups.swap_remove(1 + self.random.below(self.groups.len() - 1));
         self.benches.retain(|bench| bench.group != group);
         self.experts.retain(|experts| experts.group != group);
+        self.plans.retain(|plan| plan.group != group);
         self.graphs.retain(|graph| !graph.groups.contains(&group));
         self.push(Step::Close { group });
     }

@@ -15,9 +15,15 @@ mod expert_oracle;
 mod expert_rank;
 mod experts;
 mod generate;
+// The suite also bounds errors.
+#[allow(dead_code)]
+#[path = "../suite/matrices.rs"]
+mod matrices;
 mod model;
 mod narrow;
 mod norm;
+mod product_rank;
+mod products;
 mod program;
 mod rank;
 mod run;

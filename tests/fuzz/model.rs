@@ -63,7 +63,7 @@ pub(crate) fn values<T: Sample>(bytes: &[u8]) -> Vec<T> {
 /// Everything that a rank writes into its buffers from the host in the course of a program, in this order.
 pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
     let (benches, groups) = (program.benches(), program.groups());
-    let (layers, groups_of_experts) = (program.layers(), program.groups_of_experts());
+    let (layers, groups_of_experts, plans) = (program.layers(), program.groups_of_experts(), program.plans());
     let member = |group: usize| groups[&group].iter().position(|member| *member == rank);
     let mut all = Vec::new();
     for step in &program.steps {
@@ -73,6 +73,14 @@ pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
                 for run in 0..rounds.runs() {
                     let of_round = |round| contents(layers[&rounds.experts], round, member, run);
                     all.extend(rounds.rounds.iter().flat_map(of_round).flat_map(|(_, bytes)| bytes));
+                }
+            }
+            Step::Products { products, .. } => {
+                for run in 0..products.runs() {
+                    for call in &products.calls {
+                        let (group, asked) = plans[&call.plan];
+                        all.extend(member(group).into_iter().flat_map(|member| asked.contents(call, member, run)));
+                    }
                 }
             }
             Step::Misrouted(asked) => {

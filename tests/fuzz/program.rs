@@ -8,6 +8,7 @@ use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
 use crate::experts::{Layer, Misrouted, Rounds};
 use crate::norm::Norm;
+use crate::products::{Asked, Products};
 use crate::support::batch::Memory;
 use crate::support::call::Call;
 
@@ -102,6 +103,17 @@ pub(crate) enum Step {
     /// Calls on experts, and what they wrote.
     Rounds {
         rounds: Rounds,
+        on: Vec<usize>,
+    },
+    /// A plan of products and a collective.
+    Plan {
+        plan: usize,
+        group: usize,
+        asked: Asked,
+    },
+    /// Calls on plans of one group, and what they wrote.
+    Products {
+        products: Products,
         on: Vec<usize>,
     },
     /// A call on experts that every rank of the group learns to be wrong.
@@ -270,6 +282,22 @@ impl Program {
         self.steps.iter().filter_map(group).collect()
     }
 
+    /// All plans, with their groups.
+    pub(crate) fn plans(&self) -> BTreeMap<usize, (usize, &Asked)> {
+        fn plan(step: &Step) -> Option<(usize, (usize, &Asked))> {
+            match step {
+                Step::Plan { plan, group, asked } => Some((*plan, (*group, asked))),
+                _ => None,
+            }
+        }
+        self.steps.iter().filter_map(plan).collect()
+    }
+
+    /// The group of calls on plans.
+    pub(crate) fn group_of(&self, products: &Products) -> usize {
+        self.plans()[&products.calls[0].plan].0
+    }
+
     pub(crate) fn fault(&self) -> Option<(&Fault, usize, usize)> {
         self.steps.iter().find_map(|step| match step {
             Step::Fault { group, culprit, fault, .. } => Some((fault, *group, *culprit)),
@@ -297,7 +325,7 @@ impl Program {
 
     /// Whether a step means something at this place, and what the program has after it.
     fn admit(step: &mut Step, live: &mut Live) -> bool {
-        let Live { groups, benches, experts: open, graphs, failed } = live;
+        let Live { groups, benches, experts: open, plans, graphs, failed } = live;
         let calls_fit = |call: &Placed, benches: &BTreeMap<usize, usize>| benches.contains_key(&call.bench);
         match step {
             Step::Split { from, parts } => {
@@ -320,6 +348,17 @@ impl Program {
                 is_open
             }
             Step::Rounds { rounds, .. } => open.contains_key(&rounds.experts),
+            Step::Plan { plan, group, .. } => {
+                let open = groups.contains(group) && !*failed;
+                if open {
+                    plans.insert(*plan, *group);
+                }
+                open
+            }
+            Step::Products { products, .. } => {
+                products.calls.retain(|call| plans.contains_key(&call.plan));
+                !products.calls.is_empty()
+            }
             Step::Misrouted(asked) => {
                 *failed = true;
                 groups.contains(&asked.group)
@@ -337,6 +376,7 @@ impl Program {
             Step::Close { group } => {
                 benches.retain(|_, of| of != group);
                 open.retain(|_, of| of != group);
+                plans.retain(|_, of| of != group);
                 graphs.retain(|_, of| !of.contains(group));
                 groups.remove(group)
             }
@@ -363,6 +403,8 @@ struct Live {
     benches: BTreeMap<usize, usize>,
     /// With their groups.
     experts: BTreeMap<usize, usize>,
+    /// With their groups.
+    plans: BTreeMap<usize, usize>,
     graphs: BTreeMap<usize, BTreeSet<usize>>,
     failed: bool,
 }

@@ -18,6 +18,7 @@
 
 #include "bench.hpp"
 #include "experts.hpp"
+#include "products.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
@@ -321,6 +322,7 @@ class Rank {
       const auto& groups = it->second.groups;
       it = std::find(groups.begin(), groups.end(), group) != groups.end() ? graphs_.erase(it) : std::next(it);
     }
+    for (auto it = plans_.begin(); it != plans_.end();) it = it->second.group() == group ? plans_.erase(it) : std::next(it);
     for (auto it = experts_.begin(); it != experts_.end();) it = it->second.group() == group ? experts_.erase(it) : std::next(it);
     for (auto it = benches_.begin(); it != benches_.end();) {
       if (it->second.group != group) {
@@ -354,6 +356,16 @@ class Rank {
     const auto opened = experts_.find(rounds.experts);
     if (opened == experts_.end()) return;
     const std::vector<char> found = opened->second.run(rounds, stream, written_);
+    bytes_.write(found.data(), static_cast<std::streamsize>(found.size()));
+    found_ << "found " << step_ << ' ' << found.size() << '\n';
+  }
+
+  /// Makes calls on plans, and tells what they wrote.
+  void products(const fuzz::Products& products, std::size_t on) {
+    for (const fuzz::Multiply& call : products.calls) {
+      if (plans_.count(call.plan) == 0) return;
+    }
+    const std::vector<char> found = fuzz::run(plans_, products, streams_, on, written_);
     bytes_.write(found.data(), static_cast<std::streamsize>(found.size()));
     found_ << "found " << step_ << ' ' << found.size() << '\n';
   }
@@ -433,6 +445,13 @@ class Rank {
       const std::size_t number = words_.next(), group = words_.next();
       const symmetra::ExpertConfig config = fuzz::layer_of(words_);
       if (groups_.count(group) != 0) experts_.emplace(number, fuzz::Opened(groups_.at(group), config, group));
+    } else if (name == "plan") {
+      const std::size_t number = words_.next(), group = words_.next();
+      const fuzz::Asking asked = fuzz::asking_of(words_);
+      if (groups_.count(group) != 0) plans_.emplace(number, fuzz::Planning(groups_.at(group), asked, group));
+    } else if (name == "products") {
+      const std::size_t on = words_.list(world_)[number_];
+      products(fuzz::products_of(words_), on);
     } else if (name == "misrouted") {
       misrouted();
     } else if (name == "split") {
@@ -474,6 +493,7 @@ class Rank {
   std::map<std::size_t, Communicator> groups_;
   std::map<std::size_t, Bench> benches_;
   std::map<std::size_t, fuzz::Opened> experts_;
+  std::map<std::size_t, fuzz::Planning> plans_;
   std::map<Key, symmetra::Adopted> adopted_;
   std::map<std::size_t, Captured> graphs_;
   /// The stream of the last call of each group, and whether copy engines run the call, or nothing does.

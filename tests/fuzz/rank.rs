@@ -20,6 +20,8 @@ use crate::expert_rank::{Here, misroute, run};
 use crate::experts::{Layer, Misrouted, Rounds};
 use crate::model::typed;
 use crate::norm::WIDE;
+use crate::product_rank;
+use crate::products::Products;
 use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
 use crate::support::batch::On;
 
@@ -61,6 +63,7 @@ pub(crate) struct Rank<'a> {
     benches: HashMap<usize, Held>,
     /// With their groups.
     experts: HashMap<usize, (Experts, &'a Layer, usize)>,
+    plans: HashMap<usize, product_rank::Opened<'a>>,
     /// What peers may reach until every rank is done.
     reached: Vec<Arc<dyn Any + Send + Sync>>,
     /// What the rank writes into its buffers.
@@ -95,6 +98,7 @@ impl<'a> Rank<'a> {
             graphs: HashMap::new(),
             benches: HashMap::new(),
             experts: HashMap::new(),
+            plans: HashMap::new(),
             reached: Vec::new(),
             written: File::open(directory.join(format!("written.{number}"))).unwrap(),
             found: ["found", "bytes"].map(create),
@@ -203,6 +207,17 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
+    /// Makes calls on plans, and tells what they wrote.
+    fn products(&mut self, step: usize, products: &Products, on: usize) -> Result<()> {
+        if !products.calls.iter().all(|call| self.plans.contains_key(&call.plan)) {
+            return Ok(());
+        }
+        let bytes = product_rank::run(&self.plans, products, (&self.streams, on), &mut self.written)?;
+        self.found[1].write_all(&bytes).unwrap();
+        self.say(&format!("found {step} {}", bytes.len()));
+        Ok(())
+    }
+
     /// Makes a call that fails on every rank, and tells what the rank learnt.
     fn misrouted(&mut self, step: usize, asked: &Misrouted) -> Result<()> {
         let Some(communicator) = self.groups.get(&asked.group).cloned() else { return Ok(()) };
@@ -240,6 +255,11 @@ impl<'a> Rank<'a> {
                 self.experts.insert(*experts, (opened, layer, *group));
             }
             Step::Rounds { rounds, on } => self.rounds(number, rounds, on[self.number])?,
+            Step::Plan { plan, group, asked } => {
+                let Some(communicator) = self.groups.get(group) else { return Ok(()) };
+                self.plans.insert(*plan, product_rank::Opened::new(communicator, *group, asked)?);
+            }
+            Step::Products { products, on } => self.products(number, products, on[self.number])?,
             Step::Misrouted(asked) => self.misrouted(number, asked)?,
             Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
             Step::Call { call, on } => self.call(call, on[self.number])?,
@@ -291,6 +311,7 @@ impl<'a> Rank<'a> {
         self.reached.extend(reached);
         self.benches.retain(|_, (_, of)| *of != group);
         self.experts.retain(|_, (.., of)| *of != group);
+        self.plans.retain(|_, plan| plan.group != group);
         self.groups.remove(&group)
     }
 

@@ -10,6 +10,7 @@ use symmetra::bootstrap::Threads;
 
 use crate::cpp;
 use crate::model::{Model, written};
+use crate::products::difference;
 use crate::program::{Fault, Program, Step, Through};
 use crate::rank::Rank;
 use crate::support::process::{Child, Ranks};
@@ -156,6 +157,13 @@ fn judge(program: &Program, directory: &Path) -> String {
             }
             model.place(rounds);
         }
+        if let Step::Products { products, .. } = step {
+            let members = &program.groups()[&program.group_of(products)];
+            for (rank, expected) in members.iter().zip(products.expected(&program.plans())) {
+                let wrong = found.get(&(number, *rank)).and_then(|bytes| difference(&expected, bytes));
+                let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
+            }
+        }
         if let Some(bench) = bench {
             for (member, rank) in model.members(*bench).iter().enumerate() {
                 let wrong = found.get(&(number, *rank)).and_then(|bytes| model.differs(*bench, member, bytes));
@@ -190,6 +198,7 @@ fn missing(
         let concerned: &[usize] = match step {
             Step::Check { bench } => &groups[&benches[bench].0],
             Step::Rounds { rounds, .. } => &groups[&of_experts[&rounds.experts]],
+            Step::Products { products, .. } => &groups[&program.group_of(products)],
             Step::Misrouted(asked) => &groups[&asked.group],
             Step::Fault { group, .. } => &groups[group],
             _ => continue,

@@ -1,10 +1,11 @@
-//! Makes a failing program short and plain: drops steps, calls of graphs, what norms do beside the sum, and calls of experts
-//! with what they do beside a dispatch and a combine, as long as the program fails.
+//! Makes a failing program short and plain: drops steps, calls of graphs, what norms do beside the sum, calls of experts
+//! with what they do beside a dispatch and a combine, and calls of plans, as long as the program fails.
 
 use std::time::{Duration, Instant};
 
 use crate::experts::Rounds;
 use crate::norm::parts;
+use crate::products::Products;
 use crate::program::{Placed, Program, Step};
 
 /// How long a program is made shorter.
@@ -59,11 +60,19 @@ pub(crate) fn shrunk(
         }
     }
     for step in 0..best.0.steps.len() {
-        for plainer in PLAINER_ROUNDS {
+        for number in 0..PLAINER_ROUNDS.len().max(PLAINER_PRODUCTS.len()) {
             while start.elapsed() < LIMIT {
                 let mut changed = best.0.clone();
-                let Some(Step::Rounds { rounds, .. }) = changed.steps.get_mut(step) else { break };
-                if !plainer(rounds) {
+                let is_plainer = match changed.steps.get_mut(step) {
+                    Some(Step::Rounds { rounds, .. }) => {
+                        PLAINER_ROUNDS.get(number).is_some_and(|plainer| plainer(rounds))
+                    }
+                    Some(Step::Products { products, .. }) => {
+                        PLAINER_PRODUCTS.get(number).is_some_and(|plainer| plainer(products))
+                    }
+                    _ => false,
+                };
+                if !is_plainer {
                     break;
                 }
                 match failing(changed, &run) {
@@ -95,6 +104,20 @@ const PLAINER_ROUNDS: [PlainerRounds; 12] = [
     |rounds| std::mem::take(&mut rounds.reversed),
     |rounds| std::mem::take(&mut rounds.unweighted),
     |rounds| std::mem::take(&mut rounds.counts),
+];
+
+/// A change of calls on plans to plainer ones. `false`: they are as plain as that.
+type PlainerProducts = fn(&mut Products) -> bool;
+
+const PLAINER_PRODUCTS: [PlainerProducts; 5] = [
+    |products| products.calls.len() > 1 && products.calls.pop().is_some(),
+    |products| {
+        let rest = products.calls.len() - 1;
+        rest > 0 && products.calls.drain(..1).count() > 0
+    },
+    |products| std::mem::take(&mut products.replays) > 0,
+    |products| std::mem::take(&mut products.spread),
+    |products| products.calls.iter_mut().any(|call| std::mem::take(&mut call.keeps)),
 ];
 
 /// The norms of a program, but for that of a fault, which ranks need not all make.

@@ -3,10 +3,12 @@
 use std::fmt::{Display, Write};
 
 use symmetra::Dtype;
+use symmetra::matmul::Numeric;
 use symmetra::op::{ALL_GATHER, Size};
 
 use crate::experts::{Content, Layer, Lists, Round, contents, misrouted};
 use crate::norm::{Norm, Place, parts};
+use crate::products::{Asked, Multiply};
 use crate::program::{Fault, Form, Kind, Placed, Program, Step};
 
 struct Text<'a> {
@@ -79,6 +81,15 @@ impl Text<'_> {
                     self.round(round, operands);
                 }
             }
+            Step::Plan { plan, group, asked } => {
+                self.named("plan", &[*plan, *group]);
+                self.plan(asked);
+            }
+            Step::Products { products, on } => {
+                self.named("products", on);
+                self.add([products.replays, usize::from(products.spread), products.calls.len()]);
+                products.calls.iter().for_each(|call| self.multiply(call));
+            }
             Step::Misrouted(asked) => {
                 self.named("misrouted", &[asked.group]);
                 self.listed(&self.program.groups()[&asked.group]);
@@ -138,6 +149,43 @@ impl Text<'_> {
         self.listed(&layer.blocks.into_iter().collect::<Vec<_>>());
         self.listed(&layer.capacity.into_iter().collect::<Vec<_>>());
         self.lists(&layer.lists);
+    }
+
+    fn plan(&mut self, asked: &Asked) {
+        let [kind, left, right] = match asked.numeric() {
+            Numeric::F32 => [0; 3],
+            Numeric::Tf32 => [1, 0, 0],
+            Numeric::F16 => [2, 0, 0],
+            Numeric::F8 { left, right } => [4, left as usize, right as usize],
+            _ => [3, 0, 0],
+        };
+        self.add([asked.combines as usize, kind, left, right, asked.inner, asked.scaling]);
+        self.add([asked.way, asked.reduction() as usize, asked.dim]);
+        self.listed(if asked.is_uneven() { &asked.lens } else { &[] });
+        self.add([asked.lens.len()]);
+        (0..asked.lens.len()).for_each(|member| self.listed(&asked.asked_shape(member)));
+        self.add([asked.factors.len()]);
+        for factor in &asked.factors {
+            let product = asked.product(factor);
+            self.add([factor.columns, product.right as usize, product.result as usize]);
+            self.add([factor.bias, factor.relu].map(u8::from));
+        }
+    }
+
+    /// The call, and the operands of each rank.
+    fn multiply(&mut self, call: &Multiply) {
+        let asked = self.program.plans()[&call.plan].1;
+        self.add([call.plan]);
+        self.add(call.symmetric.map(u8::from));
+        self.add([asked.lens.len()]);
+        for member in 0..asked.lens.len() {
+            let extents = asked.extents(call, member);
+            self.add([extents.len()]);
+            extents.iter().for_each(|extent| {
+                self.add([extent.dtype as usize, extent.dtype.bytes(), usize::from(extent.is_given)]);
+                self.add([extent.elems, extent.room]);
+            });
+        }
     }
 
     /// For each rank what it asks for, and types and elements of its operands.

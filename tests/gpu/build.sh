@@ -31,6 +31,8 @@ for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do arc
 "$home/bin/nvcc" -O3 -std=c++20 -fmad=false "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc tests/kernels/user_kernel.cu \
   tests/kernels/narrow_kernels.cu kernels/cuda/kernels.cu -L"$library" -o "$out/kernels_test"
 "$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -I. -Iinclude tests/gpu/heap_test.cu -L"$library" -o "$out/heap_test"
+# What test-suite loads by cudarc: machine code alone, as a caller without nvcc's host code has it.
+"$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -Iinclude -fatbin tests/kernels/cudarc_kernel.cu -o "$out/cudarc_kernel.fatbin"
 # The p2p_allreduce API: without MPI, and with it where it is.
 p2p=(-std=c++17 -O1 -DP2P_ALLREDUCE_DEVICE=CUDA -DOMPI_SKIP_MPICXX -Iinclude -Iinclude/p2p_allreduce/shim -I"$home/include")
 link=("$target/release/libsymmetra.a" -L"$library" -lcudart_static -ldl -lrt -lm -pthread)
@@ -41,6 +43,6 @@ rm "$out/gpu_initiated.o"
 if command -v mpicxx >/dev/null; then
   for program in basic every_call; do mpicxx "${p2p[@]}" "tests/p2p/$program.cc" "${link[@]}" -o "$out/p2p_mpi_$program"; done
 fi
-find "$out" -maxdepth 1 -type f ! -name '*.sh' ! -name '*.py' -exec strip {} +
+find "$out" -maxdepth 1 -type f ! -name '*.sh' ! -name '*.py' ! -name '*.fatbin' -exec strip {} +
 cp tests/gpu/run.sh bench/torch_symm_mem.py "$out/"
 du -sh "$out"

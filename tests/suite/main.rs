@@ -9,6 +9,8 @@ mod alone;
 mod bound;
 mod closing;
 mod coordinator;
+#[cfg(feature = "cudarc")]
+mod cudarc;
 mod cut_calls;
 mod environment;
 mod expert_cases;

@@ -86,7 +86,42 @@ fn puts_that_make_no_sense_are_refused() {
         ] {
             assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
         }
+        let words = communicator.symmetric::<u64>(3).unwrap();
+        let slots = communicator.symmetric::<u64>(4).unwrap();
+        let one = communicator.symmetric::<u64>(1).unwrap();
+        for refused in [
+            communicator.probe_loads(&words, &slots, 1, 1, &rank.stream),
+            communicator.probe_additions(&words, &slots, 2, 1, &rank.stream),
+            communicator.probe_additions(&words, &one, 1, 1, &rank.stream),
+            communicator.probe_messages([&slots, &words], &slots, 1, 1, &rank.stream),
+            communicator.probe_messages([&slots, &slots], &slots, 1, 0, &rank.stream),
+            communicator.probe_put(&short, &long, 1, &rank.stream),
+            communicator.probe_put(&long, &long, 2, &rank.stream),
+            other.probe_put(&long, &long, 1, &rank.stream),
+        ] {
+            assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+        }
         other.close().unwrap();
+    });
+}
+
+/// A message that never comes ends the wait: bounded, and the peer is named.
+#[test]
+fn a_probe_that_hears_nothing_gives_up() {
+    let mut config = config();
+    config.deadlines.steady = Duration::from_millis(200);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &config).unwrap();
+        let slots = [4, 4].map(|words| rank.communicator.symmetric::<u64>(words).unwrap());
+        let found = rank.communicator.symmetric::<u64>(2).unwrap();
+        if rank.rank() == 0 {
+            rank.communicator.probe_messages(slots.each_ref(), &found, 1, 3, &rank.stream).unwrap();
+            let error = rank.communicator.synchronize(&rank.stream).unwrap_err();
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            assert!(error.to_string().contains("rank 1"), "{error}");
+        }
+        // The other stays until then.
+        let _ = rank.communicator.group().barrier();
     });
 }
 

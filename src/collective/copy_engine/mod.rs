@@ -22,7 +22,7 @@ use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
 pub use pending::Pending;
 use stream::Beside;
-pub(super) use stream::Side;
+pub(super) use stream::{Events, Side};
 
 /// Alignment of the parts of a workspace: the reduction reads whole packets.
 const ALIGN_BYTES: usize = 16;
@@ -82,6 +82,7 @@ impl Communicator {
         inner.group.check()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
+        inner.lane.refuse_within(call.op.operation)?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         if recorded.is_none() && queue.stream().is_capturing()? {
             return Err(Error::unsupported(
@@ -90,7 +91,7 @@ impl Communicator {
             ));
         }
         if let Some(parts) = &mut parts {
-            parts.events = inner.side.lock().events(inner.group.device(), inner.group.world_size())?;
+            parts.events = inner.events.take(inner.group.device(), inner.group.world_size())?;
         }
         let pending = match (call.op.operation, &call.input, &call.output) {
             (Operation::AllGather, Some(input), Some(output)) => {
@@ -107,8 +108,7 @@ impl Communicator {
             }
         };
         if let Some(parts) = parts {
-            let mut side = inner.side.lock();
-            parts.events.into_iter().for_each(|event| side.give_back(event));
+            inner.events.give_back(parts.events);
         }
         pending
     }
@@ -121,6 +121,7 @@ impl Communicator {
     /// [`Error::OutOfMemory`] if the heap has no such gap, [`Error::Mismatch`] if ranks ask for different sizes.
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.0.group.check()?;
+        self.refuse_within("a workspace")?;
         self.0.workspace(workspace_bytes(bytes, self.world_size()), None).map(drop)
     }
 }
@@ -309,11 +310,13 @@ impl Inner {
         work: impl FnOnce(&Beside<'_, Q>, bool) -> Result<()>,
     ) -> Result<Pending<'op>> {
         let _entered = self.group.enter()?;
+        let operation = copies.call.op.operation;
         if copies.bytes == 0 {
-            self.announce_empty(copies.call.noted(0, WAY_NOTHING), &mut self.lane.lock(), queue, recorded)?;
+            let mut lane = self.lane.take(operation)?;
+            self.announce_empty(copies.call.noted(0, WAY_NOTHING), &mut lane, queue, recorded)?;
             return self.beside(queue, recorded, false, |_| Ok(()));
         }
-        let mut lane = self.lane.lock();
+        let mut lane = self.lane.take(operation)?;
         let mut fresh = false;
         if self.group.world_size() > 1 {
             // The comparison of calls uses the lane's scratch, and the first call signals on the lane's channel.
@@ -326,10 +329,11 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        let pending = self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh));
+        let run = || self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh));
+        let pending = self.lane.work(&mut lane, run);
         // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
         // next call's barrier for this one's.
-        let waits = recorded.is_none() && copies.call.op.operation != Operation::AllGather;
+        let waits = recorded.is_none() && operation != Operation::AllGather;
         pending.map_err(|error| if waits { self.group.fail(error) } else { error })
     }
 

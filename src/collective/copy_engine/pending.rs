@@ -101,7 +101,7 @@ impl Drop for Pending<'_> {
             }
         }
         if let Some(done) = self.done.take() {
-            self.inner.side.lock().give_back(done);
+            self.inner.events.give_back([done]);
         }
     }
 }

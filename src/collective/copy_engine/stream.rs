@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::pending::Pending;
@@ -27,25 +28,29 @@ pub(in crate::collective) struct Side {
     pub(in crate::collective) lane: Lane,
     stream: Option<Stream>,
     branch: Option<Arc<Branch>>,
-    /// Events that are free for reuse.
-    events: Vec<Event>,
+}
+
+/// Events that are free for reuse. Apart from the side, so that work within a call may drop what a call before left.
+#[derive(Default)]
+pub(in crate::collective) struct Events(Mutex<Vec<Event>>);
+
+impl Events {
+    pub(super) fn take(&self, device: &Device, number: usize) -> Result<SmallVec<[Event; MAX_WORLD_SIZE]>> {
+        (0..number).map(|_| self.take_one(device)).collect()
+    }
+
+    fn take_one(&self, device: &Device) -> Result<Event> {
+        self.0.lock().pop().map_or_else(|| Event::new(device), Ok)
+    }
+
+    pub(super) fn give_back(&self, events: impl IntoIterator<Item = Event>) {
+        self.0.lock().extend(events);
+    }
 }
 
 impl Side {
     pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, events: Vec::new() })
-    }
-
-    pub(super) fn give_back(&mut self, event: Event) {
-        self.events.push(event);
-    }
-
-    pub(super) fn events(&mut self, device: &Device, number: usize) -> Result<SmallVec<[Event; MAX_WORLD_SIZE]>> {
-        (0..number).map(|_| self.event(device)).collect()
-    }
-
-    fn event(&mut self, device: &Device) -> Result<Event> {
-        self.events.pop().map_or_else(|| Event::new(device), Ok)
+        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None })
     }
 
     /// The side stream of eager calls, ordered behind the lane's last call.
@@ -147,7 +152,7 @@ impl Inner {
                 (stream, apart.then(|| aside.branch(device)).transpose()?)
             }
         };
-        let event = stream.is_some().then(|| side.event(device)).transpose()?;
+        let event = stream.is_some().then(|| self.events.take_one(device)).transpose()?;
         if let (Some(stream), Some(event)) = (&stream, &event) {
             queue.record(event)?;
             stream.wait(event)?;

@@ -33,6 +33,8 @@ impl Mixed {
         let Lane { order, known } = &mut *lane;
         let plans = self.plans(operation, dtype, &operands, options, known)?;
         self.world.check()?;
+        self.world.local().refuse_within(operation)?;
+        self.groups.iter().flatten().try_for_each(|group| group.refuse_within(operation))?;
         // Ahead of what would be recorded: a group whose calls block cannot be captured. Pieces have equal steps.
         let captured = queue.recording().is_some();
         for step in plans.iter().take(1).flat_map(|plan| &plan.steps) {

@@ -425,12 +425,15 @@ impl Mixed {
     /// Closes the groups of the grid; the world stays open. Collective; blocks.
     ///
     /// # Errors
-    /// The first error of a group that had failed. All groups are closed nevertheless.
+    /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in work that a
+    /// call of one of these groups runs; nothing is closed then.
     pub fn close(self) -> Result<()> {
         self.close_groups()
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
+        // Before anything is closed.
+        self.split.iter().try_for_each(|group| group.local().refuse_within("closing"))?;
         let closed: Vec<Result<()>> = self.split.iter().rev().map(|group| group.clone().close()).collect();
         closed.into_iter().rev().collect()
     }

@@ -22,7 +22,7 @@ fn options(way: Way) -> FusedOptions {
 
 /// A layer as tensor parallel models have: a gather and a product, then a product and a reduce-scatter; and a product with an
 /// all-reduce of the same rows.
-struct Layer {
+pub(super) struct Layer {
     gather: AllGatherMatmul,
     scatter: MatmulReduceScatter,
     reduce: MatmulAllReduce,
@@ -35,7 +35,7 @@ struct Layer {
 impl Layer {
     const WIDTH: usize = 16;
 
-    fn new(communicator: &Communicator, way: Way, rows: usize, stream: &Stream) -> Result<Self> {
+    pub(super) fn new(communicator: &Communicator, way: Way, rows: usize, stream: &Stream) -> Result<Self> {
         let (width, world) = (Self::WIDTH, communicator.world_size());
         let product = Product::new(width, width, Numeric::F32);
         let whole = [rows * world, width];
@@ -52,17 +52,17 @@ impl Layer {
         })
     }
 
-    fn gather<'op>(&'op self, queue: impl Queue<'op>) -> Result<()> {
+    pub(super) fn gather<'op>(&'op self, queue: impl Queue<'op>) -> Result<()> {
         let products = [(Tensor::of(&self.identity), Tensor::of(&self.middle))];
         self.gather.enqueue(Tensor::of(&self.own), None, products, queue)
     }
 
-    fn scatter<'op>(&'op self, queue: impl Queue<'op>) -> Result<()> {
+    pub(super) fn scatter<'op>(&'op self, queue: impl Queue<'op>) -> Result<()> {
         let [left, right, result] = [&self.middle, &self.identity, &self.results[0]].map(Tensor::of);
         self.scatter.enqueue(left, right, result, queue)
     }
 
-    fn reduce<'op>(&'op self, queue: impl Queue<'op>) -> Result<()> {
+    pub(super) fn reduce<'op>(&'op self, queue: impl Queue<'op>) -> Result<()> {
         let [left, right, result] = [&self.middle, &self.identity, &self.results[1]].map(Tensor::of);
         self.reduce.enqueue(left, right, result, queue)
     }

@@ -29,6 +29,7 @@ mod beside;
 mod bits;
 mod parts;
 mod refused;
+mod within;
 
 const F8_CODES: Numeric = Numeric::F8 { left: F8::E4M3, right: F8::E4M3 };
 

@@ -21,7 +21,7 @@ fn closing_waits_for_what_has_entered_and_lets_nothing_in() {
         let graph = streams[1].capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
         let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();
         // What has entered waits for its turn.
-        let turn = communicator.0.lane.lock();
+        let turn = communicator.0.lane.take("a test").unwrap();
         let (results, closed_before) = std::thread::scope(|scope| {
             let call = scope.spawn(|| communicator.all_reduce_in_place(&buffer, &streams[0]));
             let launch = scope.spawn(|| graph.launch(&streams[1]));
@@ -52,7 +52,7 @@ fn beside_another_call_it_is_refused_and_waits_for_nothing() {
     let stream = Stream::new(&device).unwrap();
     let buffer = communicator.symmetric::<f32>(8).unwrap();
     let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();
-    let call_of_another_thread = communicator.0.lane.lock();
+    let call_of_another_thread = communicator.0.lane.take("a test").unwrap();
     assert!(matches!(bound.enqueue(&stream), Err(Error::Unsupported { .. })));
     drop(call_of_another_thread);
     bound.enqueue(&stream).unwrap();

@@ -22,7 +22,7 @@ fn pitfall_06_what_an_owner_captures_natively_is_not_the_first_call() {
             sums.write(&[1; 8], &stream).unwrap();
             if communicator.rank() == 0 {
                 stream.capture_natively(|| communicator.all_reduce_in_place(&sums, &stream)).unwrap().unwrap();
-                assert!(communicator.0.lane.lock().fresh);
+                assert!(communicator.0.lane.take("a test").unwrap().fresh);
             }
             if eager == Some(communicator.rank()) {
                 communicator.all_reduce_in_place(&sums, &stream).unwrap();
@@ -31,7 +31,7 @@ fn pitfall_06_what_an_owner_captures_natively_is_not_the_first_call() {
                 graph.launch(&stream).unwrap();
             }
             communicator.synchronize(&stream).unwrap();
-            assert!(!communicator.0.lane.lock().fresh);
+            assert!(!communicator.0.lane.take("a test").unwrap().fresh);
             assert_eq!(sums.read(&stream).unwrap(), [2; 8]);
             drop(sums);
             communicator.close().unwrap();
@@ -71,7 +71,8 @@ fn pitfall_06_the_first_calls_on_a_stream_and_beside_it_wait_as_first_ones() {
             communicator.synchronize(&stream).unwrap();
             assert_eq!(sums.read(&stream).unwrap(), [2; 8]);
             assert_eq!(all.read(&stream).unwrap(), [2; 16]);
-            let [lane, side] = [communicator.0.lane.lock().fresh, communicator.0.side.lock().lane.fresh];
+            let [lane, side] =
+                [communicator.0.lane.take("a test").unwrap().fresh, communicator.0.side.lock().lane.fresh];
             assert!(!lane && !side, "later waits are steady: {lane} {side}");
             communicator.clone().close().unwrap();
         };

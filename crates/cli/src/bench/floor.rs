@@ -1,5 +1,7 @@
 //! `symmetra bench floor`: times of the hardware that no collective can beat.
 
+mod heap;
+
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
@@ -10,10 +12,18 @@ use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
 
-/// What the hardware gives: an empty graph node, a barrier, copies and stores to peers.
+/// What the hardware gives: an empty graph node, a barrier, copies and stores to peers, what a kernel gets of a peer's memory.
 ///
-/// Each is captured in a graph, launched on all ranks once they have met on their devices, and
-/// timed. A figure is the median over the launches of the slowest rank.
+/// Each is captured in a graph, launched on all ranks once they have met on their devices, and timed. A figure is the
+/// median over the launches of the slowest rank: microseconds for one, and 10^9 bytes a second that a rank sends.
+///
+/// Rows that begin with `kernel:` measure the functions of symmetra/device/heap.cuh. All ranks work at once. *Load*: one
+/// thread loads words of 8 bytes of the next rank; each word says where the next one is; the time is that of one load.
+/// *fetch_add*: one thread adds to a word of 8 bytes of the next rank, at system scope, in relaxed order; each addition
+/// adds what the last one returned. It is left out where links have no atomics. *put_signal*: pairs of ranks (0 and 1, 2
+/// and 3) send 16 bytes and a signal there and back; the time is half of that; the last of an odd number of ranks has no
+/// partner. *put*: 8 blocks copy 64 MiB (on the CPU 1 MiB) to the next rank. These rows move random data. Every word that
+/// arrived is compared in the same run. Exit status: 0, or 1 when a word is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -22,6 +32,10 @@ pub(super) struct Args {
     /// Launches that are timed, of each
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     launches: u32,
+
+    /// Seed of the random data [default: a new one every run, printed with --json]
+    #[arg(long)]
+    seed: Option<u64>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -32,21 +46,31 @@ pub(super) struct Args {
 pub(crate) struct Floor {
     launches: u32,
     bytes: u64,
+    seed: u64,
+}
+
+/// What a rank found.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Found {
+    times: Times,
+    heap: Vec<heap::Measured>,
 }
 
 impl Task for Floor {
     const NAME: &'static str = "floor";
-    type Found = Times;
+    type Found = Found;
 
     fn heap_bytes(&self) -> u64 {
-        3 * (64 << 10) + 2 * self.bytes
+        3 * (64 << 10) + 2 * self.bytes + heap::heap_bytes(self.bytes)
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Times>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        say(Times::measure(communicator, &meeting, &stopwatch, self.launches)?)
+        let times = Times::measure(communicator, &meeting, &stopwatch, self.launches)?;
+        let heap = heap::measure(communicator, &stopwatch, self.launches, self.bytes, self.seed)?;
+        say(Found { times, heap })
     }
 }
 
@@ -175,31 +199,59 @@ impl Times {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
     pub(super) name: &'static str,
-    pub(super) time_us: f64,
+    /// Absent where the line was not measured.
+    pub(super) time_us: Option<f64>,
     /// What a rank sends, if it sends.
     pub(super) gbps: Option<f64>,
+    /// Words that are not what was sent, on all ranks; absent where nothing is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wrong: Option<u64>,
+    /// Why the line was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
 }
 
 /// Combines what all ranks measured.
-pub(super) fn lines(floors: &[Times]) -> Vec<Line> {
+pub(super) fn lines(floors: &[&Times]) -> Vec<Line> {
     let line = |(number, quantity): (usize, &Quantity)| {
         let times = floors.iter().filter_map(|floor| floor.times_us.get(number)).map(Vec::as_slice);
         let time_us = median(slowest(times));
         let sent = quantity.messages(floors.len()) as f64 * floors.first().map_or(0, |floor| floor.bytes) as f64;
         let gbps = (sent > 0.0 && time_us > 0.0).then(|| sent / time_us / 1e3);
-        Line { name: quantity.words, time_us, gbps }
+        Line { name: quantity.words, time_us: Some(time_us), gbps, wrong: None, skipped: None }
     };
     QUANTITIES.iter().enumerate().map(line).collect()
 }
 
 /// The lines for people.
 pub(super) fn table(lines: &[Line]) -> Table {
-    let mut table = Table::new(["floor", "time us", "GB/s a rank"], [1, 2]);
+    let compared = lines.iter().any(|line| line.wrong.is_some());
+    let mut headings = vec!["floor", "time us", "GB/s a rank"];
+    headings.extend(compared.then_some("wrong"));
+    let mut table = Table::new(headings.iter().copied(), 1..headings.len());
+    let dash = || "-".to_owned();
     for line in lines {
-        let gbps = line.gbps.map_or_else(|| "-".to_owned(), |gbps| format!("{gbps:.1}"));
-        table.add_row([line.name.to_owned(), format!("{:.2}", line.time_us), gbps]);
+        let time = line.time_us.map_or_else(dash, |time_us| format!("{time_us:.2}"));
+        let gbps = line.gbps.map_or_else(dash, |gbps| format!("{gbps:.1}"));
+        let wrong = compared.then(|| line.wrong.map_or_else(dash, |wrong| wrong.to_string()));
+        table.add_row([line.name.to_owned(), time, gbps].into_iter().chain(wrong));
     }
     table
+}
+
+/// The table, and below it why lines were not measured.
+fn text(lines: &[Line]) -> String {
+    let why = |line: &Line| line.skipped.as_ref().map(|why| format!("\n{}: not measured, {why}", line.name));
+    format!("{}{}", table(lines), lines.iter().filter_map(why).collect::<String>())
+}
+
+/// Fails if anything was wrong.
+fn verdict(lines: &[Line], seed: u64) -> Result<(), Failure> {
+    let wrong = |line: &Line| line.wrong.filter(|wrong| *wrong > 0).map(|wrong| (line.name, wrong));
+    match lines.iter().find_map(wrong) {
+        None => Ok(()),
+        Some((name, wrong)) => Err(Failure::failed(format!("{name}: {wrong} words are wrong (seed {seed})"))),
+    }
 }
 
 /// What `--json` writes.
@@ -210,6 +262,7 @@ struct Report<'a> {
     ranks_as: &'a str,
     bytes: u64,
     launches: u32,
+    seed: u64,
     floor: &'a [Line],
 }
 
@@ -219,17 +272,22 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let devices = args.ranks.devices()?;
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
     let bytes = Times::bytes(kind);
-    let floors = Run::new(&devices, Floor { launches: args.launches, bytes }).collect(args.ranks.run.ranks_as)?;
-    let lines = lines(&floors);
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    let task = Floor { launches: args.launches, bytes, seed };
+    let found = Run::new(&devices, task).collect(args.ranks.run.ranks_as)?;
+    let mut lines = lines(&found.iter().map(|found| &found.times).collect::<Vec<_>>());
+    lines.extend(heap::lines(&found.iter().map(|found| found.heap.as_slice()).collect::<Vec<_>>(), bytes));
     let report = Report {
         ranks: devices.len(),
         device: kind.name(),
         ranks_as: args.ranks.run.ranks_as.name(),
         bytes,
         launches: args.launches,
+        seed,
         floor: &lines,
     };
-    args.output.write(table(&lines), &report)
+    args.output.write(text(&lines), &report)?;
+    verdict(&lines, seed)
 }
 
 #[cfg(test)]

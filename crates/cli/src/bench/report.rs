@@ -97,7 +97,7 @@ impl<'a> Hearing<'a> {
     pub(super) fn hear_floor(&mut self, floor: Times) {
         self.floors.push(floor);
         if self.floors.len() == self.report.ranks {
-            self.report.floor = floor::lines(&self.floors);
+            self.report.floor = floor::lines(&self.floors.iter().collect::<Vec<_>>());
         }
     }
 
@@ -232,7 +232,7 @@ impl Report {
             label: bytes::format,
             unit: "us",
             curves: self.curves(|row, side| row.time_us[side]),
-            levels: self.levels(|line| line.gbps.is_none().then_some(line.time_us)),
+            levels: self.levels(|line| line.time_us.filter(|_| line.gbps.is_none())),
             legend: Corner::UpperLeft,
         };
         let bandwidths = Panel {

@@ -1,0 +1,174 @@
+//! Measurements of what a kernel gets of a peer's memory.
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use super::{Communicator, shape_of};
+use crate::error::{Error, Result};
+use crate::kernel::args;
+use crate::kernel::geometry::Kind;
+use crate::memory::SymmetricBuffer;
+use crate::stream::{Enqueue, Queue};
+use crate::types::Element;
+
+/// Bytes of one store.
+const PACKET_BYTES: usize = 16;
+/// Threads a block of the copy.
+const PUT_THREADS: u32 = 1024;
+
+/// For `symmetra bench` alone. `found` has two words: the last word that came, and the fold of all words in their order. A launch
+/// reads both and goes on from there.
+#[doc(hidden)]
+impl Communicator {
+    /// Words from one word of a chain to the next.
+    pub const PROBE_LINE_WORDS: usize = args::kHeapProbeLineWords as usize;
+    /// Words of the slots of messages: two messages of two words.
+    pub const PROBE_SLOT_WORDS: usize = args::kHeapProbeSlotWords as usize;
+    /// Blocks of a copy.
+    pub const PROBE_PUT_BLOCKS: u32 = 8;
+
+    /// The fold of all words that came before and of one more.
+    pub fn probe_fold(folded: u64, word: u64) -> u64 {
+        folded.wrapping_mul(args::kHeapProbeFold).wrapping_add(word)
+    }
+
+    /// Loads `rounds` words of `peer`'s `chain`, by one thread, one after the other. A word's lowest bits are the number of the
+    /// line of the next. The chain has the largest power of two of lines that fits. Enqueues and returns.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no rounds, short buffers, buffers of another group or an unknown peer; the group's error
+    /// if the group has failed; [`Error::Device`] if the launch fails.
+    pub fn probe_loads<'op>(
+        &self,
+        chain: &'op SymmetricBuffer<u64>,
+        found: &'op SymmetricBuffer<u64>,
+        peer: usize,
+        rounds: u32,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let mut probe = self.heap_probe(args::kHeapProbeLoad, peer, &queue)?;
+        let lines = self.room("the chain", chain, Self::PROBE_LINE_WORDS)? / Self::PROBE_LINE_WORDS;
+        probe.line_mask = u32::try_from(1usize << lines.ilog2()).unwrap_or(1 << 31) - 1;
+        probe.at = self.peer_of(chain, self.rank())?.cast();
+        self.run_chain(probe, found, rounds, &queue)
+    }
+
+    /// Adds `rounds` times to the first of `peer`'s `words`, by one thread: twice what the last addition returned, and 1.
+    /// Enqueues and returns.
+    ///
+    /// # Errors
+    /// Those of [`probe_loads`](Self::probe_loads), and [`Error::Unsupported`] where links have no atomics.
+    pub fn probe_additions<'op>(
+        &self,
+        words: &'op SymmetricBuffer<u64>,
+        found: &'op SymmetricBuffer<u64>,
+        peer: usize,
+        rounds: u32,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        if !self.has_native_atomics() {
+            return Err(Error::unsupported("to add to a peer's memory", "links between the devices have no atomics"));
+        }
+        let mut probe = self.heap_probe(args::kHeapProbeAdd, peer, &queue)?;
+        self.room("the words", words, 1)?;
+        probe.at = self.peer_of(words, self.rank())?.cast();
+        self.run_chain(probe, found, rounds, &queue)
+    }
+
+    /// Sends `rounds` messages of 16 bytes to `peer`, which does the same, and awaits one after each: the rank of the lower
+    /// number sends first. Two slots of `from` and `to` take turns. Every sent word becomes its fold with its number, from 1 on.
+    /// Enqueues and returns.
+    ///
+    /// # Errors
+    /// Those of [`probe_loads`](Self::probe_loads).
+    pub fn probe_messages<'op>(
+        &self,
+        [from, to]: [&'op SymmetricBuffer<u64>; 2],
+        found: &'op SymmetricBuffer<u64>,
+        peer: usize,
+        rounds: u32,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let mut probe = self.heap_probe(args::kHeapProbeMessage, peer, &queue)?;
+        self.room("the source", from, Self::PROBE_SLOT_WORDS)?;
+        self.room("the target", to, Self::PROBE_SLOT_WORDS)?;
+        probe.from = self.peer_of(from, self.rank())?.cast();
+        probe.at = self.peer_of(to, self.rank())?.cast();
+        self.run_chain(probe, found, rounds, &queue)
+    }
+
+    /// Copies `from` to `peer`'s elements of `to`, by a kernel of [`PROBE_PUT_BLOCKS`](Self::PROBE_PUT_BLOCKS) blocks. Omits
+    /// a tail that is shorter than 16 bytes. One-sided: the peer is not notified. Enqueues and returns.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for buffers of different lengths or of another group, or an unknown peer; the group's
+    /// error if the group has failed; [`Error::Device`] if the launch fails.
+    pub fn probe_put<'op, T: Element>(
+        &self,
+        from: &'op SymmetricBuffer<T>,
+        to: &'op SymmetricBuffer<T>,
+        peer: usize,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let mut probe = self.heap_probe(args::kHeapProbePut, peer, &queue)?;
+        if from.len() != to.len() {
+            return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.len())));
+        }
+        probe.from = self.peer_of(from, self.rank())?.cast();
+        probe.at = self.peer_of(to, self.rank())?.cast();
+        probe.bytes = (size_of::<T>() * from.len() / PACKET_BYTES * PACKET_BYTES) as u64;
+        let threads = match shape_of(self.group()).kind {
+            Kind::Gpu => PUT_THREADS,
+            Kind::Host { threads, .. } => threads,
+        };
+        self.run_heap_probe(&probe, Self::PROBE_PUT_BLOCKS, threads, &queue)
+    }
+
+    /// Arguments without addresses.
+    fn heap_probe(&self, task: u32, peer: usize, queue: &impl Enqueue) -> Result<args::HeapProbeArgs> {
+        let heap = self.heap_on(None, queue)?.raw();
+        let peer = u32::try_from(peer)
+            .ok()
+            .filter(|peer| *peer < heap.signals.world)
+            .ok_or_else(|| Error::invalid("the peer", peer, format!("there are {} ranks", heap.signals.world)))?;
+        let (from, at, found) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        Ok(args::HeapProbeArgs { heap, from, at, found, bytes: 0, task, peer, rounds: 0, line_mask: 0 })
+    }
+
+    /// The length of a buffer of at least `least` words.
+    fn room(&self, what: &str, buffer: &SymmetricBuffer<u64>, least: usize) -> Result<usize> {
+        let len = buffer.len();
+        if len < least { Err(Error::invalid(what, len, format!("it must be at least {least} words"))) } else { Ok(len) }
+    }
+
+    fn run_chain(
+        &self,
+        mut probe: args::HeapProbeArgs,
+        found: &SymmetricBuffer<u64>,
+        rounds: u32,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        if rounds == 0 {
+            return Err(Error::invalid("the number of rounds", rounds, "it must be at least 1"));
+        }
+        self.room("the result", found, 2)?;
+        probe.found = self.peer_of(found, self.rank())?.cast();
+        probe.rounds = rounds;
+        self.run_heap_probe(&probe, 1, 1, queue)
+    }
+
+    fn run_heap_probe(
+        &self,
+        probe: &args::HeapProbeArgs,
+        blocks: u32,
+        threads: u32,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let _entered = self.group().enter()?;
+        self.record_one_sided(queue);
+        let geometry = shape_of(self.group()).launch(blocks, threads, 0, false);
+        // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room for what the task
+        // accesses (bounds); a graph's operands live as long as the graph.
+        queue.enqueue("launch a probe of the heap", |raw| unsafe { raw.launch(probe, &geometry) })
+    }
+}
