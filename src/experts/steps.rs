@@ -11,6 +11,7 @@ use crate::collective::{ExpertStage, ExpertStep};
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
+use crate::memory::WithView;
 use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held};
 use crate::stream::Enqueue;
 use crate::types::Dtype;
@@ -156,7 +157,9 @@ impl Inner {
     /// From the region of a rank to rows by rank in symmetric memory, which peers then address at their places; `kStaged` for
     /// other rows. `whole`: rows are whole packets. Equal on all ranks, which use the same symmetric memory or none.
     fn placed(&self, rows: &Held, whole: bool) -> u64 {
-        let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else { return args::kStaged };
+        let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
+            return args::kStaged;
+        };
         let direct = self.method == Method::Direct && self.config.layout == Layout::ByRank && whole;
         let offset = communicator.offset_between(&region.view_of(), &rows.view()).filter(|_| direct);
         offset.filter(|offset| offset.is_multiple_of(PACKET_BYTES as u64)).unwrap_or(args::kStaged)

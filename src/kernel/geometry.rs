@@ -237,8 +237,7 @@ pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: b
 /// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit.
 pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2], most_blocks: u32) -> Geometry {
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
-    let ahead =
-        [args::kExpertReceive, args::kExpertGive, args::kExpertDeliver, args::kExpertReturn, args::kExpertSum];
+    let ahead = [args::kExpertReceive, args::kExpertGive, args::kExpertDeliver, args::kExpertReturn, args::kExpertSum];
     let most_threads = if ahead.contains(&step.task) { args::kMostAheadThreads as usize } else { 1024 };
     let (blocks, threads, programmatic) = match shape.kind {
         Kind::Host { blocks: most, threads } => (blocks.min(most), threads, false),

@@ -25,6 +25,7 @@ use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
+use operands::SHARED_ELEM_BYTES;
 use oracle::Oracle;
 use routes::{Routes, Traffic};
 pub(crate) use split::MoeSplit;
@@ -190,7 +191,11 @@ impl MoeRace {
         for tokens in race.tokens.clone() {
             expert_bytes(ranks, &group, &race.shape.config(tokens)).map_err(refused)?;
             let routes = race.routes(tokens);
-            for config in race.settings(&Oracle::new(race.shape, race.layout(tokens), &routes), tokens) {
+            let oracle = Oracle::new(race.shape, race.layout(tokens), &routes);
+            if race.layout(tokens) == Layout::ByRank {
+                race.heap_bytes += (oracle.most * race.shape.hidden * SHARED_ELEM_BYTES) as u64 + 2 * BESIDE;
+            }
+            for config in race.settings(&oracle, tokens) {
                 expert_method(kind, ranks, true, &group, &config).map_err(refused)?;
                 race.heap_bytes += expert_bytes(ranks, &group, &config).map_err(refused)? + BESIDE;
             }

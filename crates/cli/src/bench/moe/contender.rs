@@ -1,6 +1,6 @@
 //! What races: a phase of the exchange by one side, and what the phase must leave.
 
-use symmetra::experts::{Combine, Experts, Routed, Routing};
+use symmetra::experts::{Experts, Routed, Routing};
 use symmetra::{Capture, Queue, Stream};
 
 use super::operands::{Inputs, Operands};
@@ -27,6 +27,8 @@ pub(super) trait Side<'s> {
     fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()>;
     /// What goes once ahead of all operations of a phase, and is no part of them.
     fn lead(&self, phase: Phase) -> Option<Phase>;
+    /// What the side reads and writes.
+    fn operands(&self) -> &'s Operands;
     /// Whether a dispatch also writes numbers beside the rows.
     fn writes_numbers(&self) -> bool;
     /// Fails if a library beside ours has failed and the group does not know.
@@ -46,7 +48,6 @@ pub(super) trait Side<'s> {
 pub(super) struct Racer<'r, 's> {
     pub(super) side: &'r dyn Side<'s>,
     pub(super) phase: Phase,
-    pub(super) operands: &'s Operands,
     pub(super) inputs: &'r Inputs<'r>,
     pub(super) expected: &'r Expected,
 }
@@ -61,22 +62,22 @@ impl<'s> Contender<'s> for Racer<'_, 's> {
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.operands.write(self.inputs, stream)
+        self.side.operands().write(self.inputs, stream)
     }
 
     fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
         self.side.check()?;
-        let mut wrong = 0;
+        let (mut wrong, operands) = (0, self.side.operands());
         if matches!(self.phase, Phase::Dispatch | Phase::Both) {
-            wrong += self.operands.wrong_rows(self.expected, stream)?;
+            wrong += operands.wrong_rows(self.expected, stream)?;
             if self.side.writes_numbers() {
-                wrong += self.operands.wrong_numbers(self.expected, stream)?;
+                wrong += operands.wrong_numbers(self.expected, stream)?;
             }
         }
         if matches!(self.phase, Phase::Combine | Phase::Both) {
-            wrong += self.operands.wrong_sums(self.expected, stream)?;
+            wrong += operands.wrong_sums(self.expected, stream)?;
         }
-        Ok(Verdict { wrong, checksum: checksum(&self.operands.output.read(stream)?) })
+        Ok(Verdict { wrong, checksum: checksum(&operands.output.read(stream)?) })
     }
 }
 
@@ -105,8 +106,7 @@ impl<'s> Ours<'s> {
     }
 
     fn combine(&self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
-        let Operands { results, output, .. } = self.operands;
-        routed.combine(results, output, Combine::default(), queue)
+        self.operands.combine(routed, queue)
     }
 }
 
@@ -121,6 +121,10 @@ impl<'s> Side<'s> for Ours<'s> {
 
     fn lead(&self, phase: Phase) -> Option<Phase> {
         (phase == Phase::Combine).then_some(Phase::Dispatch)
+    }
+
+    fn operands(&self) -> &'s Operands {
+        self.operands
     }
 
     fn writes_numbers(&self) -> bool {

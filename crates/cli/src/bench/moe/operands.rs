@@ -1,8 +1,8 @@
 //! The operands of a rank.
 
-use symmetra::experts::{Received, ScaleOrder};
+use symmetra::experts::{Combine, Received, Routed, ScaleOrder};
 use symmetra::half::bf16;
-use symmetra::{Device, DeviceBuffer, Element, Stream};
+use symmetra::{Communicator, Device, DeviceBuffer, Element, Queue, Stream, SymmetricBuffer};
 
 use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
 use super::routes::Routes;
@@ -73,6 +73,20 @@ impl<'a> Inputs<'a> {
     }
 }
 
+/// What a dispatch writes and a combine reads, in symmetric memory: as many rows on every rank, of which this rank has some.
+struct Shared {
+    received: SharedRows,
+    results: SymmetricBuffer<bf16>,
+}
+
+enum SharedRows {
+    Same(SymmetricBuffer<bf16>),
+    F8(SymmetricBuffer<u8>),
+}
+
+/// Symmetric memory that [`Operands::share`] takes for each element of the rows that any rank receives.
+pub(super) const SHARED_ELEM_BYTES: usize = 2 * size_of::<bf16>();
+
 /// The operands of a rank for one number of tokens. What a layout does not have has no elements.
 pub(super) struct Operands {
     pub(super) layout: Layout,
@@ -90,6 +104,8 @@ pub(super) struct Operands {
     local_ids: DeviceBuffer<i32>,
     local_weights: DeviceBuffer<f32>,
     pub(super) results: DeviceBuffer<bf16>,
+    /// In place of received rows and results, where peers can address them.
+    shared: Option<Shared>,
 }
 
 impl Operands {
@@ -116,12 +132,42 @@ impl Operands {
             local_ids: DeviceBuffer::new(device, beside)?,
             local_weights: DeviceBuffer::new(device, beside)?,
             results: DeviceBuffer::new(device, rows * hidden)?,
+            shared: None,
         })
+    }
+
+    /// Puts received rows and results into symmetric memory. `elems`: of the rows that any rank receives. Collective.
+    pub(super) fn share(mut self, communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        let received = match self.received {
+            Lines::Same(_) => SharedRows::Same(communicator.symmetric(elems)?),
+            Lines::F8 { .. } => SharedRows::F8(communicator.symmetric(elems)?),
+        };
+        self.shared = Some(Shared { received, results: communicator.symmetric(elems)? });
+        Ok(self)
+    }
+
+    /// The rows that a dispatch writes, with their scales.
+    fn rows_into(&self) -> Received<'_> {
+        match (&self.shared, &self.received) {
+            (Some(Shared { received: SharedRows::Same(rows), .. }), _) => Received::rows(rows),
+            (Some(Shared { received: SharedRows::F8(codes), .. }), Lines::F8 { scales, .. }) => {
+                Received::rows(codes).scales(scales, ScaleOrder::Rows)
+            }
+            _ => self.received.received(),
+        }
+    }
+
+    /// Sums the results of this rank's tokens.
+    pub(super) fn combine<'s>(&'s self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
+        match &self.shared {
+            Some(shared) => routed.combine(&shared.results, &self.output, Combine::default(), queue),
+            None => routed.combine(&self.results, &self.output, Combine::default(), queue),
+        }
     }
 
     /// All that experts need to know of what comes.
     pub(super) fn into(&self) -> Received<'_> {
-        let into = self.received.received().counts(&self.counts);
+        let into = self.rows_into().counts(&self.counts);
         match self.layout {
             Layout::ByRank => into.ids(&self.local_ids).weights(&self.local_weights),
             Layout::ByExpert => into.offsets(&self.offsets),
@@ -135,6 +181,14 @@ impl Operands {
         self.weights.write(&inputs.routes.weights[self.rank], stream)?;
         self.rows.write(&inputs.rows, stream)?;
         self.results.write(&inputs.results, stream)?;
+        if let Some(Shared { received, results }) = &self.shared {
+            let beyond = std::iter::repeat_n(bf16::ZERO, results.len() - inputs.results.len());
+            results.write(&inputs.results.iter().copied().chain(beyond).collect::<Vec<_>>(), stream)?;
+            match received {
+                SharedRows::Same(rows) => rows.write(&vec![unwritten(); rows.len()], stream)?,
+                SharedRows::F8(codes) => codes.write(&vec![unwritten(); codes.len()], stream)?,
+            }
+        }
         forget(&self.output, stream)?;
         self.received.forget(stream)?;
         forget(&self.counts, stream)?;
@@ -145,7 +199,15 @@ impl Operands {
 
     /// How many elements of received rows are wrong. Blocks.
     pub(super) fn wrong_rows(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
-        self.received.unlike(&right.received, stream)
+        let Some(Shared { received, .. }) = &self.shared else { return self.received.unlike(&right.received, stream) };
+        match (received, &self.received, &right.received) {
+            (SharedRows::Same(rows), _, Image::Same(right)) => unlike_shared(rows, right, stream),
+            (SharedRows::F8(codes), Lines::F8 { scales, .. }, Image::F8 { codes: right, scales: right_scales }) => {
+                Ok(unlike_shared(codes, right, stream)? + unlike(scales, right_scales, stream)?)
+            }
+            (SharedRows::Same(rows), ..) => Ok(rows.len() as u64),
+            (SharedRows::F8(codes), ..) => Ok(codes.len() as u64),
+        }
     }
 
     /// How many numbers beside received rows are wrong. Blocks.
@@ -169,7 +231,17 @@ fn forget<T: Element>(buffer: &DeviceBuffer<T>, stream: &Stream) -> symmetra::Re
 
 /// How many elements have other bits.
 fn unlike<T: Element>(buffer: &DeviceBuffer<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
+    Ok(differing(&buffer.read(stream)?, right))
+}
+
+/// How many elements of symmetric memory have other bits. Nothing is written behind those of this rank.
+fn unlike_shared<T: Element>(buffer: &SymmetricBuffer<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
     let found = buffer.read(stream)?;
+    let (own, beyond) = found.split_at(right.len().min(found.len()));
+    Ok(differing(own, right) + differing(beyond, &vec![unwritten(); beyond.len()]))
+}
+
+fn differing<T: Element>(found: &[T], right: &[T]) -> u64 {
     let differs = |(found, right): &(&T, &T)| bytemuck::bytes_of(*found) != bytemuck::bytes_of(*right);
-    Ok((found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64)
+    (found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64
 }

@@ -229,6 +229,10 @@ impl<'s> Side<'s> for Peer<'s> {
         (phase != Phase::Plan).then_some(Phase::Plan)
     }
 
+    fn operands(&self) -> &'s Operands {
+        self.operands
+    }
+
     fn writes_numbers(&self) -> bool {
         false
     }

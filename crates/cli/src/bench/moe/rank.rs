@@ -11,6 +11,7 @@ use super::peer::{Between, Peer};
 use crate::contest::nccl::Nccl;
 use crate::contest::stopwatch::Stopwatch;
 use crate::contest::turns::{Mode, SideLap, Turns, usual_operations};
+use crate::experts::Layout;
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
 
@@ -59,9 +60,15 @@ impl Task for MoeRace {
             let expected = oracle.expected(rank, &rows, self.wire);
             let inputs = Inputs::new(&rows, &routes, rank, [tokens, oracle.rows(rank)]);
             let form = (self.shape, self.wire, layout);
-            let operands = Operands::new(communicator.device(), form, &oracle, [rank, tokens])?;
+            let plain = || Operands::new(communicator.device(), form, &oracle, [rank, tokens]);
+            let own = match layout {
+                Layout::ByRank => plain()?.share(communicator, oracle.most * self.shape.hidden)?,
+                Layout::ByExpert | Layout::Padded => plain()?,
+            };
             // The first call of a side comes before the side is verified, and needs ids.
-            operands.write(&inputs, &stream)?;
+            own.write(&inputs, &stream)?;
+            let of_peers = if nccl.is_some() { Some(plain()?) } else { None };
+            of_peers.iter().try_for_each(|operands| operands.write(&inputs, &stream))?;
             // NCCL is the only peer.
             let between = match &nccl {
                 Some(_) => Some(Between::new(self, communicator, (&oracle, layout), tokens, &stream)?),
@@ -72,12 +79,12 @@ impl Task for MoeRace {
             for config in self.settings(&oracle, tokens) {
                 let experts = communicator.experts(config)?;
                 serves.push(experts.method().name().to_owned());
-                sides.push(Box::new(Ours { experts, operands: &operands }));
+                sides.push(Box::new(Ours { experts, operands: &own }));
             }
-            if let (Some(nccl), Some(between)) = (&nccl, &between) {
-                sides.push(Box::new(Peer::new(nccl, &operands, between)));
+            if let (Some(nccl), Some(between), Some(operands)) = (&nccl, &between, &of_peers) {
+                sides.push(Box::new(Peer::new(nccl, operands, between)));
             }
-            let racer = |side, phase| Racer { side, phase, operands: &operands, inputs: &inputs, expected: &expected };
+            let racer = |side, phase| Racer { side, phase, inputs: &inputs, expected: &expected };
             let of_side = |side| Side::phases(side).into_iter().map(move |phase| racer(side, phase));
             let racers: Vec<_> = sides.iter().map(AsRef::as_ref).flat_map(of_side).collect();
             let usual = usual_operations(communicator.device().kind(), self.logical_bytes(tokens));
