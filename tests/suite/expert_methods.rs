@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, Scales, Wire};
-use symmetra::{Determinism, DeviceBuffer, Dtype};
+use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Operand, Stream, SymmetricBuffer};
 
 use crate::expert_cases::{before, inputs_of, room};
 use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched, lists};
@@ -63,8 +63,44 @@ fn inputs<T: Value>(form: &ExpertConfig, rank: usize, room: usize, seed: u64) ->
     inputs_of(form, rank, [tokens, room], seed)
 }
 
-/// One call of a rank, whole or in two halves.
-fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inputs<T>, halves: bool) -> Found<T> {
+/// Memory that a dispatch writes or a combine reads.
+trait Memory<T: Element>: Sized {
+    fn of(rank: &Rank, values: &[T]) -> Self;
+    fn values(&self, stream: &Stream) -> Vec<T>;
+}
+
+impl<T: Element> Memory<T> for DeviceBuffer<T> {
+    fn of(rank: &Rank, values: &[T]) -> Self {
+        Self::from_slice(values, &rank.stream).unwrap()
+    }
+    fn values(&self, stream: &Stream) -> Vec<T> {
+        self.read(stream).unwrap()
+    }
+}
+
+/// Peers can address the memory: by rank, rows then go straight to their places and come straight from there.
+impl<T: Element> Memory<T> for SymmetricBuffer<T> {
+    fn of(rank: &Rank, values: &[T]) -> Self {
+        let buffer = rank.communicator.symmetric(values.len()).unwrap();
+        buffer.write(values, &rank.stream).unwrap();
+        buffer
+    }
+    fn values(&self, stream: &Stream) -> Vec<T> {
+        self.read(stream).unwrap()
+    }
+}
+
+/// One call of a rank, whole or in two halves. `Rows`, `Codes`: the memory of rows of values and of bytes.
+fn call<T: Value, Rows: Memory<T>, Codes: Memory<u8>>(
+    rank: &Rank,
+    (form, experts): (&ExpertConfig, &Experts),
+    own: &Inputs<T>,
+    halves: bool,
+) -> Found<T>
+where
+    for<'op> &'op Rows: Operand<'op, T>,
+    for<'op> &'op Codes: Operand<'op, u8>,
+{
     let stream = &rank.stream;
     let Found { rows: patterns, scales, bytes_of_scales, numbers, ids: into_ids, weights: into_weights, sums } =
         before(form, [experts.capacity(), experts.local_experts().len()], own);
@@ -78,17 +114,13 @@ fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inp
     let rows = DeviceBuffer::from_slice(&own.rows, stream).unwrap();
     let bytes = DeviceBuffer::from_slice(&own.bytes, stream).unwrap();
     let given = DeviceBuffer::from_slice(&own.given_scales, stream).unwrap();
-    let into_rows = DeviceBuffer::from_slice(&vec![T::sample(1); experts.capacity() * form.hidden], stream).unwrap();
-    let into_bytes = DeviceBuffer::from_slice(&patterns, stream).unwrap();
+    let into_rows = Rows::of(rank, &vec![T::sample(1); experts.capacity() * form.hidden]);
+    let into_bytes = Codes::of(rank, if form.wire == Wire::Same { &[] } else { &patterns });
     let into_scales = DeviceBuffer::from_slice(&scales, stream).unwrap();
     let into_e8m0 = DeviceBuffer::from_slice(&bytes_of_scales, stream).unwrap();
     let [counts, offsets, sources, index] = numbers.map(|words| DeviceBuffer::from_slice(&words, stream).unwrap());
     let into_ids = DeviceBuffer::from_slice(&into_ids, stream).unwrap();
     let into_weights = DeviceBuffer::from_slice(&into_weights, stream).unwrap();
-    let into_bytes = match form.wire {
-        Wire::Same => DeviceBuffer::new(&rank.device, 0).unwrap(),
-        _ => into_bytes,
-    };
     let mut into = match form.wire {
         Wire::Same => Received::rows(&into_rows),
         _ => Received::rows(&into_bytes),
@@ -114,7 +146,7 @@ fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inp
         _ => experts.dispatch(&routing, &bytes, &into, stream),
     };
     let routed = routed.unwrap();
-    let results = DeviceBuffer::from_slice(&own.results, stream).unwrap();
+    let results = Rows::of(rank, &own.results);
     let sums = DeviceBuffer::from_slice(&sums, stream).unwrap();
     let options = if own.adds { Combine::default().add(&sums) } else { Combine::default() };
     if halves {
@@ -127,8 +159,8 @@ fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inp
     assert_eq!(routed.counts().unwrap(), counts.iter().map(|count| *count as usize).collect::<Vec<_>>());
     Found {
         rows: match form.wire {
-            Wire::Same => into_rows.read(stream).unwrap().iter().flat_map(|row| row.bits().to_le_bytes()).collect(),
-            _ => into_bytes.read(stream).unwrap(),
+            Wire::Same => into_rows.values(stream).iter().flat_map(|row| row.bits().to_le_bytes()).collect(),
+            _ => into_bytes.values(stream),
         },
         scales: into_scales.read(stream).unwrap(),
         bytes_of_scales: into_e8m0.read(stream).unwrap(),
@@ -140,17 +172,35 @@ fn call<T: Value>(rank: &Rank, form: &ExpertConfig, experts: &Experts, own: &Inp
 }
 
 fn every_method<T: Value>(world: usize, number: u64) {
+    let mut random = Random(mix(world as u64 * 10 + number));
+    let forms = (0..6 / one_in(world).min(3)).map(|_| (any(&mut random, T::DTYPE, world), random.next()));
+    equal_definition::<T>(world, &forms.collect::<Vec<_>>(), &METHODS);
+}
+
+/// Rows by rank, of whole packets but for one wire, by direct access: where they are symmetric, straight to their places.
+fn in_place<T: Value>(world: usize) {
+    let mut random = Random(mix(world as u64));
+    let wires =
+        [Wire::Same, Wire::F8(Scales::F32), Wire::F8(Scales::E8M0), Wire::GivenF8, Wire::Bytes(64), Wire::Bytes(20)];
+    let forms = wires.map(|wire| {
+        let mut form = any(&mut random, T::DTYPE, world);
+        (form.layout, form.wire, form.hidden) = (Layout::ByRank, wire, *random.pick(&[16, 144, 304]));
+        form.max_tokens = form.max_tokens.min(9);
+        (form, random.next())
+    });
+    equal_definition::<T>(world, &forms, &[Method::Direct]);
+}
+
+/// Two calls of each form by each method. By rank the second has its rows in symmetric memory.
+fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], methods: &[Method]) {
     if !fits(world) {
         return;
     }
     let mut config = config();
     config.heap_bytes = 64 << 20;
     config.check_calls = world.is_multiple_of(2);
-    let mut random = Random(mix(world as u64 * 10 + number));
-    let forms: Vec<_> =
-        (0..6 / one_in(world).min(3)).map(|_| (any(&mut random, T::DTYPE, world), random.next())).collect();
     threads(world, &config, |rank| {
-        for (form, seed) in &forms {
+        for (form, seed) in forms {
             let me = rank.rank();
             let sizes = [room(form, world, me), lists(form, world)[me].len()];
             let calls = [*seed, seed ^ 1].map(|seed| {
@@ -160,14 +210,18 @@ fn every_method<T: Value>(world: usize, number: u64) {
                 expected.sums = combined(form, &all, me);
                 (all, expected)
             });
-            for method in METHODS {
+            for method in methods.iter().copied() {
                 let mut form = form.clone();
                 form.method = method;
                 let experts = rank.communicator.experts(form.clone()).unwrap();
                 assert_eq!([experts.capacity(), experts.local_experts().len()], sizes);
                 for (number, (all, expected)) in calls.iter().enumerate() {
                     let halves = method == Method::Packets && number == 1;
-                    let found = call(rank, &form, &experts, &all[me], halves);
+                    let settings = (&form, &experts);
+                    let found = match number == 1 && form.layout == Layout::ByRank {
+                        true => call::<T, SymmetricBuffer<T>, SymmetricBuffer<u8>>(rank, settings, &all[me], halves),
+                        false => call::<T, DeviceBuffer<T>, DeviceBuffer<u8>>(rank, settings, &all[me], halves),
+                    };
                     let context = || format!("rank {me} of {world}, seed {seed}: {form:?}");
                     assert_eq!(found.numbers, expected.numbers, "{}", context());
                     assert_eq!(found.ids, expected.ids, "{}", context());
@@ -200,4 +254,12 @@ worlds! {
     every_method_world_5: 5;
     every_method_world_8: 8;
     every_method_world_16: 16;
+}
+
+#[test]
+fn rows_by_rank_in_symmetric_memory_go_straight_to_their_places() {
+    for world in [2, 3, 8] {
+        in_place::<bf16>(world);
+        in_place::<f32>(world);
+    }
 }
