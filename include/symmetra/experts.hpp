@@ -188,6 +188,7 @@ struct Received {
   explicit Received(Operand to) : rows(to) {}
 
   /// The rows: [rows, hidden] of ExpertConfig::dtype; of kU8 or kF8E4M3 where codes travel; [rows, row_bytes] of kU8 where bytes travel.
+  /// By rank and Method::kDirect, symmetric memory is fastest: peers write there, so all ranks give the same.
   Operand rows;
   /// The scales of codes: a scale for each 128 elements of each row, of kF32, or kU8 where they are e8m0.
   std::optional<Operand> scales{};
@@ -262,7 +263,7 @@ class [[nodiscard]] Routed {
   /// token's ids and rounds the sum to the type; the token's rank adds the sums of the ranks in their order and rounds. With
   /// Determinism::kExact the token's rank adds all results in the order of the token's ids and rounds once, so that the bits depend neither
   /// on the world size nor on the placement. By rank, a row is the caller's sum for its token, and counts as it is. The sum of no results
-  /// is 0.
+  /// is 0. By rank and Method::kDirect, symmetric `rows` are fastest: peers read there, so all ranks give the same.
   ///
   /// Throws kInvalidArgument for operands of another length, type or device, that overlap, and for a queue of another capture than that of
   /// the dispatch; the group's error if the group has failed.

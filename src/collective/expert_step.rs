@@ -76,6 +76,9 @@ impl Communicator {
             Stage::New(operation, bytes) => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
+                // Peers take rows to be as far from the region as here.
+                let placed = steps.iter().map(|step| step.args.placed_offset).find(|offset| *offset != args::kStaged);
+                let noted = placed.map_or(noted, |offset| noted.at(&[offset]));
                 inner.announce(noted, lane, queue, recorded.as_deref())?
             }
             Stage::Rest(first) => first,

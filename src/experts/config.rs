@@ -102,8 +102,10 @@ pub enum Method {
     /// ranks and 2048 copies of experts. Routing and rows travel together, so a plan, and another dispatch of a routing, are
     /// unsupported. A NaN may become another NaN. Own kernels alone.
     Packets,
-    /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results
-    /// there. Own kernels alone.
+    /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and its part of each
+    /// token's sum into the memory of the token's rank. By rank, where received rows are symmetric memory, rows go straight to
+    /// their places; where results are, they are read where they are. Then all ranks give the same symmetric memory. Own
+    /// kernels alone.
     Direct,
     /// An all-gather of all ranks' rows, and an all-to-all of the results.
     Gather,

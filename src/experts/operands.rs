@@ -79,7 +79,8 @@ pub struct Received<'op> {
 
 impl<'op> Received<'op> {
     /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
-    /// says how many rows there must be room for.
+    /// says how many rows there must be room for. By rank and [`Method::Direct`](super::Method::Direct), symmetric memory is
+    /// fastest: peers write there, so all ranks give the same.
     pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
         Self::of(Held::new(T::DTYPE, &rows.view_of()))
     }

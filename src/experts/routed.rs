@@ -90,7 +90,8 @@ impl Routed<'_> {
     /// ranks in their order and rounds. With [`Determinism::Exact`](crate::Determinism::Exact) the token's rank adds all
     /// results in the order of the token's ids and rounds once, so that the bits depend neither on the world size nor on
     /// the placement. By rank, a row is the caller's sum for its token, and counts as it is. The sum of no results is 0.
-    /// `output` is `[tokens, hidden]`.
+    /// `output` is `[tokens, hidden]`. By rank and [`Method::Direct`], symmetric `rows` are fastest: peers read there, so all
+    /// ranks give the same.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for operands of another length, type or device, that overlap, and for a queue of another

@@ -10,7 +10,7 @@ use symmetra::{DeviceBuffer, Dtype, Error, Result};
 use crate::support::extent::repeats;
 use crate::support::process::apart;
 use crate::support::system::{Usage, assert_device_flat, free_device_bytes};
-use crate::support::{Rank, config, fits, threads};
+use crate::support::{Rank, config, fits, is_host, threads};
 
 const METHODS: [Method; 4] = [Method::Gather, Method::Broadcast, Method::Direct, Method::Packets];
 
@@ -142,6 +142,64 @@ fn a_count_of_the_device_above_the_operand_is_named_on_every_rank() {
             told
         });
         assert_eq!(found, vec![Error::Capacity { rank: 1, rows: 3, capacity: 2 }; world], "{method:?}");
+    }
+}
+
+/// By rank, from a rank whose rows go straight to their places.
+#[test]
+fn rows_that_have_no_room_are_not_written_in_place() {
+    if !fits(3) {
+        return;
+    }
+    let found = meet_failing(3, |rank| {
+        let mut form = small(Method::Direct);
+        (form.layout, form.capacity) = (Layout::ByRank, Some(3));
+        let experts = rank.communicator.experts(form).unwrap();
+        let operands = Operands::new(rank, &experts, if rank.rank() == 0 { &[2, 3, 3, 2] } else { &[2, 0] });
+        let received = rank.communicator.symmetric::<f32>(experts.capacity() * 4).unwrap();
+        received.write(&vec![-1.0; received.len()], &rank.stream).unwrap();
+        let into = Received::rows(&received);
+        let routed = experts.dispatch(&operands.routing(), &operands.rows, &into, &rank.stream);
+        let error = routed.and_then(|_| rank.communicator.synchronize(&rank.stream)).unwrap_err();
+        // The buffer of a failed group refuses reads.
+        if is_host() {
+            // SAFETY: the memory is the process's own, and the stream has ended all work on it.
+            let rows = unsafe { std::slice::from_raw_parts(received.as_raw().cast_const(), received.len()) };
+            assert_eq!(rows, vec![-1.0; received.len()]);
+        }
+        error
+    });
+    assert_eq!(found, vec![Error::Capacity { rank: 1, rows: 4, capacity: 3 }; 3]);
+}
+
+/// Peers would write and read elsewhere.
+#[test]
+fn other_symmetric_memory_than_the_peers_is_a_mismatch() {
+    if !fits(2) {
+        return;
+    }
+    for combines in [false, true] {
+        let found = crate::support::world::meet(2, |bootstrap| {
+            let mut config = config();
+            config.check_calls = true;
+            let rank = crate::support::world::open(bootstrap, &config).unwrap();
+            let mut form = small(Method::Direct);
+            form.layout = Layout::ByRank;
+            let experts = rank.communicator.experts(form).unwrap();
+            let operands = Operands::new(&rank, &experts, &[2, 3, 3, 2]);
+            let elems = experts.capacity() * 4;
+            let symmetric = [0; 2].map(|_| rank.communicator.symmetric::<f32>(elems).unwrap());
+            symmetric.iter().for_each(|buffer| buffer.write(&vec![-1.0; elems], &rank.stream).unwrap());
+            let [same, other] = [&symmetric[0], &symmetric[rank.rank()]];
+            let into = Received::rows(if combines { same } else { other });
+            let routed = experts.dispatch(&operands.routing(), &operands.rows, &into, &rank.stream);
+            let called = routed.and_then(|routed| {
+                rank.communicator.synchronize(&rank.stream)?;
+                routed.combine(other, &operands.output, Combine::default(), &rank.stream)
+            });
+            called.and_then(|()| rank.communicator.synchronize(&rank.stream)).unwrap_err()
+        });
+        assert!(found.iter().all(|error| matches!(error, Error::Mismatch { .. })), "{combines}, {found:?}");
     }
 }
 
