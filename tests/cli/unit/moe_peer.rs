@@ -54,7 +54,7 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
     let ours = Ours { experts: communicator.experts(config).unwrap(), operands: &operands };
     let peer = Peer::new(&communicator, &operands, &between);
     let sides: [&dyn Side<'_>; 2] = [&ours, &peer];
-    let racer = |side, phase| Racer { side, phase, operands: &operands, inputs: &inputs, expected: &expected };
+    let racer = |side, phase| Racer { side, phase, inputs: &inputs, expected: &expected };
     let of_side = |side| Side::phases(side).into_iter().map(move |phase| racer(side, phase));
     let racers: Vec<_> = sides.into_iter().flat_map(of_side).collect();
     let laps = [Mode::Graph, Mode::Eager].into_iter().flat_map(|mode| turns.laps(mode, 2, &racers).unwrap());
