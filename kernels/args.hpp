@@ -317,16 +317,17 @@ constexpr uint32_t kExpertRows = 2;      ///< puts this rank's rows into the for
 constexpr uint32_t kExpertCount = 3;     ///< checks what all ranks said, and counts
 constexpr uint32_t kExpertPlace = 4;     ///< finds the place of every row that comes and of every own one
 constexpr uint32_t kExpertCopy = 5;      ///< copies rows that came into their places
-constexpr uint32_t kExpertGive = 6;      ///< makes of this rank's results the part of every token
-constexpr uint32_t kExpertTake = 7;      ///< sums the parts of this rank's tokens
-constexpr uint32_t kExpertPush = 8;      ///< writes this rank's rows to the ranks that they go to
-constexpr uint32_t kExpertDeliver = 9;   ///< kExpertGive that writes parts into the regions of the ranks of their tokens
-constexpr uint32_t kExpertPull = 10;     ///< kExpertTake that reads the parts in the results of all ranks
-constexpr uint32_t kExpertSend = 11;     ///< writes heads and rows of this rank's tokens to their ranks, in packets
-constexpr uint32_t kExpertReceive = 12;  ///< awaits heads and rows, and puts rows into their places
-constexpr uint32_t kExpertReturn = 13;   ///< kExpertGive that writes parts to the ranks of their tokens, in packets
-constexpr uint32_t kExpertSum = 14;      ///< kExpertTake that awaits the parts
-constexpr uint32_t kExpertKernels = 15;
+constexpr uint32_t kExpertBeside = 6;    ///< by rank, kExpertCopy of what is beside rows that are in their places
+constexpr uint32_t kExpertGive = 7;      ///< makes of this rank's results the part of every token
+constexpr uint32_t kExpertTake = 8;      ///< sums the parts of this rank's tokens
+constexpr uint32_t kExpertPush = 9;      ///< writes this rank's rows to the ranks that they go to
+constexpr uint32_t kExpertDeliver = 10;  ///< kExpertGive that writes parts into the regions of the ranks of their tokens
+constexpr uint32_t kExpertPull = 11;     ///< kExpertTake that reads the parts in the results of all ranks
+constexpr uint32_t kExpertSend = 12;     ///< writes heads and rows of this rank's tokens to their ranks, in packets
+constexpr uint32_t kExpertReceive = 13;  ///< awaits heads and rows, and puts rows into their places
+constexpr uint32_t kExpertReturn = 14;   ///< kExpertGive that writes parts to the ranks of their tokens, in packets
+constexpr uint32_t kExpertSum = 15;      ///< kExpertTake that awaits the parts
+constexpr uint32_t kExpertKernels = 16;
 
 /// Layouts of rows that a rank received. The numbers cross the language boundary.
 constexpr uint32_t kRowsByRank = 0;    ///< a row for each token that has an expert here: by source, token
@@ -405,7 +406,7 @@ struct ExpertArgs {
   const void* rows;             ///< kExpertRows, kExpertPush: the caller's; kExpertGive, kExpertDeliver: the caller's results
   const float* row_scales;      ///< kExpertRows, kExpertPush with kWireGivenF8
   uint8_t* travelling;          ///< what kExpertRows makes of own rows; all rows that came; parts that go or came
-  void* output;                 ///< kExpertCopy: received rows, null: they are there; kExpertTake, kExpertPull: a row a token
+  void* output;                 ///< kExpertCopy: received rows; kExpertTake, kExpertPull: a row a token
   const void* add;              ///< kExpertTake, kExpertPull: null: nothing
   float* sums;                  ///< kExpertTake in steps: sums of tokens so far
   uint64_t head_bytes;

@@ -271,6 +271,8 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
       return Backend::template entry<&expert_place>();
     case kExpertCopy:
       return Backend::template entry<&expert_copy>();
+    case kExpertBeside:
+      return Backend::template entry<&expert_beside>();
     case kExpertRows:
       if (args.wire != kWireF8) return Backend::template entry<&expert_rows<U8>>();
       break;

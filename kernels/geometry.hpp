@@ -384,8 +384,8 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
   const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
-  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver ||
-                     args.task == kExpertReturn || args.task == kExpertSum;
+  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver || args.task == kExpertReturn ||
+                     args.task == kExpertSum;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 &&
                      geometry.threads <= (ahead ? kMostAheadThreads : 1024) &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;

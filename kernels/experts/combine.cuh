@@ -161,9 +161,7 @@ SYMMETRA_DEVICE void give_parts(const ExpertArgs& args, uint32_t* words) {
 
 /// Places of parts: in the own region, those of a token of a rank that this rank gives, or that a rank gave.
 struct Here {
-  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
-    return travelling(args, rank, token);
-  }
+  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const { return travelling(args, rank, token); }
 };
 /// In the region of the token's rank.
 struct There {

@@ -118,25 +118,26 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
 }
 
 /// Finds places. A block walks what one rank sends one local expert, or what it sends all of them, or what this rank sends
-/// another.
+/// another. By rank, places of pairs are for the index alone.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const Heads heads(args);
   const ExpertState state(args);
   const Places places(args);
   platform::wait_prior();
-  const uint32_t units = state.failed() != 0 ? 0 : (args.local + 2) * args.world;
+  const uint32_t experts = args.layout == kRowsByRank && args.into.index == nullptr ? 0 : args.local;
+  const uint32_t units = state.failed() != 0 ? 0 : (2 + experts) * args.world;
   for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
-    const uint32_t expert = unit / args.world, other = unit % args.world;
-    if (expert == args.local) {
+    const uint32_t task = unit / args.world, other = unit % args.world;
+    if (task == 0) {
       place_tokens(args, heads, other, args.rank, places.tokens + uint64_t{other} * args.max_tokens, words);
       continue;
     }
-    if (expert > args.local) {
+    if (task == 1) {
       place_tokens(args, heads, args.rank, other, places.there + uint64_t{other} * args.max_tokens, words);
       continue;
     }
-    const uint32_t copy = args.first_copy + expert;
+    const uint32_t expert = task - 2, copy = args.first_copy + expert;
     uint32_t before = state.offset(expert);
     for (uint32_t earlier = 0; earlier < other; ++earlier) before += heads.to_copy(earlier, copy);
     const PairRun pairs(heads.copies(other), heads.tokens(other) * args.top_k);

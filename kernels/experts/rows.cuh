@@ -299,17 +299,20 @@ class RowOutputs {
  public:
   SYMMETRA_DEVICE explicit RowOutputs(const ExpertArgs& args) : args_(args), heads_(args), places_(args) {}
 
-  /// Scales of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
+  /// The scale of a group of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
+  SYMMETRA_DEVICE void scale(const uint8_t* from, uint32_t group, uint32_t place, uint32_t expert) const {
+    const uint64_t at = scale_at(group, place, expert);
+    if (args_.scales == kCodeScalesE8M0) {
+      static_cast<uint8_t*>(args_.into.scales)[at] = from[group];
+    } else {
+      static_cast<float*>(args_.into.scales)[at] = platform::load<float>(from + uint64_t{group} * 4);
+    }
+  }
+
+  /// All scales of a row, by the threads of the block.
   SYMMETRA_DEVICE void scales(const uint8_t* from, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
-    for (uint32_t group = platform::thread(); group < code_groups(args_); group += platform::threads()) {
-      const uint64_t at = scale_at(group, place, expert);
-      if (args_.scales == kCodeScalesE8M0) {
-        static_cast<uint8_t*>(args_.into.scales)[at] = from[group];
-      } else {
-        static_cast<float*>(args_.into.scales)[at] = platform::load<float>(from + uint64_t{group} * 4);
-      }
-    }
+    for (uint32_t group = platform::thread(); group < code_groups(args_); group += platform::threads()) scale(from, group, place, expert);
   }
 
   /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
@@ -330,8 +333,9 @@ class RowOutputs {
     }
   }
 
+  /// One thread calls it.
   SYMMETRA_DEVICE void source(uint32_t place, uint32_t rank, uint32_t token) const {
-    if (args_.into.sources == nullptr || platform::thread() != 0) return;
+    if (args_.into.sources == nullptr) return;
     args_.into.sources[uint64_t{place} * 2] = rank;
     args_.into.sources[uint64_t{place} * 2 + 1] = token;
   }
@@ -343,19 +347,22 @@ class RowOutputs {
     if (args_.into.weights != nullptr) args_.into.weights[place] = weight;
   }
 
-  /// All experts of a token whose row is at `place`, by rank.
-  SYMMETRA_DEVICE void experts(uint32_t place, uint32_t rank, uint32_t token) const {
-    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) {
-      const uint32_t pair = token * args_.top_k + k;
-      uint32_t copy = heads_.copies(rank)[pair];
-      const bool here = heads_.is_here(copy);
-      const uint64_t at = uint64_t{place} * args_.top_k + k;
-      if (args_.into.ids != nullptr) args_.into.ids[at] = here ? static_cast<int32_t>(copy) : -1;
-      if (args_.into.weights != nullptr) args_.into.weights[at] = here ? heads_.weights(rank)[pair] : 0.0f;
-      if (args_.into.index != nullptr && here) {
-        args_.into.index[places_.pairs[uint64_t{rank} * args_.max_tokens * args_.top_k + pair]] = place;
-      }
+  /// By rank, one of the experts of a token whose row is at `place`.
+  SYMMETRA_DEVICE void expert_of(uint32_t k, uint32_t place, uint32_t rank, uint32_t token) const {
+    const uint32_t pair = token * args_.top_k + k;
+    uint32_t copy = heads_.copies(rank)[pair];
+    const bool here = heads_.is_here(copy);
+    const uint64_t at = uint64_t{place} * args_.top_k + k;
+    if (args_.into.ids != nullptr) args_.into.ids[at] = here ? static_cast<int32_t>(copy) : -1;
+    if (args_.into.weights != nullptr) args_.into.weights[at] = here ? heads_.weights(rank)[pair] : 0.0f;
+    if (args_.into.index != nullptr && here) {
+      args_.into.index[places_.pairs[uint64_t{rank} * args_.max_tokens * args_.top_k + pair]] = place;
     }
+  }
+
+  /// All of them, by the threads of the block.
+  SYMMETRA_DEVICE void experts(uint32_t place, uint32_t rank, uint32_t token) const {
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) expert_of(k, place, rank, token);
   }
 
  private:
@@ -384,11 +391,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
     if (token >= heads.tokens(rank)) continue;
     const uint8_t* const from = travelling(args, rank, token);
     const auto put = [&](uint32_t place, uint32_t expert) {
-      if (args.output != nullptr) {
-        copy_bytes(Bytes(args.output, uint64_t{place} * args.payload_bytes, args.payload_bytes), Bytes(from, 0, args.payload_bytes));
-      }
+      copy_bytes(Bytes(args.output, uint64_t{place} * args.payload_bytes, args.payload_bytes), Bytes(from, 0, args.payload_bytes));
       outputs.scales(from + args.scales_offset, place, expert);
-      outputs.source(place, rank, token);
+      if (platform::thread() == 0) outputs.source(place, rank, token);
     };
     if (args.layout == kRowsByRank) {
       const uint32_t place = places.tokens[unit];
@@ -404,6 +409,32 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
       const uint32_t place = places.pairs[uint64_t{rank} * args.max_tokens * args.top_k + pair];
       put(place, copy);
       outputs.expert(place, copy, args.into.weights != nullptr ? heads.weights(rank)[pair] : 0.0f);
+    }
+  }
+  platform::release_next();
+}
+
+/// Writes what is beside rows by rank that are in their places. A thread takes a scale or an expert of a token of a rank.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(ExpertArgs) args) {
+  const Heads heads(args);
+  const Places places(args);
+  const RowOutputs outputs(args);
+  platform::wait_prior();
+  const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
+  const uint32_t groups = args.into.scales != nullptr ? code_groups(args) : 0, width = groups > args.top_k ? groups : args.top_k;
+  // As many threads as a token has items, for as many tokens at once as the block has threads for.
+  const uint32_t lanes = width < platform::threads() ? width : platform::threads(), at_once = platform::threads() / lanes;
+  const uint32_t mine = platform::thread() / lanes, first = platform::thread() - mine * lanes;
+  for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
+    const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
+    if (token >= heads.tokens(rank)) continue;
+    const uint32_t place = places.tokens[unit];
+    if (place == kNone) continue;
+    const uint8_t* const scales = travelling(args, rank, token) + args.scales_offset;
+    for (uint32_t item = first; item < width; item += lanes) {
+      if (item < groups) outputs.scale(scales, item, place, 0);
+      if (item < args.top_k) outputs.expert_of(item, place, rank, token);
+      if (item == 0) outputs.source(place, rank, token);
     }
   }
   platform::release_next();

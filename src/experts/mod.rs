@@ -294,8 +294,9 @@ impl Experts {
         let mut lane = inner.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
         inner.tell(underway, routing, queue)?;
-        inner.count(underway, sends.map(|(_, _, into)| into), queue)?;
-        inner.place_rows(underway, queue)?;
+        let into = sends.map(|(_, _, into)| into);
+        inner.count(underway, into, queue)?;
+        inner.place_rows(underway, into, queue)?;
         if let Some((rows, scales, into)) = sends {
             inner.move_rows(underway, (rows, scales), into, queue)?;
         }

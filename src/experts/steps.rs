@@ -19,8 +19,9 @@ use crate::types::Dtype;
 /// Bytes of a packet, which a thread moves at once.
 const PACKET_BYTES: usize = 16;
 
-/// Threads of a block that writes pairs.
+/// Threads of a block that writes pairs, and of one that writes what is beside rows.
 const HEAD_THREADS: usize = 256;
+const BESIDE_THREADS: usize = 512;
 
 /// The routing of a dispatch that is under way: its slot, and how many tokens it has.
 #[derive(Clone, Copy)]
@@ -236,15 +237,14 @@ impl Inner {
             self.step(&send, underway.tokens, row_packets, queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
         }
-        let staged = placed_offset == args::kStaged;
-        let copy = args::ExpertArgs {
-            task: args::kExpertCopy,
-            output: address(Some(&into.rows).filter(|_| staged)),
-            into: self.outputs(Some(into)),
-            ..common
-        };
-        let items = if staged { row_packets } else { form.groups.max(form.top_k) };
-        self.step(&copy, form.world * form.max_tokens, items, queue)
+        let (rows, into_rows) = (form.world * form.max_tokens, address(Some(&into.rows)));
+        let copy = args::ExpertArgs { output: into_rows, into: self.outputs(Some(into)), ..common };
+        if placed_offset == args::kStaged {
+            return self.step(&args::ExpertArgs { task: args::kExpertCopy, ..copy }, rows, row_packets, queue);
+        }
+        let at_once = (BESIDE_THREADS / form.groups.max(form.top_k)).max(1);
+        let beside = args::ExpertArgs { task: args::kExpertBeside, ..copy };
+        self.step(&beside, rows.div_ceil(at_once), BESIDE_THREADS, queue)
     }
 
     /// Counts what comes here, into the slot and where the caller asks for it.
@@ -257,11 +257,19 @@ impl Inner {
         self.step(&args, 1, self.form.copies, queue)
     }
 
-    /// Finds the place of every row that comes here, and of every own row.
-    pub(super) fn place_rows(&self, underway: Underway, queue: &impl Enqueue) -> Result<()> {
+    /// Finds the place of every row that comes here, and of every own row; by rank, of pairs if `into` has an index.
+    pub(super) fn place_rows(
+        &self,
+        underway: Underway,
+        into: Option<&Received<'_>>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let form = &self.form;
-        let args = args::ExpertArgs { task: args::kExpertPlace, ..self.args(underway, Operation::Dispatch) };
-        self.step(&args, (form.local + 2) * form.world, (form.max_tokens * form.top_k).div_ceil(8), queue)
+        let into = self.outputs(into);
+        let pairs = self.config.layout != Layout::ByRank || !into.index.is_null();
+        let args = args::ExpertArgs { task: args::kExpertPlace, into, ..self.args(underway, Operation::Dispatch) };
+        let units = if pairs { form.local + 2 } else { 2 } * form.world;
+        self.step(&args, units, (form.max_tokens * form.top_k).div_ceil(8), queue)
     }
 
     /// Sends this rank's results back, and sums those of this rank's tokens.

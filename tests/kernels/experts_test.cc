@@ -271,8 +271,8 @@ class Trial {
       kernel(args, kExpertPlace, launches);
       if (set_.in_place) args.placed_offset = received_at_;
       kernel(args, kExpertPush, launches);
-      if (set_.in_place) args.output = nullptr;
-      kernel(args, kExpertCopy, launches);
+      args.placed_offset = kStaged;
+      kernel(args, set_.in_place ? kExpertBeside : kExpertCopy, launches);
     }
     alone(launches, [this, call, number] { check_received(call, number); });
     args = common(number, call);
