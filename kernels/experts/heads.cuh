@@ -131,43 +131,30 @@ class Asked {
   uint32_t claimed_;
 };
 
-/// The copies of pairs of a rank that this thread walks, eight at a time. Their heads have room for whole eights.
-class PairRun {
- public:
-  SYMMETRA_DEVICE PairRun(const uint16_t* copies, uint32_t pairs) : copies_(copies), pairs_(pairs), eights_((pairs + 7) / 8) {}
-
-  /// Calls `body(pair, copy)` with each.
-  template <class Body>
-  SYMMETRA_DEVICE void each(Body body) const {
-    for (uint32_t eight = eights_.begin; eight < eights_.end; ++eight) {
-      const auto words = platform::load<Words<4>>(reinterpret_cast<const uint8_t*>(copies_) + uint64_t{eight} * sizeof(Words<4>));
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) {
-        const uint32_t pair = eight * 8 + i;
-        if (pair < pairs_) body(pair, words.word[i / 2] >> (i % 2 * 16) & 0xFFFF);
-      }
-    }
+/// Calls `body(pair, copy)` with each of eight pairs of a rank that is among those from `begin` to `end`. Heads have room for whole
+/// eights.
+template <class Body>
+SYMMETRA_DEVICE void each_of_eight(const uint16_t* copies, uint32_t eight, uint32_t begin, uint32_t end, Body body) {
+  const auto words = platform::load<Words<4>>(reinterpret_cast<const uint8_t*>(copies) + uint64_t{eight} * sizeof(Words<4>));
+  SYMMETRA_UNROLL
+  for (uint32_t i = 0; i < 8; ++i) {
+    const uint32_t pair = eight * 8 + i;
+    if (pair >= begin && pair < end) body(pair, words.word[i / 2] >> (i % 2 * 16) & 0xFFFF);
   }
+}
 
-  /// How many of them have this copy.
-  SYMMETRA_DEVICE uint32_t count(uint32_t copy) const {
-    uint32_t mine = 0;
-    each([&](uint32_t, uint32_t its) { mine += its == copy; });
-    return mine;
-  }
+/// Calls `body(pair, copy)` with this thread's share of the pairs of a rank, in any order: neighbours load what lies side by side.
+template <class Body>
+SYMMETRA_DEVICE void each_pair(const uint16_t* copies, uint32_t pairs, Body body) {
+  for (uint32_t eight = platform::thread(); eight * 8 < pairs; eight += platform::threads()) each_of_eight(copies, eight, 0, pairs, body);
+}
 
- private:
-  const uint16_t* copies_;
-  uint32_t pairs_;
-  Run eights_;
-};
-
-/// Whether a token has an expert among the copies from `first` to `end`. Loads all at once.
+/// Whether a token has an expert among the copies from `first` to `end`.
 SYMMETRA_DEVICE bool goes(const uint16_t* copies, uint32_t token, uint32_t top_k, uint32_t first, uint32_t end) {
+  const uint32_t pairs = token * top_k;
   bool found = false;
-  for (uint32_t k = 0; k < top_k; ++k) {
-    const uint32_t copy = copies[token * top_k + k];
-    found |= copy >= first && copy < end;
+  for (uint32_t eight = pairs / 8; eight * 8 < pairs + top_k; ++eight) {
+    each_of_eight(copies, eight, pairs, pairs + top_k, [&](uint32_t, uint32_t copy) { found |= copy >= first && copy < end; });
   }
   return found;
 }
@@ -195,11 +182,13 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(Expe
   platform::wait_prior();
   const Asked asked(args);
   const uint16_t* const copies = heads.copies(args.rank);
-  const PairRun pairs(copies, asked.pairs());
+  const uint32_t pairs = asked.pairs();
   for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {
     uint32_t* const count = heads.counts(args.rank) + unit;
     if (unit < args.copies) {
-      const uint32_t all = block_sum(pairs.count(unit), words);
+      uint32_t mine = 0;
+      each_pair(copies, pairs, [&](uint32_t, uint32_t copy) { mine += copy == unit; });
+      const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else if (unit < args.copies + args.world) {
       const uint32_t first = table.first_copy(unit - args.copies), end = table.first_copy(unit - args.copies + 1);
@@ -211,7 +200,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(Expe
       if (platform::thread() == 0) *count = all;
     } else {
       uint32_t first_bad = kNone;
-      pairs.each([&](uint32_t pair, uint32_t copy) {
+      each_pair(copies, pairs, [&](uint32_t pair, uint32_t copy) {
         if (copy == kBadCopy && pair < first_bad) first_bad = pair;
       });
       const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);

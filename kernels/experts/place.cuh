@@ -109,12 +109,15 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
   const uint32_t first = table.first_copy(target), end = table.first_copy(target + 1);
   uint32_t before = 0;
   for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, target);
-  const Run run(heads.tokens(source));
-  const auto comes = [&](uint32_t token) { return goes(heads.copies(source), token, args.top_k, first, end); };
-  uint32_t mine = 0;
-  for (uint32_t token = run.begin; token < run.end; ++token) mine += comes(token);
-  uint32_t place = before + block_before(mine, words);
-  for (uint32_t token = run.begin; token < run.end; ++token) into[token] = comes(token) ? place++ : kNone;
+  const uint32_t tokens = heads.tokens(source);
+  // As many tokens at a time as there are threads: neighbours load what lies side by side.
+  for (uint32_t begin = 0; begin < tokens; begin += platform::threads()) {
+    const uint32_t token = begin + platform::thread();
+    const uint32_t comes[1] = {token < tokens && goes(heads.copies(source), token, args.top_k, first, end)};
+    const Scanned<1> scanned = block_scan(comes, words);
+    if (token < tokens) into[token] = comes[0] != 0 ? before + scanned.before[0] : kNone;
+    before += scanned.all[0];
+  }
 }
 
 /// Finds places. A block walks what one rank sends one local expert, or what it sends all of them, or what this rank sends
@@ -140,14 +143,20 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(Expe
     const uint32_t expert = task - 2, copy = args.first_copy + expert;
     uint32_t before = state.offset(expert);
     for (uint32_t earlier = 0; earlier < other; ++earlier) before += heads.to_copy(earlier, copy);
-    const PairRun pairs(heads.copies(other), heads.tokens(other) * args.top_k);
-    const uint32_t mine = pairs.count(copy);
+    const uint16_t* const copies = heads.copies(other);
+    const uint32_t pairs = heads.tokens(other) * args.top_k;
+    const Run eights((pairs + 7) / 8);
+    uint32_t mine = 0;
+    for (uint32_t eight = eights.begin; eight < eights.end; ++eight) {
+      each_of_eight(copies, eight, 0, pairs, [&](uint32_t, uint32_t its) { mine += its == copy; });
+    }
     uint32_t place = before + block_before(mine, words);
-    if (mine == 0) continue;
     uint32_t* const into = places.pairs + uint64_t{other} * args.max_tokens * args.top_k;
-    pairs.each([&](uint32_t pair, uint32_t its) {
-      if (its == copy) into[pair] = place++;
-    });
+    for (uint32_t eight = eights.begin; eight < eights.end && mine != 0; ++eight) {
+      each_of_eight(copies, eight, 0, pairs, [&](uint32_t pair, uint32_t its) {
+        if (its == copy) into[pair] = place++;
+      });
+    }
   }
   platform::release_next();
 }

@@ -299,20 +299,27 @@ class RowOutputs {
  public:
   SYMMETRA_DEVICE explicit RowOutputs(const ExpertArgs& args) : args_(args), heads_(args), places_(args) {}
 
-  /// The scale of a group of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
-  SYMMETRA_DEVICE void scale(const uint8_t* from, uint32_t group, uint32_t place, uint32_t expert) const {
+  /// The bits of the scale of a group of a row that travelled.
+  SYMMETRA_DEVICE uint32_t scale(const uint8_t* from, uint32_t group) const {
+    return args_.scales == kCodeScalesE8M0 ? from[group] : platform::load<uint32_t>(from + uint64_t{group} * 4);
+  }
+
+  /// Writes the scale of a group of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
+  SYMMETRA_DEVICE void put_scale(uint32_t bits, uint32_t group, uint32_t place, uint32_t expert) const {
     const uint64_t at = scale_at(group, place, expert);
     if (args_.scales == kCodeScalesE8M0) {
-      static_cast<uint8_t*>(args_.into.scales)[at] = from[group];
+      static_cast<uint8_t*>(args_.into.scales)[at] = static_cast<uint8_t>(bits);
     } else {
-      static_cast<float*>(args_.into.scales)[at] = platform::load<float>(from + uint64_t{group} * 4);
+      static_cast<uint32_t*>(args_.into.scales)[at] = bits;
     }
   }
 
   /// All scales of a row, by the threads of the block.
   SYMMETRA_DEVICE void scales(const uint8_t* from, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
-    for (uint32_t group = platform::thread(); group < code_groups(args_); group += platform::threads()) scale(from, group, place, expert);
+    for (uint32_t group = platform::thread(); group < code_groups(args_); group += platform::threads()) {
+      put_scale(scale(from, group), group, place, expert);
+    }
   }
 
   /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
@@ -323,13 +330,7 @@ class RowOutputs {
     uint32_t group = i * (128 / bits);
     SYMMETRA_ROLLED
     for (uint32_t shift = 0; shift < 128 && group < groups; shift += bits, ++group) {
-      const auto value = static_cast<uint32_t>(shift < 64 ? low >> shift : high >> (shift - 64));
-      const uint64_t at = scale_at(group, place, expert);
-      if (bits == 8) {
-        static_cast<uint8_t*>(args_.into.scales)[at] = static_cast<uint8_t>(value);
-      } else {
-        static_cast<uint32_t*>(args_.into.scales)[at] = value;
-      }
+      put_scale(static_cast<uint32_t>(shift < 64 ? low >> shift : high >> (shift - 64)), group, place, expert);
     }
   }
 
@@ -347,22 +348,33 @@ class RowOutputs {
     if (args_.into.weights != nullptr) args_.into.weights[place] = weight;
   }
 
-  /// By rank, one of the experts of a token whose row is at `place`.
-  SYMMETRA_DEVICE void expert_of(uint32_t k, uint32_t place, uint32_t rank, uint32_t token) const {
+  /// A token's expert, and its weight.
+  struct Expert {
+    uint32_t copy;
+    float weight;
+  };
+  SYMMETRA_DEVICE Expert expert_of(uint32_t k, uint32_t rank, uint32_t token) const {
     const uint32_t pair = token * args_.top_k + k;
-    uint32_t copy = heads_.copies(rank)[pair];
-    const bool here = heads_.is_here(copy);
+    return {heads_.copies(rank)[pair], args_.into.weights != nullptr ? heads_.weights(rank)[pair] : 0.0f};
+  }
+
+  /// By rank, writes one of the experts of a token whose row is at `place`.
+  SYMMETRA_DEVICE void put_expert(Expert expert, uint32_t k, uint32_t place, uint32_t rank, uint32_t token) const {
+    const bool here = heads_.is_here(expert.copy);
     const uint64_t at = uint64_t{place} * args_.top_k + k;
-    if (args_.into.ids != nullptr) args_.into.ids[at] = here ? static_cast<int32_t>(copy) : -1;
-    if (args_.into.weights != nullptr) args_.into.weights[at] = here ? heads_.weights(rank)[pair] : 0.0f;
+    if (args_.into.ids != nullptr) args_.into.ids[at] = here ? static_cast<int32_t>(expert.copy) : -1;
+    if (args_.into.weights != nullptr) args_.into.weights[at] = here ? expert.weight : 0.0f;
     if (args_.into.index != nullptr && here) {
-      args_.into.index[places_.pairs[uint64_t{rank} * args_.max_tokens * args_.top_k + pair]] = place;
+      const uint64_t pair = (uint64_t{rank} * args_.max_tokens + token) * args_.top_k + k;
+      args_.into.index[places_.pairs[pair]] = place;
     }
   }
 
   /// All of them, by the threads of the block.
   SYMMETRA_DEVICE void experts(uint32_t place, uint32_t rank, uint32_t token) const {
-    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) expert_of(k, place, rank, token);
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) {
+      put_expert(expert_of(k, rank, token), k, place, rank, token);
+    }
   }
 
  private:
@@ -427,13 +439,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Exp
   const uint32_t mine = platform::thread() / lanes, first = platform::thread() - mine * lanes;
   for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
-    if (token >= heads.tokens(rank)) continue;
-    const uint32_t place = places.tokens[unit];
-    if (place == kNone) continue;
+    const uint32_t tokens = heads.tokens(rank), place = places.tokens[unit];
     const uint8_t* const scales = travelling(args, rank, token) + args.scales_offset;
     for (uint32_t item = first; item < width; item += lanes) {
-      if (item < groups) outputs.scale(scales, item, place, 0);
-      if (item < args.top_k) outputs.expert_of(item, place, rank, token);
+      // All loads at once, also of a token that has nothing here.
+      const uint32_t scale = item < groups ? outputs.scale(scales, item) : 0;
+      const RowOutputs::Expert expert = item < args.top_k ? outputs.expert_of(item, rank, token) : RowOutputs::Expert{};
+      if (token >= tokens || place == kNone) continue;
+      if (item < groups) outputs.put_scale(scale, item, place, 0);
+      if (item < args.top_k) outputs.put_expert(expert, item, place, rank, token);
       if (item == 0) outputs.source(place, rank, token);
     }
   }
