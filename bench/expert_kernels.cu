@@ -33,7 +33,7 @@ constexpr uint64_t up(uint64_t value, uint64_t to) { return (value + to - 1) / t
 /// Where a region has what.
 struct Plan {
   static constexpr uint64_t row = kHidden + kScaleBytes, part = kHidden * 2;
-  static constexpr uint64_t copies = sizeof(ExpertHead) + 4 * (kExperts + kWorld), weights = up(copies + 2 * kPairs, 16);
+  static constexpr uint64_t copies = up(sizeof(ExpertHead) + 4 * (kExperts + kWorld), 16), weights = up(copies + 2 * kPairs, 16);
   static constexpr uint64_t head = up(weights + 4 * kPairs, 16), telling = sizeof(ExpertHead) / 8 + kPairs / 4 + kPairs / 2;
   static constexpr uint64_t heads = up(kWorld * head, 256), rows = heads + up(kWorld * telling * 16, 256);
   static constexpr uint64_t dispatch = rows + up(kWorld * kMostTokens * row, 256) - heads;

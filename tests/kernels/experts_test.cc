@@ -1,7 +1,8 @@
 // Kernels of experts, on the host platform: ranks as threads over shared memory, dispatches and combines in a row with other experts
-// each time, every byte against the definition. Packets and direct access, by regions and in place, every layout, rows of values and of bytes, placements with
-// copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets cross the wrap. Meant to
-// run plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
+// each time, every byte against the definition. Packets and direct access, by regions and in place, every layout, rows of values and of
+// bytes, placements with copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets
+// cross the wrap. Meant to run plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is
+// wrong.
 #include <algorithm>
 #include <barrier>
 #include <cstdio>
@@ -413,7 +414,8 @@ class Trial {
   std::vector<std::vector<Tokens>> routes_;
   std::vector<ExpertArgs> args_;
   uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
-  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0, region_bytes_ = 0;
+  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0,
+           region_bytes_ = 0;
 };
 
 Setting draw(uint32_t trial, std::mt19937_64& random) {
