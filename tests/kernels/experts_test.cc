@@ -368,7 +368,7 @@ class Trial {
       wrong_[number] += rank.got_ids->as<int32_t>()[place] != static_cast<int32_t>(local);
       wrong_[number] += rank.got_weights->as<float>()[place] != routes_[call][source].weights[token * set_.top_k + k];
     });
-    wrong_[number] += std::memcmp(all.data(), received(number), all.size()) != 0;
+    wrong_[number] += !std::equal(all.begin(), all.end(), received(number));  // there may be none
     for (uint32_t local = 0; local < counts.size() && set_.layout != kRowsByRank; ++local) {
       wrong_[number] += rank.counts->as<uint32_t>()[local] != counts[local];
     }
