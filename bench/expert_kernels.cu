@@ -177,7 +177,8 @@ void dispatch(const std::vector<Rank>& ranks, uint32_t number, uint32_t tokens) 
   args.buffer_bytes = Plan::dispatch;
   args.telling_packets = Plan::telling;
   args.rows = rank.rows;
-  launch(expert_send<BF16, RowProtocol>, rank, args, kExpertSend, tokens + 1, Plan::row / 16, 1024);
+  const uint64_t run = up(Plan::row / 16, 32), runs = up(tokens * kTopK, run) / run;
+  launch(expert_send<BF16, RowProtocol>, rank, args, kExpertSend, tokens + runs, Plan::row / 16, 1024);
   const uint64_t expected = std::max(tokens * kWorld, 8u), at_once = std::min<uint64_t>(up(expected, kMaxBlocks / 2) / (kMaxBlocks / 2), 8);
   args.rows_at_once = static_cast<uint16_t>(at_once);
   args.follows = args.holds = 1;

@@ -373,7 +373,7 @@ constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, pairs = args.rows_at_once * top_k;
   const uint64_t lists = args.rows_at_once * ((top_k + 3) / 4 * 4) + (pairs + 3) / 4 * 4 + pairs;
   const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
-  return scan + heads + args.copies + 2 * uint64_t{args.local} + lists + held;
+  return scan + heads + args.copies + 2 * uint64_t{args.local} + 1 + lists + held;
 }
 /// Whether experts can be served so.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {

@@ -15,6 +15,7 @@ struct ReceiveShared {
   uint32_t* copies;       ///< of the pairs of all ranks, two a word, where the block holds them
   uint32_t* pairs;        ///< for each copy: pairs of all ranks
   uint32_t* before;       ///< for each local expert: pairs ahead of the block's tokens
+  uint32_t* rows;         ///< by rank, in two halves of a word: tokens that come ahead of the block's, and all that come
   uint32_t* offsets;      ///< for each local expert: its first row, where experts have no equal room
   uint32_t* pair_places;  ///< for each pair of the block's tokens: its place, or kNone
   uint32_t* scan;         ///< kScanWords a thread
@@ -28,7 +29,8 @@ struct ReceiveShared {
         copies(heads + kHeadWords * args.world),
         pairs(copies + (args.holds != 0 ? args.world * room : 0)),
         before(pairs + args.copies),
-        offsets(before + args.local),
+        rows(before + args.local),
+        offsets(rows + 1),
         pair_places(offsets + args.local),
         scan(pair_places + args.rows_at_once * args.top_k) {}
 };
@@ -43,7 +45,7 @@ class Heard {
         shared_(shared),
         teams_((platform::threads() + platform::kTeam - 1) / platform::kTeam) {
     SYMMETRA_ROLLED
-    for (uint32_t i = platform::thread(); i < args.copies + args.local; i += platform::threads()) shared_.pairs[i] = 0;
+    for (uint32_t i = platform::thread(); i <= args.copies + args.local; i += platform::threads()) shared_.pairs[i] = 0;
     // Teams share the heads: a few take one, so that heads are not looked at in turn.
     part_ = platform::thread() / platform::kTeam;
     while ((share_ + 1) * args.world <= teams_) ++share_;
@@ -53,9 +55,9 @@ class Heard {
   /// Awaits the heads of all ranks without their weights, and keeps them in the block's memory. False on all threads: the wait
   /// gave up.
   SYMMETRA_DEVICE bool await() {
-    // A packet a thread, and of each head at least what it begins with.
+    // Whole rounds of a packet a thread, for heads of as many tokens as this rank has: at least for what each head begins with.
     uint32_t number = platform::thread(), sure = platform::threads();
-    while (sure < kHeadWords / 2 * args_.world) sure += platform::threads();
+    while (sure < packets_.weights_at(args_.tokens) * args_.world) sure += platform::threads();
     SYMMETRA_ROLLED
     for (; number < sure; number += platform::threads()) head_packet(number);
     if (platform::sync_block_or(waiter_.gave_up())) return false;
@@ -83,11 +85,21 @@ class Heard {
   }
   /// The copy of a pair.
   SYMMETRA_DEVICE uint32_t copy_of(uint32_t source, uint32_t pair) const { return copies_of(source, pair / 2) >> pair % 2 * 16 & 0xFFFF; }
-  /// Whether a token has an expert here.
+  /// Whether a token has an expert here. Eight pairs are loaded at once.
   SYMMETRA_DEVICE bool comes(uint32_t source, uint32_t token) const {
+    const uint32_t begin = token * args_.top_k, end = begin + args_.top_k;
     bool any = false;
     SYMMETRA_ROLLED
-    for (uint32_t k = 0; k < args_.top_k; ++k) any |= copy_of(source, token * args_.top_k + k) - args_.first_copy < args_.local;
+    for (uint32_t first = begin / 2; first * 2 < end; first += 4) {
+      uint32_t copies[4];
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) copies[i] = (first + i) * 2 < end ? copies_of(source, first + i) : 0;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t pair = first * 2 + i, copy = copies[i / 2] >> i % 2 * 16 & 0xFFFF;
+        any |= pair >= begin && pair < end && copy - args_.first_copy < args_.local;
+      }
+    }
     return any;
   }
 
@@ -123,7 +135,18 @@ class Heard {
     }
   }
 
-  /// Whether something is wrong, on all threads. Behind a tally of all pairs.
+  /// By rank: counts the tokens that come here ahead of a token of a rank, in the lower half of a word, and all that come in the
+  /// upper. Each half has room for the most tokens that go by packets. A sync must follow.
+  SYMMETRA_DEVICE void tally_rows(uint32_t its_source, uint32_t its_first) const {
+    uint32_t rows = 0;
+    each_token([&](uint32_t source, uint32_t token) {
+      const bool ahead = source < its_source || (source == its_source && token < its_first);
+      if (comes(source, token)) rows += (1u << 16) + ahead;
+    });
+    if (rows != 0) platform::add_shared(shared_.rows, rows);
+  }
+
+  /// Whether something is wrong, on all threads. Behind a tally of all pairs, by rank behind that of rows.
   SYMMETRA_DEVICE bool is_wrong() const { return (wrong_ != 0 || (!fit() && exceeds())) && found_wrong(); }
 
   /// Tags repeat after 2^32 calls, and a packet not written since would look new. So some calls empty one packet of each

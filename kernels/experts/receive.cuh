@@ -42,7 +42,11 @@ class Receive {
   /// find the same and no row gets a place.
   SYMMETRA_DEVICE void run() {
     begin_group();
-    heard_.tally(source_, first_, true);
+    const bool tells = platform::block() == platform::blocks() - 1;
+    // By rank, who asks neither for counts nor for an index needs no places of pairs.
+    const bool by_rank = args_.layout == kRowsByRank, pairs = !by_rank || args_.into.index != nullptr, counts = pairs || tells;
+    if (counts) heard_.tally(source_, first_, true);
+    if (by_rank) heard_.tally_rows(source_, first_);
     // The first packet of the first row, and the first weight, are on their way while the block finds out where they go. Earlier
     // they would not be here: they follow the heads.
     Incoming<Protocol, 1> ahead;
@@ -53,13 +57,13 @@ class Receive {
       if (from_end() < rows_ * args_.top_k) weight = platform::load_packet(weight_packet(first_ * args_.top_k + from_end()));
     }
     platform::sync_block();
-    const bool wrong = heard_.is_wrong(), tells = platform::block() == platform::blocks() - 1;
+    const bool wrong = heard_.is_wrong();
     if (tells && platform::thread() == 0) ExpertState(args_).failed() = wrong;
     if (wrong) return;
-    if (args_.layout != kRowsPadded) place_experts();
+    if (counts && args_.layout != kRowsPadded) place_experts();
     for (;;) {
-      if (args_.layout == kRowsByRank) place_rows();
-      place_pairs();
+      if (by_rank) place_rows();
+      if (pairs) place_pairs();
       platform::sync_block();
       describe(weight);
       take(ahead);
@@ -70,10 +74,11 @@ class Receive {
       weight = {};
       platform::sync_block();  // all have read what this block found
       SYMMETRA_ROLLED
-      for (uint32_t i = platform::thread(); i < args_.local; i += platform::threads()) shared_.before[i] = 0;
+      for (uint32_t i = platform::thread(); i <= args_.local; i += platform::threads()) shared_.before[i] = 0;  // and rows
       platform::sync_block();
       begin_group();
-      heard_.tally(source_, first_, false);
+      if (pairs) heard_.tally(source_, first_, false);
+      if (by_rank) heard_.tally_rows(source_, first_);
       platform::sync_block();
     }
     if (tells) tell();
@@ -126,21 +131,21 @@ class Receive {
     return args_.layout == kRowsPadded ? expert * static_cast<uint32_t>(args_.capacity) : shared_.offsets[expert];
   }
 
-  /// By rank: finds the rows of the block's tokens, and how many come to this rank.
+  /// By rank: finds the rows of the block's tokens, and how many come to this rank. Behind the tally of rows.
   SYMMETRA_DEVICE void place_rows() {
-    uint32_t values[2] = {0, 0};
-    heard_.each_token([&](uint32_t source, uint32_t token) {
-      const bool any = heard_.comes(source, token);
-      values[0] += any && (source < source_ || (source == source_ && token < first_));
-      values[1] += any;
-    });
-    const Scanned<2> scanned = block_scan(values, shared_.scan);
-    come_ = scanned.all[1];
+    const uint32_t rows = *shared_.rows;
+    come_ = rows >> 16;
+    const auto comes = [&](uint32_t row) {
+      bool any = false;
+      for (uint32_t k = 0; k < args_.top_k; ++k) any |= shared_.experts[row * args_.top_k + k] != kNone;
+      return any;
+    };
     SYMMETRA_ROLLED
     for (uint32_t i = platform::thread(); i < rows_; i += platform::threads()) {
-      uint32_t row = scanned.all[0];
-      for (uint32_t earlier = 0; earlier < i; ++earlier) row += heard_.comes(source_, first_ + earlier);
-      shared_.places[i * shared_.stride] = heard_.comes(source_, first_ + i) ? row : kNone;
+      uint32_t row = rows & 0xFFFF;
+      SYMMETRA_ROLLED
+      for (uint32_t earlier = 0; earlier < i; ++earlier) row += comes(earlier);
+      shared_.places[i * shared_.stride] = comes(i) ? row : kNone;
     }
   }
 

@@ -14,37 +14,47 @@ SYMMETRA_DEVICE void tell(const ExpertArgs& args, const ExpertPackets& packets, 
   }
 }
 
-/// Writes the head to every rank, and keeps what combines need of it. One block: a thread finds the copy of a pair, then sends
-/// a packet of what all have found. What is loaded depends neither on the state nor on how many tokens take part, so that all
-/// of it arrives at once. `words`: of block-shared memory, two for each of `run`.
-SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
+/// Pairs of a head that a block finds and sends. Packets of copies begin at multiples of four pairs.
+SYMMETRA_DEVICE uint32_t head_run() { return (platform::threads() + 3) / 4 * 4; }
+
+/// How many runs the pairs of the own head are.
+SYMMETRA_DEVICE uint32_t head_runs(const ExpertArgs& args) {
+  const uint32_t room = args.tokens * args.top_k;
+  return room == 0 ? 1 : (room + head_run() - 1) / head_run();
+}
+
+/// Writes run `number` of the head to every rank, and keeps what combines need of it. A thread finds the copy of a pair, then
+/// sends a packet of what all have found. The first run has what the head begins with, so its block looks at all pairs for a
+/// bad one. What is loaded depends neither on the state nor on how many tokens take part, so that all of it arrives at once.
+/// `words`: of block-shared memory, two for each pair of a run.
+SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
   const Heads heads(args);
   const uint32_t room = args.tokens * args.top_k, threads = platform::threads(), mine = platform::thread();
-  const uint32_t run = (threads + 3) / 4 * 4;  // packets of copies begin at multiples of four pairs
+  const uint32_t run = head_run(), first = number * run;
   uint32_t* const copies = words;
   uint32_t* const weights = words + run;
   uint32_t first_bad = kNone;
-  bool bad = false;
+  const auto judge = [&](uint32_t pair, int64_t expert) {
+    if (pair < first_bad && pair < asked.pairs() && asked.is_bad(expert)) first_bad = pair;
+  };
+  for (uint32_t pair = run + mine; number == 0 && pair < room; pair += threads) judge(pair, asked.expert(pair));
   SYMMETRA_ROLLED
-  for (uint32_t first = 0; first == 0 || first < room; first += run) {
-    if (first != 0) platform::sync_block();  // all have read
-    SYMMETRA_ROLLED
-    for (uint32_t i = mine; i < run; i += threads) {
-      const uint32_t pair = first + i;
-      const int64_t expert = pair < room ? asked.expert(pair) : -1;
-      const uint32_t weight = platform::bits_of(args.weights != nullptr && pair < room ? args.weights[pair] : 1.0f);
-      const uint16_t copy = asked.target(pair, expert).copy;
-      copies[i] = copy;
-      weights[i] = weight;
-      if (pair >= asked.pairs()) continue;
-      if (asked.is_bad(expert) && pair < first_bad) first_bad = pair;
-      heads.copies(args.rank)[pair] = copy;
-      heads.weights(args.rank)[pair] = platform::f32_of(weight);
-    }
-    bad = platform::sync_block_or(first_bad != kNone);
-    const uint32_t pairs = asked.pairs();
-    if (call.poisoned != 0 || first >= pairs) continue;
-    const ExpertPackets packets(args, call.epoch);
+  for (uint32_t i = mine; i < run; i += threads) {
+    const uint32_t pair = first + i;
+    const int64_t expert = pair < room ? asked.expert(pair) : -1;
+    const uint32_t weight = platform::bits_of(args.weights != nullptr && pair < room ? args.weights[pair] : 1.0f);
+    const uint16_t copy = asked.target(pair, expert).copy;
+    copies[i] = copy;
+    weights[i] = weight;
+    if (pair >= asked.pairs()) continue;
+    judge(pair, expert);
+    heads.copies(args.rank)[pair] = copy;
+    heads.weights(args.rank)[pair] = platform::f32_of(weight);
+  }
+  const bool bad = platform::sync_block_or(first_bad != kNone);
+  const uint32_t pairs = asked.pairs();
+  const ExpertPackets packets(args, call.epoch);
+  if (call.poisoned == 0 && first < pairs) {
     const uint32_t quarter = run / 4, left = pairs - first < run ? pairs - first : run;
     SYMMETRA_ROLLED
     for (uint32_t i = mine; i < 3 * quarter; i += threads) {
@@ -58,6 +68,7 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
       }
     }
   }
+  if (number != 0) return;
   if (bad) platform::sync_block();  // all have read
   const ExpertHead head = asked.head(bad, first_bad, words);
   if (call.poisoned != 0) return;
@@ -65,9 +76,9 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
   // The last threads send it, because they have least of the rest.
   SYMMETRA_ROLLED
   for (uint32_t i = threads - 1 - mine; i < kHeadWords / 2; i += threads) {
-    const uint32_t first = i == 0 ? head.tokens : i == 1 ? head.room : i == 2 ? static_cast<uint32_t>(expert) : head.wrong;
-    const uint32_t second = i == 0 ? head.claimed : i == 1 ? head.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
-    tell(args, ExpertPackets(args, call.epoch), i, {{first, second}});
+    const uint32_t first_word = i == 0 ? head.tokens : i == 1 ? head.room : i == 2 ? static_cast<uint32_t>(expert) : head.wrong;
+    const uint32_t second_word = i == 0 ? head.claimed : i == 1 ? head.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
+    tell(args, packets, i, {{first_word, second_word}});
   }
 }
 
@@ -166,7 +177,7 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
   }
 }
 
-/// Sends the head to all ranks, and each row to the ranks of its token's experts. A block takes the head or a token.
+/// Sends the head to all ranks, and each row to the ranks of its token's experts. A block takes a run of the head or a token.
 template <class Element, class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::kept_shared<uint32_t>();
@@ -174,11 +185,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(Exper
   platform::release_next();  // the receiving kernel needs nothing of this one but packets
   const Call call = begin_call(args.calls, args.wait);
   const Asked asked(args);
-  for (uint32_t unit = platform::block(); unit <= args.tokens; unit += platform::blocks()) {
-    if (unit == 0) {
-      send_head(args, asked, call, words);
+  const uint32_t runs = head_runs(args);
+  for (uint32_t unit = platform::block(); unit < runs + args.tokens; unit += platform::blocks()) {
+    if (unit < runs) {
+      send_head(args, asked, call, unit, words);
     } else {
-      send_packets<Element, Protocol>(args, asked, call, unit - 1, words);
+      send_packets<Element, Protocol>(args, asked, call, unit - runs, words);
     }
     platform::sync_block();  // the words are free again
   }

@@ -22,7 +22,8 @@ pub struct MethodRange {
 }
 
 const MEASURED: &str = "built-in, measured with 2 ranks on a CPU of two cores";
-const ESTIMATED: &str = "built-in, estimated from predicted times: nothing was measured on GPUs";
+const CONFIRMED: &str = "built-in, from predicted times, confirmed by measurements on two H100";
+const ESTIMATED: &str = "built-in, from predicted times: so many GPUs were not measured";
 const TUNED: &str = "measured on this machine by `symmetra tune`";
 
 /// Predicted time of a dispatch: nanoseconds of one without rows, and of each megabyte of rows.
@@ -72,7 +73,11 @@ pub fn explain_experts(kind: DeviceKind, world_size: usize, tuning: Option<&Tuni
         };
         return rows.iter().map(range).collect();
     }
-    let reason = if kind == DeviceKind::Host { MEASURED } else { ESTIMATED };
+    let reason = match kind {
+        DeviceKind::Host => MEASURED,
+        DeviceKind::Cuda if world_size <= 2 => CONFIRMED,
+        DeviceKind::Cuda | DeviceKind::Hip => ESTIMATED,
+    };
     let row = |up_to_bytes, method| MethodRange { up_to_bytes, method, reason };
     Ok(vec![row(packets_up_to_bytes(kind, world_size), Method::Packets), row(u64::MAX, Method::Direct)])
 }

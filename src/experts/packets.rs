@@ -177,7 +177,10 @@ impl Inner {
             row_scales: address::<f32>(scales).cast_const(),
             ..self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?
         };
-        Ok(self.packed(send, [underway.tokens + 1, self.form.row_bytes / PACKET_BYTES]))
+        // As many pairs of the head as a block has threads are a run, which a block sends.
+        let items = self.form.row_bytes / PACKET_BYTES;
+        let runs = (underway.tokens * self.form.top_k).div_ceil(items.next_multiple_of(TEAM)).max(1);
+        Ok(self.packed(send, [underway.tokens + runs, items]))
     }
 
     /// The kernel that receives rows, into nothing if nobody takes them. `follows`: whether it is launched right behind

@@ -257,7 +257,7 @@ fn expert_words(step: &ExpertArgs) -> u32 {
     let lists = rows * step.top_k.next_multiple_of(4) + pairs.next_multiple_of(4) + pairs;
     let heads = size_of::<ExpertHead>() as u32 / 4 * step.world;
     let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
-    heads + step.copies + 2 * step.local + lists + held
+    heads + step.copies + 2 * step.local + 1 + lists + held
 }
 
 /// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and how many pieces, which the `channels`
