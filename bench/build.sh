@@ -27,5 +27,5 @@ nvcc -c -DNAME=unbounded -DSYMMETRA_UNBOUNDED_WAITS -Dsymmetra=symmetra_unbounde
 nvcc bench/safety.cu "$objects/bounded.o" "$objects/unbounded.o" -L"$library" -o "$out/safety"
 nvcc -fmad=false bench/expert_kernels.cu -L"$library" -o "$out/expert_kernels"
 strip "$out"/{symmetra,cpp_overhead,safety,expert_kernels}
-cp bench/{torch_symm_mem,torch_moe,torch_moe_sides,torch_fused_matmul,flashinfer_norm}.py "$out/"
+cp bench/{torch_symm_mem,torch_moe,torch_moe_sides,torch_fused_matmul,torch_direct_product,flashinfer_norm}.py "$out/"
 du -sh "$out"
