@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Reads the machine code and the PTX of the multicast kernels: sums are single accesses to the switch, stores and flags are
-multicast, and nothing spills to local memory.
+"""Reads the machine code and the PTX of the multicast kernels, and of a kernel for each function of
+symmetra/device/multicast.cuh: sums are single accesses to the switch, stores and flags are multicast, packets move sixteen bytes at
+once, and nothing spills to local memory.
 
     tests/gpu/multicast_sass.py CUOBJDUMP FOLDER
 """
@@ -26,6 +27,32 @@ PTX = {
     "multimem.st.relaxed.sys.global.v4.f32": 4,
     "multimem.st.release.sys.global.u32": 6,
 }
+# Of tests/kernels/multicast_view_kernels.cu: what each kernel has in machine code, and its one kind of multicast access in PTX.
+PACKET = r"\bSTG?\.E\.128\b"
+RED = r"\bREDG?\.E\.ADD\.STRONG\.SYS\b"
+VIEWS = {
+    "view_sum_f32": ((SUMS["multicast<F32, 0u>"], PACKET), "ld_reduce.relaxed.sys.global.add.v4.f32"),
+    "view_sum_f16": ((SUMS["multicast<F16, 0u>"], PACKET), "ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2"),
+    "view_sum_bf16": ((SUMS["multicast<BF16, 0u>"], PACKET), "ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2"),
+    "view_sum_u32": ((SUMS["multicast<U32, 1u>"], PACKET), "ld_reduce.relaxed.sys.global.add.u32"),
+    "view_sum_i64": ((SUMS["multicast<U64, 1u>"], PACKET), "ld_reduce.relaxed.sys.global.add.u64"),
+    "view_store": ((r"\bLDG?\.E\.128\b", SUMS["multicast<U8, 2u>"]), "st.relaxed.sys.global.v4.f32"),
+    "view_add": ((RED,), "red.relaxed.sys.global.add.u32"),
+    "view_add_release": ((RED,), "red.release.sys.global.add.u32"),
+    "view_signal": ((RED,), "red.release.sys.global.add.u32"),
+}
+
+
+def views(cuobjdump: str, folder: pathlib.Path) -> list[str]:
+    wrong = []
+    for arch in ("90a", "100a"):
+        code = functions(cuobjdump, str(folder / f"views-{arch}.o"))
+        for name, (needed, _) in VIEWS.items():
+            wrong += faults(f"{name} of {arch}", code[name], needed) if name in code else [f"{name} of {arch}: is not there"]
+    entries = re.split(r"\.visible \.entry (\w+)", (folder / "views.ptx").read_text())[1:]
+    found = {name: set(re.findall(r"\bmultimem\.([\w.:]+)", body)) for name, body in zip(entries[::2], entries[1::2])}
+    wanted = {name: {access} for name, (_, access) in VIEWS.items()}
+    return wrong + ([] if found == wanted else [f"views: {found} instead of {wanted}"])
 
 
 def main() -> int:
@@ -39,6 +66,7 @@ def main() -> int:
     for text, kernels in PTX.items():
         found = sum(text in part for part in re.split(r"\.visible \.entry", ptx)[1:])
         wrong += [] if found == kernels else [f"{text}: in {found} kernels instead of {kernels}"]
+    wrong += views(sys.argv[1], folder)
     print("\n".join(wrong + [f"multicast: {len(wrong)} failed"]))
     return 1 if wrong else 0
 

@@ -45,7 +45,7 @@ template <>
 inline constexpr Adds kUsual<uint64_t> = Adds::kDoubleWords;
 
 /// Sixteen bytes as the platforms move them.
-struct Words {
+struct alignas(16) Words {
   uint32_t word[4];
 };
 
@@ -90,7 +90,7 @@ class Multicast {
   /// Stores packet `i` on all ranks.
   SYMMETRA_DEVICE void store(uint64_t i, const Packet<T>& packet) const {
     multicast::Words words;
-    std::memcpy(&words, &packet, sizeof(words));
+    std::memcpy(&words, __builtin_assume_aligned(&packet, 16), sizeof(words));  // else byte by byte
     platform::multicast_store(data_, i * 16, words);
   }
 

@@ -42,7 +42,11 @@ fn built_in_packets_serve_until_the_predicted_times_are_equal() {
             let limit = if kind == DeviceKind::Host { packets_up_to_bytes(kind, world) } else { bytes };
             let methods: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.method)).collect();
             assert_eq!(methods, [(limit, Method::Packets), (u64::MAX, Method::Direct)]);
-            let words = if kind == DeviceKind::Host { "measured with 2 ranks on a CPU" } else { "estimated" };
+            let words = match (kind, world) {
+                (DeviceKind::Host, _) => "measured with 2 ranks on a CPU",
+                (DeviceKind::Cuda, 2) => "confirmed by measurements on two H100",
+                _ => "so many GPUs were not measured",
+            };
             assert!(ranges.iter().all(|range| range.reason.contains(words)), "{ranges:?}");
         }
     }
@@ -56,7 +60,7 @@ fn packets_for_decode_and_direct_access_for_prefill() {
         for tokens in [1, 32, 128] {
             let choice = serves(world, tokens);
             assert_eq!(choice.method, Method::Packets, "{world} ranks, {tokens} tokens");
-            let words = format!("at most {} bytes: built-in, estimated", tokens * 7168 * 2);
+            let words = format!("at most {} bytes: built-in, from predicted times", tokens * 7168 * 2);
             assert!(choice.reason.contains(&words), "{}", choice.reason);
         }
         assert_eq!(serves(world, 1024).method, Method::Direct);
