@@ -202,9 +202,12 @@ impl Cuda {
         for arch in &self.archs {
             nvcc.arg(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
         }
-        // PTX of the newest architecture that is not bound to one chip, for future chips.
+        // PTX of the newest architecture that is not bound to one chip, for future chips. Kernels compiled for chips before 90 have
+        // neither clusters nor early launches nor multicast, which the library uses on every chip from 90 on: a driver that made
+        // code for such a chip out of older PTX would leave them out in silence.
+        const LEAST: u32 = 90;
         let newest = self.archs.iter().filter_map(|arch| arch.trim_end_matches('a').parse::<u32>().ok()).max();
-        if let (Some(newest), true) = (newest, self.archs.len() > 1) {
+        if let (Some(newest @ LEAST..), true) = (newest, self.archs.len() > 1) {
             nvcc.arg(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
         }
         nvcc.arg("-I").arg(&plan.root).arg("-I").arg(plan.root.join("include"));
