@@ -29,6 +29,7 @@ os.environ["NCCL_NVLS_ENABLE"] = "0"
 
 try:
     from torch_symm_mem import LEAD_IN, captured, symm_mem, timed
+    from torch_fused_matmul import MODELS
     from torch_moe import numbers
     import torch
     import torch.distributed as dist
@@ -36,7 +37,8 @@ except ImportError as missing:
     print(f"error: {missing}. bench/torch_direct_product.py needs PyTorch: pip install torch", file=sys.stderr)
     sys.exit(2)
 
-LAYERS = (("o", 8192, 8192), ("down", 28672, 8192))
+# Those whose sums are reduced.
+LAYERS = MODELS["llama3-70b"][False]
 SIDES = ("product", "direct", "copy", "behind", "beside", "halves")
 
 

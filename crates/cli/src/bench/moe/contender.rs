@@ -94,19 +94,15 @@ impl<'s> Ours<'s> {
             Phase::Dispatch => (0..operations).try_for_each(|_| self.dispatch(queue).map(drop)),
             Phase::Combine => {
                 let routed = self.dispatch(queue)?;
-                (0..operations).try_for_each(|_| self.combine(&routed, queue))
+                (0..operations).try_for_each(|_| self.operands.combine(&routed, queue))
             }
-            Phase::Both => (0..operations).try_for_each(|_| self.combine(&self.dispatch(queue)?, queue)),
+            Phase::Both => (0..operations).try_for_each(|_| self.operands.combine(&self.dispatch(queue)?, queue)),
         }
     }
 
     fn dispatch<'q>(&'q self, queue: impl Queue<'s> + 'q) -> symmetra::Result<Routed<'q>> {
         let Operands { ids, weights, rows, .. } = self.operands;
         self.experts.dispatch(&Routing::new(ids).weights(weights), rows, &self.operands.into(), queue)
-    }
-
-    fn combine(&self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
-        self.operands.combine(routed, queue)
     }
 }
 
