@@ -333,7 +333,10 @@ constexpr uint32_t kExpertKernels = 16;
 constexpr uint32_t kRowsByRank = 0;    ///< a row for each token that has an expert here: by source, token
 constexpr uint32_t kRowsByExpert = 1;  ///< a row for each token's expert here: by expert, source, token, place in the token
 constexpr uint32_t kRowsPadded = 2;    ///< as by expert, with equal room for every local expert
-constexpr uint32_t kRowLayouts = 3;
+constexpr uint32_t kRowsBySource = 3;  ///< room for a row of each token of each rank: row `source * max_tokens + token`
+constexpr uint32_t kRowLayouts = 4;
+/// The layouts with a row a token, a bit each.
+constexpr uint32_t kLayoutsByToken = 1u << kRowsByRank | 1u << kRowsBySource;
 
 /// How rows travel. The numbers cross the language boundary.
 constexpr uint32_t kWireBytes = 0;    ///< bit for bit
@@ -357,9 +360,12 @@ constexpr uint32_t kScanWords = 2;
 constexpr uint32_t kMostExpertHidden = 65536;
 constexpr uint32_t kMostCopies = 65534;
 
-/// Most threads of a block of kExpertReceive, kExpertGive, kExpertDeliver, kExpertReturn and kExpertSum: so few that each has
-/// registers for what it loads ahead.
+/// Most threads of a block of kExpertReceive, kExpertGive, kExpertDeliver, kExpertPull, kExpertReturn and kExpertSum: so few that
+/// each has registers for what it loads ahead.
 constexpr uint32_t kMostAheadThreads = 512;
+
+/// Greetings of ranks in a region, a word each; behind them flags of the blocks of each rank, a word each.
+constexpr uint32_t kExpertGreetingBytes = 128;
 
 /// No token, no row, no place.
 constexpr uint32_t kNone = 0xFFFFFFFFu;
@@ -439,18 +445,19 @@ struct ExpertArgs {
   uint32_t step;
   ExpertOutputs into;
   BlockState* calls;            ///< own: of the barrier, or in packets of this kernel
+  uint64_t barrier_offset;      ///< kExpertPush, kExpertDeliver, kExpertPull: of greetings and flags in a region
   uint64_t travelling_offset;   ///< of `travelling` in a region, or of the packets of rows or parts of the first buffer
   uint64_t tellings_offset;     ///< in packets: of the packets of heads, or of greetings, of the first buffer
   uint64_t buffer_bytes;        ///< in packets: from a buffer to the next
   uint32_t buffers;             ///< in packets: how many; a divisor of kEpochModulus
   uint32_t telling_packets;     ///< in packets: room for the head of a rank
   uint16_t rows_at_once;        ///< kExpertReceive: tokens that a block takes at once
-  uint16_t parts;               ///< kExpertReturn, kExpertSum: blocks that share a token; else 1
+  uint16_t parts;               ///< kExpertPull, kExpertReturn, kExpertSum: blocks that share a token; else 1
   uint16_t follows;             ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel
-  uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads
+  uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads; kExpertReturn with a row a
+                                ///< token: nonzero: own parts stay where they are, and kExpertSum has their address in `rows`
   uint64_t placed_offset;       ///< by rank, from a region to received rows (kExpertPush) or results (kExpertPull); kStaged
-  uint8_t* peers[kMaxWorld];    ///< kExpertPush, kExpertDeliver, kExpertPull: barrier flags of every rank
-  uint8_t* regions[kMaxWorld];  ///< kExpertPush, kExpertDeliver, kExpertPull: of every rank
+  uint8_t* regions[kMaxWorld];  ///< of every rank, for kernels that write or read there
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

@@ -18,9 +18,7 @@
 #include "kernels/exchange/pairs.cuh"
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
-#include "kernels/experts/combine.cuh"
-#include "kernels/experts/receive.cuh"
-#include "kernels/experts/send.cuh"
+#include "kernels/experts/dispatch.hpp"
 #include "kernels/geometry.hpp"
 #include "kernels/multicast/kernels.cuh"
 #include "kernels/norm/gather.cuh"
@@ -231,76 +229,6 @@ typename Backend::Entry norm_kernel(const FusedNormArgs& args) {
   }
 }
 
-/// Kernels of experts whose rows or results are of a type.
-template <class Backend, class Element>
-typename Backend::Entry experts_kernel(const ExpertArgs& args) {
-  switch (args.task) {
-    case kExpertRows:
-      return Backend::template entry<&expert_rows<Element>>();
-    case kExpertPush:
-      return Backend::template entry<&expert_push<Element>>();
-    case kExpertSend:
-      return Backend::template entry<&expert_send<Element, RowProtocol>>();
-    case kExpertReturn:
-      return Backend::template entry<&expert_return<Element>>();
-    case kExpertSum:
-      return Backend::template entry<&expert_sum<Element>>();
-    case kExpertGive:
-      return Backend::template entry<&expert_give<Element>>();
-    case kExpertTake:
-      return Backend::template entry<&expert_take<Element>>();
-    case kExpertDeliver:
-      return Backend::template entry<&expert_deliver<Element>>();
-    case kExpertPull:
-      return Backend::template entry<&expert_pull<Element>>();
-    default:
-      return {};
-  }
-}
-/// One step of a dispatch or a combine.
-template <class Backend>
-typename Backend::Entry experts_kernel(const ExpertArgs& args) {
-  switch (args.task) {
-    case kExpertHead:
-      return Backend::template entry<&expert_head>();
-    case kExpertTally:
-      return Backend::template entry<&expert_tally>();
-    case kExpertCount:
-      return Backend::template entry<&expert_count>();
-    case kExpertPlace:
-      return Backend::template entry<&expert_place>();
-    case kExpertCopy:
-      return Backend::template entry<&expert_copy>();
-    case kExpertBeside:
-      return Backend::template entry<&expert_beside>();
-    case kExpertRows:
-      if (args.wire != kWireF8) return Backend::template entry<&expert_rows<U8>>();
-      break;
-    case kExpertPush:
-      if (args.wire != kWireF8) return Backend::template entry<&expert_push<U8>>();
-      break;
-    case kExpertSend:
-      if (args.wire == kWireBytes) return Backend::template entry<&expert_send<U8, ByteProtocol>>();
-      if (args.wire != kWireF8) return Backend::template entry<&expert_send<U8, RowProtocol>>();
-      break;
-    case kExpertReceive:
-      if (args.wire == kWireBytes) return Backend::template entry<&expert_receive<ByteProtocol>>();
-      return Backend::template entry<&expert_receive<RowProtocol>>();
-    default:
-      break;
-  }
-  switch (args.dtype) {
-    case kF32:
-      return experts_kernel<Backend, F32>(args);
-    case kF16:
-      return experts_kernel<Backend, F16>(args);
-    case kBF16:
-      return experts_kernel<Backend, BF16>(args);
-    default:
-      return {};
-  }
-}
-
 /// The kernel of a call, by its argument block.
 template <class Backend>
 typename Backend::Entry kernel(const AllReduceArgs& args) {
@@ -467,20 +395,6 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
     return int32_t{0};
   });
 }
-template <class Visit>
-int32_t each_call(ExpertArgs args, Visit visit) {
-  for (args.task = 0; args.task < kExpertKernels; ++args.task) {
-    for (const uint32_t wire : {kWireBytes, kWireSame, kWireF8}) {
-      for (const uint32_t dtype : {kF32, kF16, kBF16}) {
-        args.wire = wire;
-        args.dtype = dtype;
-        if (const int32_t code = visit(args)) return code;
-      }
-    }
-  }
-  return 0;
-}
-
 /// Calls `visit` with every kernel there is, with some several times and with null where there is none, until it
 /// returns another number than 0; returns that.
 template <class Backend, class Visit>

@@ -350,11 +350,12 @@ constexpr bool is_wired(const ExpertArgs& args) {
   return types && args.wire < kWires && args.scales < kCodeScales && args.layout < kRowLayouts && args.align >= 1 &&
          args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0 && args.head_bytes % 16 == 0 && args.copies_offset % 16 == 0;
 }
-/// Whether rows of whole packets go to their places, where peers address them. Only by rank does a row have one place.
+/// Whether rows of whole packets go to their places, where peers address them: of layouts in which a row has one place.
 constexpr bool is_placed(const ExpertArgs& args) {
   if (args.placed_offset == kStaged) return args.task != kExpertPull;
   const bool whole = args.task != kExpertPush || args.payload_bytes % 16 == 0;
-  return args.layout == kRowsByRank && args.placed_offset % 16 == 0 && whole && args.exact == 0;
+  const bool by_token = (kLayoutsByToken >> args.layout & 1) != 0;
+  return by_token && args.placed_offset % 16 == 0 && whole && args.exact == 0;
 }
 /// Whether a kernel of experts has a state, which has an entry for each block.
 constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPush; }
@@ -365,11 +366,12 @@ constexpr bool has_packets(const ExpertArgs& args) {
   return offsets && args.buffers >= 1 && kEpochModulus % args.buffers == 0 && args.telling_packets >= 1 && args.rows_at_once >= 1 &&
          args.parts >= 1 && args.max_tokens < 1u << 16;
 }
-/// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists; another one a word for each
-/// rank, two for each of a token's experts, and room for the scales of a row.
+/// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists, but by source; another one a
+/// word for each rank, two for each of a token's experts, and room for the scales of a row.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t scan = uint64_t{threads} * kScanWords, top_k = args.top_k;
-  if (args.task != kExpertReceive) return scan + kMaxWorld + 2 * kMostTopK + (args.hidden + kCodeGroup - 1) / kCodeGroup;
+  if (args.task != kExpertReceive || args.layout == kRowsBySource)
+    return scan + kMaxWorld + 2 * kMostTopK + (args.hidden + kCodeGroup - 1) / kCodeGroup;
   const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, pairs = args.rows_at_once * top_k;
   const uint64_t lists = args.rows_at_once * ((top_k + 3) / 4 * 4) + (pairs + 3) / 4 * 4 + pairs;
   const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
@@ -384,8 +386,8 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                     args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
                     args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
   const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
-  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver || args.task == kExpertReturn ||
-                     args.task == kExpertSum;
+  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver || args.task == kExpertPull ||
+                     args.task == kExpertReturn || args.task == kExpertSum;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 &&
                      geometry.threads <= (ahead ? kMostAheadThreads : 1024) &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;

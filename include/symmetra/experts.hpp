@@ -58,6 +58,11 @@ enum class Layout : std::uint32_t {
   kByExpert = 1,
   /// The order of kByExpert, with room for ExpertConfig::padded_rows rows of every local expert.
   kPadded = 2,
+  /// Room for a row of each token of each rank: row source * max_tokens + token. A row without an expert on this rank is not written; its
+  /// Received::ids are -1 and its weights 0, so ids are what says which rows came. No place depends on what other ranks send, so by packets
+  /// this is the fastest layout. Nothing is counted: no counts, offsets or index. The caller gives back one row for each that came, the sum
+  /// of its experts.
+  kBySource = 3,
 };
 
 /// How ranks exchange rows. Every way gives equal numbers. The numbers are stable.
@@ -151,7 +156,7 @@ struct ExpertConfig {
   /// first.
   std::optional<Determinism> determinism{};
   /// Most rows that a rank may receive, with the rows that alignment leaves free; without a number, as many as can come at worst.
-  /// Layout::kPadded has a limit of its own.
+  /// Layout::kPadded has a limit of its own, and Layout::kBySource has room for all.
   std::optional<std::size_t> capacity{};
   /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
   std::size_t in_flight = 1;

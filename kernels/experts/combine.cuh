@@ -22,7 +22,7 @@ class Given {
   /// `words`: of block-shared memory, two for each of a token's experts.
   SYMMETRA_DEVICE Given(const ExpertArgs& args, uint32_t* words)
       : args_(args),
-        alone_(args.layout == kRowsByRank || args.exact != 0),
+        alone_(is_by_token(args) || args.exact != 0),
         whole_((reinterpret_cast<uintptr_t>(args.rows) | uint64_t{args.hidden} * Element::kBytes) % sizeof(Words<4>) == 0),
         places_(words),
         weights_(words + kMostTopK) {}
@@ -36,8 +36,8 @@ class Given {
     platform::sync_block();  // all have read those of the token before
     for (uint32_t k = platform::thread(); k < kept(); k += platform::threads()) {
       const uint32_t own = places.tokens[unit];
-      if (args_.layout == kRowsByRank || k >= args_.top_k) {
-        places_[k] = args_.layout == kRowsByRank && k == 0 ? own : kNone;
+      if (is_by_token(args_) || k >= args_.top_k) {
+        places_[k] = is_by_token(args_) && k == 0 ? own : kNone;
         continue;
       }
       // Of a token without an expert here, nothing else is known.
@@ -169,12 +169,6 @@ struct There {
     return in_region(args, rank, args.rank, token);
   }
 };
-/// By rank, among the results of the rank that gives the part of an own token.
-struct Among {
-  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
-    return in_place(args, rank, Places(args).there[uint64_t{rank} * args.max_tokens + token], args.row_bytes);
-  }
-};
 
 /// Puts what this rank gives each token into the own region. A block takes a token of a rank.
 template <class Element>
@@ -190,11 +184,30 @@ template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
-  BlockBarrier barrier(args, args.world, call, args.op);
-  if (barrier.enter()) give_parts<Element, There>(args, platform::shared<uint32_t>());
+  auto* const words = platform::shared<uint32_t>();
+  GridBarrier barrier(args, call, words);
+  if (barrier.enter()) give_parts<Element, There>(args, words + kMaxWorld);
   platform::release_next();
-  barrier.leave();
+  barrier.leave(true);
   end_call(args.calls, args.wait, call.epoch, 0);
+}
+
+/// The first block tells every rank that this one has begun to give.
+SYMMETRA_DEVICE void greet(const ExpertArgs& args, const Call& call) {
+  if (platform::block() != 0 || call.poisoned != 0) return;
+  const ExpertPackets packets(args, call.epoch);
+  for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
+    platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
+  }
+}
+
+/// The first block waits until every rank has begun to give.
+SYMMETRA_DEVICE void await_greetings(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter) {
+  if (platform::block() != 0) return;
+  for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
+    const Packet* const greeting = packets.telling(args.rank, rank, 0);
+    waiter.until(rank, [&] { return ByteProtocol::arrived(platform::load_packet(greeting), packets.epoch()); });
+  }
 }
 
 /// Sends what this rank gives each token to the token's rank, in packets, and a greeting to every rank. A block takes a token
@@ -217,18 +230,13 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return(SYMM
       }
     }
   });
-  if (platform::block() == 0 && call.poisoned == 0) {
-    const ExpertPackets packets(args, call.epoch);
-    for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
-      platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
-    }
-  }
+  greet(args, call);
   platform::sync_block();  // all have read the state
   end_telling(args.calls, call.epoch, 0);
 }
 
-/// Packets of parts of a token of this rank, loaded from where `Place` says. What is behind the end of a part may be anything.
-template <class Element, class Place>
+/// Packets of parts of a token of this rank, loaded from the own region. What is behind the end of a part may be anything.
+template <class Element>
 class LoadedParts {
  public:
   static constexpr bool kAllSteps = false;
@@ -237,7 +245,7 @@ class LoadedParts {
 
   SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t, uint32_t packet) {
     has_[number] = true;
-    parts_[number] = Row<Element, true>(Place()(args_, rank, token), 0, args_.hidden).load(packet);
+    parts_[number] = Row<Element, true>(travelling(args_, rank, token), 0, args_.hidden).load(packet);
   }
   SYMMETRA_DEVICE void none(uint32_t number) { has_[number] = false; }
   SYMMETRA_DEVICE bool has(uint32_t number) const { return has_[number]; }
@@ -368,32 +376,12 @@ template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   Givers givers(args, platform::shared<uint32_t>());
-  LoadedParts<Element, Here> parts(args);
+  LoadedParts<Element> parts(args);
   const uint32_t tokens = taken_tokens(args);
   for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
     take_token<Element>(args, TokenPart(args, item), parts, givers);
   }
   platform::release_next();
-}
-
-/// Sums the parts of each token of this rank, between two barriers, out of the results of the ranks that give them. A block
-/// takes a token.
-template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
-  platform::wait_prior();
-  const Call call = begin_call(args.calls, args.wait);
-  Givers givers(args, platform::shared<uint32_t>());
-  LoadedParts<Element, Among> parts(args);
-  const uint32_t tokens = taken_tokens(args);
-  BlockBarrier barrier(args, args.world, call, args.op);
-  if (barrier.enter()) {
-    for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
-      take_token<Element>(args, TokenPart(args, item), parts, givers);
-    }
-  }
-  platform::release_next();
-  barrier.leave();
-  end_call(args.calls, args.wait, call.epoch, 0);
 }
 
 /// Awaits the parts of each token of this rank, and sums them. The first block awaits the greetings of all ranks. A block
@@ -410,12 +398,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum(SYMMETR
   for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
     take_token<Element>(args, TokenPart(args, item), parts, givers);
   }
-  if (platform::block() == 0) {
-    for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
-      const Packet* const greeting = packets.telling(args.rank, rank, 0);
-      waiter.until(rank, [&] { return ByteProtocol::arrived(platform::load_packet(greeting), call.epoch); });
-    }
-  }
+  await_greetings(args, packets, waiter);
   if (args.follows != 0) platform::wait_prior();
   platform::release_next();
   platform::sync_block();  // all have read the state

@@ -17,6 +17,9 @@ struct Target {
 };
 constexpr uint16_t kNoRank = 0xFFFF;
 
+/// Whether a token has one row on a rank, and not one for each of its experts there.
+SYMMETRA_DEVICE bool is_by_token(const ExpertArgs& args) { return (kLayoutsByToken >> args.layout & 1) != 0; }
+
 /// The table of a group's experts, as this rank sees it: the first copy of each rank; a word for each expert; choices. The
 /// word of an expert has how many copies this rank chooses among in bits 20 to 24. Where there is one, bits 0 to 19 say which:
 /// its number, and its rank from bit 16 on. Else bits 0 to 15 say where its choices begin, which have such bits.

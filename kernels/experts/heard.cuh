@@ -5,6 +5,26 @@
 
 namespace symmetra::kernels {
 
+/// The first thread of the first block tells the host what is wrong. True, on all threads.
+SYMMETRA_DEVICE bool reports(const ExpertArgs& args, uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
+  if (platform::block() == 0 && platform::thread() == 0) device::report(args.wait, code, args.op, peer, 0, first, second);
+  return true;
+}
+
+/// Looks for what is wrong with the heads, in the order in which all ranks look, and reports the first. `word(source, i)`: of
+/// what the head of a rank begins with.
+template <class Word>
+SYMMETRA_DEVICE bool reports_heads(const ExpertArgs& args, Word word) {
+  SYMMETRA_ROLLED
+  for (uint32_t source = 0; source < args.world; ++source) {
+    const uint32_t claimed = word(source, 1), room = word(source, 2), token = word(source, 3);
+    if (claimed > room) return reports(args, kStatusCapacity, source, claimed, room);
+    const uint64_t expert = uint64_t{word(source, 5)} << 32 | word(source, 4);
+    if (token != kNone) return reports(args, kStatusRouting, source, uint64_t{args.experts} << 32 | token, expert);
+  }
+  return false;
+}
+
 /// What a block of the receiving kernel shares, in its memory.
 struct ReceiveShared {
   uint32_t room;          ///< words for the copies of a head
@@ -57,7 +77,7 @@ class Heard {
   SYMMETRA_DEVICE bool await() {
     // Whole rounds of a packet a thread, for heads of as many tokens as this rank has: at least for what each head begins with.
     uint32_t number = platform::thread(), sure = platform::threads();
-    while (sure < packets_.weights_at(args_.tokens) * args_.world) sure += platform::threads();
+    while (sure < packets_.copies_end(args_.tokens) * args_.world) sure += platform::threads();
     SYMMETRA_ROLLED
     for (; number < sure; number += platform::threads()) head_packet(number);
     if (platform::sync_block_or(waiter_.gave_up())) return false;
@@ -68,7 +88,7 @@ class Heard {
       all_ += count;
       wrong_ |= word(source, kHeadWrong);
     }
-    const uint32_t packets = packets_.weights_at(most_) * args_.world;
+    const uint32_t packets = packets_.copies_end(most_) * args_.world;
     if (packets <= sure) return true;
     SYMMETRA_ROLLED
     for (; number < packets; number += platform::threads()) head_packet(number);
@@ -149,19 +169,6 @@ class Heard {
   /// Whether something is wrong, on all threads. Behind a tally of all pairs, by rank behind that of rows.
   SYMMETRA_DEVICE bool is_wrong() const { return (wrong_ != 0 || (!fit() && exceeds())) && found_wrong(); }
 
-  /// Tags repeat after 2^32 calls, and a packet not written since would look new. So some calls empty one packet of each
-  /// head, in turn, that the call does not use.
-  SYMMETRA_DEVICE void scrub() const {
-    constexpr uint32_t kRarely = 16;
-    if (platform::block() != platform::blocks() - 1 || platform::thread() != 0) return;
-    const uint32_t turn = packets_.epoch() / args_.buffers;
-    if (turn % kRarely != 0) return;
-    const uint32_t i = turn / kRarely % args_.telling_packets;
-    for (uint32_t source = 0; source < args_.world; ++source) {
-      if (i >= packets_.head_packets(tokens(source))) platform::store_packet(packets_.telling(args_.rank, source, i), Packet{});
-    }
-  }
-
  private:
   SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const { return shared_.heads[source * kHeadWords + i]; }
 
@@ -169,7 +176,7 @@ class Heard {
   /// its first packet says, which is looked at beside the other.
   SYMMETRA_DEVICE void head_packet(uint32_t number) {
     const uint32_t i = number / args_.world, source = number - i * args_.world;
-    if (i >= packets_.weights_at(args_.max_tokens)) return;
+    if (i >= packets_.weights_at()) return;
     const Packet* const from = packets_.telling(args_.rank, source, 0);
     Packet packet;
     uint32_t count = 0;
@@ -178,9 +185,9 @@ class Heard {
       packet = platform::load_packet(from + i);
       if (!ByteProtocol::arrived(first, packets_.epoch())) return false;
       count = ByteProtocol::decode(first).word[0];
-      return i >= packets_.weights_at(count) || ByteProtocol::arrived(packet, packets_.epoch());
+      return i >= packets_.copies_end(count) || ByteProtocol::arrived(packet, packets_.epoch());
     });
-    if (waiter_.gave_up() || i >= packets_.weights_at(count)) return;
+    if (waiter_.gave_up() || i >= packets_.copies_end(count)) return;
     const Words<2> data = ByteProtocol::decode(packet);
     if (2 * i < kHeadWords) {
       platform::store_shared(shared_.heads + source * kHeadWords + 2 * i, data);
@@ -208,21 +215,11 @@ class Heard {
 
   /// Looks for what is wrong, in the order in which all ranks look, and the first block reports it.
   SYMMETRA_DEVICE bool found_wrong() const {
-    const auto found = [&](uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
-      if (platform::block() == 0 && platform::thread() == 0) device::report(args_.wait, code, args_.op, peer, 0, first, second);
-      return true;
-    };
-    SYMMETRA_ROLLED
-    for (uint32_t source = 0; source < args_.world; ++source) {
-      const uint32_t claimed = word(source, 1), room = word(source, 2), token = word(source, 3);
-      if (claimed > room) return found(kStatusCapacity, source, claimed, room);
-      const uint64_t expert = uint64_t{word(source, 5)} << 32 | word(source, 4);
-      if (token != kNone) return found(kStatusRouting, source, uint64_t{args_.experts} << 32 | token, expert);
-    }
+    if (reports_heads(args_, [&](uint32_t source, uint32_t i) { return word(source, i); })) return true;
     SYMMETRA_ROLLED
     for (uint32_t rank = 0; rank < args_.world; ++rank) {
       const uint32_t rows = rows_of_rank(rank);
-      if (rows > args_.capacity) return found(kStatusCapacity, rank, rows, args_.capacity);
+      if (rows > args_.capacity) return reports(args_, kStatusCapacity, rank, rows, args_.capacity);
     }
     return false;
   }

@@ -41,10 +41,32 @@ class ExpertPackets {
   SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const {
     return static_cast<uint32_t>(platform::load_relaxed(&telling(args_.rank, source, i / 2)->half[i % 2]));
   }
-  /// The packets of a head: the head, the copies of four pairs a packet, the weights of two. This is the first of weights.
-  SYMMETRA_DEVICE uint32_t weights_at(uint32_t tokens) const { return kHeadWords / 2 + (tokens * args_.top_k + 3) / 4; }
-  /// Packets of a head of so many tokens.
-  SYMMETRA_DEVICE uint32_t head_packets(uint32_t tokens) const { return weights_at(tokens) + (tokens * args_.top_k + 1) / 2; }
+  /// The packets of a head: the head, the copies of four pairs a packet, the weights of two. This is the one behind the copies of
+  /// so many tokens.
+  SYMMETRA_DEVICE uint32_t copies_end(uint32_t tokens) const { return kHeadWords / 2 + (tokens * args_.top_k + 3) / 4; }
+  /// The first packet of weights, which is behind the room for copies, so that a weight is found without the number of tokens.
+  SYMMETRA_DEVICE uint32_t weights_at() const { return copies_end(args_.max_tokens); }
+  /// By source, the packet of a head that has the copy of a pair and its weight.
+  SYMMETRA_DEVICE uint32_t pair_at(uint32_t pair) const { return kHeadWords / 2 + pair; }
+  /// Whether packet `i` of a head of so many tokens has something.
+  SYMMETRA_DEVICE bool is_sent(uint32_t i, uint32_t tokens) const {
+    if (args_.layout == kRowsBySource) return i < pair_at(tokens * args_.top_k);
+    return i < copies_end(tokens) || (i >= weights_at() && i < weights_at() + (tokens * args_.top_k + 1) / 2);
+  }
+
+  /// Tags repeat after 2^32 calls, and a packet not written since would look new. So some calls empty one packet of each head, in
+  /// turn, that the call does not use. `tokens(source)`: how many tokens a rank has.
+  template <class Tokens>
+  SYMMETRA_DEVICE void scrub(Tokens tokens) const {
+    constexpr uint32_t kRarely = 16;
+    if (platform::block() != platform::blocks() - 1 || platform::thread() != 0) return;
+    const uint32_t turn = epoch_ / args_.buffers;
+    if (turn % kRarely != 0) return;
+    const uint32_t i = turn / kRarely % args_.telling_packets;
+    for (uint32_t source = 0; source < args_.world; ++source) {
+      if (!is_sent(i, tokens(source))) platform::store_packet(telling(args_.rank, source, i), Packet{});
+    }
+  }
 
  private:
   SYMMETRA_DEVICE Packet* at(uint32_t rank, uint64_t offset) const {

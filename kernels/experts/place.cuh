@@ -21,6 +21,7 @@ SYMMETRA_DEVICE uint32_t pairs_of(const ExpertArgs& args, const Heads& heads, ui
 /// What a rank would receive, as that counts against the capacity: rows, or with equal room for every expert the most that
 /// one of its experts has. Every thread of the block gets it.
 SYMMETRA_DEVICE uint32_t rows_of(const ExpertArgs& args, const Heads& heads, uint32_t rank, uint32_t* words) {
+  if (args.layout == kRowsBySource) return 0;  // there is room for all
   if (args.layout == kRowsByRank) {
     uint32_t rows = 0;
     for (uint32_t source = 0; source < args.world; ++source) rows += heads.to_rank(source, rank);
@@ -81,7 +82,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
       offset += aligned_rows(args, pairs);
     }
     const uint32_t end = args.layout == kRowsPadded ? args.local * static_cast<uint32_t>(args.capacity) : scanned.all[0];
-    const uint32_t rows = args.layout == kRowsByRank ? rows_of(args, heads, args.rank, words) : end;
+    const uint32_t rows = args.layout == kRowsByRank     ? rows_of(args, heads, args.rank, words)
+                          : args.layout == kRowsBySource ? static_cast<uint32_t>(args.capacity)
+                                                         : end;
     if (platform::thread() == 0) {
       state.rows() = rows;
       if (args.into.offsets != nullptr) args.into.offsets[args.local] = end;
@@ -107,6 +110,12 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
                                   uint32_t* words) {
   const ExpertTable table(args);
   const uint32_t first = table.first_copy(target), end = table.first_copy(target + 1);
+  if (args.layout == kRowsBySource) {
+    for (uint32_t token = platform::thread(); token < heads.tokens(source); token += platform::threads()) {
+      into[token] = goes(heads.copies(source), token, args.top_k, first, end) ? source * args.max_tokens + token : kNone;
+    }
+    return;
+  }
   uint32_t before = 0;
   for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, target);
   const uint32_t tokens = heads.tokens(source);
@@ -128,7 +137,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(Expe
   const ExpertState state(args);
   const Places places(args);
   platform::wait_prior();
-  const uint32_t experts = args.layout == kRowsByRank && args.into.index == nullptr ? 0 : args.local;
+  const uint32_t experts = is_by_token(args) && args.into.index == nullptr ? 0 : args.local;
   const uint32_t units = state.failed() != 0 ? 0 : (2 + experts) * args.world;
   for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
     const uint32_t task = unit / args.world, other = unit % args.world;

@@ -2,36 +2,21 @@
 // blocks need not wait for each other.
 #pragma once
 #include "kernels/experts/heard.cuh"
+#include "kernels/experts/targets.cuh"
 
 namespace symmetra::kernels {
-
-/// Where sixteen bytes of a row go, in the places of the row.
-struct RowTarget {
-  uint8_t* base;    ///< of place 0; null: nobody asks for them
-  uint32_t stride;  ///< bytes from a place to the next
-  bool whole;       ///< somebody asks for them, and each is sixteen bytes, at a multiple of sixteen
-};
 
 /// One receive, from the view of a block. Whatever needs no head is done before heads are awaited.
 template <class Protocol>
 class Receive {
  public:
   SYMMETRA_DEVICE Receive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
-      : args_(args), packets_(packets), waiter_(waiter), shared_(args, words), heard_(args, packets, waiter, shared_) {
+      : args_(args), packets_(packets), waiter_(waiter), shared_(args, words), heard_(args, packets, waiter, shared_), targets_(args) {
     SYMMETRA_ROLLED
     for (uint32_t i = platform::thread(); i < args.rows_at_once * shared_.stride; i += platform::threads()) shared_.places[i] = kNone;
     source_ = platform::block();
     advance();
     rows_packets_ = row_packets<Protocol>(args.row_bytes);
-    scales_at_ = static_cast<uint32_t>(args.scales_offset / 16);
-    const uint32_t scale_bytes = code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4);
-    const auto whole = [](const void* base, uint32_t stride) {
-      return base != nullptr && (reinterpret_cast<uintptr_t>(base) | stride) % 16 == 0;
-    };
-    auto* const output = static_cast<uint8_t*>(args.output);
-    auto* const scales = static_cast<uint8_t*>(args.into.scales);
-    payload_ = {output, args.payload_bytes, whole(output, args.payload_bytes)};
-    scales_ = {scales, scale_bytes, args.into.columns == 0 && whole(scales, scale_bytes)};
   }
 
   SYMMETRA_DEVICE const Heard& heard() const { return heard_; }
@@ -87,7 +72,7 @@ class Receive {
  private:
   SYMMETRA_DEVICE uint32_t from_end() const { return platform::threads() - 1 - platform::thread(); }
   SYMMETRA_DEVICE const Packet* weight_packet(uint32_t pair) const {
-    return packets_.telling(args_.rank, source_, packets_.weights_at(heard_.tokens(source_)) + pair / 2);
+    return packets_.telling(args_.rank, source_, packets_.weights_at() + pair / 2);
   }
   /// The row of a pair of the block's tokens, among these.
   SYMMETRA_DEVICE uint32_t row_of(uint32_t i) const { return args_.rows_at_once == 1 ? 0 : i / args_.top_k; }
@@ -189,10 +174,8 @@ class Receive {
     for (uint32_t row = 0, i = platform::thread();; i += platform::threads(), looked = false) {
       for (; i >= packets; i -= packets) ++row;
       if (row >= rows_) break;
-      const bool scales = i >= scales_at_;
-      const RowTarget target{scales ? scales_.base : payload_.base, scales ? scales_.stride : payload_.stride,
-                             scales ? scales_.whole : payload_.whole};
-      const uint32_t number = scales ? i - scales_at_ : i;
+      const RowTarget target = targets_.of(i);
+      const uint32_t number = targets_.number(i);
       bool here = false;
       SYMMETRA_ROLLED
       for (uint32_t k = 0; k < shared_.stride; k += 4) {
@@ -213,19 +196,10 @@ class Receive {
           SYMMETRA_ROLLED
           for (uint32_t j = k; j < k + 4; ++j) {
             const uint32_t place = shared_.places[row * shared_.stride + j];
-            if (place != kNone) put(row * args_.top_k + j, place, scales, number, incoming.data(0));
+            if (place != kNone) targets_.put(i, place, shared_.experts[row * args_.top_k + j], incoming.data(0));
           }
         }
       }
-    }
-  }
-
-  /// Puts sixteen bytes of a row of which not all lie at multiples of sixteen, or of which some are nobody's.
-  SYMMETRA_DEVICE void put(uint32_t pair, uint32_t place, bool scales, uint32_t number, const Words<4>& data) const {
-    if (scales) {
-      RowOutputs(args_).scale_packet(data, number, place, shared_.experts[pair]);
-    } else {
-      Bytes(args_.output, uint64_t{place} * args_.payload_bytes, args_.payload_bytes).store(number, data);
     }
   }
 
@@ -307,15 +281,13 @@ class Receive {
   device::Waiter& waiter_;
   ReceiveShared shared_;
   Heard heard_;
+  RowTargets targets_;
   uint32_t source_ = 0;        ///< of the block's tokens
   uint32_t first_ = 0;         ///< the first of the block's tokens
   uint32_t rows_ = 0;          ///< how many tokens the block has
   uint32_t rows_packets_ = 0;  ///< packets of a row
-  uint32_t scales_at_ = 0;     ///< the packet of a row that has the first scale
-  RowTarget payload_{};
-  RowTarget scales_{};
-  uint32_t come_ = 0;  ///< by rank: rows that come to this rank
-  uint32_t end_ = 0;   ///< behind the last row of all local experts
+  uint32_t come_ = 0;          ///< by rank: rows that come to this rank
+  uint32_t end_ = 0;           ///< behind the last row of all local experts
 };
 
 /// Awaits the heads of all ranks and the rows that come here, and puts the rows into their places. Behind its sending kernel
@@ -329,7 +301,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive(SYM
   Receive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
   if (receive.hear()) {
     receive.run();
-    receive.heard().scrub();
+    packets.scrub([&](uint32_t source) { return receive.heard().tokens(source); });
   } else if (platform::block() == platform::blocks() - 1 && platform::thread() == 0) {
     ExpertState(args).failed() = 1;
   }

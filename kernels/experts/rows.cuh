@@ -1,6 +1,6 @@
 // Rows on their way to experts: into the form in which they travel, and from there to their places.
 #pragma once
-#include "kernels/barrier.cuh"
+#include "kernels/experts/barrier.cuh"
 #include "kernels/experts/place.cuh"
 #include "kernels/norm/rows.cuh"
 #include "kernels/numeric/narrow.cuh"
@@ -76,13 +76,14 @@ class TokenRanks {
       ranks_ |= four.word[0] | four.word[1] | four.word[2] | four.word[3];
     }
   }
+  SYMMETRA_DEVICE bool has(uint32_t rank) const { return (ranks_ >> rank & 1) != 0; }
   /// Calls `body` with each rank. Ranks start at different peers, so that they do not all write to one at once.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
     SYMMETRA_ROLLED
     for (uint32_t k = 1; k <= args_.world; ++k) {
       const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
-      if ((ranks_ >> rank & 1) != 0) body(rank);
+      if (has(rank)) body(rank);
     }
   }
 
@@ -283,14 +284,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(Exper
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
-  BlockBarrier barrier(args, args.world, call, args.op);
+  GridBarrier barrier(args, call, platform::shared<uint32_t>());
   if (barrier.enter()) {
     for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
       send_row<Element>(args, token, TheirRows(args, token));
     }
   }
   platform::release_next();
-  barrier.leave();
+  barrier.leave(true);
   end_call(args.calls, args.wait, call.epoch, 0);
 }
 
@@ -377,6 +378,19 @@ class RowOutputs {
     }
   }
 
+  /// By source, writes that a row has no expert here in the place of one of its token's experts.
+  SYMMETRA_DEVICE void nobody(uint32_t place, uint32_t k) const {
+    if (args_.layout != kRowsBySource) return;
+    const uint64_t at = uint64_t{place} * args_.top_k + k;
+    if (args_.into.ids != nullptr) args_.into.ids[at] = -1;
+    if (args_.into.weights != nullptr) args_.into.weights[at] = 0.0f;
+  }
+
+  /// In those of all of them, by the threads of the block.
+  SYMMETRA_DEVICE void nobody(uint32_t place) const {
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) nobody(place, k);
+  }
+
  private:
   /// Where the scale of a group of a row at `place` goes.
   SYMMETRA_DEVICE uint64_t scale_at(uint32_t group, uint32_t place, uint32_t expert) const {
@@ -400,16 +414,22 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
   const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
   for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
-    if (token >= heads.tokens(rank)) continue;
+    if (token >= heads.tokens(rank)) {
+      outputs.nobody(unit);
+      continue;
+    }
     const uint8_t* const from = travelling(args, rank, token);
     const auto put = [&](uint32_t place, uint32_t expert) {
       copy_bytes(Bytes(args.output, uint64_t{place} * args.payload_bytes, args.payload_bytes), Bytes(from, 0, args.payload_bytes));
       outputs.scales(from + args.scales_offset, place, expert);
       if (platform::thread() == 0) outputs.source(place, rank, token);
     };
-    if (args.layout == kRowsByRank) {
+    if (is_by_token(args)) {
       const uint32_t place = places.tokens[unit];
-      if (place == kNone) continue;
+      if (place == kNone) {
+        outputs.nobody(unit);
+        continue;
+      }
       put(place, 0);
       outputs.experts(place, rank, token);
       continue;
@@ -445,7 +465,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Exp
       // All loads at once, also of a token that has nothing here.
       const uint32_t scale = item < groups ? outputs.scale(scales, item) : 0;
       const RowOutputs::Expert expert = item < args.top_k ? outputs.expert_of(item, rank, token) : RowOutputs::Expert{};
-      if (token >= tokens || place == kNone) continue;
+      if (token >= tokens || place == kNone) {
+        if (item < args.top_k) outputs.nobody(unit, item);
+        continue;
+      }
       if (item < groups) outputs.put_scale(scale, item, place, 0);
       if (item < args.top_k) outputs.put_expert(expert, item, place, rank, token);
       if (item == 0) outputs.source(place, rank, token);

@@ -23,6 +23,30 @@ SYMMETRA_DEVICE uint32_t head_runs(const ExpertArgs& args) {
   return room == 0 ? 1 : (room + head_run() - 1) / head_run();
 }
 
+/// Sends what a head begins with, to every rank. The last threads send, because they have least of the rest.
+SYMMETRA_DEVICE void tell_head(const ExpertArgs& args, const ExpertPackets& packets, const ExpertHead& head) {
+  const auto expert = static_cast<uint64_t>(head.bad_expert);
+  SYMMETRA_ROLLED
+  for (uint32_t i = platform::threads() - 1 - platform::thread(); i < kHeadWords / 2; i += platform::threads()) {
+    const uint32_t first_word = i == 0 ? head.tokens : i == 1 ? head.room : i == 2 ? static_cast<uint32_t>(expert) : head.wrong;
+    const uint32_t second_word = i == 0 ? head.claimed : i == 1 ? head.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
+    tell(args, packets, i, {{first_word, second_word}});
+  }
+}
+
+/// By source, sends what the head begins with, to every rank; blocks of tokens send the pairs. `words`: of block-shared memory.
+SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
+  const uint32_t room = args.tokens * args.top_k;
+  uint32_t first_bad = kNone;
+  SYMMETRA_ROLLED
+  for (uint32_t pair = platform::thread(); pair < room; pair += platform::threads()) {
+    const int64_t expert = asked.expert(pair);
+    if (pair < first_bad && pair < asked.pairs() && asked.is_bad(expert)) first_bad = pair;
+  }
+  const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
+  if (call.poisoned == 0) tell_head(args, ExpertPackets(args, call.epoch), head);
+}
+
 /// Writes run `number` of the head to every rank, and keeps what combines need of it. A thread finds the copy of a pair, then
 /// sends a packet of what all have found. The first run has what the head begins with, so its block looks at all pairs for a
 /// bad one. What is loaded depends neither on the state nor on how many tokens take part, so that all of it arrives at once.
@@ -64,37 +88,37 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
              {{copies[4 * i] | copies[4 * i + 1] << 16, copies[4 * i + 2] | copies[4 * i + 3] << 16}});
       }
       if (i >= quarter && two * 2 < left) {
-        tell(args, packets, packets.weights_at(asked.tokens()) + first / 2 + two, {{weights[2 * two], weights[2 * two + 1]}});
+        tell(args, packets, packets.weights_at() + first / 2 + two, {{weights[2 * two], weights[2 * two + 1]}});
       }
     }
   }
   if (number != 0) return;
   if (bad) platform::sync_block();  // all have read
   const ExpertHead head = asked.head(bad, first_bad, words);
-  if (call.poisoned != 0) return;
-  const auto expert = static_cast<uint64_t>(head.bad_expert);
-  // The last threads send it, because they have least of the rest.
-  SYMMETRA_ROLLED
-  for (uint32_t i = threads - 1 - mine; i < kHeadWords / 2; i += threads) {
-    const uint32_t first_word = i == 0 ? head.tokens : i == 1 ? head.room : i == 2 ? static_cast<uint32_t>(expert) : head.wrong;
-    const uint32_t second_word = i == 0 ? head.claimed : i == 1 ? head.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
-    tell(args, packets, i, {{first_word, second_word}});
-  }
+  if (call.poisoned == 0) tell_head(args, packets, head);
 }
 
-/// Sends the row of a token to the ranks of its experts, by all threads of the block.
+/// Sends the row of a token to the ranks of its experts, by all threads of the block; by source, also where its pairs go and with
+/// which weights, to all ranks.
 template <class Protocol>
 class RowSender {
  public:
   /// Begins to find the targets. `words`: of block-shared memory, one for each of the token's experts.
   SYMMETRA_DEVICE RowSender(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words)
       : args_(args), asked_(asked), call_(call), token_(token), targets_(args, words) {
-    targets_.begin([&](uint32_t k) { return uint32_t{asked.target(token * args.top_k + k).rank}; });
+    targets_.begin([&](uint32_t k) {
+      const uint32_t pair = token * args.top_k + k;
+      const Target target = asked.target(pair);
+      if (args.layout == kRowsBySource && token < asked.tokens() && call.poisoned == 0) tell_pair(pair, target.copy);
+      return uint32_t{target.rank};
+    });
   }
   /// Learns the targets. All threads call it. False on all: nothing is to be sent.
   SYMMETRA_DEVICE bool meet() {
     if (token_ >= asked_.tokens() || call_.poisoned != 0) return false;
     targets_.meet();
+    const uint32_t ranks = is_by_token(args_) ? args_.world : 0;
+    for (uint32_t rank = platform::thread(); rank < ranks; rank += platform::threads()) keep_place(rank);
     return true;
   }
   /// Sends sixteen bytes, behind `meet`.
@@ -106,6 +130,21 @@ class RowSender {
   }
 
  private:
+  /// With a row a token, keeps for combines whether the row is on a rank. By rank only the receiver knows where.
+  SYMMETRA_DEVICE void keep_place(uint32_t rank) const {
+    const uint32_t place = args_.rank * args_.max_tokens + token_;
+    Places(args_).there[uint64_t{rank} * args_.max_tokens + token_] = targets_.has(rank) ? place : kNone;
+  }
+  /// Sends a pair, and keeps what combines need of it.
+  SYMMETRA_DEVICE void tell_pair(uint32_t pair, uint16_t copy) const {
+    const float weight = args_.weights != nullptr ? args_.weights[pair] : 1.0f;
+    const ExpertPackets packets(args_, call_.epoch);
+    tell(args_, packets, packets.pair_at(pair), {{copy, platform::bits_of(weight)}});
+    const Heads heads(args_);
+    heads.copies(args_.rank)[pair] = copy;
+    heads.weights(args_.rank)[pair] = weight;
+  }
+
   const ExpertArgs& args_;
   const Asked& asked_;
   const Call& call_;
@@ -177,7 +216,8 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
   }
 }
 
-/// Sends the head to all ranks, and each row to the ranks of its token's experts. A block takes a run of the head or a token.
+/// Sends the head to all ranks, and each row to the ranks of its token's experts. A block takes a run of the head, or by source what
+/// the head begins with, or a token.
 template <class Element, class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::kept_shared<uint32_t>();
@@ -185,9 +225,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(Exper
   platform::release_next();  // the receiving kernel needs nothing of this one but packets
   const Call call = begin_call(args.calls, args.wait);
   const Asked asked(args);
-  const uint32_t runs = head_runs(args);
+  const bool by_source = args.layout == kRowsBySource;
+  const uint32_t runs = by_source ? 1 : head_runs(args);
   for (uint32_t unit = platform::block(); unit < runs + args.tokens; unit += platform::blocks()) {
-    if (unit < runs) {
+    if (unit < runs && by_source) {
+      send_counts(args, asked, call, words);
+    } else if (unit < runs) {
       send_head(args, asked, call, unit, words);
     } else {
       send_packets<Element, Protocol>(args, asked, call, unit - runs, words);

@@ -176,7 +176,7 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
         let scales = numbered("Scales", &[Scales::F32, Scales::PowersOfTwo, Scales::E8M0], asked.scales)?;
         let wires = [Wire::Same, Wire::F8(scales), Wire::GivenF8, Wire::Bytes(asked.row_bytes)];
         let (align, rows) = (asked.align, asked.padded_rows);
-        let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }];
+        let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }, Layout::BySource];
         let word = |what: &str, number: usize| {
             u32::try_from(number).map_err(|_| Error::invalid(what, number, "it must fit 32 bits"))
         };
@@ -206,6 +206,7 @@ fn expert_backend(settings: &mut ExpertSettings, name: &cxx::CxxString, world_si
             Layout::ByRank => settings.layout = 0,
             Layout::ByExpert { align } => (settings.layout, settings.align) = (1, align),
             Layout::Padded { rows } => (settings.layout, settings.padded_rows) = (2, rows),
+            Layout::BySource => settings.layout = 3,
         }
         Ok(())
     })

@@ -54,9 +54,8 @@ impl Communicator {
         unsafe { self.launch_expert(&args::ExpertArgs { wait, ..step.args }, step, queue) }
     }
 
-    /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks. A kernel without
-    /// a state meets those of all ranks between the barriers of the zero-copy algorithms. Returns whether the exchange is the
-    /// first call on the device.
+    /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks. Returns whether the
+    /// exchange is the first call on the device.
     ///
     /// # Safety
     /// That of [`expert_step`](Self::expert_step).
@@ -87,16 +86,8 @@ impl Communicator {
         for (rank, address) in regions.iter_mut().enumerate().take(inner.group.world_size()) {
             *address = region.at(rank)?;
         }
-        let flags = &inner.arena.layout().flags;
         for step in steps {
-            let calls = step.args.calls;
-            let args = args::ExpertArgs {
-                wait: inner.arena.wait(first),
-                calls: if calls.is_null() { inner.arena.own(flags.state.offset).cast() } else { calls },
-                peers: inner.arena.everywhere(flags.region.offset),
-                regions,
-                ..step.args
-            };
+            let args = args::ExpertArgs { wait: inner.arena.wait(first), regions, ..step.args };
             let most_blocks = Some(step.most_blocks.unwrap_or(args::kMaxBlocks).min(args::kMaxBlocks));
             // SAFETY: flags and regions lie in arenas that live until the device is idle (liveness, bounds); the lane
             // orders their use (exclusion); the rest is the caller's promise.

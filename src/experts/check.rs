@@ -139,7 +139,7 @@ pub(super) fn received(
     read: List<'_>,
     device: &Device,
 ) -> Result<()> {
-    let by_rank = config.layout == Layout::ByRank;
+    let by_token = config.layout.is_by_token();
     let (elems, dtypes): (usize, &[Dtype]) = match config.wire {
         Wire::Same => (form.hidden, &[config.dtype]),
         Wire::F8(_) | Wire::GivenF8 => (form.hidden, &CODES),
@@ -164,11 +164,22 @@ pub(super) fn received(
             return Err(Error::invalid("the number of received scales", scales.elems, limit));
         }
     }
-    if into.index.is_some() && !by_rank {
+    if config.layout == Layout::BySource {
+        let counted = [
+            ("counts", &into.counts),
+            ("offsets", &into.offsets),
+            ("index of rows in the order of experts", &into.index),
+        ];
+        if let Some((what, _)) = counted.iter().find(|(_, held)| held.is_some()) {
+            let limit = "rows by source are not counted: their ids say which came";
+            return Err(Error::invalid(&format!("the received {what}"), "given", limit));
+        }
+    }
+    if into.index.is_some() && !by_token {
         let limit = format!("rows that are {:?} are in that order", config.layout);
         return Err(Error::invalid("the index of rows in the order of experts", "given", limit));
     }
-    let pairs = if by_rank { rows * form.top_k } else { rows };
+    let pairs = if by_token { rows * form.top_k } else { rows };
     let others = [
         ("the received counts", &into.counts, Dtype::U32, form.local),
         ("the received offsets", &into.offsets, Dtype::U32, form.local + 1),

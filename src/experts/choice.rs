@@ -1,7 +1,7 @@
 //! The method of experts that leave it to the library: a pure function of device kind, world size, settings and tuning, so
 //! that every rank chooses alike. [`Experts::explain`](super::Experts::explain) says which table chose.
 
-use super::config::{ExpertConfig, Layout, Method};
+use super::config::{ExpertConfig, Method};
 use super::form::Form;
 use super::packets::PacketForm;
 use crate::device::DeviceKind;
@@ -106,9 +106,9 @@ pub(super) struct Choice {
     pub(super) reason: String,
 }
 
-/// Whether sums are in the order of a token's experts. By rank a row is the caller's sum.
+/// Whether sums are in the order of a token's experts. With a row a token, that is the caller's sum.
 pub(super) fn is_exact(group: &Config, config: &ExpertConfig) -> bool {
-    config.determinism.unwrap_or(group.determinism) == Determinism::Exact && config.layout != Layout::ByRank
+    config.determinism.unwrap_or(group.determinism) == Determinism::Exact && !config.layout.is_by_token()
 }
 
 /// The method that serves experts with these settings.

@@ -32,7 +32,7 @@ pub struct ExpertConfig {
     /// [`Determinism::PerAlgorithm`]: a rank sums the results of its own experts first.
     pub determinism: Option<Determinism>,
     /// Most rows that a rank may receive, with the rows that alignment leaves free; `None`: as many as can come at worst.
-    /// [`Layout::Padded`] has a limit of its own.
+    /// [`Layout::Padded`] has a limit of its own, and [`Layout::BySource`] has room for all.
     pub capacity: Option<usize>,
     /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
     /// Default 1.
@@ -86,6 +86,18 @@ pub enum Layout {
         /// At least 1.
         rows: usize,
     },
+    /// Room for a row of each token of each rank: row `source * max_tokens + token`. A row without an expert on this rank is not
+    /// written; its [`ids`](super::Received::ids) are -1 and its weights 0, so ids are what says which rows came. No place depends
+    /// on what other ranks send, so by packets this is the fastest layout. Nothing is counted: no counts, offsets or index. The
+    /// caller gives back one row for each that came, the sum of its experts.
+    BySource,
+}
+
+impl Layout {
+    /// Whether a token has one row on a rank, the sum of whose experts is the caller's, and not one for each of its experts there.
+    pub(super) const fn is_by_token(self) -> bool {
+        matches!(self, Self::ByRank | Self::BySource)
+    }
 }
 
 /// How ranks exchange rows. Every way gives equal numbers.
@@ -103,9 +115,9 @@ pub enum Method {
     /// unsupported. A NaN may become another NaN. Own kernels alone.
     Packets,
     /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and its part of each
-    /// token's sum into the memory of the token's rank. By rank, where received rows are symmetric memory, rows go straight to
-    /// their places; where results are, they are read where they are. Then all ranks give the same symmetric memory. Own
-    /// kernels alone.
+    /// token's sum into the memory of the token's rank. By rank and by source, where received rows are symmetric memory, rows go
+    /// straight to their places; where results are, they are read where they are. Then all ranks give the same symmetric memory.
+    /// Own kernels alone.
     Direct,
     /// An all-gather of all ranks' rows, and an all-to-all of the results.
     Gather,
@@ -195,7 +207,7 @@ impl ExpertConfig {
             check("the capacity", capacity, 1, MOST_PAIRS)?;
         }
         match self.layout {
-            Layout::ByRank => {}
+            Layout::ByRank | Layout::BySource => {}
             Layout::ByExpert { align } => check("the alignment of rows", align, 1, MOST_ALIGN)?,
             Layout::Padded { rows } => check("the rows of an expert", rows, 1, MOST_PAIRS / self.experts)?,
         }

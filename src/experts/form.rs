@@ -75,6 +75,7 @@ impl Form {
                 (most, most)
             }
             Layout::Padded { rows } => (rows, rows * local),
+            Layout::BySource => (world * max_tokens, world * max_tokens),
         };
         if capacity > u32::MAX as usize / 2 {
             let limit = format!("a rank may receive {} rows", u32::MAX / 2);
@@ -108,9 +109,10 @@ impl Form {
         (self.world * self.head_bytes).next_multiple_of(ALIGN)
     }
 
-    /// Where the heads of a slot begin in the region that ranks share.
+    /// Where the heads of a slot begin in the region that ranks share: behind greetings and flags of barriers.
     pub(super) fn heads_at(&self, slot: usize) -> usize {
-        slot * self.heads_bytes()
+        let barrier = args::kExpertGreetingBytes as usize + 4 * self.world * args::kMaxBlocks as usize;
+        barrier.next_multiple_of(ALIGN) + slot * self.heads_bytes()
     }
 
     /// Where rows begin that come from all ranks, and parts that go to all ranks.

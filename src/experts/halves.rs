@@ -4,7 +4,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::config::Layout;
 use super::operands::{Combine, Received};
 use super::routed::Routed;
 use super::slots::Recorded;
@@ -228,14 +227,14 @@ impl Returning<'_> {
         let Half { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
         self.half.check_queue(queue)?;
-        if options.unweighted && inner.config.layout != Layout::ByRank && inner.determinism != Determinism::Exact {
+        if options.unweighted && !inner.config.layout.is_by_token() && inner.determinism != Determinism::Exact {
             let reason =
                 "ranks weighed the results when the combine was begun: dispatch without weights, or combine as a whole";
             return Err(Error::unsupported("an unweighted sum of weighed results", reason));
         }
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         check::sums(output, options, underway.tokens, settings, check::List::default(), device)?;
-        let step = inner.sum_step(*underway, Some(output), options, false)?;
+        let step = inner.sum_step(*underway, Some(output), options, None)?;
         inner.receive_next((*operation, *number), &step, queue)
     }
 

@@ -52,6 +52,7 @@ use crate::device::Device;
 use crate::environment::Coordinator;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
+use crate::kernel::args;
 use crate::memory::{DeviceBuffer, Operand, WithView};
 use crate::op::Held;
 use crate::stream::{Enqueue, Order, Queue, Stream};
@@ -122,6 +123,8 @@ struct Inner {
     /// Where packets are, if the method has them.
     packets: Option<(PacketForm, PacketStates)>,
     memory: Vec<Slot>,
+    /// The state of barriers with the kernels of other ranks.
+    barrier: DeviceBuffer<u32>,
     /// Sums of tokens between the steps of an exact combine; in packets, sums that nobody takes.
     sums: DeviceBuffer<f32>,
     slots: Slots,
@@ -186,12 +189,16 @@ impl Experts {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
+            let words = args::kMaxBlocks as usize * size_of::<args::BlockState>() / 4;
+            let barrier = DeviceBuffer::from_slice(&vec![0; words], &side)?;
             let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
             let sums = if exact || packets.is_some() { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
-            Ok((side, table, packets.transpose()?, memory, DeviceBuffer::new(&device, sums)?, Order::new(&device)?))
+            let memory = (memory, barrier, DeviceBuffer::new(&device, sums)?);
+            side.synchronize()?;
+            Ok((side, table, packets.transpose()?, memory, Order::new(&device)?))
         };
         // No rank sends before all packets are marked absent everywhere.
-        let (side, table, packets, memory, sums, lane) = over.together("open experts", own())?;
+        let (side, table, packets, (memory, barrier, sums), lane) = over.together("open experts", own())?;
         let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Slots::new(config.in_flight));
         let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
         let inner = Inner {
@@ -207,6 +214,7 @@ impl Experts {
             region,
             packets,
             memory,
+            barrier,
             sums,
             slots,
             lane,

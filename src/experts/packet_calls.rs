@@ -43,7 +43,7 @@ impl Inner {
             while let Some(sent) = books.pending(operation).dropped() {
                 let step = match operation {
                     Operation::Dispatch => self.receive_step(sent.underway, None, false),
-                    _ => self.sum_step(sent.underway, None, &Combine::default(), false),
+                    _ => self.sum_step(sent.underway, None, &Combine::default(), None),
                 };
                 self.launch(sent.underway.slot, ExpertStage::Rest(sent.first), &[step?], queue)?;
                 books.pending(operation).end();
@@ -97,8 +97,8 @@ impl Inner {
         let books = &mut self.slots.books(recorded.as_deref());
         self.settle(books, queue)?;
         books.pending(operation).refuse_behind("the whole of")?;
-        let back = self.return_step(underway, results, options.unweighted)?;
-        let steps = [back, self.sum_step(underway, Some(output), options, true)?];
+        let back = self.return_step(underway, results, options.unweighted, true)?;
+        let steps = [back, self.sum_step(underway, Some(output), options, Some(results))?];
         let stage = ExpertStage::New(operation, self.most_bytes(operation));
         self.launch(underway.slot, stage, &steps, queue).map(drop)
     }
@@ -136,7 +136,7 @@ impl Inner {
             let reason = format!("{begun} of {most} combines (`in_flight`) were begun and are not received");
             return Err(Error::unsupported("another combine", reason));
         }
-        let step = self.return_step(underway, results, false)?;
+        let step = self.return_step(underway, results, false, false)?;
         let stage = ExpertStage::New(operation, self.most_bytes(operation));
         let first = self.launch(underway.slot, stage, &[step], queue)?;
         books.share(underway.slot);

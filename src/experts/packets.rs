@@ -32,8 +32,9 @@ const MOST_ROWS_AT_ONCE: usize = 8;
 const MOST_HELD_WORDS: usize = 4096;
 /// Least blocks of a kernel whose work other ranks decide.
 const LEAST_BLOCKS: usize = 8;
-/// Blocks among which the packets of few tokens are divided, and the fewest packets that a block is worth.
-const SHARED_BLOCKS: usize = 64;
+/// Blocks among which the packets of few tokens are divided: with a row a token, and with a row for each expert, whose blocks take
+/// longer. And the fewest packets that a block is worth.
+const SHARED_BLOCKS: [usize; 2] = [128, 64];
 const LEAST_PACKETS: usize = 128;
 /// Kernels with a state of their own.
 const KERNELS: usize = 4;
@@ -75,8 +76,10 @@ impl PacketForm {
         let Form { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
         let dispatch_at = form.heads_at(config.in_flight);
-        // Of copies a packet has four, of weights two.
-        let head_packets = size_of::<args::ExpertHead>() / 8 + pairs.div_ceil(4) + pairs.div_ceil(2);
+        // Of copies a packet has four, of weights two; by source a packet has a pair.
+        let pair_packets =
+            if config.layout == Layout::BySource { pairs } else { pairs.div_ceil(4) + pairs.div_ceil(2) };
+        let head_packets = size_of::<args::ExpertHead>() / 8 + pair_packets;
         // Bytes travel as packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
         let dispatch = Area::new(dispatch_at, [world, head_packets], world * max_tokens * per_row);
@@ -155,10 +158,14 @@ impl Inner {
     }
 
     /// A kernel of parts of so many tokens, each of which several blocks share while tokens are few.
-    fn shared(&self, args: args::ExpertArgs, tokens: usize) -> ExpertStep {
+    pub(super) fn shared(&self, args: args::ExpertArgs, tokens: usize) -> ExpertStep {
         let packets = self.form.part_bytes / PACKET_BYTES;
-        let parts = (SHARED_BLOCKS / tokens).clamp(1, packets.div_ceil(LEAST_PACKETS));
-        self.packed(args::ExpertArgs { parts: parts as u16, ..args }, [tokens * parts, packets.div_ceil(parts)])
+        let blocks = SHARED_BLOCKS[usize::from(!self.config.layout.is_by_token())];
+        let parts = (blocks / tokens).clamp(1, packets.div_ceil(LEAST_PACKETS));
+        // All threads of a block have as many packets.
+        let packets = packets.div_ceil(parts);
+        let items = packets.div_ceil(packets.div_ceil(args::kMostAheadThreads as usize));
+        self.packed(args::ExpertArgs { parts: parts as u16, ..args }, [tokens * parts, items])
     }
 
     /// The kernel that sends heads and rows.
@@ -177,9 +184,10 @@ impl Inner {
             row_scales: address::<f32>(scales).cast_const(),
             ..self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?
         };
-        // As many pairs of the head as a block has threads are a run, which a block sends.
+        // As many pairs of the head as a block has threads are a run, which a block sends. By source the blocks of tokens do.
         let items = self.form.row_bytes / PACKET_BYTES;
-        let runs = (underway.tokens * self.form.top_k).div_ceil(items.next_multiple_of(TEAM)).max(1);
+        let pairs = if self.config.layout == Layout::BySource { 0 } else { underway.tokens * self.form.top_k };
+        let runs = pairs.div_ceil(items.next_multiple_of(TEAM)).max(1);
         Ok(self.packed(send, [underway.tokens + runs, items]))
     }
 
@@ -194,7 +202,9 @@ impl Inner {
         let form = &self.form;
         // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
         let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
-        let at_once = expected.div_ceil(args::kMaxBlocks as usize / 2).min(MOST_ROWS_AT_ONCE);
+        let by_source = self.config.layout == Layout::BySource;
+        let most_at_once = if by_source { 1 } else { MOST_ROWS_AT_ONCE };
+        let at_once = expected.div_ceil(args::kMaxBlocks as usize / 2).min(most_at_once);
         let receive = args::ExpertArgs {
             output: address(into.map(|into| &into.rows)),
             into: self.outputs(into),
@@ -203,41 +213,55 @@ impl Inner {
             holds: (form.held_words() <= MOST_HELD_WORDS).into(),
             ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
         };
-        // Pairs get teams of their own: within a team they would wait for packets of rows, one after the other.
-        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + at_once * form.top_k;
+        // What is told gets teams of its own: within a team it would wait for packets of rows, one after the other.
+        let told = at_once * form.top_k + if by_source { form.world } else { 0 };
+        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + told;
         Ok(self.packed(receive, [expected.div_ceil(at_once), items]))
     }
 
     /// What both kernels of a combine have in common.
     fn combine_args(&self, kernel: u32, underway: Underway, unweighted: bool) -> Result<args::ExpertArgs> {
-        let by_rank = self.config.layout == Layout::ByRank;
+        let by_token = self.config.layout.is_by_token();
         Ok(args::ExpertArgs {
             row_bytes: self.form.part_bytes as u64,
-            weighs: (!unweighted && !by_rank).into(),
-            exact: (self.determinism == Determinism::Exact && !by_rank).into(),
+            weighs: (!unweighted && !by_token).into(),
+            exact: (self.determinism == Determinism::Exact && !by_token).into(),
             ..self.packet_args(kernel, underway, Operation::Combine)?
         })
     }
 
-    /// The kernel that sends this rank's results back.
-    pub(super) fn return_step(&self, underway: Underway, results: &Held, unweighted: bool) -> Result<ExpertStep> {
+    /// The kernel that sends this rank's results back. `whole`: whether the sums follow in the same call, so that a row of a token
+    /// of this rank stays where it is.
+    pub(super) fn return_step(
+        &self,
+        underway: Underway,
+        results: &Held,
+        unweighted: bool,
+        whole: bool,
+    ) -> Result<ExpertStep> {
+        let stays = whole && self.config.layout.is_by_token();
         let back = args::ExpertArgs {
             rows: address::<c_void>(Some(results)).cast_const(),
+            holds: stays.into(),
             ..self.combine_args(args::kExpertReturn, underway, unweighted)?
         };
-        Ok(self.shared(back, (underway.tokens * self.form.world).max(LEAST_BLOCKS)))
+        let ranks = self.form.world - usize::from(stays);
+        Ok(self.shared(back, (underway.tokens * ranks).max(LEAST_BLOCKS)))
     }
 
-    /// The kernel that sums the results of this rank's tokens, into memory that nobody reads if nobody takes them. `follows`:
-    /// whether it is launched right behind [`return_step`](Self::return_step).
+    /// The kernel that sums the results of this rank's tokens, into memory that nobody reads if nobody takes them. `results`: this
+    /// rank's, if the kernel is launched right behind [`return_step`](Self::return_step).
     pub(super) fn sum_step(
         &self,
         underway: Underway,
         output: Option<&Held>,
         options: &Combine<'_>,
-        follows: bool,
+        results: Option<&Held>,
     ) -> Result<ExpertStep> {
+        let follows = results.is_some();
+        let stays = results.filter(|_| self.config.layout.is_by_token());
         let sum = args::ExpertArgs {
+            rows: address::<c_void>(stays).cast_const(),
             output: output.map_or(self.sums.as_raw().cast(), |output| address(Some(output))),
             add: address::<c_void>(options.add.as_ref()).cast_const(),
             follows: follows.into(),

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use once_cell::sync::OnceCell;
 
-use super::config::Method;
+use super::config::{Layout, Method};
 use super::operands::{Combine, Received};
 use super::steps::Underway;
 use super::{Experts, Inner, by_packets, check};
@@ -89,8 +89,8 @@ impl Routed<'_> {
     /// own experts in the order of the token's ids and rounds the sum to the type; the token's rank adds the sums of the
     /// ranks in their order and rounds. With [`Determinism::Exact`](crate::Determinism::Exact) the token's rank adds all
     /// results in the order of the token's ids and rounds once, so that the bits depend neither on the world size nor on
-    /// the placement. By rank, a row is the caller's sum for its token, and counts as it is. The sum of no results is 0.
-    /// `output` is `[tokens, hidden]`. By rank and [`Method::Direct`], symmetric `rows` are fastest: peers read there, so all
+    /// the placement. By rank and by source, a row is the caller's sum for its token, and counts as it is. The sum of no results is 0.
+    /// `output` is `[tokens, hidden]`. With such rows and [`Method::Direct`], symmetric `rows` are fastest: peers read there, so all
     /// ranks give the same.
     ///
     /// # Errors
@@ -190,10 +190,14 @@ impl Routed<'_> {
     /// How many pairs each expert of this rank received. Blocks until the device has counted, which has a deadline.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the routing of a capture, which counts anew in every launch; the group's error if the group
-    /// has failed.
+    /// [`Error::Unsupported`] for the routing of a capture, which counts anew in every launch, and for [`Layout::BySource`],
+    /// where nothing is counted; the group's error if the group has failed.
     pub fn counts(&self) -> Result<Vec<usize>> {
         let inner = &self.experts.0;
+        if inner.config.layout == Layout::BySource {
+            let reason = "rows by source are not counted: their ids say which came";
+            return Err(Error::unsupported("the counts of a dispatch", reason));
+        }
         if !self.counted {
             let reason = "a graph counts in every launch: name an operand for the counts";
             return Err(Error::unsupported("the counts of a captured dispatch", reason));

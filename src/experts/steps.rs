@@ -52,6 +52,7 @@ impl Inner {
             Layout::ByRank => (args::kRowsByRank, 1),
             Layout::ByExpert { align } => (args::kRowsByExpert, align as u32),
             Layout::Padded { .. } => (args::kRowsPadded, 1),
+            Layout::BySource => (args::kRowsBySource, 1),
         };
         args::ExpertArgs {
             // A launch has those of its communicator.
@@ -98,7 +99,8 @@ impl Inner {
             exact: 0,
             step: 0,
             into: self.outputs(None),
-            calls: std::ptr::null_mut(),
+            calls: self.barrier.as_raw().cast(),
+            barrier_offset: 0,
             travelling_offset: form.rows_at(config.in_flight) as u64,
             tellings_offset: 0,
             buffer_bytes: 0,
@@ -109,7 +111,6 @@ impl Inner {
             follows: 0,
             holds: 0,
             placed_offset: args::kStaged,
-            peers: [std::ptr::null_mut(); args::kMaxWorld as usize],
             regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
     }
@@ -155,28 +156,21 @@ impl Inner {
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
-    /// From the region of a rank to rows by rank in symmetric memory, which peers then address at their places; `kStaged` for
+    /// From the region of a rank to rows of a layout with a row a token, in symmetric memory, which peers then address at their places; `kStaged` for
     /// other rows. `whole`: rows are whole packets. Equal on all ranks, which use the same symmetric memory or none.
     fn placed(&self, rows: &Held, whole: bool) -> u64 {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return args::kStaged;
         };
-        let direct = self.method == Method::Direct && self.config.layout == Layout::ByRank && whole;
+        let direct = self.method == Method::Direct && self.config.layout.is_by_token() && whole;
         let offset = communicator.offset_between(&region.view_of(), &rows.view()).filter(|_| direct);
         offset.filter(|offset| offset.is_multiple_of(PACKET_BYTES as u64)).unwrap_or(args::kStaged)
     }
 
-    /// Enqueues a kernel between barriers, a block for each of `units`, on rows of so many bytes.
-    fn meet(
-        &self,
-        args: &args::ExpertArgs,
-        (operation, units): (Operation, usize),
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let row_bytes = args.row_bytes as usize;
-        let items = row_bytes.div_ceil(PACKET_BYTES);
-        let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
-        let most = self.form.max_tokens * row_bytes;
+    /// Enqueues a kernel between barriers.
+    fn meet(&self, operation: Operation, args: args::ExpertArgs, work: [usize; 2], queue: &impl Enqueue) -> Result<()> {
+        let step = ExpertStep { args, work, most_blocks: self.config.blocks };
+        let most = self.form.max_tokens * args.row_bytes as usize;
         self.exchange(ExpertStage::New(operation, most), &[step], queue).map(drop)
     }
 
@@ -232,7 +226,7 @@ impl Inner {
         };
         let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
         if self.method == Method::Direct {
-            self.meet(&send, (Operation::Dispatch, form.max_tokens), queue)?;
+            self.meet(Operation::Dispatch, send, [underway.tokens, form.row_bytes / PACKET_BYTES], queue)?;
         } else {
             self.step(&send, underway.tokens, row_packets, queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
@@ -266,7 +260,7 @@ impl Inner {
     ) -> Result<()> {
         let form = &self.form;
         let into = self.outputs(into);
-        let pairs = self.config.layout != Layout::ByRank || !into.index.is_null();
+        let pairs = !self.config.layout.is_by_token() || !into.index.is_null();
         let args = args::ExpertArgs { task: args::kExpertPlace, into, ..self.args(underway, Operation::Dispatch) };
         let units = if pairs { form.local + 2 } else { 2 } * form.world;
         self.step(&args, units, (form.max_tokens * form.top_k).div_ceil(8), queue)
@@ -281,13 +275,13 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         let (form, slots) = (&self.form, self.config.in_flight);
-        // By rank a row is the caller's sum, of which no part has a weight or a place in the order of experts.
-        let by_rank = self.config.layout == Layout::ByRank;
-        let exact = self.determinism == Determinism::Exact && !by_rank;
+        // A row of a token is the caller's sum, of which no part has a weight or a place in the order of experts.
+        let by_token = self.config.layout.is_by_token();
+        let exact = self.determinism == Determinism::Exact && !by_token;
         let items = form.part_bytes / PACKET_BYTES;
         let common = args::ExpertArgs {
             row_bytes: form.part_bytes as u64,
-            weighs: (!options.unweighted && !by_rank).into(),
+            weighs: (!options.unweighted && !by_token).into(),
             exact: exact.into(),
             ..self.args(underway, Operation::Combine)
         };
@@ -298,8 +292,9 @@ impl Inner {
         };
         let placed_offset = self.placed(results, form.part_bytes == form.hidden * self.config.dtype.bytes());
         if placed_offset != args::kStaged {
-            let pull = args::ExpertArgs { task: args::kExpertPull, placed_offset, ..sums };
-            return self.meet(&pull, (Operation::Combine, form.max_tokens), queue);
+            let pull = self
+                .shared(args::ExpertArgs { task: args::kExpertPull, placed_offset, ..sums }, underway.tokens.max(1));
+            return self.meet(Operation::Combine, pull.args, pull.work, queue);
         }
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
@@ -310,7 +305,7 @@ impl Inner {
             let give = args::ExpertArgs { rows, travelling: out.address, step, ..common };
             let come = if self.method == Method::Direct {
                 let deliver = args::ExpertArgs { task: args::kExpertDeliver, ..give };
-                self.meet(&deliver, (Operation::Combine, form.world * form.max_tokens), queue)?;
+                self.meet(Operation::Combine, deliver, [form.world * form.max_tokens, items], queue)?;
                 out.address
             } else {
                 let give = args::ExpertArgs { task: args::kExpertGive, ..give };

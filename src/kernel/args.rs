@@ -685,7 +685,9 @@ pub const kExpertKernels: u32 = 16;
 pub const kRowsByRank: u32 = 0;
 pub const kRowsByExpert: u32 = 1;
 pub const kRowsPadded: u32 = 2;
-pub const kRowLayouts: u32 = 3;
+pub const kRowsBySource: u32 = 3;
+pub const kRowLayouts: u32 = 4;
+pub const kLayoutsByToken: u32 = 9;
 pub const kWireBytes: u32 = 0;
 pub const kWireSame: u32 = 1;
 pub const kWireF8: u32 = 2;
@@ -701,6 +703,7 @@ pub const kScanWords: u32 = 2;
 pub const kMostExpertHidden: u32 = 65536;
 pub const kMostCopies: u32 = 65534;
 pub const kMostAheadThreads: u32 = 512;
+pub const kExpertGreetingBytes: u32 = 128;
 pub const kNone: u32 = 4294967295;
 pub const kStaged: u64 = 18446744073709551615;
 #[repr(C)]
@@ -802,6 +805,7 @@ pub struct ExpertArgs {
     pub step: u32,
     pub into: ExpertOutputs,
     pub calls: *mut BlockState,
+    pub barrier_offset: u64,
     pub travelling_offset: u64,
     pub tellings_offset: u64,
     pub buffer_bytes: u64,
@@ -812,12 +816,11 @@ pub struct ExpertArgs {
     pub follows: u16,
     pub holds: u16,
     pub placed_offset: u64,
-    pub peers: [*mut u8; 16usize],
     pub regions: [*mut u8; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 648usize];
+    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 528usize];
     ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
     ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
     ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
@@ -863,19 +866,19 @@ const _: () = {
     ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 260usize];
     ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 264usize];
     ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 336usize];
+    ["Offset of field: ExpertArgs::barrier_offset"][::std::mem::offset_of!(ExpertArgs, barrier_offset) - 344usize];
     ["Offset of field: ExpertArgs::travelling_offset"]
-        [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 344usize];
-    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 352usize];
-    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 360usize];
-    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 368usize];
-    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 372usize];
-    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 376usize];
-    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 378usize];
-    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 380usize];
-    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 382usize];
-    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 384usize];
-    ["Offset of field: ExpertArgs::peers"][::std::mem::offset_of!(ExpertArgs, peers) - 392usize];
-    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 520usize];
+        [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 352usize];
+    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 360usize];
+    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 368usize];
+    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 376usize];
+    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 380usize];
+    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 384usize];
+    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 386usize];
+    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 388usize];
+    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 390usize];
+    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 392usize];
+    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 400usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

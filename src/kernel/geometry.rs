@@ -237,7 +237,14 @@ pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: b
 /// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit.
 pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2], most_blocks: u32) -> Geometry {
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
-    let ahead = [args::kExpertReceive, args::kExpertGive, args::kExpertDeliver, args::kExpertReturn, args::kExpertSum];
+    let ahead = [
+        args::kExpertReceive,
+        args::kExpertGive,
+        args::kExpertDeliver,
+        args::kExpertPull,
+        args::kExpertReturn,
+        args::kExpertSum,
+    ];
     let most_threads = if ahead.contains(&step.task) { args::kMostAheadThreads as usize } else { 1024 };
     let (blocks, threads, programmatic) = match shape.kind {
         Kind::Host { blocks: most, threads } => (blocks.min(most), threads, false),
@@ -249,7 +256,7 @@ pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2
 
 /// Words of a block's memory in a kernel of experts, beside those of scans: `expert_words` of kernels/geometry.hpp.
 fn expert_words(step: &ExpertArgs) -> u32 {
-    if step.task != args::kExpertReceive {
+    if step.task != args::kExpertReceive || step.layout == args::kRowsBySource {
         return args::kMaxWorld + 2 * args::kMostTopK + step.hidden.div_ceil(args::kCodeGroup);
     }
     let rows = u32::from(step.rows_at_once);

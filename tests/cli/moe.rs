@@ -57,6 +57,8 @@ fn layouts_wires_and_traffic() {
         ("--ranks 3 --shape 5,3,33 --tokens 3 --wire same --method gather,packets --eager", "padded"),
         ("--ranks 2 --shape 8,2,130 --tokens 3 --layout by-rank --method packets", "by-rank"),
         ("--ranks 3 --shape 2,1,129 --tokens 130", "by-rank"),
+        ("--ranks 3 --shape 7,3,130 --tokens 1,5 --layout by-source --graph --eager", "by-source"),
+        ("--ranks 2 --shape 8,2,64 --tokens 3 --layout by-source --wire same --method direct", "by-source"),
     ] {
         let rows = rows(&symmetra(&format!("{QUICK} {args} --ranks-as threads --json")).ok());
         assert!(!rows.is_empty() && rows.iter().all(|row| row["layout"] == layout), "{args}: {rows:?}");
@@ -81,12 +83,14 @@ fn halves_with_work_between_them() {
         assert!(number(&row["work_us"]) > 0.0, "{row}");
         assert!((number(&row["hidden"]) - (1.0 - behind_us / receive_us)).abs() < 1e-9, "{row}");
     }
-    let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire same --tokens 3 --layout by-rank --split");
-    let args = args.replace("--operations 2", "--ranks-as threads");
-    let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
-    let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
-    let columns = "tokens layout call begin us receive us work us receive behind us hidden % wrong";
-    assert_eq!(head.join(" "), columns);
+    for layout in ["by-rank", "by-source"] {
+        let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire same --tokens 3 --layout {layout} --split");
+        let args = args.replace("--operations 2", "--ranks-as threads");
+        let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+        let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
+        let columns = "tokens layout call begin us receive us work us receive behind us hidden % wrong";
+        assert_eq!(head.join(" "), columns);
+    }
 }
 
 /// Writes ids for 2 ranks.
@@ -191,7 +195,7 @@ fn wrong_usage() {
         ("--tokens 1048577", &["--tokens", "1048576"]),
         ("--tokens 1,x", &["--tokens"]),
         ("--wire fp4", &["--wire", "f8, same"]),
-        ("--layout random", &["--layout", "by-rank, by-expert, padded"]),
+        ("--layout random", &["--layout", "by-rank, by-expert, padded, by-source"]),
         ("--method fast", &["--method", "auto, packets, direct, gather, broadcast"]),
         ("--method packets --shape 8,2,64 --ranks 4 --phase prefill", &["packets", "16384", "8192"]),
         ("--method auto,auto", &["--method names auto twice"]),

@@ -66,9 +66,12 @@ inline std::vector<Pair> pairs_of(const Lists& lists) {
   return pairs;
 }
 
+/// Whether a token has one row on a rank, the sum of whose experts is the caller's.
+inline bool is_by_token(Layout layout) { return layout == Layout::kByRank || layout == Layout::kBySource; }
+
 /// What a rank receives.
 struct Arrived {
-  std::vector<std::vector<Pair>> rows;  ///< the pairs of each row; none where alignment or padding leaves a row free
+  std::vector<std::vector<Pair>> rows;  ///< the pairs of each row; none where a row is free
   std::vector<std::uint32_t> counts, offsets, index;
 };
 
@@ -86,6 +89,11 @@ inline Arrived arrived_at(std::size_t rank, const Lists& lists, const ExpertConf
       arrived.rows.back().push_back(pair);
       row_of_pair.push_back(arrived.rows.size() - 1);
     }
+  }
+  if (config.layout == Layout::kBySource) {
+    arrived.rows.resize(kWorld * config.max_tokens);
+    for (const Pair& pair : here) arrived.rows[pair.source * config.max_tokens + pair.token].push_back(pair);
+    return arrived;
   }
   arrived.offsets.push_back(0);
   for (std::size_t local = 0; local < lists[rank].size(); ++local) {
@@ -136,8 +144,8 @@ inline void check_rows(const std::vector<T>& found, const Arrived& arrived, std:
 }
 
 /// The pair of a row at place `k` of its token; of rows that are pairs, the pair.
-inline const Pair* pair_at(const std::vector<Pair>& row, std::size_t k, bool by_rank) {
-  if (!by_rank) return &row[0];
+inline const Pair* pair_at(const std::vector<Pair>& row, std::size_t k, bool by_token) {
+  if (!by_token) return &row[0];
   const auto found = std::find_if(row.begin(), row.end(), [&](const Pair& pair) { return pair.k == k; });
   return found == row.end() ? nullptr : &*found;
 }

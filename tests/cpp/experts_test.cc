@@ -23,7 +23,8 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
   const Experts experts = group.experts(config);
   CHECK(experts.local_experts() == lists[rank]);
   CHECK(experts.method() != Method::kAuto);
-  const bool by_rank = config.layout == Layout::kByRank, exact = config.determinism == Determinism::kExact;
+  const bool by_rank = config.layout == Layout::kByRank, by_source = config.layout == Layout::kBySource;
+  const bool by_token = is_by_token(config.layout), exact = config.determinism == Determinism::kExact && !by_token;
 
   std::vector<Id> ids;
   std::vector<float> weights, rows;
@@ -34,7 +35,7 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
   }
   const DeviceBuffer given_ids = on_device(ids, device, stream), given_weights = on_device(weights, device, stream);
   const DeviceBuffer given_rows = on_device(rows, device, stream);
-  const std::size_t capacity = experts.capacity(), pairs = capacity * (by_rank ? kTopK : 1), local = lists[rank].size();
+  const std::size_t capacity = experts.capacity(), pairs = capacity * (by_token ? kTopK : 1), local = lists[rank].size();
   const DeviceBuffer received = filled(capacity * kHidden, kUntouched, device, stream);
   const DeviceBuffer counts = filled<std::uint32_t>(local, 77, device, stream);
   const DeviceBuffer offsets = filled<std::uint32_t>(local + 1, 77, device, stream);
@@ -43,8 +44,8 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
   const DeviceBuffer sources = filled<std::uint32_t>(capacity * 2, 77, device, stream);
   const DeviceBuffer index = filled<std::uint32_t>(pairs, 77, device, stream);
   Received into(received);
-  into.counts = counts;
-  into.offsets = offsets;
+  if (!by_source) into.counts = counts;
+  if (!by_source) into.offsets = offsets;
   into.ids = locals;
   into.weights = factors;
   into.sources = sources;
@@ -55,16 +56,24 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
   const Arrived arrived = arrived_at(rank, lists, config);
   const std::vector<float> came = received.read<float>(stream);
   check_rows(came, arrived, kHidden, kUntouched, [](const std::vector<Pair>& row, std::size_t h) { return row[0].x(h); });
-  CHECK(counts.read<std::uint32_t>(stream) == arrived.counts);
-  CHECK(offsets.read<std::uint32_t>(stream) == arrived.offsets);
-  const std::vector<std::size_t> host_counts = routed.counts();
-  CHECK(std::equal(arrived.counts.begin(), arrived.counts.end(), host_counts.begin(), host_counts.end()));
-  check_rows(locals.read<std::int32_t>(stream), arrived, by_rank ? kTopK : 1, -7, [&](const std::vector<Pair>& row, std::size_t k) {
-    const Pair* pair = pair_at(row, k, by_rank);
+  if (by_source) {
+    CHECK_EQ(capacity, kWorld * kMostTokens);
+    CHECK(says(CHECK_THROWS(kUnsupported, routed.counts()), "rows by source are not counted"));
+  } else {
+    CHECK(counts.read<std::uint32_t>(stream) == arrived.counts);
+    CHECK(offsets.read<std::uint32_t>(stream) == arrived.offsets);
+    const std::vector<std::size_t> host_counts = routed.counts();
+    CHECK(std::equal(arrived.counts.begin(), arrived.counts.end(), host_counts.begin(), host_counts.end()));
+  }
+  // By source, ids and weights say of free rows that nothing came.
+  const std::int32_t no_local = by_source ? -1 : -7;
+  const float no_factor = by_source ? 0.0f : kUntouched;
+  check_rows(locals.read<std::int32_t>(stream), arrived, by_token ? kTopK : 1, no_local, [&](const std::vector<Pair>& row, std::size_t k) {
+    const Pair* pair = pair_at(row, k, by_token);
     return pair == nullptr ? -1 : static_cast<std::int32_t>(pair->local);
   });
-  check_rows(factors.read<float>(stream), arrived, by_rank ? kTopK : 1, kUntouched, [&](const std::vector<Pair>& row, std::size_t k) {
-    const Pair* pair = pair_at(row, k, by_rank);
+  check_rows(factors.read<float>(stream), arrived, by_token ? kTopK : 1, no_factor, [&](const std::vector<Pair>& row, std::size_t k) {
+    const Pair* pair = pair_at(row, k, by_token);
     return pair == nullptr ? 0.0f : pair->weight();
   });
   check_rows(sources.read<std::uint32_t>(stream), arrived, 2, 77u, [](const std::vector<Pair>& row, std::size_t which) {
@@ -74,15 +83,15 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
   in_order.resize(arrived.index.size());
   CHECK(in_order == arrived.index);
 
-  // What the experts make of the rows; by rank, the sum for each row.
+  // What the experts make of the rows; of rows of tokens, the sum for each row.
   const std::vector<Pair> all = pairs_of(lists);
   for (const bool weighted : {true, false}) {
     std::vector<float> results(came);
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (i / kHidden >= arrived.rows.size() || arrived.rows[i / kHidden].empty()) continue;
       const std::vector<Pair>& row = arrived.rows[i / kHidden];
-      results[i] = by_rank ? 0.0f : row[0].result(i % kHidden);
-      if (!by_rank) continue;
+      results[i] = by_token ? 0.0f : row[0].result(i % kHidden);
+      if (!by_token) continue;
       for (const Pair& pair : row) results[i] += weighted ? pair.weight() * pair.result(i % kHidden) : pair.result(i % kHidden);
     }
     received.write(results, stream);
@@ -117,6 +126,14 @@ void round_trips() {
     const Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
     for (const Method method : {Method::kAuto, Method::kGather, Method::kBroadcast, Method::kPackets}) {
       round_trip<std::int32_t>(communicator, layer(Layout::kByRank, method), blocks);
+    }
+    for (const Method method : {Method::kAuto, Method::kDirect, Method::kGather, Method::kBroadcast, Method::kPackets}) {
+      round_trip<std::int64_t>(communicator, layer(Layout::kBySource, method), blocks);
+      ExpertConfig by_source = layer(Layout::kBySource, method);
+      by_source.placement = Placement::table(copies);
+      by_source.determinism = Determinism::kExact;
+      by_source.capacity = 1;  // there is room for all the same
+      round_trip<std::int32_t>(communicator, by_source, copies);
     }
     round_trip<std::int64_t>(communicator, layer(Layout::kByExpert), blocks);
     ExpertConfig padded = layer(Layout::kPadded, Method::kGather);

@@ -38,6 +38,7 @@ inline void settings() {
   });
   refused("the rows of an expert is 0", [](ExpertConfig& config) { config.layout = Layout::kPadded; });
   refused("the bytes of a row is 0", [](ExpertConfig& config) { config.wire = Wire::kBytes; });
+  refused("the number of a Layout is 4", [](ExpertConfig& config) { config.layout = static_cast<Layout>(4); });
   refused("the number of a Wire is 4", [](ExpertConfig& config) { config.wire = static_cast<Wire>(4); });
   refused("listed twice", [](ExpertConfig& config) { config.placement = Placement::table({{0, 1, 2, 3, 3}, {4, 5, 6, 7}}); });
   refused("an expert of rank 1 is 8", [](ExpertConfig& config) { config.placement = Placement::table({{0, 1, 2, 3}, {8}}); });
@@ -108,6 +109,20 @@ inline void refused() {
     bad_sum("the length of the rows to add is 1", received, output, one);
     bad_sum("overlap", received, Operand(received.data(), 2, Dtype::kF32), std::nullopt);
     CHECK(says(CHECK_THROWS(kInvalidArgument, routed.dispatch(doubles, into, stream)), "the type of the rows is f64"));
+    {
+      // By source nothing is counted.
+      const Experts by_source = two.communicator.experts(single(Layout::kBySource));
+      const auto uncounted = [&](const char* said, const std::function<void(Received&)>& change) {
+        Received changed(received);
+        change(changed);
+        CHECK(says(CHECK_THROWS(kInvalidArgument, by_source.dispatch(right, rows, changed, stream)), said));
+      };
+      uncounted("the received counts is given", [&](Received& changed) { changed.counts = words; });
+      uncounted("the received offsets is given", [&](Received& changed) { changed.offsets = words; });
+      uncounted("the received index of rows in the order of experts is given", [&](Received& changed) { changed.index = words; });
+      const Routed planned = by_source.plan(right, stream);
+      CHECK(says(CHECK_THROWS(kUnsupported, planned.counts()), "rows by source are not counted"));
+    }
     // Nothing of that ended the group.
     routed.combine(received, output, stream);
     two.communicator.synchronize(stream);

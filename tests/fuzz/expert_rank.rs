@@ -134,8 +134,8 @@ impl<'q> Calls<'q> {
         };
         let order = if own.asks[2] { ScaleOrder::Columns } else { ScaleOrder::Rows };
         let [counts, offsets, sources, index] = &own.numbers;
-        let into =
-            into.counts(counts).offsets(offsets).sources(sources).ids(&own.local_ids).weights(&own.local_weights);
+        let into = into.sources(sources).ids(&own.local_ids).weights(&own.local_weights);
+        let into = if config.layout == Layout::BySource { into } else { into.counts(counts).offsets(offsets) };
         let into = if config.layout == Layout::ByRank { into.index(index) } else { into };
         match config.wire {
             Wire::F8(Scales::E8M0) => into.scales(&own.bytes_of_scales, order),

@@ -135,8 +135,10 @@ class Operands {
     symmetra::Received into(buffers_[config.wire == symmetra::Wire::kSame ? kReceived : kReceived + 1]);
     const bool bytes = config.wire == symmetra::Wire::kF8 && config.scales == symmetra::Scales::kE8M0;
     if (config.wire == symmetra::Wire::kF8 || config.wire == symmetra::Wire::kGivenF8) into.scales = buffers_[bytes ? 12 : 11];
-    into.counts = buffers_[13];
-    into.offsets = buffers_[14];
+    if (config.layout != symmetra::Layout::kBySource) {
+      into.counts = buffers_[13];
+      into.offsets = buffers_[14];
+    }
     into.sources = buffers_[15];
     if (config.layout == symmetra::Layout::kByRank) into.index = buffers_[16];
     into.ids = buffers_[17];

@@ -22,7 +22,7 @@ pub(crate) struct Layer {
     pub(crate) dtype: String,
     /// The wire, its scales, and bytes of a row.
     pub(crate) wire: [usize; 3],
-    /// The layout, with its alignment or its rows of an expert.
+    /// The layout, with its alignment or its rows of an expert; by rank and by source 1.
     pub(crate) layout: [usize; 2],
     pub(crate) method: usize,
     pub(crate) lists: Lists,
@@ -106,7 +106,8 @@ impl Layer {
         let mut config = ExpertConfig::new(self.experts, self.top_k, self.hidden, self.max_tokens);
         config.dtype = self.dtype();
         config.wire = [Wire::Same, Wire::F8(scales), Wire::GivenF8, Wire::Bytes(bytes)][wire];
-        config.layout = [Layout::ByRank, Layout::ByExpert { align: number }, Layout::Padded { rows: number }][layout];
+        let padded = Layout::Padded { rows: number };
+        config.layout = [Layout::ByRank, Layout::ByExpert { align: number }, padded, Layout::BySource][layout];
         config.method = [Method::Auto, Method::Direct, Method::Gather, Method::Broadcast, Method::Packets][self.method];
         config.placement = Placement::Table(self.lists.clone());
         let mode = |exact| if exact { Determinism::Exact } else { Determinism::PerAlgorithm };

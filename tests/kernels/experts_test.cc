@@ -18,6 +18,8 @@ using launcher::Launch;
 using launcher::Memory;
 
 constexpr uint32_t kCalls = 5;
+/// What lies beside rows before a call.
+constexpr int32_t kUntouched = 7;
 
 /// What does not change from call to call.
 struct Setting {
@@ -59,6 +61,8 @@ class Trial {
   }
 
  private:
+  /// Whether a token has one row on a rank.
+  bool is_by_token() const { return set_.layout == kRowsByRank || set_.layout == kRowsBySource; }
   /// The tokens of one call on one rank.
   struct Tokens {
     uint32_t count;
@@ -78,15 +82,15 @@ class Trial {
     copies_offset_ = up(sizeof(ExpertHead) + 4 * (copies + set_.world), 16);
     weights_offset_ = up(copies_offset_ + 2 * pairs, 16);
     head_bytes_ = up(weights_offset_ + 4 * pairs, 16);
-    capacity_ = set_.layout == kRowsByRank ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
-    telling_ = sizeof(ExpertHead) / 8 + (pairs + 3) / 4 + (pairs + 1) / 2;
+    capacity_ = is_by_token() ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
+    telling_ = sizeof(ExpertHead) / 8 + (set_.layout == kRowsBySource ? pairs : (pairs + 3) / 4 + (pairs + 1) / 2);
     tellings_at_ = up(set_.world * head_bytes_, 256);
     rows_at_ = tellings_at_ + up(set_.world * telling_ * 16, 256);
     const uint64_t per_row = row_bytes_ * (set_.bytes ? 2 : 1), parts = set_.exact ? pairs : uint64_t{set_.world} * set_.max_tokens;
     const uint64_t most = std::max(set_.world * set_.max_tokens * std::max(per_row, part_bytes_), parts * part_bytes_);
     buffer_bytes_ = rows_at_ + up(most, 256) - tellings_at_;
     flags_at_ = tellings_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
-    received_at_ = flags_at_ + kMaxBlocks * kMaxWorld * 4;
+    received_at_ = flags_at_ + kExpertGreetingBytes + kMaxBlocks * kMaxWorld * 4;
     uint64_t rows = 0;
     for (uint32_t rank = 0; rank < set_.world; ++rank) rows = std::max(rows, most_rows(rank));
     results_at_ = received_at_ + up(rows * set_.payload_bytes, 256);
@@ -100,7 +104,7 @@ class Trial {
     rank.region = memory(region_bytes_);
     rank.state = memory((2 + 2 * local) * 4);
     rank.places = memory(set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
-    rank.calls = memory(4 * kMaxBlocks * sizeof(BlockState));
+    rank.calls = memory(5 * kMaxBlocks * sizeof(BlockState));  // of packets, then of barriers
     rank.progress = memory(sizeof(Progress));
     rank.status = memory(sizeof(Status));
     rank.ids = memory(pairs * 8);
@@ -118,7 +122,7 @@ class Trial {
     rank.table = memory(table.size() * 4);
     std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
     // Flags of barriers begin at 0.
-    for (uint32_t i = 0; i < 4 * kMaxBlocks && set_.packets; ++i) rank.calls->as<BlockState>()[i].epoch = kEpochModulus - 2;
+    for (uint32_t i = 0; i < 4 * kMaxBlocks; ++i) rank.calls->as<BlockState>()[i].epoch = kEpochModulus - 2;
   }
 
   /// Rows that operands of a rank have room for.
@@ -225,9 +229,9 @@ class Trial {
     args.follows = call % 2;
     args.holds = set_.holds;
     args.placed_offset = kStaged;
+    args.barrier_offset = flags_at_;
     for (uint32_t peer = 0; peer < set_.world; ++peer) {
       args.regions[peer] = ranks_[peer].region->as();
-      args.peers[peer] = ranks_[peer].region->as() + flags_at_;
     }
     return args;
   }
@@ -235,8 +239,8 @@ class Trial {
   void kernel(ExpertArgs args, uint32_t task, std::vector<Launch>& launches) {
     args.task = task;
     if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
-    if (task == kExpertPush || task == kExpertDeliver || task == kExpertPull) args.calls = ranks_[args.rank].calls->as<BlockState>();
-    const uint32_t blocks = task == kExpertCount ? 1 : set_.blocks;
+    if (task >= kExpertPush && task < kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + 4 * kMaxBlocks;
+    const uint32_t blocks = task == kExpertCount ? 1 : 1 + (set_.blocks + args.rank) % 3;  // grids of ranks may differ
     const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
     args_.push_back(args);
     const ExpertArgs* const kept = &args_.back();
@@ -256,8 +260,8 @@ class Trial {
     ExpertArgs args = common(number, call);
     args.rows = rank.rows->as();
     args.output = received(number);
-    args.into.counts = rank.counts->as<uint32_t>();
-    args.into.offsets = rank.offsets->as<uint32_t>();
+    if (set_.layout != kRowsBySource) args.into.counts = rank.counts->as<uint32_t>();
+    if (set_.layout != kRowsBySource) args.into.offsets = rank.offsets->as<uint32_t>();
     args.into.sources = rank.sources->as<uint32_t>();
     args.into.ids = rank.got_ids->as<int32_t>();
     args.into.weights = rank.got_weights->as<float>();
@@ -287,7 +291,10 @@ class Trial {
       args.telling_packets = 1;
       args.tellings_offset += 2 * buffer_bytes_;
       args.travelling_offset += 2 * buffer_bytes_;
+      // Whole calls leave own parts where they are, and calls in halves do not.
+      args.holds = is_by_token() && call % 3 != 0;
       kernel(args, kExpertReturn, launches);
+      args.rows = args.holds != 0 ? args.rows : nullptr;
       kernel(args, kExpertSum, launches);
     } else if (set_.in_place) {
       args.placed_offset = results_at_;
@@ -309,6 +316,9 @@ class Trial {
     std::copy(tokens.weights.begin(), tokens.weights.end(), rank.weights->as<float>());
     std::copy(tokens.rows.begin(), tokens.rows.end(), rank.rows->as());
     std::memset(received(number), 0x5A, received_bytes(number));
+    const uint64_t beside = most_rows(number) * set_.top_k;
+    std::fill_n(rank.got_ids->as<int32_t>(), beside, kUntouched);
+    std::fill_n(rank.got_weights->as<float>(), beside, static_cast<float>(kUntouched));
   }
 
   /// An all-gather of heads.
@@ -322,7 +332,7 @@ class Trial {
     meet_.arrive_and_wait();
   }
 
-  /// Calls `body(place, source, token, k, local expert)` for every row that a rank receives; by rank once a row, with k and expert 0.
+  /// Calls `body(place, source, token, k, local expert)` for every row that a rank receives; with a row a token, k and expert are 0.
   template <class Body>
   void each_row(uint32_t call, uint32_t number, Body body) const {
     const auto& routes = routes_[call];
@@ -332,19 +342,20 @@ class Trial {
       return expert >= 0 && taken(source, token, expert) == std::pair{number, local};
     };
     const auto locals = static_cast<uint32_t>(set_.placed[number].size());
-    for (uint32_t local = 0; local < (set_.layout == kRowsByRank ? 1 : locals); ++local) {
+    for (uint32_t local = 0; local < (is_by_token() ? 1 : locals); ++local) {
       if (set_.layout == kRowsPadded) next = local * static_cast<uint32_t>(capacity_);
       if (set_.layout == kRowsByExpert) next = static_cast<uint32_t>(up(next, set_.align));
       for (uint32_t source = 0; source < set_.world; ++source) {
         for (uint32_t token = 0; token < routes[source].count; ++token) {
           bool any = false;
           for (uint32_t k = 0; k < set_.top_k; ++k) {
-            if (set_.layout != kRowsByRank) {
+            if (!is_by_token()) {
               if (here(source, token, k, local)) body(next++, source, token, k, local);
               continue;
             }
             for (uint32_t other = 0; other < locals; ++other) any |= here(source, token, k, other);
           }
+          if (set_.layout == kRowsBySource) next = source * set_.max_tokens + token;
           if (any) body(next++, source, token, 0, 0);
         }
       }
@@ -357,31 +368,44 @@ class Trial {
     const uint32_t bytes = set_.payload_bytes;
     std::vector<uint8_t> all(received_bytes(number), 0x5A);
     std::vector<uint32_t> counts(set_.placed[number].size());
+    // With a row a token, what is beside it; by source also where no row came.
+    std::vector<int32_t> ids(capacity_ * set_.top_k, set_.layout == kRowsBySource ? -1 : kUntouched);
+    std::vector<float> weights(capacity_ * set_.top_k, set_.layout == kRowsBySource ? 0.0f : kUntouched);
     each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
       std::memcpy(&all[uint64_t{place} * bytes], &routes_[call][source].rows[uint64_t{token} * bytes], bytes);
       const uint32_t* const from = rank.sources->as<uint32_t>() + 2 * place;
       wrong_[number] += from[0] != source || from[1] != token;
       for (uint32_t i = 0; i < set_.hidden; ++i)
         results(number)[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
-      if (set_.layout == kRowsByRank) return;
+      for (uint32_t j = 0; j < set_.top_k && is_by_token(); ++j) {
+        const uint32_t pair = token * set_.top_k + j;
+        const int64_t expert = routes_[call][source].ids[pair];
+        const auto [holder, its] = expert >= 0 ? taken(source, token, expert) : std::pair{set_.world, 0u};
+        ids[place * set_.top_k + j] = holder == number ? static_cast<int32_t>(its) : -1;
+        weights[place * set_.top_k + j] = holder == number ? routes_[call][source].weights[pair] : 0.0f;
+      }
+      if (is_by_token()) return;
       ++counts[local];
       wrong_[number] += rank.got_ids->as<int32_t>()[place] != static_cast<int32_t>(local);
       wrong_[number] += rank.got_weights->as<float>()[place] != routes_[call][source].weights[token * set_.top_k + k];
     });
     wrong_[number] += !std::equal(all.begin(), all.end(), received(number));  // there may be none
-    for (uint32_t local = 0; local < counts.size() && set_.layout != kRowsByRank; ++local) {
+    for (uint32_t local = 0; local < counts.size() && !is_by_token(); ++local) {
       wrong_[number] += rank.counts->as<uint32_t>()[local] != counts[local];
     }
+    if (!is_by_token()) return;
+    wrong_[number] += !std::equal(ids.begin(), ids.end(), rank.got_ids->as<int32_t>());
+    wrong_[number] += !std::equal(weights.begin(), weights.end(), rank.got_weights->as<float>());
   }
 
-  /// An element of what an expert, or by rank all experts of a rank, makes of a token.
+  /// An element of what an expert, or with a row a token all experts of a rank, makes of a token.
   float result(uint32_t call, uint32_t holder, uint32_t source, uint32_t token, uint32_t local, uint32_t i) const {
     return drawn(call, holder * 64 + local, source * 512 + token, i + 2);
   }
 
   void check_summed(uint32_t call, uint32_t number) {
     const Tokens& tokens = routes_[call][number];
-    const bool by_rank = set_.layout == kRowsByRank, exact = set_.exact && !by_rank;
+    const bool by_token = is_by_token(), exact = set_.exact && !by_token;
     for (uint32_t token = 0; token < tokens.count; ++token) {
       for (uint32_t i = 0; i < set_.hidden; ++i) {
         std::vector<float> parts(set_.world);
@@ -391,9 +415,9 @@ class Trial {
           const uint32_t pair = token * set_.top_k + k;
           if (tokens.ids[pair] < 0) continue;
           const auto [holder, local] = taken(number, token, tokens.ids[pair]);
-          const float value = result(call, holder, number, token, by_rank ? 0 : local, i);
-          const float term = set_.weighs && !by_rank ? value * tokens.weights[pair] : value;
-          parts[holder] = by_rank ? value : parts[holder] + term;
+          const float value = result(call, holder, number, token, by_token ? 0 : local, i);
+          const float term = set_.weighs && !by_token ? value * tokens.weights[pair] : value;
+          parts[holder] = by_token ? value : parts[holder] + term;
           gives[holder] = true;
           if (exact) sum += term;
         }
@@ -435,10 +459,11 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.rows_at_once = 1 + below(3);
   set.parts = 1 + below(3);
   set.packets = trial % 2 == 0;
-  set.exact = set.layout != kRowsByRank && below(3) == 0;
-  set.weighs = set.layout != kRowsByRank && below(4) != 0;
+  const bool by_token = set.layout == kRowsByRank || set.layout == kRowsBySource;
+  set.exact = !by_token && below(3) == 0;
+  set.weighs = !by_token && below(4) != 0;
   set.holds = below(2) == 0;
-  set.in_place = !set.packets && set.layout == kRowsByRank && below(2) == 0;
+  set.in_place = !set.packets && by_token && below(2) == 0;
   if (set.in_place) {
     set.hidden = static_cast<uint32_t>(up(set.hidden, 4));
     set.payload_bytes = set.bytes ? static_cast<uint32_t>(up(set.payload_bytes, 16)) : 4 * set.hidden;
@@ -456,7 +481,7 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
 }  // namespace trial
 
 int main(int count, char** arguments) {
-  const uint32_t trials = count > 1 ? static_cast<uint32_t>(std::atoi(arguments[1])) : 36;
+  const uint32_t trials = count > 1 ? static_cast<uint32_t>(std::atoi(arguments[1])) : 48;
   const uint64_t seed = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 15;
   std::mt19937_64 random(seed);
   uint64_t failed = 0;

@@ -2,7 +2,7 @@
 
 use symmetra::experts::{ExpertConfig, Layout, ScaleOrder, Wire};
 
-use crate::expert_oracle::{Found, Inputs, Value, lists};
+use crate::expert_oracle::{Found, Inputs, Value, is_by_token, lists};
 use crate::support::data::{Random, mix};
 
 /// Bytes of a received row, as tests read them, and elements of an operand for it.
@@ -49,7 +49,7 @@ pub(crate) fn inputs_of<T: Value>(
 
 /// What lies in the operands before a call.
 pub(crate) fn before<T: Value>(form: &ExpertConfig, [room, local]: [usize; 2], own: &Inputs<T>) -> Found<T> {
-    let pairs = if form.layout == Layout::ByRank { room * form.top_k } else { room };
+    let pairs = if is_by_token(form) { room * form.top_k } else { room };
     let scales = room * form.hidden.div_ceil(128);
     let rows = match form.wire {
         Wire::Same => {

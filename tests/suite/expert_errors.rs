@@ -109,6 +109,8 @@ fn an_expert_that_there_is_not_is_named_on_every_rank() {
     every_rank_fails(ids, |_| {}, &Error::Routing { rank: 1, token: 2, expert: 6, experts: 6 });
     let ids = |rank: usize| if rank == 2 { vec![-2, 1] } else { vec![] };
     every_rank_fails(ids, |_| {}, &Error::Routing { rank: 2, token: 0, expert: -2, experts: 6 });
+    let by_source = |form: &mut ExpertConfig| form.layout = Layout::BySource;
+    every_rank_fails(ids, by_source, &Error::Routing { rank: 2, token: 0, expert: -2, experts: 6 });
 }
 
 #[test]
@@ -144,6 +146,36 @@ fn a_count_of_the_device_above_the_operand_is_named_on_every_rank() {
         });
         assert_eq!(found, vec![Error::Capacity { rank: 1, rows: 3, capacity: 2 }; world], "{method:?}");
     }
+}
+
+/// By source nothing is counted, by no method.
+#[test]
+fn counts_of_rows_by_source_are_refused() {
+    threads(2, &config(), |rank| {
+        for method in METHODS {
+            let mut form = small(method);
+            form.layout = Layout::BySource;
+            let experts = rank.communicator.experts(form).unwrap();
+            assert_eq!(experts.capacity(), 2 * 8);
+            let operands = Operands::new(rank, &experts, &[0, 5, 1, -1]);
+            let numbers = DeviceBuffer::<u32>::new(&rank.device, 64).unwrap();
+            let rows = || Received::rows(&operands.received);
+            for (into, what) in [
+                (rows().counts(&numbers), "the received counts is given"),
+                (rows().offsets(&numbers), "the received offsets is given"),
+                (rows().index(&numbers), "the received index of rows in the order of experts is given"),
+            ] {
+                let refused = experts.dispatch(&operands.routing(), &operands.rows, &into, &rank.stream);
+                let Err(Error::InvalidArgument { message }) = refused.map(drop) else { panic!("{what}: taken") };
+                assert!(message.contains(what), "{message}");
+            }
+            // Each rank gives back what came, once for each rank that a token goes to.
+            operands.round(rank, &experts).unwrap();
+            let row = |token: usize| operands.rows.read(&rank.stream).unwrap()[token * 4];
+            let sums = operands.output.read(&rank.stream).unwrap();
+            assert_eq!([sums[0], sums[4]], [2.0 * row(0), row(1)]);
+        }
+    });
 }
 
 /// By rank, from a rank whose rows go straight to their places.

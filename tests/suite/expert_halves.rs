@@ -308,6 +308,7 @@ fn halves_are_checked_before_anything_runs() {
         for (determinism, layout, weighs) in [
             (Determinism::PerAlgorithm, Layout::ByExpert { align: 1 }, true),
             (Determinism::PerAlgorithm, Layout::ByRank, false),
+            (Determinism::PerAlgorithm, Layout::BySource, false),
             (Determinism::Exact, Layout::ByExpert { align: 1 }, false),
         ] {
             let mut form = small(Method::Packets);

@@ -2,10 +2,10 @@
 
 use half::{bf16, f16};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, Scales, Wire};
-use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Operand, Stream, SymmetricBuffer};
+use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Operand, Stream, SymmetricBuffer};
 
 use crate::expert_cases::{before, inputs_of, room};
-use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched, lists};
+use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched, is_by_token, lists};
 use crate::support::data::{Random, mix};
 use crate::support::extent::one_in;
 use crate::support::{Rank, config, fits, threads};
@@ -33,8 +33,13 @@ fn any(random: &mut Random, dtype: Dtype, world: usize) -> ExpertConfig {
         Wire::Bytes(64),
     ]);
     let rows = world * max_tokens * form.top_k;
-    let layouts =
-        [Layout::ByRank, Layout::ByExpert { align: 1 }, Layout::ByExpert { align: 8 }, Layout::Padded { rows }];
+    let layouts = [
+        Layout::ByRank,
+        Layout::ByExpert { align: 1 },
+        Layout::ByExpert { align: 8 },
+        Layout::Padded { rows },
+        Layout::BySource,
+    ];
     form.layout = *random.pick(&layouts);
     let padded = rows * (experts.div_ceil(world) + 1) * hidden;
     if matches!(form.layout, Layout::Padded { .. }) && padded > 1 << 18 {
@@ -125,7 +130,10 @@ where
         Wire::Same => Received::rows(&into_rows),
         _ => Received::rows(&into_bytes),
     };
-    into = into.counts(&counts).offsets(&offsets).sources(&sources).ids(&into_ids).weights(&into_weights);
+    into = into.sources(&sources).ids(&into_ids).weights(&into_weights);
+    if form.layout != Layout::BySource {
+        into = into.counts(&counts).offsets(&offsets);
+    }
     if form.layout == Layout::ByRank {
         into = into.index(&index);
     }
@@ -156,7 +164,12 @@ where
     }
     rank.finish();
     let counts = counts.read(stream).unwrap();
-    assert_eq!(routed.counts().unwrap(), counts.iter().map(|count| *count as usize).collect::<Vec<_>>());
+    if form.layout == Layout::BySource {
+        let Err(Error::Unsupported { what, .. }) = routed.counts() else { panic!("rows by source were counted") };
+        assert_eq!(what, "the counts of a dispatch");
+    } else {
+        assert_eq!(routed.counts().unwrap(), counts.iter().map(|count| *count as usize).collect::<Vec<_>>());
+    }
     Found {
         rows: match form.wire {
             Wire::Same => into_rows.values(stream).iter().flat_map(|row| row.bits().to_le_bytes()).collect(),
@@ -177,21 +190,21 @@ fn every_method<T: Value>(world: usize, number: u64) {
     equal_definition::<T>(world, &forms.collect::<Vec<_>>(), &METHODS);
 }
 
-/// Rows by rank, of whole packets but for one wire, by direct access: where they are symmetric, straight to their places.
-fn in_place<T: Value>(world: usize) {
+/// Rows with a row a token, of whole packets but for one wire, by direct access: where they are symmetric, straight to their places.
+fn in_place<T: Value>(world: usize, layout: Layout) {
     let mut random = Random(mix(world as u64));
     let wires =
         [Wire::Same, Wire::F8(Scales::F32), Wire::F8(Scales::E8M0), Wire::GivenF8, Wire::Bytes(64), Wire::Bytes(20)];
     let forms = wires.map(|wire| {
         let mut form = any(&mut random, T::DTYPE, world);
-        (form.layout, form.wire, form.hidden) = (Layout::ByRank, wire, *random.pick(&[16, 144, 304]));
+        (form.layout, form.wire, form.hidden) = (layout, wire, *random.pick(&[16, 144, 304]));
         form.max_tokens = form.max_tokens.min(9);
         (form, random.next())
     });
     equal_definition::<T>(world, &forms, &[Method::Direct]);
 }
 
-/// Two calls of each form by each method. By rank the second has its rows in symmetric memory.
+/// Two calls of each form by each method. With a row a token, the second has its rows in symmetric memory.
 fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], methods: &[Method]) {
     if !fits(world) {
         return;
@@ -218,7 +231,7 @@ fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], metho
                 for (number, (all, expected)) in calls.iter().enumerate() {
                     let halves = method == Method::Packets && number == 1;
                     let settings = (&form, &experts);
-                    let found = match number == 1 && form.layout == Layout::ByRank {
+                    let found = match number == 1 && is_by_token(&form) {
                         true => call::<T, SymmetricBuffer<T>, SymmetricBuffer<u8>>(rank, settings, &all[me], halves),
                         false => call::<T, DeviceBuffer<T>, DeviceBuffer<u8>>(rank, settings, &all[me], halves),
                     };
@@ -257,9 +270,9 @@ worlds! {
 }
 
 #[test]
-fn rows_by_rank_in_symmetric_memory_go_straight_to_their_places() {
-    for world in [2, 3, 8] {
-        in_place::<bf16>(world);
-        in_place::<f32>(world);
+fn rows_in_symmetric_memory_go_straight_to_their_places() {
+    for (world, layout) in [(2, Layout::ByRank), (2, Layout::BySource), (3, Layout::BySource), (8, Layout::ByRank)] {
+        in_place::<bf16>(world, layout);
+        in_place::<f32>(world, layout);
     }
 }

@@ -84,6 +84,21 @@ struct Pair {
     local: usize,
 }
 
+/// Whether a token has one row on a rank.
+pub(crate) fn is_by_token(form: &ExpertConfig) -> bool {
+    matches!(form.layout, Layout::ByRank | Layout::BySource)
+}
+
+/// The place of each token that has a pair, of those with a row a token.
+fn by_token(form: &ExpertConfig, pairs: &[Pair]) -> Vec<(usize, (usize, usize))> {
+    let tokens = tokens(pairs).into_iter().enumerate();
+    let place = |number: usize, (source, token): (usize, usize)| match form.layout {
+        Layout::BySource => source * form.max_tokens + token,
+        _ => number,
+    };
+    tokens.map(|(number, token)| (place(number, token), token)).collect()
+}
+
 /// The experts of every rank.
 pub(crate) fn lists(form: &ExpertConfig, world: usize) -> Vec<Vec<usize>> {
     match &form.placement {
@@ -216,8 +231,13 @@ pub(crate) fn dispatched<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank:
     let pairs = pairs(form, &lists, all).swap_remove(rank);
     let (places, counts, offsets) = by_expert(form, lists[rank].len(), &pairs);
     let mut found = before.clone();
-    found.numbers[0] = counts;
-    found.numbers[1] = offsets;
+    if form.layout == Layout::BySource {
+        // Nothing is counted, and every row tells of its experts.
+        found.ids.fill(-1);
+        found.weights.fill(0.0);
+    } else {
+        [found.numbers[0], found.numbers[1]] = [counts, offsets];
+    }
     let groups = form.hidden.div_ceil(128);
     let room = found.scales.len() / groups;
     let scale_at = |place: usize, group: usize| match (all[rank].order, form.layout) {
@@ -242,8 +262,8 @@ pub(crate) fn dispatched<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank:
     let weight = |pair: &Pair| {
         all[pair.source].weights.as_ref().map_or(1.0, |weights| weights[pair.token * form.top_k + pair.k])
     };
-    if form.layout == Layout::ByRank {
-        for (place, (source, token)) in tokens(&pairs).into_iter().enumerate() {
+    if is_by_token(form) {
+        for (place, (source, token)) in by_token(form, &pairs) {
             put(&mut found, place, source, token);
             found.ids[place * form.top_k..(place + 1) * form.top_k].fill(-1);
             found.weights[place * form.top_k..(place + 1) * form.top_k].fill(0.0);
@@ -252,7 +272,9 @@ pub(crate) fn dispatched<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank:
             {
                 found.ids[place * form.top_k + pair.k] = pair.local as i32;
                 found.weights[place * form.top_k + pair.k] = weight(pair);
-                found.numbers[3][*index] = place as u32;
+                if form.layout == Layout::ByRank {
+                    found.numbers[3][*index] = place as u32;
+                }
             }
         }
     } else {
@@ -274,9 +296,9 @@ pub(crate) fn combined<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank: u
     let mut given = vec![Vec::new(); own.sent];
     for (giver, pairs) in pairs(form, &lists, all).into_iter().enumerate() {
         let (mut places, ..) = by_expert(form, lists[giver].len(), &pairs);
-        if form.layout == Layout::ByRank {
-            let tokens = tokens(&pairs);
-            let place = |pair: &Pair| tokens.binary_search(&(pair.source, pair.token)).unwrap();
+        if is_by_token(form) {
+            let rows = by_token(form, &pairs);
+            let place = |pair: &Pair| rows[rows.partition_point(|row| row.1 < (pair.source, pair.token))].0;
             places = pairs.iter().map(place).collect();
         }
         for (pair, place) in pairs.into_iter().zip(places).filter(|(pair, _)| pair.source == rank) {
@@ -290,7 +312,7 @@ pub(crate) fn combined<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank: u
         for h in 0..form.hidden {
             let result = |giver: usize, place: usize| all[giver].results[place * form.hidden + h].get();
             let mut sum = 0f32;
-            if form.determinism == Some(Determinism::Exact) && form.layout != Layout::ByRank {
+            if form.determinism == Some(Determinism::Exact) && !is_by_token(form) {
                 in_order.iter().for_each(|(giver, pair, place)| sum += result(*giver, *place) * weight(pair));
             } else {
                 for of_rank in given.chunk_by(|one, other| one.0 == other.0) {
@@ -299,7 +321,7 @@ pub(crate) fn combined<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank: u
                         part + result(giver, *place) * weight(pair)
                     };
                     sum += match form.layout {
-                        Layout::ByRank => result(giver, first),
+                        Layout::ByRank | Layout::BySource => result(giver, first),
                         _ => T::of(of_rank.iter().fold(0f32, part)).get(),
                     };
                 }

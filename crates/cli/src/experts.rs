@@ -112,6 +112,8 @@ pub(crate) enum Layout {
     ByExpert,
     /// By expert, with equal room for every expert
     Padded,
+    /// Room for a row of each token of each rank, by source rank and token
+    BySource,
 }
 
 impl Layout {
@@ -120,7 +122,13 @@ impl Layout {
             Self::ByRank => "by-rank",
             Self::ByExpert => "by-expert",
             Self::Padded => "padded",
+            Self::BySource => "by-source",
         }
+    }
+
+    /// Whether a token has one row on a rank, the sum of whose experts comes back.
+    pub(crate) const fn is_by_token(self) -> bool {
+        matches!(self, Self::ByRank | Self::BySource)
     }
 
     /// With room for so many rows of each expert, where the room is equal.
@@ -129,6 +137,7 @@ impl Layout {
             Self::ByRank => experts::Layout::ByRank,
             Self::ByExpert => experts::Layout::ByExpert { align: 1 },
             Self::Padded => experts::Layout::Padded { rows },
+            Self::BySource => experts::Layout::BySource,
         }
     }
 }

@@ -28,6 +28,11 @@ fn rows_lie_as_the_layout_says() {
     // Two pairs go to expert 0, and two to expert 3.
     assert_eq!(places(Layout::Padded, 0), [[0, 0, 0], [1, 1, 0], [2, 1, 0]]);
     assert_eq!(places(Layout::Padded, 1), [[2, 1, 1], [3, 1, 1], [4, 0, 0]]);
+    assert_eq!(places(Layout::BySource, 0), [[0, 0, 0], [2, 1, 0]]);
+    assert_eq!(places(Layout::BySource, 1), [[0, 0, 0], [3, 1, 1]]);
+    let routes = routes();
+    let oracle = Oracle::new(SHAPE, Layout::BySource, &routes);
+    assert_eq!([oracle.most, oracle.rows(0), oracle.rows(1)], [4; 3]);
 }
 
 #[test]
@@ -40,6 +45,11 @@ fn numbers_beside_the_rows() {
     let by_expert = expected(Layout::ByExpert, 1);
     assert_eq!((by_expert.offsets, by_expert.ids.len()), (vec![0, 0, 2, 3], 0));
     assert_eq!(expected(Layout::Padded, 0).counts, [2, 1]);
+    // All rows have ids and weights, also those that do not come.
+    let by_source = expected(Layout::BySource, 1);
+    assert_eq!(by_source.ids, [2, -1, -1, -1, -1, -1, 1, 1]);
+    assert_eq!(by_source.weights, [0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 2.0]);
+    assert_eq!([by_source.counts.len(), by_source.offsets.len()], [0; 2]);
 }
 
 #[test]
@@ -53,6 +63,8 @@ fn rows_and_sums_to_the_bit() {
     assert_eq!(received[..6], [free; 6]);
     assert_eq!([&received[6..9], &received[9..12], &received[12..15]], [&token[..], &token[..], &other[..]]);
     assert_eq!(received[15..], [free; 3]);
+    let Image::Same(received) = expected(Layout::BySource, 1).received else { panic!("rows as they are") };
+    assert_eq!([&received[..3], &received[3..9], &received[9..]], [&other[..], &[free; 6], &token[..]]);
 
     let result = |rank, at| row(&mut rows.result(rank, at));
     let scaled = |weight: f32, value: bf16| weight * value.to_f32();
@@ -70,6 +82,9 @@ fn rows_and_sums_to_the_bit() {
     let by_rank = expected(Layout::ByRank, 0).output;
     let both = |i: usize| bf16::from_f32(result(0, 0)[i].to_f32() + result(1, 0)[i].to_f32());
     assert_eq!(by_rank[..3], [both(0), both(1), both(2)]);
+    // By source token 0 of rank 1 has its sum in row 2 of rank 0, and token 1 in row 3 of rank 1.
+    let by_source = expected(Layout::BySource, 1).output;
+    assert_eq!([&by_source[..3], &by_source[3..]], [&result(0, 2)[..], &result(1, 3)[..]]);
 }
 
 #[test]

@@ -5,7 +5,6 @@ use symmetra::bootstrap::Threads;
 use symmetra::{Device, SymmetricBuffer};
 
 use super::super::contender::{Ours, Racer};
-use super::super::operands::Inputs;
 use super::super::oracle::Rows;
 use super::super::routes::Traffic;
 use super::*;
@@ -43,20 +42,21 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
     let stopwatch = Stopwatch::after(1, &communicator, &meeting, &stream).unwrap();
     let turns = Turns { team: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: 1 };
     let (rows, layout, routes) = (Rows::new(race.seed, race.shape.hidden), race.layout(TOKENS), race.routes(TOKENS));
-    let oracle = Oracle::new(race.shape, layout, &routes);
-    let expected = oracle.expected(rank, &rows, race.wire);
-    let given = if spoil && rank == 0 { Rows::new(race.seed + 1, race.shape.hidden) } else { rows };
-    let inputs = Inputs::new(&given, &routes, rank, [TOKENS, oracle.rows(rank)]);
-    let operands = Operands::new(device, (race.shape, race.wire, layout), &oracle, [rank, TOKENS]).unwrap();
-    operands.write(&inputs, &stream).unwrap();
-    let between = Between::new(race, &communicator, (&oracle, layout), TOKENS, &stream).unwrap();
-    let config = race.settings(&oracle, TOKENS).remove(0);
+    let given = (spoil && rank == 0).then(|| Rows::new(race.seed + 1, race.shape.hidden));
+    let ordered = |layout| Order::new(race, (&rows, given.as_ref()), (&routes, layout), [rank, TOKENS]);
+    let orders = [ordered(layout), ordered(order_of(layout))];
+    let [operands, of_peer] = orders.each_ref().map(|order| {
+        let form = (race.shape, race.wire, order.layout);
+        let operands = Operands::new(device, form, &order.oracle, [rank, TOKENS]).unwrap();
+        operands.write(&order.inputs, &stream).unwrap();
+        operands
+    });
+    let between = Between::new(race, &communicator, &orders[1], TOKENS, &stream).unwrap();
+    let config = race.settings(&orders[0].oracle, TOKENS).remove(0);
     let ours = Ours { experts: communicator.experts(config).unwrap(), operands: &operands };
-    let peer = Peer::new(&communicator, &operands, &between);
+    let peer = Peer::new(&communicator, &of_peer, &between);
     let sides: [&dyn Side<'_>; 2] = [&ours, &peer];
-    let racer = |side, phase| Racer { side, phase, inputs: &inputs, expected: &expected };
-    let of_side = |side| Side::phases(side).into_iter().map(move |phase| racer(side, phase));
-    let racers: Vec<_> = sides.into_iter().flat_map(of_side).collect();
+    let racers: Vec<_> = sides.into_iter().zip(&orders).flat_map(|(side, order)| Racer::all(side, order)).collect();
     let laps = [Mode::Graph, Mode::Eager].into_iter().flat_map(|mode| turns.laps(mode, 2, &racers).unwrap());
     laps.map(|lap| lap.wrong).collect()
 }
@@ -76,6 +76,8 @@ fn messages_of_packed_rows_have_the_bits_of_ours() {
     let shape = |experts, top_k, hidden| Shape { experts, top_k, hidden };
     for (race, what) in [
         (race(shape(8, 2, 64), 2, Wire::F8, Layout::ByRank), "by rank"),
+        (race(shape(8, 3, 130), 3, Wire::F8, Layout::BySource), "codes by source"),
+        (race(shape(2, 1, 33), 3, Wire::Same, Layout::BySource), "by source, a rank without experts"),
         (race(shape(7, 3, 200), 3, Wire::F8, Layout::ByExpert), "codes by expert"),
         (race(shape(8, 4, 130), 2, Wire::F8, Layout::Padded), "codes with padding"),
         (race(shape(5, 2, 33), 2, Wire::Same, Layout::Padded), "rows with padding"),
@@ -87,13 +89,17 @@ fn messages_of_packed_rows_have_the_bits_of_ours() {
 
 #[test]
 fn wrong_rows_and_sums_are_found() {
-    for layout in [Layout::ByRank, Layout::Padded] {
+    for layout in [Layout::ByRank, Layout::BySource, Layout::Padded] {
         let found = wrong(&race(Shape { experts: 4, top_k: 2, hidden: 64 }, 2, Wire::Same, layout), true);
         // The rows of rank 0 come to both ranks, and results of its experts go to both.
         for wrong in &found {
             let [dispatch, combine, both, plan, rest @ ..] = &wrong[..7] else { panic!("{wrong:?}") };
             assert!(*dispatch > 0 && *combine > 0 && *both == dispatch + combine && *plan == 0, "{found:?}");
-            assert_eq!(rest, &wrong[..3], "{found:?}");
+            // Where rows lie by source, those of the peer lie by rank, and have other results.
+            let [of_peer, combine_of_peer, both_of_peer] = *rest else { panic!("{wrong:?}") };
+            assert!(of_peer == *dispatch && combine_of_peer > 0, "{found:?}");
+            assert_eq!(both_of_peer, dispatch + combine_of_peer, "{found:?}");
+            assert!(layout == Layout::BySource || combine_of_peer == *combine, "{found:?}");
         }
     }
 }

@@ -10,6 +10,9 @@ const MOST_ELEMS: usize = 1 << 13;
 /// The numbers of the methods in the headers.
 const AUTO: usize = 0;
 const PACKETS: usize = 4;
+/// The numbers of some layouts in the headers.
+const BY_RANK: usize = 0;
+const BY_SOURCE: usize = 3;
 
 impl Writer {
     /// New experts with their first calls, or calls on experts that are there.
@@ -43,9 +46,10 @@ impl Writer {
         let rows = world * max_tokens * top_k;
         let most_local = lists.iter().map(Vec::len).max().unwrap_or(0);
         let padded = rows * most_local * hidden <= 4 * MOST_ELEMS;
-        let layout = match random.below(3) {
-            0 => [0, 1],
+        let layout = match random.below(4) {
+            0 => [BY_RANK, 1],
             1 if padded => [2, rows],
+            2 => [BY_SOURCE, 1],
             _ => [1, *random.pick(&[1, 1, 4, 8])],
         };
         Layer {
@@ -109,7 +113,7 @@ impl Writer {
         let halves = [packets && random.below(2) == 0, packets && random.below(2) == 0];
         let exact = layer.exact.unwrap_or(self.program.settings.exact);
         // Combines in halves are weighed before they are told how to be received.
-        let either = !halves[1] || exact || layer.layout[0] == 0;
+        let either = !halves[1] || exact || [BY_RANK, BY_SOURCE].contains(&layer.layout[0]);
         let place = (random.below(5) == 0).then(|| {
             let mut names: Vec<usize> = (0..layer.experts).collect();
             shuffle(random.next(), &mut names);
@@ -119,7 +123,8 @@ impl Writer {
         Rounds {
             experts: open.number,
             rounds,
-            counts: replays == 0 && random.below(3) == 0,
+            // By source nothing is counted.
+            counts: replays == 0 && layer.layout[0] != BY_SOURCE && random.below(3) == 0,
             together: 1 + random.below(layer.in_flight),
             halves,
             plans: plans && random.below(3) == 0,
@@ -146,7 +151,7 @@ impl Writer {
             // All go to the copies of expert 0, and there is one.
             layer.lists =
                 (0..members).map(|rank| if rank == 0 { (0..layer.experts).collect() } else { vec![] }).collect();
-            (layer.layout, layer.capacity) = ([0, 1], Some(1));
+            (layer.layout, layer.capacity) = ([BY_RANK, 1], Some(1));
         }
         Misrouted { group, culprit, layer, round }
     }

@@ -1,6 +1,7 @@
 //! Tests of `src/experts/choice.rs`, whose module they are.
 
 use super::*;
+use crate::experts::Layout;
 use crate::experts::{ExpertConfig, Wire, expert_bytes, expert_method};
 use crate::group::{TunedExperts, TunedRow};
 

@@ -35,7 +35,8 @@ pub(crate) use split::MoeSplit;
 /// A dispatch sends the rows of each rank's tokens to the ranks of their experts, and a combine sends the results back and
 /// sums them by the weights of the routing. Every number of tokens has experts of its own. All sides run in the same
 /// processes. A peer is NCCL's grouped sends and receives of rows that our kernels pack, and put into the asked order at the
-/// other end; the peer is told for nothing how many rows go where.
+/// other end; the peer is told for nothing how many rows go where. Where ours lie by source, the peer's lie by rank, as
+/// messages leave them.
 ///
 /// Every number of tokens is run on fresh random data. All that a dispatch writes, and every element of a combine, is
 /// compared bit for bit with an independent reference. Then the sides take turns as in `symmetra bench all-reduce`: a time
@@ -192,7 +193,7 @@ impl MoeRace {
             expert_bytes(ranks, &group, &race.shape.config(tokens)).map_err(refused)?;
             let routes = race.routes(tokens);
             let oracle = Oracle::new(race.shape, race.layout(tokens), &routes);
-            if race.layout(tokens) == Layout::ByRank {
+            if race.layout(tokens).is_by_token() {
                 race.heap_bytes += (oracle.most * race.shape.hidden * SHARED_ELEM_BYTES) as u64 + 2 * BESIDE;
             }
             for config in race.settings(&oracle, tokens) {

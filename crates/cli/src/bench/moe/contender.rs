@@ -3,10 +3,13 @@
 use symmetra::experts::{Experts, Routed, Routing};
 use symmetra::{Capture, Queue, Stream};
 
+use super::MoeRace;
 use super::operands::{Inputs, Operands};
-use super::oracle::Expected;
+use super::oracle::{Expected, Oracle, Rows};
+use super::routes::Routes;
 use crate::all_reduce::checksum;
 use crate::contest::turns::{Contender, Verdict};
+use crate::experts::Layout;
 
 /// A part of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +47,41 @@ pub(super) trait Side<'s> {
     }
 }
 
+/// Rows in one order: who receives what, what a rank gives in, and what the rank must have in the end.
+pub(super) struct Order<'a> {
+    pub(super) layout: Layout,
+    pub(super) oracle: Oracle<'a>,
+    pub(super) inputs: Inputs<'a>,
+    pub(super) expected: Expected,
+}
+
+impl<'a> Order<'a> {
+    /// `given`: the rows that the rank gives in, where these are not `rows`.
+    pub(super) fn new(
+        race: &MoeRace,
+        (rows, given): (&Rows, Option<&Rows>),
+        (routes, layout): (&'a Routes, Layout),
+        [rank, tokens]: [usize; 2],
+    ) -> Self {
+        let oracle = Oracle::new(race.shape, layout, routes);
+        let inputs = Inputs::new(given.unwrap_or(rows), routes, rank, [tokens, oracle.rows(rank)]);
+        let expected = oracle.expected(rank, rows, race.wire);
+        Self { layout, oracle, inputs, expected }
+    }
+}
+
 /// A side in one phase.
 pub(super) struct Racer<'r, 's> {
     pub(super) side: &'r dyn Side<'s>,
     pub(super) phase: Phase,
-    pub(super) inputs: &'r Inputs<'r>,
-    pub(super) expected: &'r Expected,
+    pub(super) order: &'r Order<'r>,
+}
+
+impl<'r, 's> Racer<'r, 's> {
+    /// A side in all its phases, leads first.
+    pub(super) fn all(side: &'r dyn Side<'s>, order: &'r Order<'r>) -> Vec<Self> {
+        side.phases().into_iter().map(|phase| Self { side, phase, order }).collect()
+    }
 }
 
 impl<'s> Contender<'s> for Racer<'_, 's> {
@@ -62,20 +94,20 @@ impl<'s> Contender<'s> for Racer<'_, 's> {
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.side.operands().write(self.inputs, stream)
+        self.side.operands().write(&self.order.inputs, stream)
     }
 
     fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
         self.side.check()?;
-        let (mut wrong, operands) = (0, self.side.operands());
+        let (mut wrong, operands, expected) = (0, self.side.operands(), &self.order.expected);
         if matches!(self.phase, Phase::Dispatch | Phase::Both) {
-            wrong += operands.wrong_rows(self.expected, stream)?;
+            wrong += operands.wrong_rows(expected, stream)?;
             if self.side.writes_numbers() {
-                wrong += operands.wrong_numbers(self.expected, stream)?;
+                wrong += operands.wrong_numbers(expected, stream)?;
             }
         }
         if matches!(self.phase, Phase::Combine | Phase::Both) {
-            wrong += operands.wrong_sums(self.expected, stream)?;
+            wrong += operands.wrong_sums(expected, stream)?;
         }
         Ok(Verdict { wrong, checksum: checksum(&operands.output.read(stream)?) })
     }

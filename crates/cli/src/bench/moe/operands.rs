@@ -117,8 +117,8 @@ impl Operands {
     ) -> symmetra::Result<Self> {
         let Shape { top_k, hidden, .. } = shape;
         let (rows, experts) = (oracle.rows(rank), oracle.experts_on(rank).len());
-        let only = |of: Layout, elems: usize| if layout == of { elems } else { 0 };
-        let beside = only(Layout::ByRank, rows * top_k);
+        let only = |when: bool, elems: usize| if when { elems } else { 0 };
+        let beside = only(layout.is_by_token(), rows * top_k);
         Ok(Self {
             layout,
             rank,
@@ -127,8 +127,8 @@ impl Operands {
             rows: DeviceBuffer::new(device, tokens * hidden)?,
             output: DeviceBuffer::new(device, tokens * hidden)?,
             received: Lines::new(device, wire, rows, hidden)?,
-            counts: DeviceBuffer::new(device, experts)?,
-            offsets: DeviceBuffer::new(device, only(Layout::ByExpert, experts + 1))?,
+            counts: DeviceBuffer::new(device, only(layout != Layout::BySource, experts))?,
+            offsets: DeviceBuffer::new(device, only(layout == Layout::ByExpert, experts + 1))?,
             local_ids: DeviceBuffer::new(device, beside)?,
             local_weights: DeviceBuffer::new(device, beside)?,
             results: DeviceBuffer::new(device, rows * hidden)?,
@@ -167,11 +167,12 @@ impl Operands {
 
     /// All that experts need to know of what comes.
     pub(super) fn into(&self) -> Received<'_> {
-        let into = self.rows_into().counts(&self.counts);
+        let into = self.rows_into();
         match self.layout {
-            Layout::ByRank => into.ids(&self.local_ids).weights(&self.local_weights),
-            Layout::ByExpert => into.offsets(&self.offsets),
-            Layout::Padded => into,
+            Layout::ByRank => into.counts(&self.counts).ids(&self.local_ids).weights(&self.local_weights),
+            Layout::ByExpert => into.counts(&self.counts).offsets(&self.offsets),
+            Layout::Padded => into.counts(&self.counts),
+            Layout::BySource => into.ids(&self.local_ids).weights(&self.local_weights),
         }
     }
 

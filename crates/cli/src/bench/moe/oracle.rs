@@ -57,7 +57,7 @@ pub(super) struct Place {
     pub(super) at: usize,
     pub(super) source: usize,
     pub(super) token: usize,
-    /// Which of the token's experts; of the layout by rank 0.
+    /// Which of the token's experts; by rank and by source 0.
     k: usize,
 }
 
@@ -72,10 +72,11 @@ pub(super) enum Image {
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) received: Image,
+    /// Not by source.
     pub(super) counts: Vec<u32>,
     /// By expert: where the rows of each begin, and where the last ends.
     pub(super) offsets: Vec<u32>,
-    /// By rank: the local expert of each pair, and its weight.
+    /// By rank and by source: the local expert of each pair, and its weight.
     pub(super) ids: Vec<i32>,
     pub(super) weights: Vec<f32>,
     pub(super) output: Vec<bf16>,
@@ -88,7 +89,7 @@ pub(super) struct Oracle<'a> {
     routes: &'a Routes,
     /// Rows that every expert has room for, where the room is equal.
     pub(super) room: usize,
-    /// Most rows that a rank receives.
+    /// Most rows that a rank receives; by source, rows that every rank has room for.
     pub(super) most: usize,
     /// What every rank receives, in the order of the rows.
     pub(super) places: Vec<Vec<Place>>,
@@ -100,7 +101,11 @@ impl<'a> Oracle<'a> {
         let fullest = oracle.ranks().flat_map(|rank| oracle.counts(rank)).max();
         oracle.room = fullest.unwrap_or(0).max(1) as usize;
         oracle.places = oracle.ranks().map(|rank| oracle.places_on(rank)).collect();
-        oracle.most = oracle.places.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let fullest = oracle.places.iter().map(Vec::len).max();
+        oracle.most = match layout {
+            Layout::BySource => oracle.all().count(),
+            _ => fullest.unwrap_or(0).max(1),
+        };
         oracle
     }
 
@@ -134,14 +139,23 @@ impl<'a> Oracle<'a> {
         self.ids(source, token).iter().any(|id| self.local(rank, *id).is_some())
     }
 
+    /// All tokens, by source rank.
+    fn all(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.ranks().flat_map(|source| (0..self.tokens()).map(move |token| (source, token)))
+    }
+
     /// The tokens that have an expert on a rank, by source rank.
     pub(super) fn coming(&self, rank: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let all = self.ranks().flat_map(|source| (0..self.tokens()).map(move |token| (source, token)));
-        all.filter(move |(source, token)| self.comes(rank, *source, *token))
+        self.all().filter(move |(source, token)| self.comes(rank, *source, *token))
     }
 
     /// Of each pair of tokens that come to a rank: the local expert, or -1, and the weight, or 0.
     pub(super) fn pairs(&self, rank: usize) -> (Vec<i32>, Vec<f32>) {
+        self.pairs_of(rank, self.coming(rank))
+    }
+
+    /// Of each pair of some tokens, from the view of a rank: the local expert, or -1, and the weight, or 0.
+    fn pairs_of(&self, rank: usize, tokens: impl Iterator<Item = (usize, usize)>) -> (Vec<i32>, Vec<f32>) {
         let of_token = |(source, token): (usize, usize)| {
             let weights = &self.routes.weights[source][token * self.shape.top_k..];
             self.ids(source, token).iter().zip(weights).map(move |(id, weight)| match self.local(rank, *id) {
@@ -149,7 +163,7 @@ impl<'a> Oracle<'a> {
                 None => (-1, 0.0),
             })
         };
-        self.coming(rank).flat_map(of_token).unzip()
+        tokens.flat_map(of_token).unzip()
     }
 
     /// Pairs of each expert of a rank.
@@ -162,8 +176,11 @@ impl<'a> Oracle<'a> {
 
     /// What a rank receives, in the order of the rows.
     fn places_on(&self, rank: usize) -> Vec<Place> {
-        if self.layout == Layout::ByRank {
-            let place = |(at, (source, token))| Place { at, source, token, k: 0 };
+        if self.layout.is_by_token() {
+            let place = |(number, (source, token)): (usize, (usize, usize))| {
+                let at = if self.layout == Layout::BySource { source * self.tokens() + token } else { number };
+                Place { at, source, token, k: 0 }
+            };
             return self.coming(rank).enumerate().map(place).collect();
         }
         // The pairs of all experts in the order of sources, tokens and places among the experts of a token.
@@ -189,14 +206,14 @@ impl<'a> Oracle<'a> {
     /// Rows that an operand of a rank has room for.
     pub(super) fn rows(&self, rank: usize) -> usize {
         match self.layout {
-            Layout::ByRank | Layout::ByExpert => self.most,
+            Layout::ByRank | Layout::ByExpert | Layout::BySource => self.most,
             Layout::Padded => self.room * self.experts_on(rank).len(),
         }
     }
 
     /// What a rank must have in the end, where nothing was written before.
     pub(super) fn expected(&self, rank: usize, rows: &Rows, wire: Wire) -> Expected {
-        let counts = self.counts(rank);
+        let mut counts = self.counts(rank);
         let (mut offsets, mut ids, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         match self.layout {
             Layout::ByRank => {
@@ -212,6 +229,10 @@ impl<'a> Oracle<'a> {
                 }));
             }
             Layout::Padded => {}
+            Layout::BySource => {
+                counts.clear();
+                (ids, weights) = self.pairs_of(rank, self.all());
+            }
         }
         let (received, output) = (self.received(rank, rows, wire), self.combined(rank, rows));
         Expected { received, counts, offsets, ids, weights, output }
@@ -241,7 +262,7 @@ impl<'a> Oracle<'a> {
     }
 
     /// The sums of a rank's tokens: of each rank's results in the order of the token's experts, rounded; of the ranks in
-    /// their order. By rank, a result is the sum of a rank.
+    /// their order. By rank and by source, a result is the sum of a rank.
     fn combined(&self, rank: usize, rows: &Rows) -> Vec<bf16> {
         let mut back = vec![Vec::new(); self.tokens()];
         for (from, places) in self.places.iter().enumerate() {
@@ -254,9 +275,9 @@ impl<'a> Oracle<'a> {
             for of_rank in results.chunk_by(|one, other| one.0 == other.0) {
                 let mut part = vec![0.0f32; self.shape.hidden];
                 for (from, place) in of_rank {
-                    let weight = match self.layout {
-                        Layout::ByRank => 1.0,
-                        _ => self.routes.weights[rank][token * self.shape.top_k + place.k],
+                    let weight = match self.layout.is_by_token() {
+                        true => 1.0,
+                        false => self.routes.weights[rank][token * self.shape.top_k + place.k],
                     };
                     let result = rows.result(*from, place.at);
                     part.iter_mut().zip(result).for_each(|(sum, result)| *sum += weight * result.to_f32());

@@ -6,13 +6,21 @@ use symmetra::half::bf16;
 use symmetra::{Capture, Communicator, Config, DeviceBuffer, Queue, Stream};
 
 use super::MoeRace;
-use super::contender::{Phase, Side};
+use super::contender::{Order, Phase, Side};
 use super::operands::{Lines, Operands};
-use super::oracle::Oracle;
 use crate::contest::step::{Cargo, Library, Parcel, Step};
 use crate::experts::{Layout, Shape, Wire};
 use crate::failure::Failure;
 use crate::norm::alone_with;
+
+/// The order of the peer's rows, where ours have some order. A message leaves no room for rows that do not come, so the peer
+/// leaves rows by rank where ours lie by source: nothing is put into another order.
+pub(super) const fn order_of(layout: Layout) -> Layout {
+    match layout {
+        Layout::BySource => Layout::ByRank,
+        other => other,
+    }
+}
 
 /// The operands between the steps of a rank.
 pub(super) struct Between {
@@ -45,10 +53,11 @@ impl Between {
     pub(super) fn new(
         race: &MoeRace,
         communicator: &Communicator,
-        (oracle, layout): (&Oracle<'_>, Layout),
+        order: &Order<'_>,
         tokens: usize,
         stream: &Stream,
     ) -> Result<Self, Failure> {
+        let (oracle, layout) = (&order.oracle, order.layout);
         let (device, rank, ranks) = (communicator.device(), communicator.rank(), communicator.world_size());
         let (wire, hidden) = (race.wire, race.shape.hidden);
         let most = race.shape.top_k.min(ranks);

@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, Stream, SymmetricBuffer};
 
 use super::MoeRace;
-use super::contender::{Ours, Phase, Racer, Side};
-use super::operands::{Inputs, Operands};
-use super::oracle::{Oracle, Rows};
-use super::peer::{Between, Peer};
+use super::contender::{Order, Ours, Phase, Racer, Side};
+use super::operands::Operands;
+use super::oracle::Rows;
+use super::peer::{Between, Peer, order_of};
 use crate::contest::nccl::Nccl;
 use crate::contest::stopwatch::Stopwatch;
 use crate::contest::turns::{Mode, SideLap, Turns, usual_operations};
-use crate::experts::Layout;
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
 
@@ -56,37 +55,38 @@ impl Task for MoeRace {
         let rows = Rows::new(self.seed, self.shape.hidden);
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
             let (layout, routes) = (self.layout(tokens), self.routes(tokens));
-            let oracle = Oracle::new(self.shape, layout, &routes);
-            let expected = oracle.expected(rank, &rows, self.wire);
-            let inputs = Inputs::new(&rows, &routes, rank, [tokens, oracle.rows(rank)]);
-            let form = (self.shape, self.wire, layout);
-            let plain = || Operands::new(communicator.device(), form, &oracle, [rank, tokens]);
-            let own = match layout {
-                Layout::ByRank => plain()?.share(communicator, oracle.most * self.shape.hidden)?,
-                Layout::ByExpert | Layout::Padded => plain()?,
+            let ordered = |layout| Order::new(self, (&rows, None), (&routes, layout), [rank, tokens]);
+            let order = ordered(layout);
+            let other = (nccl.is_some() && order_of(layout) != layout).then(|| ordered(order_of(layout)));
+            let order_of_peers = other.as_ref().unwrap_or(&order);
+            let plain = |order: &Order<'_>| {
+                let form = (self.shape, self.wire, order.layout);
+                Operands::new(communicator.device(), form, &order.oracle, [rank, tokens])
+            };
+            let own = match layout.is_by_token() {
+                true => plain(&order)?.share(communicator, order.oracle.most * self.shape.hidden)?,
+                false => plain(&order)?,
             };
             // The first call of a side comes before the side is verified, and needs ids.
-            own.write(&inputs, &stream)?;
-            let of_peers = if nccl.is_some() { Some(plain()?) } else { None };
-            of_peers.iter().try_for_each(|operands| operands.write(&inputs, &stream))?;
+            own.write(&order.inputs, &stream)?;
+            let of_peers = if nccl.is_some() { Some(plain(order_of_peers)?) } else { None };
+            of_peers.iter().try_for_each(|operands| operands.write(&order_of_peers.inputs, &stream))?;
             // NCCL is the only peer.
             let between = match &nccl {
-                Some(_) => Some(Between::new(self, communicator, (&oracle, layout), tokens, &stream)?),
+                Some(_) => Some(Between::new(self, communicator, order_of_peers, tokens, &stream)?),
                 None => None,
             };
-            let mut sides: Vec<Box<dyn Side<'_> + '_>> = Vec::new();
+            let mut sides: Vec<(Box<dyn Side<'_> + '_>, &Order<'_>)> = Vec::new();
             let mut serves = Vec::new();
-            for config in self.settings(&oracle, tokens) {
+            for config in self.settings(&order.oracle, tokens) {
                 let experts = communicator.experts(config)?;
                 serves.push(experts.method().name().to_owned());
-                sides.push(Box::new(Ours { experts, operands: &own }));
+                sides.push((Box::new(Ours { experts, operands: &own }), &order));
             }
             if let (Some(nccl), Some(between), Some(operands)) = (&nccl, &between, &of_peers) {
-                sides.push(Box::new(Peer::new(nccl, operands, between)));
+                sides.push((Box::new(Peer::new(nccl, operands, between)), order_of_peers));
             }
-            let racer = |side, phase| Racer { side, phase, inputs: &inputs, expected: &expected };
-            let of_side = |side| Side::phases(side).into_iter().map(move |phase| racer(side, phase));
-            let racers: Vec<_> = sides.iter().map(AsRef::as_ref).flat_map(of_side).collect();
+            let racers: Vec<_> = sides.iter().flat_map(|(side, order)| Racer::all(side.as_ref(), order)).collect();
             let usual = usual_operations(communicator.device().kind(), self.logical_bytes(tokens));
             let operations = self.operations.unwrap_or(usual);
             for mode in self.modes.iter().copied() {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::MoeRace;
 use super::oracle::Oracle;
+use super::peer::order_of;
 use super::rank::{Lap, Trial};
 use crate::bench::hearing::{Heard, Report, of_tokens};
 use crate::bench::plot::{Corner, Panel, Points};
@@ -165,7 +166,7 @@ impl Heard for MoeRace {
         let row = |(side, method): (usize, &&'static str)| Row {
             tokens: size.tokens,
             mode: laps[0].mode,
-            layout: size.layout,
+            layout: if side < own { size.layout } else { order_of(size.layout) },
             method,
             serves: laps[0].serves.get(side).cloned(),
             operations: laps[0].operations,

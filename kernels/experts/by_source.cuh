@@ -1,0 +1,219 @@
+// The receiving half of a dispatch in packets, by source. A row has its place by its source and token, so a block needs what it
+// hears of its own tokens, and of all ranks how many tokens they have.
+#pragma once
+#include "kernels/experts/heard.cuh"
+#include "kernels/experts/targets.cuh"
+
+namespace symmetra::kernels {
+
+/// One receive, from the view of a block. Whatever needs no head is done before heads are awaited.
+template <class Protocol>
+class SourceReceive {
+ public:
+  /// `words`: of block-shared memory, one for each rank, and two for each of a token's experts.
+  SYMMETRA_DEVICE SourceReceive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
+      : args_(args),
+        packets_(packets),
+        waiter_(waiter),
+        targets_(args),
+        experts_(words),
+        weights_(words + kMostTopK),
+        tokens_(words + 2 * kMostTopK) {}
+
+  /// Tokens of a rank, once heads are there.
+  SYMMETRA_DEVICE uint32_t tokens(uint32_t source) const { return tokens_[source]; }
+
+  /// Receives the tokens of this block: between two tokens of a rank lie those of the others, so that a block knows its first
+  /// one before it knows how many there are. False on all threads: a wait gave up, or something is wrong with the heads, in
+  /// which case all ranks find the same and nothing is written.
+  SYMMETRA_DEVICE bool run() {
+    const bool tells = platform::block() == platform::blocks() - 1;
+    begin(platform::block());
+    // The first packet is looked at ahead of the heads.
+    Incoming<Protocol, 1> first;
+    first.none(0);
+    if (token_ < args_.max_tokens && platform::thread() * 16 < args_.row_bytes) look(first, platform::thread());
+    listen(true);
+    if (platform::sync_block_or(waiter_.gave_up() || odd_)) {
+      report_wrong();
+      return false;
+    }
+    SYMMETRA_ROLLED
+    for (uint32_t source = 0; source < args_.world; ++source) most_ = tokens(source) > most_ ? tokens(source) : most_;
+    if (tells) tell();
+    describe_absent();
+    for (uint32_t unit = platform::block();;) {
+      describe();
+      if (comes()) take(first);
+      unit += platform::blocks();
+      begin(unit);
+      if (token_ >= most_) break;
+      first.none(0);
+      platform::sync_block();  // all have read what the block heard
+      listen(false);
+      if (platform::sync_block_or(waiter_.gave_up())) return false;
+    }
+    return true;
+  }
+
+ private:
+  SYMMETRA_DEVICE uint32_t from_end() const { return platform::threads() - 1 - platform::thread(); }
+  SYMMETRA_DEVICE void begin(uint32_t unit) {
+    token_ = unit / args_.world;
+    source_ = unit - token_ * args_.world;
+  }
+  SYMMETRA_DEVICE uint32_t place() const { return source_ * args_.max_tokens + token_; }
+  SYMMETRA_DEVICE const Packet* told(uint32_t source, uint32_t i) const { return packets_.telling(args_.rank, source, i); }
+
+  /// Awaits which experts the block's token goes to, and with which weights; and if `all` how many tokens each rank has. A sync
+  /// must follow.
+  SYMMETRA_DEVICE void listen(bool all) {
+    const uint32_t heads = all ? args_.world : 0;
+    SYMMETRA_ROLLED
+    for (uint32_t i = from_end(); i < heads + args_.top_k; i += platform::threads()) {
+      const bool head = i < heads;
+      const uint32_t source = head ? i : source_, k = head ? 0 : i - heads, pair = token_ * args_.top_k + k;
+      const Packet* const from = told(source, 0);
+      const bool there = !head && token_ < args_.max_tokens;
+      const Packet* const told_pair = there ? told(source, packets_.pair_at(pair)) : from;
+      Packet first, packet;
+      uint32_t count = 0;
+      waiter_.until(source, [&] {
+        first = platform::load_packet(from);
+        packet = platform::load_packet(told_pair);
+        if (!ByteProtocol::arrived(first, packets_.epoch())) return false;
+        count = ByteProtocol::decode(first).word[0];
+        return ByteProtocol::arrived(packet, packets_.epoch()) || token_ >= count;
+      });
+      if (waiter_.gave_up()) return;
+      if (head) {
+        tokens_[source] = count;
+        odd_ |= count == 0 && await_word(source, kHeadWrong) != 0;
+        continue;
+      }
+      const Words<2> data = ByteProtocol::decode(packet);
+      const uint32_t expert = data.word[0] - args_.first_copy;
+      experts_[k] = token_ < count && expert < args_.local ? expert : kNone;
+      weights_[k] = data.word[1];
+    }
+    // Lists are read four at once.
+    for (uint32_t k = args_.top_k + platform::thread(); k < (args_.top_k + 3) / 4 * 4; k += platform::threads()) experts_[k] = kNone;
+  }
+
+  /// A word of what the head of a rank begins with. Undefined when the wait gave up.
+  SYMMETRA_DEVICE uint32_t await_word(uint32_t source, uint32_t i) {
+    waiter_.until(source, [&] { return ByteProtocol::arrived(platform::load_packet(told(source, i / 2)), packets_.epoch()); });
+    return packets_.word(source, i);
+  }
+
+  /// Reports what is wrong with the heads, unless a wait gave up.
+  SYMMETRA_DEVICE void report_wrong() {
+    if (platform::sync_block_or(waiter_.gave_up()) || platform::thread() != 0) return;
+    reports_heads(args_, [&](uint32_t source, uint32_t i) { return await_word(source, i); });
+  }
+
+  /// Whether the block's token has an expert here.
+  SYMMETRA_DEVICE bool comes() const {
+    uint32_t none = kNone;
+    SYMMETRA_ROLLED
+    for (uint32_t k = 0; k < args_.top_k; k += 4) {
+      const auto four = platform::load_shared<Words<4>>(experts_ + k);
+      none &= four.word[0] & four.word[1] & four.word[2] & four.word[3];
+    }
+    return none != kNone;
+  }
+
+  /// Looks for the first time at a packet of the row.
+  SYMMETRA_DEVICE void look(Incoming<Protocol, 1>& incoming, uint32_t i) const {
+    incoming.look(0, packets_.row(args_.rank, place(), row_packets<Protocol>(args_.row_bytes)), i, source_);
+  }
+
+  /// Awaits the row, and puts it into its place. `incoming`: what was looked at already, if it has something.
+  SYMMETRA_DEVICE void take(Incoming<Protocol, 1>& incoming) {
+    const uint32_t packets = static_cast<uint32_t>(args_.row_bytes / 16);
+    SYMMETRA_ROLLED
+    for (uint32_t i = platform::thread(); i < packets; i += platform::threads(), incoming.none(0)) {
+      if (!incoming.has(0)) look(incoming, i);
+      if (!incoming.await(waiter_, packets_.epoch())) return;
+      const RowTarget target = targets_.of(i);
+      if (target.whole) {
+        platform::store(target.base + uint64_t{place()} * target.stride + uint64_t{targets_.number(i)} * 16, incoming.data(0));
+      } else if (target.base != nullptr) {
+        targets_.put(i, place(), 0, incoming.data(0));
+      }
+    }
+  }
+
+  /// Writes what is beside the row, and keeps what combines need of it. The last threads begin, because the first have packets.
+  SYMMETRA_DEVICE void describe() const {
+    if (token_ >= tokens(source_)) return;
+    const bool any = comes();
+    SYMMETRA_ROLLED
+    for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) {
+      const uint32_t expert = experts_[k];
+      const uint64_t at = uint64_t{place()} * args_.top_k + k;
+      if (args_.into.ids != nullptr) args_.into.ids[at] = expert != kNone ? static_cast<int32_t>(expert) : -1;
+      if (args_.into.weights != nullptr) args_.into.weights[at] = expert != kNone ? platform::f32_of(weights_[k]) : 0.0f;
+      if (k != 0) continue;
+      Places(args_).tokens[place()] = any ? place() : kNone;
+      if (any) RowOutputs(args_).source(place(), source_, token_);
+    }
+  }
+
+  /// Writes beside the rows of tokens that there are not that no expert is here.
+  SYMMETRA_DEVICE void describe_absent() const {
+    if (args_.into.ids == nullptr && args_.into.weights == nullptr) return;
+    const RowOutputs outputs(args_);
+    const uint32_t rows = args_.max_tokens * args_.top_k, step = platform::blocks() * platform::threads();
+    SYMMETRA_ROLLED
+    for (uint32_t source = 0; source < args_.world; ++source) {
+      uint32_t i = tokens(source) * args_.top_k + platform::block() * platform::threads() + platform::thread();
+      for (; i < rows; i += step) outputs.nobody(source * args_.max_tokens, i);
+    }
+  }
+
+  /// Keeps how many tokens ranks have, for combines, and that nothing is wrong.
+  SYMMETRA_DEVICE void tell() const {
+    const ExpertState state(args_);
+    for (uint32_t source = platform::thread(); source < args_.world; source += platform::threads()) {
+      Heads(args_).head(source)->tokens = tokens(source);
+    }
+    if (platform::thread() != 0) return;
+    state.failed() = 0;
+    state.rows() = static_cast<uint32_t>(args_.capacity);
+  }
+
+  const ExpertArgs& args_;
+  const ExpertPackets& packets_;
+  device::Waiter& waiter_;
+  RowTargets targets_;
+  uint32_t* experts_;  ///< of the block's token: the local expert, or kNone
+  uint32_t* weights_;  ///< as bits
+  uint32_t* tokens_;   ///< of each rank
+  uint32_t source_ = 0;
+  uint32_t token_ = 0;
+  uint32_t most_ = 0;  ///< tokens of the rank that has most
+  bool odd_ = false;   ///< this thread found that something is wrong with a head
+};
+
+/// Awaits the rows that come here, and puts them into the places of their sources and tokens. Behind its sending kernel it starts at
+/// once: what it reads comes in packets or was there before that kernel.
+template <class Protocol>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
+  if (args.follows == 0) platform::wait_prior();
+  const Call call = begin_call(args.calls, args.wait);
+  const ExpertPackets packets(args, call.epoch);
+  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
+  SourceReceive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
+  if (receive.run()) {
+    packets.scrub([&](uint32_t source) { return receive.tokens(source); });
+  } else if (platform::block() == platform::blocks() - 1 && platform::thread() == 0) {
+    ExpertState(args).failed() = 1;
+  }
+  if (args.follows != 0) platform::wait_prior();
+  platform::release_next();
+  platform::sync_block();
+  end_call(args.calls, args.wait, call.epoch, 0);
+}
+
+}  // namespace symmetra::kernels

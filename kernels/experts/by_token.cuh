@@ -1,0 +1,176 @@
+// A combine in packets where a token has one row on a rank: a part is the caller's row as it is. Of its own results a rank sends
+// nothing to itself where the sums can take them from where they are.
+#pragma once
+#include "kernels/experts/combine.cuh"
+
+namespace symmetra::kernels {
+
+/// Sends this rank's results to the ranks of their tokens, in packets, and a greeting to every rank. A block takes a token of a
+/// rank: between two tokens of a rank lie those of the others. `kAhead`: packets of a row that a thread takes at once.
+template <class Element, uint32_t kAhead>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows(SYMMETRA_ARGS(ExpertArgs) args) {
+  platform::wait_prior();
+  platform::release_next();  // the summing kernel needs nothing of this one but packets
+  const Call call = begin_call(args.calls, args.wait);
+  const Heads heads(args);
+  const Places places(args);
+  const uint32_t own_stays = args.holds != 0, ranks = args.world - own_stays, row = row_packets<RowProtocol>(args.row_bytes);
+  const bool may_send = ExpertState(args).failed() == 0;
+  uint32_t most = 0;
+  SYMMETRA_ROLLED
+  for (uint32_t rank = 0; rank < args.world; ++rank) {
+    const uint32_t tokens = heads.tokens(rank);
+    most = tokens > most ? tokens : most;
+  }
+  SYMMETRA_ROLLED
+  for (uint32_t item = platform::block(); ranks != 0; item += platform::blocks()) {
+    const TokenPart part(args, item);
+    const uint32_t token = part.unit / ranks, next = args.rank + 1 + part.unit - token * ranks;
+    const uint32_t rank = next < args.world ? next : next - args.world;
+    if (token >= args.max_tokens || (item != platform::block() && token >= most)) break;
+    const uint64_t unit = uint64_t{rank} * args.max_tokens + token;
+    const uint32_t tokens = heads.tokens(rank), found = places.tokens[unit];
+    // By source a row's place is known, so that the row is loaded beside what says whether there is one.
+    const uint64_t place = args.layout == kRowsBySource ? unit : found;
+    const bool reads = args.layout == kRowsBySource || (token < tokens && found != kNone);
+    const Row<Element> from(args.rows, reads ? place * args.hidden : 0, args.hidden);
+    SYMMETRA_ROLLED
+    for (uint32_t first = part.first; first < from.packets(); first += kAhead * part.step) {
+      Words<4> data[kAhead];
+      SYMMETRA_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        if (reads && first + j * part.step < from.packets()) data[j] = from.load(first + j * part.step);
+      }
+      if (!may_send || call.poisoned != 0 || token >= tokens || found == kNone) break;
+      Packet* const into = ExpertPackets(args, call.epoch).row(rank, uint64_t{args.rank} * args.max_tokens + token, row);
+      SYMMETRA_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        const uint32_t packet = first + j * part.step;
+        if (packet < from.packets()) send_bytes<RowProtocol>(into, packet, data[j], Element::kQuietNan, call.epoch);
+      }
+    }
+  }
+  greet(args, call);
+  platform::sync_block();  // all have read the state
+  end_telling(args.calls, call.epoch, 0);
+}
+
+/// The sums of own tokens, from the view of a block. `kAhead`: packets of a row that a thread takes at once, each from `kRanks` ranks.
+/// A kernel for fewer of both has fewer instructions, which is most of what the sum of few tokens takes.
+template <class Element, uint32_t kRanks, uint32_t kAhead>
+class RowSums {
+ public:
+  SYMMETRA_DEVICE RowSums(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
+      : args_(args), packets_(packets), waiter_(waiter), row_(row_packets<RowProtocol>(args.row_bytes)) {}
+
+  /// Sums a part of a token: the parts of ranks in the order of ranks. `tokens`: the own ones that there are.
+  SYMMETRA_DEVICE void sum(const TokenPart& part, uint32_t tokens) {
+    const uint32_t token = part.unit;
+    const Row<Element> output(args_.output, uint64_t{token} * args_.hidden, args_.hidden);
+    SYMMETRA_ROLLED
+    for (uint32_t first = part.first; first < output.packets(); first += kAhead * part.step) {
+      float sums[kAhead][kCount] = {};
+      bool whole = token < tokens;
+      SYMMETRA_ROLLED
+      for (uint32_t begin = 0; begin < args_.world; begin += kRanks) whole &= add(part, first, output.packets(), begin, whole, sums);
+      SYMMETRA_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        const uint32_t packet = first + j * part.step;
+        if (!whole || packet >= output.packets()) continue;
+        if (args_.add != nullptr) {
+          const Row<Element> more(args_.add, uint64_t{token} * args_.hidden, args_.hidden);
+          add_packet<Element>(sums[j], more.load(packet), false, 1.0f);
+        }
+        output.store(packet, Element::template pack<4>(sums[j]));
+      }
+    }
+  }
+
+ private:
+  /// Values of a packet.
+  static constexpr uint32_t kCount = kValues<Element, 4>;
+
+  /// Adds packets of the ranks from `begin` on. Everything is looked at before anything is awaited, also before it is known which
+  /// ranks have an expert of the token. `there`: whether the token is one of this rank's. False: a wait gave up.
+  SYMMETRA_DEVICE bool add(const TokenPart& part, uint32_t first, uint32_t count, uint32_t begin, bool there,
+                           float (&sums)[kAhead][kCount]) {
+    const uint32_t token = part.unit;
+    Incoming<RowProtocol, kRanks> coming[kAhead];
+    Words<4> own[kAhead];
+    uint32_t gives[kRanks];
+    const uint32_t own_place =
+        args_.rows != nullptr && args_.layout == kRowsByRank ? Places(args_).tokens[own_unit(token)] : own_unit(token);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kRanks; ++i) {
+      const uint32_t rank = begin + i;
+      gives[i] = rank < args_.world ? Places(args_).there[uint64_t{rank} * args_.max_tokens + token] : kNone;
+      SYMMETRA_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        const uint32_t packet = first + j * part.step;
+        if (rank >= args_.world || packet >= count || stays(rank)) {
+          coming[j].none(i);
+        } else {
+          coming[j].look(i, packets_.row(args_.rank, uint64_t{rank} * args_.max_tokens + token, row_), packet, rank);
+        }
+      }
+    }
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kRanks; ++i) {
+      if (gives[i] == kNone || !stays(begin + i)) continue;
+      const Row<Element> from(args_.rows, uint64_t{own_place} * args_.hidden, args_.hidden);
+      SYMMETRA_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        if (first + j * part.step < count) own[j] = from.load(first + j * part.step);
+      }
+    }
+    if (!there) return true;
+    SYMMETRA_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kRanks; ++i) {
+        if (gives[i] == kNone) coming[j].none(i);
+      }
+      if (!coming[j].await(waiter_, packets_.epoch())) return false;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kRanks; ++i) {
+        if (coming[j].has(i)) {
+          add_packet<Element>(sums[j], coming[j].data(i), false, 1.0f);
+        } else if (gives[i] != kNone && stays(begin + i) && first + j * part.step < count) {
+          add_packet<Element>(sums[j], own[j], false, 1.0f);
+        }
+      }
+    }
+    return true;
+  }
+
+  SYMMETRA_DEVICE uint32_t own_unit(uint32_t token) const { return args_.rank * args_.max_tokens + token; }
+  /// Whether the part of a rank is among the own results.
+  SYMMETRA_DEVICE bool stays(uint32_t rank) const { return rank == args_.rank && args_.rows != nullptr; }
+
+  const ExpertArgs& args_;
+  const ExpertPackets& packets_;
+  device::Waiter& waiter_;
+  uint32_t row_;
+};
+
+/// Awaits the parts of each token of this rank, and sums them. The first block awaits the greetings of all ranks. A block
+/// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
+template <class Element, uint32_t kRanks, uint32_t kAhead>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum_rows(SYMMETRA_ARGS(ExpertArgs) args) {
+  if (args.follows == 0) platform::wait_prior();
+  const Call call = begin_call(args.calls, args.wait);
+  const ExpertPackets packets(args, call.epoch);
+  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
+  RowSums<Element, kRanks, kAhead> sums(args, packets, waiter);
+  const uint32_t tokens = taken_tokens(args);
+  for (uint32_t item = platform::block(); item < args.tokens * args.parts; item += platform::blocks()) {
+    sums.sum(TokenPart(args, item), tokens);
+  }
+  await_greetings(args, packets, waiter);
+  if (args.follows != 0) platform::wait_prior();
+  platform::release_next();
+  platform::sync_block();  // all have read the state
+  end_call(args.calls, args.wait, call.epoch, 0);
+}
+
+}  // namespace symmetra::kernels

@@ -1,0 +1,101 @@
+// A combine by direct access where a token has one row on a rank: sums read the results where they are.
+#pragma once
+#include "kernels/experts/combine.cuh"
+
+namespace symmetra::kernels {
+
+/// Sums the parts of own tokens in the order of ranks, out of the results of the ranks that give them.
+template <class Element>
+class Puller {
+ public:
+  SYMMETRA_DEVICE explicit Puller(const ExpertArgs& args) : args_(args) {}
+
+  /// Loads where the parts of a token are, of the first ranks.
+  SYMMETRA_DEVICE void find(uint32_t token, uint32_t begin = 0) {
+    const uint32_t* const there = Places(args_).there + token;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kRanks; ++i) {
+      places_[i] = begin + i < args_.world ? there[uint64_t{begin + i} * args_.max_tokens] : kNone;
+    }
+  }
+
+  /// Sums a token whose parts were found.
+  SYMMETRA_DEVICE void sum(const TokenPart& part) {
+    const Row<Element> output(args_.output, uint64_t{part.unit} * args_.hidden, args_.hidden);
+    SYMMETRA_ROLLED
+    for (uint32_t first = part.first; first < output.packets(); first += kAhead * part.step) {
+      float sums[kAhead][kCount] = {};
+      SYMMETRA_ROLLED
+      for (uint32_t begin = 0; begin < args_.world; begin += kRanks) {
+        if (args_.world > kRanks) find(part.unit, begin);
+        add(first, part.step, output.packets(), begin, sums);
+      }
+      SYMMETRA_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        const uint32_t packet = first + j * part.step;
+        if (packet >= output.packets()) continue;
+        if (args_.add != nullptr) {
+          const Row<Element> more(args_.add, uint64_t{part.unit} * args_.hidden, args_.hidden);
+          add_packet<Element>(sums[j], more.load(packet), false, 1.0f);
+        }
+        output.store(packet, Element::template pack<4>(sums[j]));
+      }
+    }
+  }
+
+ private:
+  /// Values of a packet; ranks whose parts are loaded at once, and packets of each.
+  static constexpr uint32_t kCount = kValues<Element, 4>;
+  static constexpr uint32_t kRanks = platform::kTeam == 1 ? 1 : 4, kAhead = platform::kTeam == 1 ? 1 : 2;
+
+  /// Adds packets of the ranks from `begin` on. All loads precede the first sum: a peer is far.
+  SYMMETRA_DEVICE void add(uint32_t first, uint32_t step, uint32_t packets, uint32_t begin, float (&sums)[kAhead][kCount]) const {
+    Words<4> loaded[kAhead][kRanks];
+    SYMMETRA_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kRanks; ++i) {
+        if (places_[i] == kNone || first + j * step >= packets) continue;
+        const Row<Element, true> row(in_place(args_, begin + i, places_[i], args_.row_bytes), 0, args_.hidden);
+        loaded[j][i] = row.load(first + j * step);
+      }
+    }
+    SYMMETRA_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kRanks; ++i) {
+        if (places_[i] != kNone && first + j * step < packets) add_packet<Element>(sums[j], loaded[j][i], false, 1.0f);
+      }
+    }
+  }
+
+  const ExpertArgs& args_;
+  uint32_t places_[kRanks];
+};
+
+/// Sums the parts of each token of this rank, between two barriers, out of the results of the ranks that give them. A block
+/// takes a token.
+template <class Element>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
+  platform::wait_prior();
+  const Call call = begin_call(args.calls, args.wait);
+  GridBarrier barrier(args, call, platform::shared<uint32_t>());
+  Puller<Element> puller(args);
+  uint32_t item = platform::block();
+  // What the first token needs is loaded while ranks come.
+  puller.find(item < args.tokens * args.parts ? TokenPart(args, item).unit : 0);
+  const uint32_t items = taken_tokens(args) * args.parts;
+  if (barrier.enter()) {
+    SYMMETRA_ROLLED
+    while (item < items) {
+      puller.sum(TokenPart(args, item));
+      item += platform::blocks();
+      if (item < items) puller.find(TokenPart(args, item).unit);
+    }
+  }
+  platform::release_next();
+  barrier.leave(false);
+  end_call(args.calls, args.wait, call.epoch, 0);
+}
+
+}  // namespace symmetra::kernels

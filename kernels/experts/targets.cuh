@@ -1,0 +1,53 @@
+// Where the packets of a row that came go.
+#pragma once
+#include "kernels/experts/rows.cuh"
+
+namespace symmetra::kernels {
+
+/// Where sixteen bytes of a row go, in the places of the row.
+struct RowTarget {
+  uint8_t* base;    ///< of place 0; null: nobody asks for them
+  uint32_t stride;  ///< bytes from a place to the next
+  bool whole;       ///< somebody asks for them, and each is sixteen bytes, at a multiple of sixteen
+};
+
+/// The targets of the packets of a row: first those of the row itself, then those of its scales.
+class RowTargets {
+ public:
+  SYMMETRA_DEVICE explicit RowTargets(const ExpertArgs& args) : args_(args), scales_at_(static_cast<uint32_t>(args.scales_offset / 16)) {
+    const uint32_t scale_bytes = code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4);
+    const auto whole = [](const void* base, uint32_t stride) {
+      return base != nullptr && (reinterpret_cast<uintptr_t>(base) | stride) % 16 == 0;
+    };
+    auto* const output = static_cast<uint8_t*>(args.output);
+    auto* const scales = static_cast<uint8_t*>(args.into.scales);
+    payload_ = {output, args.payload_bytes, whole(output, args.payload_bytes)};
+    scales_ = {scales, scale_bytes, args.into.columns == 0 && whole(scales, scale_bytes)};
+  }
+
+  /// Whether packet `i` of a row has scales.
+  SYMMETRA_DEVICE bool is_scales(uint32_t i) const { return i >= scales_at_; }
+  /// The number of packet `i` among those of the row, or of its scales.
+  SYMMETRA_DEVICE uint32_t number(uint32_t i) const { return is_scales(i) ? i - scales_at_ : i; }
+  SYMMETRA_DEVICE RowTarget of(uint32_t i) const {
+    const bool scales = is_scales(i);
+    return {scales ? scales_.base : payload_.base, scales ? scales_.stride : payload_.stride, scales ? scales_.whole : payload_.whole};
+  }
+
+  /// Puts packet `i` of a row to a place, where not all packets lie at multiples of sixteen bytes, or some are nobody's.
+  SYMMETRA_DEVICE void put(uint32_t i, uint32_t place, uint32_t expert, const Words<4>& data) const {
+    if (is_scales(i)) {
+      RowOutputs(args_).scale_packet(data, number(i), place, expert);
+    } else {
+      Bytes(args_.output, uint64_t{place} * args_.payload_bytes, args_.payload_bytes).store(i, data);
+    }
+  }
+
+ private:
+  const ExpertArgs& args_;
+  uint32_t scales_at_;  ///< the packet of a row that has the first scale
+  RowTarget payload_{};
+  RowTarget scales_{};
+};
+
+}  // namespace symmetra::kernels
