@@ -1,6 +1,7 @@
 // Results on their way back: what this rank gives each token, and what a token takes from all ranks. Products are rounded
 // before they are added, in f32, in an order that the ids alone decide.
 #pragma once
+#include "kernels/experts/barrier.cuh"
 #include "kernels/experts/packets.cuh"
 
 namespace symmetra::kernels {

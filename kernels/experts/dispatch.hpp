@@ -3,6 +3,7 @@
 #include "kernels/experts/by_source.cuh"
 #include "kernels/experts/by_token.cuh"
 #include "kernels/experts/pull.cuh"
+#include "kernels/experts/push.cuh"
 #include "kernels/experts/receive.cuh"
 #include "kernels/experts/send.cuh"
 
@@ -18,6 +19,7 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
     case kExpertRows:
       return Backend::template entry<&expert_rows<Element>>();
     case kExpertPush:
+      if (args.layout == kRowsBySource) return Backend::template entry<&expert_push_by_source<Element>>();
       return Backend::template entry<&expert_push<Element>>();
     case kExpertSend:
       return Backend::template entry<&expert_send<Element, RowProtocol>>();
@@ -50,6 +52,7 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
     case kExpertHead:
       return Backend::template entry<&expert_head>();
     case kExpertTally:
+      if (args.layout == kRowsBySource) return Backend::template entry<&expert_tally_by_source>();
       return Backend::template entry<&expert_tally>();
     case kExpertCount:
       return Backend::template entry<&expert_count>();
@@ -63,6 +66,7 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
       if (args.wire != kWireF8) return Backend::template entry<&expert_rows<U8>>();
       break;
     case kExpertPush:
+      if (args.wire != kWireF8 && args.layout == kRowsBySource) return Backend::template entry<&expert_push_by_source<U8>>();
       if (args.wire != kWireF8) return Backend::template entry<&expert_push<U8>>();
       break;
     case kExpertSend:

@@ -176,6 +176,17 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
+/// Writes what the own head begins with, from its pairs, by the threads of the block. `words`: of block-shared memory.
+SYMMETRA_DEVICE void judge_pairs(const ExpertArgs& args, const Asked& asked, uint32_t* words) {
+  const Heads heads(args);
+  uint32_t first_bad = kNone;
+  each_pair(heads.copies(args.rank), asked.pairs(), [&](uint32_t pair, uint32_t copy) {
+    if (copy == kBadCopy && pair < first_bad) first_bad = pair;
+  });
+  const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
+  if (platform::thread() == 0) *heads.head(args.rank) = head;
+}
+
 /// Writes the rest of the own head from its pairs. A block counts the pairs of a copy, or the tokens for a rank, or looks for
 /// what is wrong.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(ExpertArgs) args) {
@@ -202,12 +213,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(Expe
       const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
     } else {
-      uint32_t first_bad = kNone;
-      each_pair(copies, pairs, [&](uint32_t pair, uint32_t copy) {
-        if (copy == kBadCopy && pair < first_bad) first_bad = pair;
-      });
-      const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
-      if (platform::thread() == 0) *heads.head(args.rank) = head;
+      judge_pairs(args, asked, words);
     }
   }
   platform::release_next();

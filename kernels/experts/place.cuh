@@ -5,6 +5,18 @@
 
 namespace symmetra::kernels {
 
+/// The place of each pair and of each token of all ranks among the rows here, and of each own token among those of a rank.
+struct Places {
+  uint32_t* pairs;
+  uint32_t* tokens;  ///< [source][max_tokens]; kNone: the token has no expert here
+  uint32_t* there;   ///< [target][max_tokens]; kNone: the own token has no expert there
+
+  SYMMETRA_DEVICE explicit Places(const ExpertArgs& args)
+      : pairs(args.places),
+        tokens(pairs + uint64_t{args.world} * args.max_tokens * args.top_k),
+        there(tokens + uint64_t{args.world} * args.max_tokens) {}
+};
+
 /// Rows of an expert with so many pairs, as they count against the capacity.
 SYMMETRA_DEVICE uint32_t aligned_rows(const ExpertArgs& args, uint32_t pairs) {
   if (args.layout != kRowsByExpert) return pairs;
@@ -65,7 +77,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
   platform::wait_prior();
   const bool wrong = is_wrong(args, heads, words);
   if (platform::thread() == 0) state.failed() = wrong;
-  if (!wrong) {
+  if (!wrong && args.layout == kRowsBySource) {
+    if (platform::thread() == 0) state.rows() = static_cast<uint32_t>(args.capacity);
+  } else if (!wrong) {
     const Run run(args.local);
     uint32_t mine = 0;
     for (uint32_t expert = run.begin; expert < run.end; ++expert)
@@ -82,9 +96,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
       offset += aligned_rows(args, pairs);
     }
     const uint32_t end = args.layout == kRowsPadded ? args.local * static_cast<uint32_t>(args.capacity) : scanned.all[0];
-    const uint32_t rows = args.layout == kRowsByRank     ? rows_of(args, heads, args.rank, words)
-                          : args.layout == kRowsBySource ? static_cast<uint32_t>(args.capacity)
-                                                         : end;
+    const uint32_t rows = args.layout == kRowsByRank ? rows_of(args, heads, args.rank, words) : end;
     if (platform::thread() == 0) {
       state.rows() = rows;
       if (args.into.offsets != nullptr) args.into.offsets[args.local] = end;
@@ -93,17 +105,29 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
   platform::release_next();
 }
 
-/// The place of each pair and of each token of all ranks among the rows here, and of each own token among those of a rank.
-struct Places {
-  uint32_t* pairs;
-  uint32_t* tokens;  ///< [source][max_tokens]; kNone: the token has no expert here
-  uint32_t* there;   ///< [target][max_tokens]; kNone: the own token has no expert there
+/// By source, the place of a token of a rank among the rows of a rank; kNone: the token has no expert there.
+SYMMETRA_DEVICE uint32_t place_by_source(const ExpertArgs& args, const Heads& heads, uint32_t source, uint32_t token, uint32_t target) {
+  const ExpertTable table(args);
+  const bool there = goes(heads.copies(source), token, args.top_k, table.first_copy(target), table.first_copy(target + 1));
+  return there ? source * args.max_tokens + token : kNone;
+}
 
-  SYMMETRA_DEVICE explicit Places(const ExpertArgs& args)
-      : pairs(args.places),
-        tokens(pairs + uint64_t{args.world} * args.max_tokens * args.top_k),
-        there(tokens + uint64_t{args.world} * args.max_tokens) {}
-};
+/// By source, writes the rest of the own head from its pairs, and where own tokens are on every rank: nothing is counted. The first
+/// block looks for what is wrong.
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
+  platform::wait_prior();
+  const Heads heads(args);
+  const Places places(args);
+  const Asked asked(args);
+  const uint32_t items = asked.tokens() * args.world, step = platform::blocks() * platform::threads();
+  for (uint32_t i = platform::block() * platform::threads() + platform::thread(); i < items; i += step) {
+    const uint32_t token = i / args.world, rank = i - token * args.world;
+    places.there[uint64_t{rank} * args.max_tokens + token] = place_by_source(args, heads, args.rank, token, rank);
+  }
+  if (platform::block() == 0) judge_pairs(args, asked, words);
+  platform::release_next();
+}
 
 /// Finds the places of the tokens of a rank among the rows of a rank.
 SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, uint32_t source, uint32_t target, uint32_t* into,
@@ -112,7 +136,7 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
   const uint32_t first = table.first_copy(target), end = table.first_copy(target + 1);
   if (args.layout == kRowsBySource) {
     for (uint32_t token = platform::thread(); token < heads.tokens(source); token += platform::threads()) {
-      into[token] = goes(heads.copies(source), token, args.top_k, first, end) ? source * args.max_tokens + token : kNone;
+      into[token] = place_by_source(args, heads, source, token, target);
     }
     return;
   }

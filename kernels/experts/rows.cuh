@@ -1,6 +1,5 @@
 // Rows on their way to experts: into the form in which they travel, and from there to their places.
 #pragma once
-#include "kernels/experts/barrier.cuh"
 #include "kernels/experts/place.cuh"
 #include "kernels/norm/rows.cuh"
 #include "kernels/numeric/narrow.cuh"
@@ -92,45 +91,6 @@ class TokenRanks {
 
   const ExpertArgs& args_;
   uint32_t* words_;
-  uint32_t ranks_ = 0;  ///< a bit a rank
-};
-
-/// Where one of the own rows goes: to the ranks of the token's experts. Peers address the place of the row there, or the row
-/// goes into the region. Its scales always do.
-class TheirRows {
- public:
-  SYMMETRA_DEVICE TheirRows(const ExpertArgs& args, uint32_t token) : args_(args), places_(Places(args).there + token), token_(token) {
-    for (uint32_t rank = 0; rank < args.world; ++rank) ranks_ |= place(rank) != kNone ? 1u << rank : 0;
-  }
-
-  /// Calls `store` with each place of the row, and of its scales. Ranks start at different peers, so that they do not all write
-  /// to one at once.
-  template <class Store>
-  SYMMETRA_DEVICE void rows(Store store) const {
-    each([&](uint32_t rank) {
-      store(args_.placed_offset == kStaged ? in_region(args_, rank, args_.rank, token_)
-                                           : in_place(args_, rank, place(rank), args_.payload_bytes));
-    });
-  }
-  template <class Store>
-  SYMMETRA_DEVICE void scales(Store store) const {
-    each([&](uint32_t rank) { store(in_region(args_, rank, args_.rank, token_) + args_.scales_offset); });
-  }
-
- private:
-  SYMMETRA_DEVICE uint32_t place(uint32_t rank) const { return places_[uint64_t{rank} * args_.max_tokens]; }
-  template <class Body>
-  SYMMETRA_DEVICE void each(Body body) const {
-    SYMMETRA_ROLLED
-    for (uint32_t k = 1; k <= args_.world; ++k) {
-      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
-      if ((ranks_ >> rank & 1) != 0) body(rank);
-    }
-  }
-
-  const ExpertArgs& args_;
-  const uint32_t* places_;
-  uint32_t token_;
   uint32_t ranks_ = 0;  ///< a bit a rank
 };
 
@@ -277,24 +237,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
-/// Writes the own rows, between two barriers, to the ranks that they go to: none after counts that failed. A block takes a
-/// token.
-template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(ExpertArgs) args) {
-  platform::wait_prior();
-  const Call call = begin_call(args.calls, args.wait);
-  const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
-  GridBarrier barrier(args, call, platform::shared<uint32_t>());
-  if (barrier.enter()) {
-    for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      send_row<Element>(args, token, TheirRows(args, token));
-    }
-  }
-  platform::release_next();
-  barrier.leave(true);
-  end_call(args.calls, args.wait, call.epoch, 0);
-}
-
 /// Writes what becomes of one received row beside the row itself.
 class RowOutputs {
  public:
@@ -378,6 +320,13 @@ class RowOutputs {
     }
   }
 
+  /// The place of a token of a rank among the rows here, with a row a token; kNone: the token has no expert here. By source no kernel
+  /// has found places before.
+  SYMMETRA_DEVICE uint32_t find(uint32_t unit, uint32_t rank, uint32_t token) const {
+    if (args_.layout != kRowsBySource) return places_.tokens[unit];
+    return place_by_source(args_, heads_, rank, token, args_.rank);
+  }
+
   /// By source, writes that a row has no expert here in the place of one of its token's experts.
   SYMMETRA_DEVICE void nobody(uint32_t place, uint32_t k) const {
     if (args_.layout != kRowsBySource) return;
@@ -425,13 +374,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
       if (platform::thread() == 0) outputs.source(place, rank, token);
     };
     if (is_by_token(args)) {
-      const uint32_t place = places.tokens[unit];
-      if (place == kNone) {
+      const uint32_t found = outputs.find(unit, rank, token);
+      if (platform::thread() == 0) places.tokens[unit] = found;
+      if (found == kNone) {
         outputs.nobody(unit);
         continue;
       }
-      put(place, 0);
-      outputs.experts(place, rank, token);
+      put(found, 0);
+      outputs.experts(found, rank, token);
       continue;
     }
     for (uint32_t k = 0; k < args.top_k; ++k) {
@@ -459,7 +409,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Exp
   const uint32_t mine = platform::thread() / lanes, first = platform::thread() - mine * lanes;
   for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
-    const uint32_t tokens = heads.tokens(rank), place = places.tokens[unit];
+    const uint32_t tokens = heads.tokens(rank), place = outputs.find(unit, rank, token);
+    if (first == 0) places.tokens[unit] = place;
     const uint8_t* const scales = travelling(args, rank, token) + args.scales_offset;
     for (uint32_t item = first; item < width; item += lanes) {
       // All loads at once, also of a token that has nothing here.

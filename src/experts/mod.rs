@@ -267,7 +267,7 @@ impl Experts {
     ///
     /// # Errors
     /// Those of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for [`Method::Packets`], where routing and rows travel
-    /// together.
+    /// together, and for [`Layout::BySource`], where nothing is counted.
     pub fn plan<'h, 'op>(&'h self, routing: &Routing<'op>, queue: impl Queue<'op> + 'h) -> Result<Routed<'h>> {
         self.dispatched(routing, None, &queue)
     }
@@ -290,6 +290,9 @@ impl Experts {
             let read = check::read(Some(routing), Some((rows, scales)));
             check::received(into, inner.form.capacity, settings, read, device)?;
         }
+        if sends.is_none() && inner.config.layout == Layout::BySource {
+            return Err(Error::unsupported("a plan by source", "nothing is counted, and every row has its place"));
+        }
         if inner.method == Method::Packets {
             let Some(sends) = sends else { return Err(by_packets("a plan")) };
             let underway = inner.dispatch_packets(tokens, routing, sends, queue)?;
@@ -303,8 +306,10 @@ impl Experts {
         lane.order_call(queue)?;
         inner.tell(underway, routing, queue)?;
         let into = sends.map(|(_, _, into)| into);
-        inner.count(underway, into, queue)?;
-        inner.place_rows(underway, into, queue)?;
+        if !inner.heads_travel() {
+            inner.count(underway, into, queue)?;
+            inner.place_rows(underway, into, queue)?;
+        }
         if let Some((rows, scales, into)) = sends {
             inner.move_rows(underway, (rows, scales), into, queue)?;
         }

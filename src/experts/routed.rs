@@ -179,7 +179,9 @@ impl Routed<'_> {
         }
         let mut lane = inner.begin(self.underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.count(self.underway, Some(into), queue)?;
+        if !inner.heads_travel() {
+            inner.count(self.underway, Some(into), queue)?;
+        }
         if into.index.is_some() {
             // The first dispatch, or the plan, may have had no index.
             inner.place_rows(self.underway, Some(into), queue)?;

@@ -19,8 +19,9 @@ use crate::types::Dtype;
 /// Bytes of a packet, which a thread moves at once.
 const PACKET_BYTES: usize = 16;
 
-/// Threads of a block that writes pairs, and of one that writes what is beside rows.
+/// Threads of a block that writes pairs, of one that looks through pairs by source, and of one that writes what is beside rows.
 const HEAD_THREADS: usize = 256;
+const TALLY_THREADS: usize = 1024;
 const BESIDE_THREADS: usize = 512;
 
 /// The routing of a dispatch that is under way: its slot, and how many tokens it has.
@@ -189,7 +190,12 @@ impl Inner {
         })
     }
 
-    /// Says which experts this rank's tokens go to, to all ranks.
+    /// Whether heads go with rows: by direct access by source, where no place depends on what other ranks send.
+    pub(super) fn heads_travel(&self) -> bool {
+        self.method == Method::Direct && self.config.layout == Layout::BySource
+    }
+
+    /// Says which experts this rank's tokens go to, to all ranks unless heads go with rows.
     pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
         let args = args::ExpertArgs {
@@ -203,7 +209,14 @@ impl Inner {
         let pairs = underway.tokens * form.top_k;
         self.step(&args, pairs.div_ceil(HEAD_THREADS).max(1), HEAD_THREADS, queue)?;
         let tally = args::ExpertArgs { task: args::kExpertTally, ..args };
-        self.step(&tally, form.copies + form.world + 1, pairs.div_ceil(8), queue)?;
+        let work = match self.config.layout {
+            Layout::BySource => [(underway.tokens * form.world).div_ceil(TALLY_THREADS).max(1), TALLY_THREADS],
+            _ => [form.copies + form.world + 1, pairs.div_ceil(8)],
+        };
+        self.step(&tally, work[0], work[1], queue)?;
+        if self.heads_travel() {
+            return Ok(());
+        }
         self.share(form.heads_at(underway.slot), form.head_bytes, queue)
     }
 

@@ -271,9 +271,12 @@ class Trial {
     } else {
       kernel(args, kExpertHead, launches);
       kernel(args, kExpertTally, launches);
-      alone(launches, [this, number] { gather_heads(number); });
-      kernel(args, kExpertCount, launches);
-      kernel(args, kExpertPlace, launches);
+      // By source heads go with rows.
+      if (set_.layout != kRowsBySource) {
+        alone(launches, [this, number] { gather_heads(number); });
+        kernel(args, kExpertCount, launches);
+        kernel(args, kExpertPlace, launches);
+      }
       if (set_.in_place) args.placed_offset = received_at_;
       kernel(args, kExpertPush, launches);
       args.placed_offset = kStaged;

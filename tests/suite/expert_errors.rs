@@ -169,6 +169,9 @@ fn counts_of_rows_by_source_are_refused() {
                 let Err(Error::InvalidArgument { message }) = refused.map(drop) else { panic!("{what}: taken") };
                 assert!(message.contains(what), "{message}");
             }
+            let planned = experts.plan(&operands.routing(), &rank.stream).map(drop);
+            let Err(Error::Unsupported { what, .. }) = planned else { panic!("a plan by source") };
+            assert_eq!(what, "a plan by source");
             // Each rank gives back what came, once for each rank that a token goes to.
             operands.round(rank, &experts).unwrap();
             let row = |token: usize| operands.rows.read(&rank.stream).unwrap()[token * 4];

@@ -154,6 +154,10 @@ where
         _ => experts.dispatch(&routing, &bytes, &into, stream),
     };
     let routed = routed.unwrap();
+    // The same rows come once more.
+    if form.method != Method::Packets && matches!(form.wire, Wire::Same | Wire::F8(_)) {
+        routed.dispatch(&rows, &into, stream).unwrap();
+    }
     let results = Rows::of(rank, &own.results);
     let sums = DeviceBuffer::from_slice(&sums, stream).unwrap();
     let options = if own.adds { Combine::default().add(&sums) } else { Combine::default() };

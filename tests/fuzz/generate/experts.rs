@@ -123,11 +123,11 @@ impl Writer {
         Rounds {
             experts: open.number,
             rounds,
-            // By source nothing is counted.
+            // By source nothing is counted or planned.
             counts: replays == 0 && layer.layout[0] != BY_SOURCE && random.below(3) == 0,
             together: 1 + random.below(layer.in_flight),
             halves,
-            plans: plans && random.below(3) == 0,
+            plans: plans && layer.layout[0] != BY_SOURCE && random.below(3) == 0,
             again: plans && random.below(3) == 0,
             reversed: random.below(2) == 0,
             unweighted: either && random.below(4) == 0,
