@@ -193,19 +193,20 @@ struct Received {
   explicit Received(Operand to) : rows(to) {}
 
   /// The rows: [rows, hidden] of ExpertConfig::dtype; of kU8 or kF8E4M3 where codes travel; [rows, row_bytes] of kU8 where bytes travel.
-  /// By rank and Method::kDirect, symmetric memory is fastest: peers write there, so all ranks give the same.
+  /// By rank or by source and Method::kDirect, symmetric memory is fastest: peers write there, so all ranks give the same.
   Operand rows;
   /// The scales of codes: a scale for each 128 elements of each row, of kF32, or kU8 where they are e8m0.
   std::optional<Operand> scales{};
-  /// How many pairs of a token and an expert each local expert received: [local experts] of kU32.
+  /// How many pairs of a token and an expert each local expert received: [local experts] of kU32. Not by source.
   std::optional<Operand> counts{};
   /// The first row of each local expert in the order of experts, and the row behind the last: [local experts + 1] of kU32. By rank, into
-  /// the index.
+  /// the index. Not by source.
   std::optional<Operand> offsets{};
-  /// The local expert of each row: [rows] of kI32. By rank, the local expert of each pair of the row's token, or -1 for an expert of
-  /// another rank: [rows, top_k].
+  /// The local expert of each row: [rows] of kI32. By rank and by source, the local expert of each pair of the row's token, or -1 for an
+  /// expert of another rank: [rows, top_k]. By source, also of rows that did not come, where all are -1.
   std::optional<Operand> ids{};
-  /// The weight of each row: [rows] of kF32. By rank, of each pair of the row's token, or 0 for an expert of another rank: [rows, top_k].
+  /// The weight of each row: [rows] of kF32. By rank and by source, of each pair of the row's token, or 0 for an expert of another rank:
+  /// [rows, top_k]. By source, also of rows that did not come, where all are 0.
   std::optional<Operand> weights{};
   /// Source rank and token of each row: [rows, 2] of kU32.
   std::optional<Operand> sources{};
@@ -240,8 +241,8 @@ class [[nodiscard]] Returning {
   ///
   /// Throws kInvalidArgument for operands of another length, type or device, that overlap, and for a queue of another capture than that of
   /// the begin; kUnsupported while a combine that was begun before is not received, and for CombineOptions::weighted = false where ranks
-  /// weigh results before they send them: with Determinism::kPerAlgorithm, unless rows are by rank; the group's error if the group has
-  /// failed. After an error the combine counts as destroyed.
+  /// weigh results before they send them: with Determinism::kPerAlgorithm, unless rows are by rank or by source; the group's error if the
+  /// group has failed. After an error the combine counts as destroyed.
   void receive(Operand output, Queue queue, CombineOptions options = CombineOptions()) &&;
 
  private:
@@ -267,8 +268,8 @@ class [[nodiscard]] Routed {
   /// each of its experts, with a weight of 1 where the routing has none. A rank adds the results of its own experts in the order of the
   /// token's ids and rounds the sum to the type; the token's rank adds the sums of the ranks in their order and rounds. With
   /// Determinism::kExact the token's rank adds all results in the order of the token's ids and rounds once, so that the bits depend neither
-  /// on the world size nor on the placement. By rank, a row is the caller's sum for its token, and counts as it is. The sum of no results
-  /// is 0. By rank and Method::kDirect, symmetric `rows` are fastest: peers read there, so all ranks give the same.
+  /// on the world size nor on the placement. By rank and by source, a row is the caller's sum for its token, and counts as it is. The sum
+  /// of no results is 0. With such rows and Method::kDirect, symmetric `rows` are fastest: peers read there, so all ranks give the same.
   ///
   /// Throws kInvalidArgument for operands of another length, type or device, that overlap, and for a queue of another capture than that of
   /// the dispatch; the group's error if the group has failed.
@@ -285,7 +286,7 @@ class [[nodiscard]] Routed {
   void dispatch(ConstOperand rows, const Received& into, Queue queue, std::optional<ConstOperand> scales = std::nullopt) const;
   /// How many pairs of a token and an expert each expert of this rank received. Blocks until the device has counted, which has a deadline.
   /// From then on operands need room for the rows that came, and no more. Throws kUnsupported for the routing of a capture, which counts
-  /// anew in every launch; the group's error if the group has failed.
+  /// anew in every launch, and for Layout::kBySource, where nothing is counted; the group's error if the group has failed.
   std::vector<std::size_t> counts() const;
 
  private:
@@ -355,7 +356,8 @@ class Experts {
   /// Throws what dispatch() throws, but for received rows; kUnsupported for another method than kPackets.
   Arriving dispatch_begin(const Routing& routing, ConstOperand rows, Queue queue, std::optional<ConstOperand> scales = std::nullopt) const;
   /// The routing of a dispatch without its rows: Routed::counts then says how many rows will come, and Routed::dispatch sends them.
-  /// Enqueues and returns. Throws what dispatch throws.
+  /// Enqueues and returns. Throws what dispatch throws; kUnsupported for Method::kPackets, where routing and rows travel together, and for
+  /// Layout::kBySource, where nothing is counted.
   Routed plan(const Routing& routing, Queue queue) const;
 
   /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. Every rank keeps as many experts as

@@ -327,6 +327,11 @@ class RowOutputs {
     return place_by_source(args_, heads_, rank, token, args_.rank);
   }
 
+  /// Keeps that place for combines, where no kernel has before. One thread calls it.
+  SYMMETRA_DEVICE void keep(uint32_t unit, uint32_t place) const {
+    if (args_.layout == kRowsBySource) places_.tokens[unit] = place;
+  }
+
   /// By source, writes that a row has no expert here in the place of one of its token's experts.
   SYMMETRA_DEVICE void nobody(uint32_t place, uint32_t k) const {
     if (args_.layout != kRowsBySource) return;
@@ -375,7 +380,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
     };
     if (is_by_token(args)) {
       const uint32_t found = outputs.find(unit, rank, token);
-      if (platform::thread() == 0) places.tokens[unit] = found;
+      if (platform::thread() == 0) outputs.keep(unit, found);
       if (found == kNone) {
         outputs.nobody(unit);
         continue;
@@ -399,7 +404,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
 /// Writes what is beside rows by rank that are in their places. A thread takes a scale or an expert of a token of a rank.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(ExpertArgs) args) {
   const Heads heads(args);
-  const Places places(args);
   const RowOutputs outputs(args);
   platform::wait_prior();
   const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
@@ -410,7 +414,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Exp
   for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
     const uint32_t tokens = heads.tokens(rank), place = outputs.find(unit, rank, token);
-    if (first == 0) places.tokens[unit] = place;
+    if (first == 0) outputs.keep(unit, place);
     const uint8_t* const scales = travelling(args, rank, token) + args.scales_offset;
     for (uint32_t item = first; item < width; item += lanes) {
       // All loads at once, also of a token that has nothing here.

@@ -212,7 +212,7 @@ impl Returning<'_> {
     ///
     /// # Errors
     /// Those of [`Arriving::receive`]; [`Error::Unsupported`] for [`Combine::unweighted`] where ranks weigh results before
-    /// they send them: with [`Determinism::PerAlgorithm`](crate::Determinism::PerAlgorithm), unless rows are by rank.
+    /// they send them: with [`Determinism::PerAlgorithm`](crate::Determinism::PerAlgorithm), unless rows are by rank or by source.
     pub fn receive<'op, T: Element>(
         self,
         output: impl Operand<'op, T>,

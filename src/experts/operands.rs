@@ -79,8 +79,8 @@ pub struct Received<'op> {
 
 impl<'op> Received<'op> {
     /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
-    /// says how many rows there must be room for. By rank and [`Method::Direct`](super::Method::Direct), symmetric memory is
-    /// fastest: peers write there, so all ranks give the same.
+    /// says how many rows there must be room for. By rank or by source and [`Method::Direct`](super::Method::Direct), symmetric
+    /// memory is fastest: peers write there, so all ranks give the same.
     pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
         Self::of(Held::new(T::DTYPE, &rows.view_of()))
     }
@@ -106,28 +106,28 @@ impl<'op> Received<'op> {
         self
     }
 
-    /// How many pairs each local expert received: `[local experts]`.
+    /// How many pairs each local expert received: `[local experts]`. Not by source.
     pub fn counts(mut self, to: impl Operand<'op, u32>) -> Self {
         self.counts = Some(Held::new(Dtype::U32, &to.view_of()));
         self
     }
 
     /// The first row of each local expert in the order of experts, and the row behind the last: `[local experts + 1]`. By
-    /// rank, into the [`index`](Self::index).
+    /// rank, into the [`index`](Self::index). Not by source.
     pub fn offsets(mut self, to: impl Operand<'op, u32>) -> Self {
         self.offsets = Some(Held::new(Dtype::U32, &to.view_of()));
         self
     }
 
-    /// The local expert of each row; by rank, the local expert of each pair of the row's token, or -1 for an expert of
-    /// another rank: `[rows, top_k]`.
+    /// The local expert of each row; by rank and by source, the local expert of each pair of the row's token, or -1 for an expert
+    /// of another rank: `[rows, top_k]`. By source, also of rows that did not come, where all are -1.
     pub fn ids(mut self, to: impl Operand<'op, i32>) -> Self {
         self.ids = Some(Held::new(Dtype::I32, &to.view_of()));
         self
     }
 
-    /// The weight of each row; by rank, of each pair of the row's token, or 0 for an expert of another rank:
-    /// `[rows, top_k]`.
+    /// The weight of each row; by rank and by source, of each pair of the row's token, or 0 for an expert of another rank:
+    /// `[rows, top_k]`. By source, also of rows that did not come, where all are 0.
     pub fn weights(mut self, to: impl Operand<'op, f32>) -> Self {
         self.weights = Some(Held::new(Dtype::F32, &to.view_of()));
         self

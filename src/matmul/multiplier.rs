@@ -112,7 +112,8 @@ impl Multiplier {
     /// compute it. Calls on different streams run one after another; those of a graph use a workspace of the graph.
     ///
     /// With `rows` = 0 nothing is enqueued. Elements are exact where the sum is exact; else the error of an element is at
-    /// most `K 2^-24` times the sum of the absolute products, plus a rounding to the result's type.
+    /// most `K 2^-24` times the sum of the absolute products, for 8-bit floats on Hopper GPUs `(K + K / 32) 2^-13` times that sum, plus
+    /// a rounding to the result's type.
     ///
     /// # Errors
     /// Those of [`Product::check`]; [`Error::InvalidArgument`] for operands whose type, length or device does not fit,
