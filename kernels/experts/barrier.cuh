@@ -9,12 +9,15 @@ namespace symmetra::kernels {
 
 class GridBarrier {
  public:
-  /// Tells all ranks that this one has begun the call: the first block does. What a kernel does before it needs peers comes between
-  /// this and `enter`. `words`: of block-shared memory, one for each rank.
+  /// `words`: of block-shared memory, one for each rank.
   SYMMETRA_DEVICE GridBarrier(const ExpertArgs& args, const Call& call, uint32_t* words)
-      : args_(args), epoch_(call.epoch), waiter_(args.wait, args.op, call.epoch, call.poisoned != 0), blocks_(words) {
+      : args_(args), epoch_(call.epoch), waiter_(args.wait, args.op, call.epoch, call.poisoned != 0), greetings_(words) {}
+
+  /// Tells all ranks that this one has begun the call: the first block does. What a kernel does before it needs peers comes between
+  /// this and `enter`. `wrong`: the rank has found something wrong, and has written what; equal on all threads of the block.
+  SYMMETRA_DEVICE void greet(bool wrong = false) {
     greets_ = platform::block() == 0 && !waiter_.gave_up();
-    if (greets_) greet(epoch_ + 1);
+    if (greets_) tell(epoch_ + 1, wrong);
   }
 
   /// Returns true when all ranks have begun this call: their inputs may be read and their outputs written. Returns false on all
@@ -22,18 +25,25 @@ class GridBarrier {
   /// owner was told of the failure.
   SYMMETRA_DEVICE bool enter() {
     for (uint32_t peer = platform::thread(); peer < args_.world; peer += platform::threads()) {
-      blocks_[peer] = 0;
-      if (peer == args_.rank) continue;
       uint32_t greeting = 0;
       waiter_.until(peer, [&] {
         greeting = platform::load_acquire(greeting_of(args_.rank, peer));
-        return static_cast<int32_t>((greeting & ~kBlocksMask) - ((epoch_ + 1) << kBlocksBits)) >= 0;
+        return static_cast<int32_t>((greeting & ~kGreetingMask) - ((epoch_ + 1) << kGreetingBits)) >= 0;
       });
-      blocks_[peer] = greeting & kBlocksMask;
+      greetings_[peer] = greeting;
     }
     if (!platform::sync_block_or(waiter_.gave_up())) return true;
-    if (greets_) greet(epoch_);
+    if (greets_) tell(epoch_, false);
     return false;
+  }
+
+  /// Behind `enter`: whether a rank has found something wrong.
+  SYMMETRA_DEVICE bool is_wrong(uint32_t rank) const { return (greetings_[rank] & kWrong) != 0; }
+  SYMMETRA_DEVICE bool is_wrong() const {
+    bool any = false;
+    SYMMETRA_ROLLED
+    for (uint32_t rank = 0; rank < args_.world; ++rank) any |= is_wrong(rank);
+    return any;
   }
 
   /// Behind the block's last access to a peer: says that the block is done. The first block waits until all blocks of all ranks are.
@@ -52,7 +62,7 @@ class GridBarrier {
       }
     }
     for (uint32_t peer = 0; peer < args_.world && block == 0; ++peer) {
-      for (uint32_t i = platform::thread(); i < blocks_[peer]; i += threads) {
+      for (uint32_t i = platform::thread(); i < blocks_of(peer); i += threads) {
         waiter_.until(peer, [&] { return has_come(platform::load_acquire(flag(args_.rank, peer, i))); });
       }
     }
@@ -68,14 +78,20 @@ class GridBarrier {
   /// Steps of consecutive calls follow each other; where epochs wrap, they skip a few.
   SYMMETRA_DEVICE bool has_come(uint32_t step) const { return static_cast<int32_t>(step - (epoch_ + 1)) >= 0; }
 
-  /// A greeting says how many blocks will raise a flag, in its lower bits, so that both arrive at once.
-  static constexpr uint32_t kBlocksBits = 9, kBlocksMask = (1u << kBlocksBits) - 1;
-  static_assert(kMaxBlocks <= kBlocksMask);
+  /// A greeting says in its lower bits how many blocks will raise a flag, and whether something is wrong, so that all arrives at once.
+  static constexpr uint32_t kGreetingBits = 10, kGreetingMask = (1u << kGreetingBits) - 1, kWrong = 1u << 9;
+  static_assert(kMaxBlocks < kWrong);
 
-  SYMMETRA_DEVICE void greet(uint32_t step) const {
+  SYMMETRA_DEVICE uint32_t blocks_of(uint32_t peer) const { return peer == args_.rank ? 0 : greetings_[peer] & (kWrong - 1); }
+
+  SYMMETRA_DEVICE void tell(uint32_t step, bool wrong) const {
     for (uint32_t peer = platform::thread(); peer < args_.world; peer += platform::threads()) {
-      if (peer == args_.rank) continue;
-      platform::store_release_prior(greeting_of(peer, args_.rank), step << kBlocksBits | platform::blocks());
+      const uint32_t greeting = step << kGreetingBits | (wrong ? kWrong : 0) | platform::blocks();
+      if (wrong) {
+        platform::store_release(greeting_of(peer, args_.rank), greeting);
+      } else {
+        platform::store_release_prior(greeting_of(peer, args_.rank), greeting);
+      }
     }
   }
 
@@ -84,15 +100,15 @@ class GridBarrier {
   SYMMETRA_DEVICE void refresh() const {
     const uint32_t block = epoch_ % kMaxBlocks;
     for (uint32_t peer = platform::thread(); peer < args_.world; peer += platform::threads()) {
-      if (block >= blocks_[peer]) platform::store_relaxed(flag(args_.rank, peer, block), epoch_ + 1);
+      if (block >= blocks_of(peer)) platform::store_relaxed(flag(args_.rank, peer, block), epoch_ + 1);
     }
   }
 
   const ExpertArgs& args_;
   uint32_t epoch_;
   device::Waiter waiter_;
-  uint32_t* blocks_;  ///< of each rank, in the block's memory
-  bool greets_;
+  uint32_t* greetings_;  ///< of all ranks, in the block's memory
+  bool greets_ = false;
 };
 
 }  // namespace symmetra::kernels

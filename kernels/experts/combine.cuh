@@ -187,6 +187,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYM
   const Call call = begin_call(args.calls, args.wait);
   auto* const words = platform::shared<uint32_t>();
   GridBarrier barrier(args, call, words);
+  barrier.greet();
   if (barrier.enter()) give_parts<Element, There>(args, words + kMaxWorld);
   platform::release_next();
   barrier.leave(true);

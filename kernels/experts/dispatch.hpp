@@ -4,6 +4,7 @@
 #include "kernels/experts/by_token.cuh"
 #include "kernels/experts/pull.cuh"
 #include "kernels/experts/push.cuh"
+#include "kernels/experts/push_by_source.cuh"
 #include "kernels/experts/receive.cuh"
 #include "kernels/experts/send.cuh"
 

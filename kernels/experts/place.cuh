@@ -112,20 +112,11 @@ SYMMETRA_DEVICE uint32_t place_by_source(const ExpertArgs& args, const Heads& he
   return there ? source * args.max_tokens + token : kNone;
 }
 
-/// By source, writes the rest of the own head from its pairs, and where own tokens are on every rank: nothing is counted. The first
-/// block looks for what is wrong.
+/// By source, writes the rest of the own head from its pairs: nothing is counted. One block.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
-  const Heads heads(args);
-  const Places places(args);
-  const Asked asked(args);
-  const uint32_t items = asked.tokens() * args.world, step = platform::blocks() * platform::threads();
-  for (uint32_t i = platform::block() * platform::threads() + platform::thread(); i < items; i += step) {
-    const uint32_t token = i / args.world, rank = i - token * args.world;
-    places.there[uint64_t{rank} * args.max_tokens + token] = place_by_source(args, heads, args.rank, token, rank);
-  }
-  if (platform::block() == 0) judge_pairs(args, asked, words);
+  if (platform::block() == 0) judge_pairs(args, Asked(args), words);
   platform::release_next();
 }
 

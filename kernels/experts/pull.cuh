@@ -80,6 +80,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMET
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   GridBarrier barrier(args, call, platform::shared<uint32_t>());
+  barrier.greet();
   Puller<Element> puller(args);
   uint32_t item = platform::block();
   // What the first token needs is loaded while ranks come.

@@ -304,14 +304,14 @@ impl Experts {
         let mut routed = Routed::new(self, underway, queue);
         let mut lane = inner.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.tell(underway, routing, queue)?;
         let into = sends.map(|(_, _, into)| into);
         if !inner.heads_travel() {
+            inner.tell(underway, routing, queue)?;
             inner.count(underway, into, queue)?;
             inner.place_rows(underway, into, queue)?;
         }
         if let Some((rows, scales, into)) = sends {
-            inner.move_rows(underway, (rows, scales), into, queue)?;
+            inner.move_rows((underway, Some(routing)), (rows, scales), into, queue)?;
         }
         drop(lane);
         routed.note(queue)?;

@@ -6,7 +6,7 @@ use super::Inner;
 use super::config::{ExpertConfig, Layout, Wire};
 use super::form::Form;
 use super::operands::{Combine, Received, Routing};
-use super::steps::{Underway, address};
+use super::steps::{Underway, address, asking};
 use crate::collective::ExpertStep;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
@@ -176,13 +176,9 @@ impl Inner {
         (rows, scales): (&Held, Option<&Held>),
     ) -> Result<ExpertStep> {
         let send = args::ExpertArgs {
-            ids: address::<c_void>(Some(&routing.ids)).cast_const(),
-            id_bytes: routing.ids.dtype.bytes() as u32,
-            weights: address::<f32>(routing.weights.as_ref()).cast_const(),
-            token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
-            ..self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?
+            ..asking(self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?, Some(routing))
         };
         // As many pairs of the head as a block has threads are a run, which a block sends. By source the blocks of tokens do.
         let items = self.form.row_bytes / PACKET_BYTES;

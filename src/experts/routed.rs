@@ -186,7 +186,7 @@ impl Routed<'_> {
             // The first dispatch, or the plan, may have had no index.
             inner.place_rows(self.underway, Some(into), queue)?;
         }
-        inner.move_rows(self.underway, (rows, scales), into, queue)
+        inner.move_rows((self.underway, None), (rows, scales), into, queue)
     }
 
     /// How many pairs each expert of this rank received. Blocks until the device has counted, which has a deadline.

@@ -36,6 +36,18 @@ pub(super) fn address<T>(held: Option<&Held>) -> *mut T {
     held.map_or(std::ptr::null_mut(), |held| held.view().address.cast())
 }
 
+/// What the caller asks for, added to a step.
+pub(super) fn asking(step: args::ExpertArgs, routing: Option<&Routing<'_>>) -> args::ExpertArgs {
+    let Some(routing) = routing else { return step };
+    args::ExpertArgs {
+        ids: address::<c_void>(Some(&routing.ids)).cast_const(),
+        id_bytes: routing.ids.dtype.bytes() as u32,
+        weights: address::<f32>(routing.weights.as_ref()).cast_const(),
+        token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
+        ..step
+    }
+}
+
 impl Inner {
     /// What all steps of a call have in common.
     pub(super) fn args(&self, underway: Underway, operation: Operation) -> args::ExpertArgs {
@@ -195,35 +207,29 @@ impl Inner {
         self.method == Method::Direct && self.config.layout == Layout::BySource
     }
 
-    /// Says which experts this rank's tokens go to, to all ranks unless heads go with rows.
+    /// Says which experts this rank's tokens go to, to all ranks.
     pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
-        let args = args::ExpertArgs {
-            task: args::kExpertHead,
-            ids: address::<c_void>(Some(&routing.ids)).cast_const(),
-            id_bytes: routing.ids.dtype.bytes() as u32,
-            weights: address::<f32>(routing.weights.as_ref()).cast_const(),
-            token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
-            ..self.args(underway, Operation::Dispatch)
-        };
+        let args = asking(
+            args::ExpertArgs { task: args::kExpertHead, ..self.args(underway, Operation::Dispatch) },
+            Some(routing),
+        );
         let pairs = underway.tokens * form.top_k;
         self.step(&args, pairs.div_ceil(HEAD_THREADS).max(1), HEAD_THREADS, queue)?;
         let tally = args::ExpertArgs { task: args::kExpertTally, ..args };
         let work = match self.config.layout {
-            Layout::BySource => [(underway.tokens * form.world).div_ceil(TALLY_THREADS).max(1), TALLY_THREADS],
+            Layout::BySource => [1, TALLY_THREADS],
             _ => [form.copies + form.world + 1, pairs.div_ceil(8)],
         };
         self.step(&tally, work[0], work[1], queue)?;
-        if self.heads_travel() {
-            return Ok(());
-        }
         self.share(form.heads_at(underway.slot), form.head_bytes, queue)
     }
 
-    /// Sends the rows of this rank's tokens, and puts the rows that come into their places, which are known.
+    /// Sends the rows of this rank's tokens, and puts the rows that come into their places, which are known. `routing`: where heads go
+    /// with rows, unless the rows are those of another dispatch of a routing.
     pub(super) fn move_rows(
         &self,
-        underway: Underway,
+        (underway, routing): (Underway, Option<&Routing<'_>>),
         (rows, scales): (&Held, Option<&Held>),
         into: &Received<'_>,
         queue: &impl Enqueue,
@@ -235,7 +241,8 @@ impl Inner {
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
             placed_offset,
-            ..common
+            follows: (self.heads_travel() && routing.is_none()).into(),
+            ..asking(common, routing.filter(|_| self.heads_travel()))
         };
         let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
         if self.method == Method::Direct {

@@ -269,10 +269,10 @@ class Trial {
       kernel(args, kExpertSend, launches);
       kernel(args, kExpertReceive, launches);
     } else {
-      kernel(args, kExpertHead, launches);
-      kernel(args, kExpertTally, launches);
-      // By source heads go with rows.
+      // By source pairs go with rows.
       if (set_.layout != kRowsBySource) {
+        kernel(args, kExpertHead, launches);
+        kernel(args, kExpertTally, launches);
         alone(launches, [this, number] { gather_heads(number); });
         kernel(args, kExpertCount, launches);
         kernel(args, kExpertPlace, launches);
