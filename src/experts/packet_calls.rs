@@ -172,6 +172,14 @@ impl Inner {
         recorded: Option<&Recorded>,
         queue: Option<&impl Enqueue>,
     ) {
+        // Inside the work of a call nothing is enqueued. The next call of experts receives into nothing, or the end of the capture.
+        if self.over.refuse_within(operation).is_err() {
+            match recorded {
+                Some(recorded) => recorded.note_call(operation, number),
+                None => self.slots.note_call(operation, number),
+            }
+            return;
+        }
         let books = &mut self.slots.books(recorded);
         if books.pending(operation).drop_handle(number)
             && let Some(queue) = queue

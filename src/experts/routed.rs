@@ -252,7 +252,7 @@ impl Inner {
 
 impl Drop for Routed<'_> {
     fn drop(&mut self) {
-        self.experts.0.slots.give_back(self.underway.slot);
+        self.experts.0.slots.note_slot(self.underway.slot);
     }
 }
 

@@ -83,10 +83,22 @@ struct Holder {
 
 /// The holders of all slots, and the calls of streams that were begun and are not received.
 ///
-/// Locks are taken in the order: holders, pending, lane.
+/// Locks are taken in the order: holders, pending, lane. A handle may be dropped inside the work of a call, which keeps the lane, while
+/// another thread has the holders and waits for the lane. So a drop takes none of these locks: what was dropped is noted, and whoever
+/// takes the locks next does what the notes say.
 pub(super) struct Slots {
     holders: Mutex<Vec<Holder>>,
     pending: Mutex<Pending>,
+    notes: Mutex<Notes>,
+}
+
+/// What was dropped.
+#[derive(Default)]
+struct Notes {
+    /// Slots that the handles of dispatches held.
+    slots: Vec<usize>,
+    /// Calls of streams that were begun and have no handle any more.
+    calls: Vec<(Operation, u64)>,
 }
 
 /// The slots, locked, with the calls of one place that are pending: of streams, or of a capture.
@@ -129,27 +141,48 @@ fn take(holders: &mut [Holder], captured: bool) -> Result<usize> {
 impl Slots {
     pub(super) fn new(count: usize) -> Self {
         let holders = Mutex::new(vec![Holder::default(); count]);
-        Self { holders, pending: Mutex::new(Pending::new(count)) }
+        // A slot has one handle, and as many calls may be pending: notes do not grow.
+        let notes = Notes { slots: Vec::with_capacity(count), calls: Vec::with_capacity(2 * count) };
+        Self { holders, pending: Mutex::new(Pending::new(count)), notes: Mutex::new(notes) }
+    }
+
+    /// Locks the holders, of whom those that are gone hold nothing.
+    fn holders(&self) -> MutexGuard<'_, Vec<Holder>> {
+        let mut holders = self.holders.lock();
+        self.notes.lock().slots.drain(..).for_each(|slot| holders[slot].holds -= 1);
+        holders
     }
 
     /// Locks the slots, with what is pending in a capture, or else on streams.
     pub(super) fn books<'a>(&'a self, recorded: Option<&'a Recorded>) -> Books<'a> {
-        let holders = self.holders.lock();
-        Books { holders, pending: recorded.map_or(&self.pending, |recorded| &recorded.pending).lock() }
+        let holders = self.holders();
+        let mut pending = recorded.map_or(&self.pending, |recorded| &recorded.pending).lock();
+        if recorded.is_none() {
+            for (operation, number) in self.notes.lock().calls.drain(..) {
+                pending.of(operation).drop_handle(number);
+            }
+        }
+        Books { holders, pending }
     }
 
     /// Takes a slot that nobody holds.
     pub(super) fn take(&self, captured: bool) -> Result<usize> {
-        take(&mut self.holders.lock(), captured)
+        take(&mut self.holders(), captured)
     }
 
-    pub(super) fn give_back(&self, slot: usize) {
-        self.holders.lock()[slot].holds -= 1;
+    /// Notes that the handle of a dispatch does not hold a slot any more.
+    pub(super) fn note_slot(&self, slot: usize) {
+        self.notes.lock().slots.push(slot);
+    }
+
+    /// Notes that a call of a stream has no handle any more.
+    pub(super) fn note_call(&self, operation: Operation, number: u64) {
+        self.notes.lock().calls.push((operation, number));
     }
 
     /// Refuses while a dispatch holds a slot, and keeps dispatches away while `run` runs.
     pub(super) fn while_free<T>(&self, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let holders = self.holders.lock();
+        let holders = self.holders();
         match holders.iter().position(|holder| holder.holds > 0) {
             None => run(),
             Some(slot) => Err(Error::unsupported(what, format!("the handle of a dispatch holds slot {slot}"))),
@@ -172,6 +205,11 @@ impl Recorded {
         Self { inner: inner.clone(), used: Mutex::default(), pending }
     }
 
+    /// Notes that a call of the capture has no handle any more.
+    pub(super) fn note_call(&self, operation: Operation, number: u64) {
+        self.pending.lock().of(operation).drop_handle(number);
+    }
+
     pub(super) fn uses(&self, slot: usize) {
         let mut used = self.used.lock();
         if !used.contains(&slot) {
@@ -189,7 +227,7 @@ impl Part for Recorded {
 
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let slots = &self.inner.slots;
-        let holders = slots.holders.lock();
+        let holders = slots.holders();
         if !slots.pending.lock().is_empty() {
             let reason = "a call that was begun on a stream is to be received first";
             return Err(Error::unsupported("a launch of this graph", reason));

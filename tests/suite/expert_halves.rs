@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use symmetra::experts::{Arriving, Combine, Experts, Layout, Method, Placement, Received, Returning, Routed};
-use symmetra::{Determinism, Error, Result, Stream};
+use symmetra::{Determinism, DeviceBuffer, Error, Result, Stream};
 
 use crate::expert_errors::{Operands, meet_failing, small};
 use crate::support::extent::repeats;
@@ -418,5 +418,60 @@ fn a_rank_that_leaves_between_halves_is_named() {
         assert_eq!(two.begin(&experts, stream).map(drop), Err(error));
         two.is_untouched(&rank);
         survivors.pass();
+    });
+}
+
+/// The other thread has the slots and waits for the communicator, which is busy until the work returns.
+#[test]
+fn a_handle_is_dropped_in_the_work_of_a_call_beside_a_launch_of_another_thread() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let experts = open(rank, 2);
+        let [eager, captured] = [0, 1].map(|number| some(rank, &experts, number));
+        let arriving = eager.begin(&experts, stream).unwrap();
+        let mut handle = Some(eager.receive(arriving, stream).unwrap());
+        // The slot of the graph is the other one.
+        let graph = stream.capture(|capture| {
+            let into = Received::rows(&captured.received);
+            let routed = experts.dispatch(&captured.routing(), &captured.rows, &into, capture)?;
+            routed.combine(&captured.received, &captured.output, Combine::default(), capture)
+        });
+        let graph = graph.unwrap();
+        let own = DeviceBuffer::from_slice(&[rank.rank() as f32; 4], stream).unwrap();
+        let all = communicator.symmetric::<f32>(8).unwrap();
+        std::thread::scope(|scope| {
+            let work = |_| {
+                if let Some(handle) = handle.take() {
+                    scope.spawn(|| graph.launch(stream).unwrap());
+                    std::thread::sleep(Duration::from_millis(50));
+                    drop(handle);
+                }
+                Ok(())
+            };
+            communicator.all_gather_and_consume(&own, &all, stream, work).unwrap();
+        });
+        rank.finish();
+        captured.check(rank);
+        // Both slots are free.
+        let begun = [&eager, &captured].map(|operands| operands.begin(&experts, stream).unwrap());
+        drop(begun.map(|begun| eager.receive(begun, stream).unwrap()));
+        rank.finish();
+    });
+}
+
+/// A half that is dropped there is received into nothing by the next call.
+#[test]
+fn halves_are_dropped_in_the_work_of_a_call() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let experts = open(rank, 1);
+        let operands = some(rank, &experts, 0);
+        let own = DeviceBuffer::from_slice(&[rank.rank() as f32; 4], stream).unwrap();
+        let all = communicator.symmetric::<f32>(8).unwrap();
+        let mut half = Some(operands.begin(&experts, stream).unwrap());
+        communicator.all_gather_and_consume(&own, &all, stream, |_| Ok(drop(half.take()))).unwrap();
+        operands.is_untouched(rank);
+        operands.round(rank, &experts).unwrap();
+        operands.check(rank);
     });
 }
