@@ -17,6 +17,13 @@ struct Target {
 };
 constexpr uint16_t kNoRank = 0xFFFF;
 
+/// Calls `body(rank)` with every rank. Ranks start at different peers, so that they do not all write to one at once.
+template <class Body>
+SYMMETRA_DEVICE void each_rank(const ExpertArgs& args, Body body) {
+  SYMMETRA_ROLLED
+  for (uint32_t k = 1; k <= args.world; ++k) body(args.rank + k < args.world ? args.rank + k : args.rank + k - args.world);
+}
+
 /// Whether a token has one row on a rank, and not one for each of its experts there.
 SYMMETRA_DEVICE bool is_by_token(const ExpertArgs& args) { return (kLayoutsByToken >> args.layout & 1) != 0; }
 

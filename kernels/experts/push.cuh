@@ -13,8 +13,7 @@ class TheirRows {
     for (uint32_t rank = 0; rank < args.world; ++rank) ranks_ |= place(rank) != kNone ? 1u << rank : 0;
   }
 
-  /// Calls `store` with each place of the row, and of its scales. Ranks start at different peers, so that they do not all write
-  /// to one at once.
+  /// Calls `store` with each place of the row, and of its scales.
   template <class Store>
   SYMMETRA_DEVICE void rows(Store store) const {
     each([&](uint32_t rank) {
@@ -31,11 +30,9 @@ class TheirRows {
   SYMMETRA_DEVICE uint32_t place(uint32_t rank) const { return places_[uint64_t{rank} * args_.max_tokens]; }
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
-    SYMMETRA_ROLLED
-    for (uint32_t k = 1; k <= args_.world; ++k) {
-      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
+    each_rank(args_, [&](uint32_t rank) {
       if ((ranks_ >> rank & 1) != 0) body(rank);
-    }
+    });
   }
 
   const ExpertArgs& args_;

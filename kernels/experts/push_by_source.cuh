@@ -80,15 +80,12 @@ class OwnPairs {
     }
     auto* const own_copies = reinterpret_cast<uint32_t*>(heads_.copies(args_.rank)) + eight * 4;
     auto* const own_weights = reinterpret_cast<uint32_t*>(heads_.weights(args_.rank)) + eight * 8;
-    // Ranks start at different peers, so that they do not all write to one at once.
-    SYMMETRA_ROLLED
-    for (uint32_t k = 1; k <= args_.world; ++k) {
-      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
+    each_rank(args_, [&](uint32_t rank) {
       const int64_t away = words_to(rank);
       platform::store(own_copies + away, copies);
       platform::store(own_weights + away, weights[0]);
       if (eight * 8 + 4 < pairs) platform::store(own_weights + away + 4, weights[1]);
-    }
+    });
   }
 
   const ExpertArgs& args_;
@@ -120,14 +117,11 @@ class SourcePlaces {
   }
 
  private:
-  /// Ranks start at different peers, so that they do not all write to one at once.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
-    SYMMETRA_ROLLED
-    for (uint32_t k = 1; k <= args_.world; ++k) {
-      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
+    each_rank(args_, [&](uint32_t rank) {
       if ((ranks_ >> rank & 1) != 0) body(rank);
-    }
+    });
   }
 
   const ExpertArgs& args_;

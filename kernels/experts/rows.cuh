@@ -76,14 +76,12 @@ class TokenRanks {
     }
   }
   SYMMETRA_DEVICE bool has(uint32_t rank) const { return (ranks_ >> rank & 1) != 0; }
-  /// Calls `body` with each rank. Ranks start at different peers, so that they do not all write to one at once.
+  /// Calls `body` with each rank.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
-    SYMMETRA_ROLLED
-    for (uint32_t k = 1; k <= args_.world; ++k) {
-      const uint32_t rank = args_.rank + k < args_.world ? args_.rank + k : args_.rank + k - args_.world;
+    each_rank(args_, [&](uint32_t rank) {
       if (has(rank)) body(rank);
-    }
+    });
   }
 
  private:

@@ -4,14 +4,10 @@
 
 namespace symmetra::kernels {
 
-/// Sends packet `i` of the head to every rank. Ranks start at different peers, so that they do not all write to one at once.
+/// Sends packet `i` of the head to every rank.
 SYMMETRA_DEVICE void tell(const ExpertArgs& args, const ExpertPackets& packets, uint32_t i, const Words<2>& data) {
   const Packet packet = ByteProtocol::encode(data, packets.epoch());
-  SYMMETRA_ROLLED
-  for (uint32_t k = 1; k <= args.world; ++k) {
-    const uint32_t rank = args.rank + k < args.world ? args.rank + k : args.rank + k - args.world;
-    platform::store_packet(packets.telling(rank, args.rank, i), packet);
-  }
+  each_rank(args, [&](uint32_t rank) { platform::store_packet(packets.telling(rank, args.rank, i), packet); });
 }
 
 /// Pairs of a head that a block finds and sends. Packets of copies begin at multiples of four pairs.

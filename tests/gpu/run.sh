@@ -114,6 +114,10 @@ else
     if [ "$world" -eq 8 ]; then mlp 8 --tp 2 --pp 2 --dp 2; fi
     moe "$world"
     moe "$world" --packets --experts 13 --top-k 3
+    if [ "$world" -le "$gpus" ]; then
+      check "w$world-moe-by-source" 60 "$here/symmetra" bench moe --device cuda --ranks "$world" --json --layout by-source \
+        --shape 60,6,2880 --tokens 1,33,300 --method packets,direct,gather
+    fi
     for as in $(kinds_of_rank "$world"); do
       sweep "w$world-$as-bf16" --ranks "$world" --ranks-as $as --dtype bf16
       sweep "w$world-$as-bf16-graph" --ranks "$world" --ranks-as $as --dtype bf16 --graph

@@ -239,6 +239,7 @@ class Trial {
   void kernel(ExpertArgs args, uint32_t task, std::vector<Launch>& launches) {
     args.task = task;
     if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
+    if (task < kExpertSend) args.follows = 0;
     if (task >= kExpertPush && task < kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + 4 * kMaxBlocks;
     const uint32_t blocks = task == kExpertCount ? 1 : 1 + (set_.blocks + args.rank) % 3;  // grids of ranks may differ
     const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
