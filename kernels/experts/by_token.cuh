@@ -116,7 +116,7 @@ class RowSums {
     }
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kRanks; ++i) {
-      if (gives[i] == kNone || !stays(begin + i)) continue;
+      if (!there || gives[i] == kNone || !stays(begin + i)) continue;  // of a token that there is not, nothing is known
       const Row<Element> from(args_.rows, uint64_t{own_place} * args_.hidden, args_.hidden);
       SYMMETRA_UNROLL
       for (uint32_t j = 0; j < kAhead; ++j) {

@@ -25,17 +25,7 @@ class OwnPairs {
   /// memory.
   SYMMETRA_DEVICE bool judge(uint32_t* words) const {
     if (again_) return false;
-    uint32_t first_bad = kNone;
-    const uint32_t pairs = asked_.pairs(), threads = platform::threads();
-    for (uint32_t first = platform::thread(); first < pairs; first += kAhead * threads) {
-      int64_t experts[kAhead];
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kAhead; ++i) experts[i] = first + i * threads < pairs ? asked_.expert(first + i * threads) : -1;
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kAhead; ++i) {
-        if (asked_.is_bad(experts[i]) && first + i * threads < first_bad) first_bad = first + i * threads;
-      }
-    }
+    const uint32_t first_bad = find_bad();
     const ExpertHead head = asked_.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
     if (platform::thread() == 0) *heads_.head(args_.rank) = head;
     if (head.wrong != 0) platform::sync_block();  // other threads tell of it
@@ -60,8 +50,41 @@ class OwnPairs {
   }
 
  private:
-  /// Pairs that a thread loads at once.
+  /// Packets of ids that a thread loads at once.
   static constexpr uint32_t kAhead = platform::kTeam == 1 ? 1 : 8;
+
+  /// The first pair of this thread's share whose expert there is not; kNone: there is none.
+  SYMMETRA_DEVICE uint32_t find_bad() const {
+    const uint32_t pairs = asked_.pairs(), threads = platform::threads(), each = 16 / args_.id_bytes;
+    const auto* const ids = static_cast<const uint8_t*>(args_.ids);
+    uint32_t first_bad = kNone;
+    const auto judge = [&](uint32_t pair, int64_t expert) {
+      if (pair < first_bad && asked_.is_bad(expert)) first_bad = pair;
+    };
+    const uint32_t packets = reinterpret_cast<uintptr_t>(ids) % 16 == 0 ? pairs / each : 0;
+    SYMMETRA_ROLLED
+    for (uint32_t first = platform::thread(); first < packets; first += kAhead * threads) {
+      Words<4> loaded[kAhead];
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kAhead; ++i) {
+        if (first + i * threads < packets) loaded[i] = platform::load<Words<4>>(ids + uint64_t{first + i * threads} * 16);
+      }
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kAhead; ++i) {
+        const uint32_t pair = (first + i * threads) * each;
+        if (first + i * threads >= packets) continue;
+        SYMMETRA_UNROLL
+        for (uint32_t word = 0; word < 4; ++word) {
+          if (each == 4) judge(pair + word, static_cast<int32_t>(loaded[i].word[word]));
+          if (each == 2 && word % 2 == 0) {
+            judge(pair + word / 2, static_cast<int64_t>(uint64_t{loaded[i].word[word + 1]} << 32 | loaded[i].word[word]));
+          }
+        }
+      }
+    }
+    for (uint32_t pair = packets * each + platform::thread(); pair < pairs; pair += threads) judge(pair, asked_.expert(pair));
+    return first_bad;
+  }
 
   /// Words from the own heads to those of a rank.
   SYMMETRA_DEVICE int64_t words_to(uint32_t rank) const {

@@ -118,6 +118,8 @@ class Trial {
     rank.sources = memory(rows * 8);
     rank.got_ids = memory(rows * set_.top_k * 4);
     rank.got_weights = memory(rows * set_.top_k * 4);
+    // What no kernel has written is not zero.
+    std::memset(rank.places->as(), 0x7C, set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
     const std::vector<uint32_t> table = table_of(number);
     rank.table = memory(table.size() * 4);
     std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
