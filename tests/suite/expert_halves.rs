@@ -469,7 +469,11 @@ fn halves_are_dropped_in_the_work_of_a_call() {
         let own = DeviceBuffer::from_slice(&[rank.rank() as f32; 4], stream).unwrap();
         let all = communicator.symmetric::<f32>(8).unwrap();
         let mut half = Some(operands.begin(&experts, stream).unwrap());
-        communicator.all_gather_and_consume(&own, &all, stream, |_| Ok(drop(half.take()))).unwrap();
+        let work = |_| {
+            drop(half.take());
+            Ok(())
+        };
+        communicator.all_gather_and_consume(&own, &all, stream, work).unwrap();
         operands.is_untouched(rank);
         operands.round(rank, &experts).unwrap();
         operands.check(rank);
