@@ -157,20 +157,14 @@ class RowSums {
 /// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
 template <class Element, uint32_t kRanks, uint32_t kAhead>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum_rows(SYMMETRA_ARGS(ExpertArgs) args) {
-  if (args.follows == 0) platform::wait_prior();
-  const Call call = begin_call(args.calls, args.wait);
-  const ExpertPackets packets(args, call.epoch);
-  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
-  RowSums<Element, kRanks, kAhead> sums(args, packets, waiter);
-  const uint32_t tokens = taken_tokens(args);
-  for (uint32_t item = platform::block(); item < args.tokens * args.parts; item += platform::blocks()) {
-    sums.sum(TokenPart(args, item), tokens);
-  }
-  await_greetings(args, packets, waiter);
-  if (args.follows != 0) platform::wait_prior();
-  platform::release_next();
-  platform::sync_block();  // all have read the state
-  end_call(args.calls, args.wait, call.epoch, 0);
+  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+    RowSums<Element, kRanks, kAhead> sums(args, packets, waiter);
+    const uint32_t tokens = taken_tokens(args);
+    for (uint32_t item = platform::block(); item < args.tokens * args.parts; item += platform::blocks()) {
+      sums.sum(TokenPart(args, item), tokens);
+    }
+    await_greetings(args, packets, waiter);
+  });
 }
 
 }  // namespace symmetra::kernels

@@ -390,21 +390,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(Exper
 /// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum(SYMMETRA_ARGS(ExpertArgs) args) {
-  if (args.follows == 0) platform::wait_prior();
-  const Call call = begin_call(args.calls, args.wait);
-  const ExpertPackets packets(args, call.epoch);
-  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
-  Givers givers(args, platform::kept_shared<uint32_t>());
-  ArrivingParts parts(args, packets, waiter);
-  const uint32_t tokens = taken_tokens(args);
-  for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
-    take_token<Element>(args, TokenPart(args, item), parts, givers);
-  }
-  await_greetings(args, packets, waiter);
-  if (args.follows != 0) platform::wait_prior();
-  platform::release_next();
-  platform::sync_block();  // all have read the state
-  end_call(args.calls, args.wait, call.epoch, 0);
+  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+    Givers givers(args, platform::kept_shared<uint32_t>());
+    ArrivingParts parts(args, packets, waiter);
+    const uint32_t tokens = taken_tokens(args);
+    for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
+      take_token<Element>(args, TokenPart(args, item), parts, givers);
+    }
+    await_greetings(args, packets, waiter);
+  });
 }
 
 }  // namespace symmetra::kernels

@@ -5,26 +5,6 @@
 
 namespace symmetra::kernels {
 
-/// The first thread of the first block tells the host what is wrong. True, on all threads.
-SYMMETRA_DEVICE bool reports(const ExpertArgs& args, uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
-  if (platform::block() == 0 && platform::thread() == 0) device::report(args.wait, code, args.op, peer, 0, first, second);
-  return true;
-}
-
-/// Looks for what is wrong with the heads, in the order in which all ranks look, and reports the first. `word(source, i)`: of
-/// what the head of a rank begins with.
-template <class Word>
-SYMMETRA_DEVICE bool reports_heads(const ExpertArgs& args, Word word) {
-  SYMMETRA_ROLLED
-  for (uint32_t source = 0; source < args.world; ++source) {
-    const uint32_t claimed = word(source, 1), room = word(source, 2), token = word(source, 3);
-    if (claimed > room) return reports(args, kStatusCapacity, source, claimed, room);
-    const uint64_t expert = uint64_t{word(source, 5)} << 32 | word(source, 4);
-    if (token != kNone) return reports(args, kStatusRouting, source, uint64_t{args.experts} << 32 | token, expert);
-  }
-  return false;
-}
-
 /// What a block of the receiving kernel shares, in its memory.
 struct ReceiveShared {
   uint32_t room;          ///< words for the copies of a head

@@ -78,6 +78,21 @@ class ExpertPackets {
   uint64_t start_;
 };
 
+/// What all receiving kernels begin and end with. `body(packets, waiter)` awaits packets. Behind its sending kernel such a kernel
+/// starts at once: what it reads comes in packets or was there before that kernel.
+template <class Body>
+SYMMETRA_DEVICE void receive_call(const ExpertArgs& args, Body body) {
+  if (args.follows == 0) platform::wait_prior();
+  const Call call = begin_call(args.calls, args.wait);
+  const ExpertPackets packets(args, call.epoch);
+  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
+  body(packets, waiter);
+  if (args.follows != 0) platform::wait_prior();
+  platform::release_next();
+  platform::sync_block();  // all have read the state
+  end_call(args.calls, args.wait, call.epoch, 0);
+}
+
 /// Packets of a row that travels.
 template <class Protocol>
 SYMMETRA_DEVICE uint32_t row_packets(uint64_t row_bytes) {

@@ -51,20 +51,13 @@ SYMMETRA_DEVICE uint32_t rows_of(const ExpertArgs& args, const Heads& heads, uin
 
 /// Reports what is wrong with the heads, or with what ranks would receive. All ranks find the same, and the first.
 SYMMETRA_DEVICE bool is_wrong(const ExpertArgs& args, const Heads& heads, uint32_t* words) {
-  const auto found = [&](uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
-    if (platform::thread() == 0) device::report(args.wait, code, args.op, peer, 0, first, second);
-    return true;
+  const auto word = [&](uint32_t source, uint32_t i) {
+    return platform::load<uint32_t>(reinterpret_cast<const uint8_t*>(heads.head(source)) + i * 4);
   };
-  for (uint32_t source = 0; source < args.world; ++source) {
-    const ExpertHead& head = *heads.head(source);
-    if (head.claimed > head.room) return found(kStatusCapacity, source, head.claimed, head.room);
-    if (head.bad_token != kNone) {
-      return found(kStatusRouting, source, uint64_t{args.experts} << 32 | head.bad_token, static_cast<uint64_t>(head.bad_expert));
-    }
-  }
+  if (reports_heads(args, word)) return true;
   for (uint32_t rank = 0; rank < args.world; ++rank) {
     const uint32_t rows = rows_of(args, heads, rank, words);
-    if (rows > args.capacity) return found(kStatusCapacity, rank, rows, args.capacity);
+    if (rows > args.capacity) return reports(args, kStatusCapacity, rank, rows, args.capacity);
   }
   return false;
 }

@@ -1,24 +1,25 @@
 // A dispatch by direct access: a rank writes its rows into the memory of the ranks of their experts.
 #pragma once
 #include "kernels/experts/barrier.cuh"
-#include "kernels/experts/heard.cuh"
+#include "kernels/experts/rows.cuh"
 
 namespace symmetra::kernels {
 
 /// Where one of the own rows goes: to the ranks of the token's experts. Peers address the place of the row there, or the row
-/// goes into the region. Its scales always do.
+/// goes into the region. Its scales always do. `Place`: says which place, by rank.
+template <class Place>
 class TheirRows {
  public:
-  SYMMETRA_DEVICE TheirRows(const ExpertArgs& args, uint32_t token) : args_(args), places_(Places(args).there + token), token_(token) {
-    for (uint32_t rank = 0; rank < args.world; ++rank) ranks_ |= place(rank) != kNone ? 1u << rank : 0;
-  }
+  /// `ranks`: a bit a rank.
+  SYMMETRA_DEVICE TheirRows(const ExpertArgs& args, uint32_t token, uint32_t ranks, const Place& place)
+      : args_(args), token_(token), ranks_(ranks), place_(place) {}
 
   /// Calls `store` with each place of the row, and of its scales.
   template <class Store>
   SYMMETRA_DEVICE void rows(Store store) const {
     each([&](uint32_t rank) {
       store(args_.placed_offset == kStaged ? in_region(args_, rank, args_.rank, token_)
-                                           : in_place(args_, rank, place(rank), args_.payload_bytes));
+                                           : in_place(args_, rank, place_(rank), args_.payload_bytes));
     });
   }
   template <class Store>
@@ -27,7 +28,6 @@ class TheirRows {
   }
 
  private:
-  SYMMETRA_DEVICE uint32_t place(uint32_t rank) const { return places_[uint64_t{rank} * args_.max_tokens]; }
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
     each_rank(args_, [&](uint32_t rank) {
@@ -36,9 +36,9 @@ class TheirRows {
   }
 
   const ExpertArgs& args_;
-  const uint32_t* places_;
   uint32_t token_;
-  uint32_t ranks_ = 0;  ///< a bit a rank
+  uint32_t ranks_;
+  const Place& place_;
 };
 
 /// Writes the own rows, between two barriers, to the ranks that they go to: none after counts that failed. A block takes a
@@ -52,7 +52,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(Exper
   barrier.greet();
   if (barrier.enter()) {
     for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-      send_row<Element>(args, token, TheirRows(args, token));
+      const uint32_t* const places = Places(args).there + token;
+      const auto place = [&](uint32_t rank) { return places[uint64_t{rank} * args.max_tokens]; };
+      uint32_t ranks = 0;
+      for (uint32_t rank = 0; rank < args.world; ++rank) ranks |= place(rank) != kNone ? 1u << rank : 0;
+      send_row<Element>(args, token, TheirRows(args, token, ranks, place));
     }
   }
   platform::release_next();

@@ -1,7 +1,6 @@
 // A dispatch by direct access by source, in one kernel: no place depends on what other ranks send, so pairs travel with the rows.
 #pragma once
-#include "kernels/experts/barrier.cuh"
-#include "kernels/experts/heard.cuh"
+#include "kernels/experts/push.cuh"
 
 namespace symmetra::kernels {
 
@@ -14,7 +13,6 @@ class OwnPairs {
   }
 
   SYMMETRA_DEVICE uint32_t tokens() const { return tokens_; }
-  SYMMETRA_DEVICE bool are_again() const { return again_; }
   SYMMETRA_DEVICE uint32_t rank(uint32_t pair) const {
     if (!again_) return asked_.target(pair).rank;
     const uint16_t copy = heads_.copies(args_.rank)[pair];
@@ -119,39 +117,6 @@ class OwnPairs {
   uint32_t tokens_;
 };
 
-/// Where one of the own rows goes: to the places of its source and token on the ranks of the token's experts.
-class SourcePlaces {
- public:
-  /// `ranks`: a bit a rank.
-  SYMMETRA_DEVICE SourcePlaces(const ExpertArgs& args, uint32_t token, uint32_t ranks) : args_(args), token_(token), ranks_(ranks) {}
-
-  /// Calls `store` with each place of the row, and of its scales.
-  template <class Store>
-  SYMMETRA_DEVICE void rows(Store store) const {
-    each([&](uint32_t rank) {
-      const uint64_t place = uint64_t{args_.rank} * args_.max_tokens + token_;
-      store(args_.placed_offset == kStaged ? in_region(args_, rank, args_.rank, token_)
-                                           : in_place(args_, rank, place, args_.payload_bytes));
-    });
-  }
-  template <class Store>
-  SYMMETRA_DEVICE void scales(Store store) const {
-    each([&](uint32_t rank) { store(in_region(args_, rank, args_.rank, token_) + args_.scales_offset); });
-  }
-
- private:
-  template <class Body>
-  SYMMETRA_DEVICE void each(Body body) const {
-    each_rank(args_, [&](uint32_t rank) {
-      if ((ranks_ >> rank & 1) != 0) body(rank);
-    });
-  }
-
-  const ExpertArgs& args_;
-  uint32_t token_;
-  uint32_t ranks_;
-};
-
 /// The tokens of a block, some at a time, with the ranks of their experts.
 class SourceTile {
  public:
@@ -244,7 +209,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_
     while (!wrong && tile.has(0)) {
       tile.keep();
       SYMMETRA_ROLLED
-      for (uint32_t i = 0; tile.has(i); ++i) send_row<Element>(args, tile.token(i), SourcePlaces(args, tile.token(i), tile.ranks(i)));
+      for (uint32_t i = 0; tile.has(i); ++i) {
+        const uint32_t token = tile.token(i);
+        const auto place = [&](uint32_t) { return args.rank * args.max_tokens + token; };
+        send_row<Element>(args, token, TheirRows(args, token, tile.ranks(i), place));
+      }
       platform::sync_block();  // all have read the ranks
       tile.find(tile.next());
       platform::sync_block();

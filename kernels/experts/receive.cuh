@@ -294,21 +294,15 @@ class Receive {
 /// it starts at once: what it reads comes in packets or was there before that kernel.
 template <class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive(SYMMETRA_ARGS(ExpertArgs) args) {
-  if (args.follows == 0) platform::wait_prior();
-  const Call call = begin_call(args.calls, args.wait);
-  const ExpertPackets packets(args, call.epoch);
-  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
-  Receive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
-  if (receive.hear()) {
-    receive.run();
-    packets.scrub([&](uint32_t source) { return receive.heard().tokens(source); });
-  } else if (platform::block() == platform::blocks() - 1 && platform::thread() == 0) {
-    ExpertState(args).failed() = 1;
-  }
-  if (args.follows != 0) platform::wait_prior();
-  platform::release_next();
-  platform::sync_block();
-  end_call(args.calls, args.wait, call.epoch, 0);
+  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+    Receive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
+    if (receive.hear()) {
+      receive.run();
+      packets.scrub([&](uint32_t source) { return receive.heard().tokens(source); });
+    } else if (platform::block() == platform::blocks() - 1 && platform::thread() == 0) {
+      ExpertState(args).failed() = 1;
+    }
+  });
 }
 
 }  // namespace symmetra::kernels

@@ -169,8 +169,8 @@ impl Inner {
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
-    /// From the region of a rank to rows of a layout with a row a token, in symmetric memory, which peers then address at their places; `kStaged` for
-    /// other rows. `whole`: rows are whole packets. Equal on all ranks, which use the same symmetric memory or none.
+    /// From the region of a rank to rows of a layout with a row a token, in symmetric memory, which peers then address at their
+    /// places; `kStaged` for other rows. `whole`: rows are whole packets. Equal on all ranks, which use the same symmetric memory or none.
     fn placed(&self, rows: &Held, whole: bool) -> u64 {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return args::kStaged;
