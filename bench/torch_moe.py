@@ -13,9 +13,10 @@ Sides:
   deepep            DeepEP's kernels inside one host, a cached dispatch; 2, 4 or 8 ranks
 A side that cannot run is named on stderr, with the reason, and the others run.
 
-What favours them: e4m3 codes and scales (--wire f8) are made beforehand; nccl, nccl-all-gather and deepep know for nothing
-how many rows go where; results come back without weights, which the caller's experts have applied. No side but torch-vdev-2d
-puts rows into the order of experts, so `symmetra bench moe --layout by-rank` does the same work.
+What favours them: nccl, nccl-all-gather and deepep know for nothing how many rows go where; results come back without
+weights, which the caller's experts have applied. No side but torch-vdev-2d puts rows into the order of experts, and e4m3
+codes and scales (--wire f8) are made beforehand, so `symmetra bench moe --layout by-rank --wire given-f8` does the same
+work, or with `--layout by-source` that of flashinfer.
 
 Method: that of bench/torch_symm_mem.py; the ranks meet in all-reduces. OPERATIONS operations are captured in one CUDA graph:
 dispatches, combines, or both in turn. A time is the median over LAUNCHES launches of the slowest rank's time for one

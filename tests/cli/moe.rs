@@ -59,6 +59,7 @@ fn layouts_wires_and_traffic() {
         ("--ranks 3 --shape 2,1,129 --tokens 130", "by-rank"),
         ("--ranks 3 --shape 7,3,130 --tokens 1,5 --layout by-source --graph --eager", "by-source"),
         ("--ranks 2 --shape 8,2,64 --tokens 3 --layout by-source --wire same --method direct", "by-source"),
+        ("--ranks 2 --shape 8,2,130 --tokens 3 --layout by-rank --wire given-f8 --method direct,packets", "by-rank"),
     ] {
         let rows = rows(&symmetra(&format!("{QUICK} {args} --ranks-as threads --json")).ok());
         assert!(!rows.is_empty() && rows.iter().all(|row| row["layout"] == layout), "{args}: {rows:?}");
@@ -83,8 +84,8 @@ fn halves_with_work_between_them() {
         assert!(number(&row["work_us"]) > 0.0, "{row}");
         assert!((number(&row["hidden"]) - (1.0 - behind_us / receive_us)).abs() < 1e-9, "{row}");
     }
-    for layout in ["by-rank", "by-source"] {
-        let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire same --tokens 3 --layout {layout} --split");
+    for (layout, wire) in [("by-rank", "same"), ("by-source", "given-f8")] {
+        let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire {wire} --tokens 3 --layout {layout} --split");
         let args = args.replace("--operations 2", "--ranks-as threads");
         let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
         let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();

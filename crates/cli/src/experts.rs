@@ -58,23 +58,27 @@ impl Shape {
     }
 }
 
-/// How rows of bf16 travel to experts.
+/// How rows travel to experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Wire {
-    /// As e4m3 codes, with an f32 scale for each 128 elements
+    /// As e4m3 codes that a dispatch makes of rows of bf16, with an f32 scale for each 128 elements
     F8,
-    /// As they are
+    /// As they are, rows of bf16
     Same,
+    /// As e4m3 codes and scales that were made before
+    GivenF8,
 }
 
 impl Wire {
-    pub(crate) const ALL: [Self; 2] = [Self::F8, Self::Same];
+    /// Those that are made of rows of bf16.
+    pub(crate) const OF_BF16: [Self; 2] = [Self::F8, Self::Same];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::F8 => "f8",
             Self::Same => "same",
+            Self::GivenF8 => "given-f8",
         }
     }
 
@@ -82,13 +86,22 @@ impl Wire {
         match self {
             Self::F8 => experts::Wire::F8(Scales::F32),
             Self::Same => experts::Wire::Same,
+            Self::GivenF8 => experts::Wire::GivenF8,
+        }
+    }
+
+    /// As what a caller gives rows in.
+    pub(crate) const fn given(self) -> Self {
+        match self {
+            Self::F8 | Self::Same => Self::Same,
+            Self::GivenF8 => Self::GivenF8,
         }
     }
 
     /// Bytes of a row of so many elements on its way to an expert.
     pub(crate) fn row_bytes(self, hidden: usize) -> usize {
         match self {
-            Self::F8 => hidden + 4 * groups(hidden),
+            Self::F8 | Self::GivenF8 => hidden + 4 * groups(hidden),
             Self::Same => 2 * hidden,
         }
     }

@@ -19,5 +19,6 @@ fn shapes_by_name_and_by_numbers() {
 #[test]
 fn bytes_of_a_row() {
     assert_eq!([1, 128, 129, 7168].map(|hidden| Wire::F8.row_bytes(hidden)), [5, 132, 137, 7392]);
+    assert_eq!([1, 128, 129, 7168].map(|hidden| Wire::GivenF8.row_bytes(hidden)), [5, 132, 137, 7392]);
     assert_eq!([1, 129].map(|hidden| Wire::Same.row_bytes(hidden)), [2, 258]);
 }

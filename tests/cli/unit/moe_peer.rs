@@ -79,6 +79,8 @@ fn messages_of_packed_rows_have_the_bits_of_ours() {
         (race(shape(8, 3, 130), 3, Wire::F8, Layout::BySource), "codes by source"),
         (race(shape(2, 1, 33), 3, Wire::Same, Layout::BySource), "by source, a rank without experts"),
         (race(shape(7, 3, 200), 3, Wire::F8, Layout::ByExpert), "codes by expert"),
+        (race(shape(8, 3, 200), 2, Wire::GivenF8, Layout::ByExpert), "given codes by expert"),
+        (race(shape(8, 2, 130), 3, Wire::GivenF8, Layout::BySource), "given codes by source"),
         (race(shape(8, 4, 130), 2, Wire::F8, Layout::Padded), "codes with padding"),
         (race(shape(5, 2, 33), 2, Wire::Same, Layout::Padded), "rows with padding"),
         (race(shape(2, 1, 64), 3, Wire::Same, Layout::ByExpert), "a rank without experts"),

@@ -74,7 +74,7 @@ pub(super) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
 
-    /// How rows of bf16 travel to experts; results are bf16
+    /// How rows travel to experts; results are bf16
     #[arg(long, value_enum, default_value_t = Wire::F8)]
     wire: Wire,
 

@@ -61,7 +61,7 @@ impl Layer {
             let method = expert_method(kind, ranks, true, &group, &config)?.name();
             Ok(Sizes { wire, row_bytes: wire.row_bytes(shape.hidden), heap_bytes, method })
         };
-        let wires = Wire::ALL.into_iter().map(&mut sizes).collect::<Result<_, Failure>>()?;
+        let wires = Wire::OF_BF16.into_iter().map(&mut sizes).collect::<Result<_, Failure>>()?;
         let other_backends = expert_method(kind, ranks, false, &group, &shape.config(tokens))?.name();
         let choice = |range: symmetra::experts::MethodRange| Choice {
             up_to_bytes: (range.up_to_bytes < u64::MAX).then_some(range.up_to_bytes),

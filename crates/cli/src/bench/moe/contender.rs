@@ -64,7 +64,7 @@ impl<'a> Order<'a> {
         [rank, tokens]: [usize; 2],
     ) -> Self {
         let oracle = Oracle::new(race.shape, layout, routes);
-        let inputs = Inputs::new(given.unwrap_or(rows), routes, rank, [tokens, oracle.rows(rank)]);
+        let inputs = Inputs::new((given.unwrap_or(rows), race.wire), routes, rank, [tokens, oracle.rows(rank)]);
         let expected = oracle.expected(rank, rows, race.wire);
         Self { layout, oracle, inputs, expected }
     }
@@ -134,7 +134,7 @@ impl<'s> Ours<'s> {
 
     fn dispatch<'q>(&'q self, queue: impl Queue<'s> + 'q) -> symmetra::Result<Routed<'q>> {
         let Operands { ids, weights, rows, .. } = self.operands;
-        self.experts.dispatch(&Routing::new(ids).weights(weights), rows, &self.operands.into(), queue)
+        rows.dispatch(&self.experts, &Routing::new(ids).weights(weights), &self.operands.into(), queue)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The operands of a rank.
 
-use symmetra::experts::{Combine, Received, Routed, ScaleOrder};
+use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder};
 use symmetra::half::bf16;
 use symmetra::{Communicator, Device, DeviceBuffer, Element, Queue, Stream, SymmetricBuffer};
 
@@ -8,7 +8,7 @@ use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
 use super::routes::Routes;
 use crate::experts::{Layout, Shape, Wire, groups};
 
-/// Rows as they travel.
+/// Rows as they are given in, or as they travel.
 pub(super) enum Lines {
     Same(DeviceBuffer<bf16>),
     F8 { codes: DeviceBuffer<u8>, scales: DeviceBuffer<f32> },
@@ -18,7 +18,7 @@ impl Lines {
     pub(super) fn new(device: &Device, wire: Wire, rows: usize, hidden: usize) -> symmetra::Result<Self> {
         Ok(match wire {
             Wire::Same => Self::Same(DeviceBuffer::new(device, rows * hidden)?),
-            Wire::F8 => Self::F8 {
+            Wire::F8 | Wire::GivenF8 => Self::F8 {
                 codes: DeviceBuffer::new(device, rows * hidden)?,
                 scales: DeviceBuffer::new(device, rows * groups(hidden))?,
             },
@@ -30,6 +30,45 @@ impl Lines {
         match self {
             Self::Same(rows) => Received::rows(rows),
             Self::F8 { codes, scales } => Received::rows(codes).scales(scales, ScaleOrder::Rows),
+        }
+    }
+
+    /// Sends the rows by a routing that is told at once.
+    pub(super) fn dispatch<'h, 'op>(
+        &'op self,
+        experts: &'h Experts,
+        routing: &Routing<'op>,
+        into: &Received<'op>,
+        queue: impl Queue<'op> + 'h,
+    ) -> symmetra::Result<Routed<'h>> {
+        match self {
+            Self::Same(rows) => experts.dispatch(routing, rows, into, queue),
+            Self::F8 { codes, scales } => experts.dispatch_f8(routing, (codes, scales), into, queue),
+        }
+    }
+
+    /// Sends the rows by a routing that is known.
+    pub(super) fn dispatch_again<'op>(
+        &'op self,
+        routed: &Routed<'_>,
+        into: &Received<'op>,
+        queue: impl Queue<'op>,
+    ) -> symmetra::Result<()> {
+        match self {
+            Self::Same(rows) => routed.dispatch(rows, into, queue),
+            Self::F8 { codes, scales } => routed.dispatch_f8((codes, scales), into, queue),
+        }
+    }
+
+    fn write(&self, image: &Image, stream: &Stream) -> symmetra::Result<()> {
+        match (self, image) {
+            (Self::Same(rows), Image::Same(from)) => rows.write(from, stream),
+            (Self::F8 { codes, scales }, Image::F8 { codes: from, scales: scales_from }) => {
+                codes.write(from, stream)?;
+                scales.write(scales_from, stream)
+            }
+            // All rows of a race are given in alike.
+            _ => Ok(()),
         }
     }
 
@@ -58,16 +97,22 @@ impl Lines {
 /// What this rank gives in, and what the experts of this rank make of what comes.
 pub(super) struct Inputs<'a> {
     pub(super) routes: &'a Routes,
-    rows: Vec<bf16>,
+    rows: Image,
     results: Vec<bf16>,
 }
 
 impl<'a> Inputs<'a> {
     /// `results`: of how many rows.
-    pub(super) fn new(rows: &Rows, routes: &'a Routes, rank: usize, [tokens, results]: [usize; 2]) -> Self {
+    pub(super) fn new(
+        (rows, wire): (&Rows, Wire),
+        routes: &'a Routes,
+        rank: usize,
+        [tokens, results]: [usize; 2],
+    ) -> Self {
+        let given = (0..tokens).map(|token| (token, rows.token(rank, token)));
         Self {
             routes,
-            rows: (0..tokens).flat_map(|token| rows.token(rank, token)).collect(),
+            rows: Image::new(wire.given(), [tokens, rows.hidden()], given),
             results: (0..results).flat_map(|at| rows.result(rank, at)).collect(),
         }
     }
@@ -95,7 +140,7 @@ pub(super) struct Operands {
     pub(super) ids: DeviceBuffer<i32>,
     pub(super) weights: DeviceBuffer<f32>,
     /// `[tokens, hidden]`, as the output.
-    pub(super) rows: DeviceBuffer<bf16>,
+    pub(super) rows: Lines,
     pub(super) output: DeviceBuffer<bf16>,
     pub(super) received: Lines,
     /// Of the experts of this rank.
@@ -124,7 +169,7 @@ impl Operands {
             rank,
             ids: DeviceBuffer::new(device, tokens * top_k)?,
             weights: DeviceBuffer::new(device, tokens * top_k)?,
-            rows: DeviceBuffer::new(device, tokens * hidden)?,
+            rows: Lines::new(device, wire.given(), tokens, hidden)?,
             output: DeviceBuffer::new(device, tokens * hidden)?,
             received: Lines::new(device, wire, rows, hidden)?,
             counts: DeviceBuffer::new(device, only(layout != Layout::BySource, experts))?,

@@ -8,7 +8,7 @@ use symmetra::half::bf16;
 
 use super::routes::{Routes, random};
 use crate::element::Summand;
-use crate::experts::{GROUP, Layout, Shape, Wire};
+use crate::experts::{GROUP, Layout, Shape, Wire, groups};
 
 /// The bytes of what nothing was written to.
 const UNWRITTEN: u8 = 0xa5;
@@ -32,6 +32,11 @@ impl Rows {
     pub(super) fn new(seed: u64, hidden: usize) -> Self {
         let mut random = random(seed, "pool");
         Self { seed, hidden, pool: (0..POOL).map(|_| bf16::draw(&mut random)).collect() }
+    }
+
+    /// Elements of a row.
+    pub(super) fn hidden(&self) -> usize {
+        self.hidden
     }
 
     fn window(&self, name: (&str, usize, usize)) -> impl Iterator<Item = bf16> + '_ {
@@ -66,6 +71,34 @@ pub(super) struct Place {
 pub(super) enum Image {
     Same(Vec<bf16>),
     F8 { codes: Vec<u8>, scales: Vec<f32> },
+}
+
+impl Image {
+    /// Memory for `count` rows, of which some are written at their places.
+    pub(super) fn new(
+        wire: Wire,
+        [count, hidden]: [usize; 2],
+        rows: impl Iterator<Item = (usize, impl Iterator<Item = bf16>)>,
+    ) -> Self {
+        match wire {
+            Wire::Same => {
+                let mut image = vec![unwritten(); count * hidden];
+                for (at, row) in rows {
+                    image[at * hidden..][..hidden].iter_mut().zip(row).for_each(|(into, value)| *into = value);
+                }
+                Self::Same(image)
+            }
+            Wire::F8 | Wire::GivenF8 => {
+                let groups = groups(hidden);
+                let (mut codes, mut scales) = (vec![UNWRITTEN; count * hidden], vec![unwritten(); count * groups]);
+                for (at, row) in rows {
+                    let row: Vec<f32> = row.map(bf16::to_f32).collect();
+                    encode(&row, &mut codes[at * hidden..][..hidden], &mut scales[at * groups..][..groups]);
+                }
+                Self::F8 { codes, scales }
+            }
+        }
+    }
 }
 
 /// What a rank must have in the end.
@@ -239,26 +272,9 @@ impl<'a> Oracle<'a> {
     }
 
     fn received(&self, rank: usize, rows: &Rows, wire: Wire) -> Image {
-        let (hidden, count, places) = (self.shape.hidden, self.rows(rank), &self.places[rank]);
-        match wire {
-            Wire::Same => {
-                let mut image = vec![unwritten(); count * hidden];
-                for Place { at, source, token, .. } in places {
-                    let into = &mut image[at * hidden..][..hidden];
-                    into.iter_mut().zip(rows.token(*source, *token)).for_each(|(into, value)| *into = value);
-                }
-                Image::Same(image)
-            }
-            Wire::F8 => {
-                let groups = hidden.div_ceil(GROUP);
-                let (mut codes, mut scales) = (vec![UNWRITTEN; count * hidden], vec![unwritten(); count * groups]);
-                for Place { at, source, token, .. } in places {
-                    let row: Vec<f32> = rows.token(*source, *token).map(bf16::to_f32).collect();
-                    encode(&row, &mut codes[at * hidden..][..hidden], &mut scales[at * groups..][..groups]);
-                }
-                Image::F8 { codes, scales }
-            }
-        }
+        let rows_at =
+            self.places[rank].iter().map(|Place { at, source, token, .. }| (*at, rows.token(*source, *token)));
+        Image::new(wire, [self.rows(rank), self.shape.hidden], rows_at)
     }
 
     /// The sums of a rank's tokens: of each rank's results in the order of the token's experts, rounded; of the ranks in

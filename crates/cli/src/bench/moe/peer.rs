@@ -78,7 +78,7 @@ impl Between {
         let mut unpacking = Shape { experts: local.max(1), ..race.shape }.config(into.max(1));
         (unpacking.layout, unpacking.capacity) = (layout.setting(oracle.room), Some(oracle.most));
         unpacking.method = Method::Gather;
-        if wire == Wire::F8 {
+        if wire != Wire::Same {
             unpacking.wire = symmetra::experts::Wire::GivenF8;
         }
         let reorders = layout != Layout::ByRank && local > 0;
@@ -199,14 +199,11 @@ impl<'s> Peer<'s> {
         step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
     ) -> symmetra::Result<()> {
         let Between { packed, unpacks, .. } = self.between;
-        planned.packs.dispatch(&self.operands.rows, &packed.received(), queue)?;
+        self.operands.rows.dispatch_again(&planned.packs, &packed.received(), queue)?;
         step(&*self.there)?;
         let (Some(routed), Some(Unpacks { landed, .. })) = (&planned.unpacks, unpacks) else { return Ok(()) };
         let into: Received<'s> = self.operands.received.received();
-        match landed {
-            Lines::Same(rows) => routed.dispatch(rows, &into, queue),
-            Lines::F8 { codes, scales } => routed.dispatch_f8((codes, scales), &into, queue),
-        }
+        landed.dispatch_again(routed, &into, queue)
     }
 
     fn combine(

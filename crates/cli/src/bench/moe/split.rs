@@ -8,7 +8,7 @@ use symmetra::half::bf16;
 use symmetra::{Communicator, DeviceBuffer, DeviceKind, Event, Stream, SymmetricBuffer};
 
 use super::MoeRace;
-use super::operands::{Inputs, Operands};
+use super::operands::{Inputs, Lines, Operands};
 use super::oracle::{Expected, Oracle, Rows};
 use crate::bench::flags::OutputArgs;
 use crate::contest::stopwatch::Stopwatch;
@@ -73,7 +73,7 @@ impl Task for MoeSplit {
                 stopwatch: &stopwatch,
                 points: [event()?, event()?, event()?, event()?],
             };
-            operands.write(&Inputs::new(&rows, &routes, rank, [tokens, oracle.rows(rank)]), &stream)?;
+            operands.write(&Inputs::new((&rows, race.wire), &routes, rank, [tokens, oracle.rows(rank)]), &stream)?;
             communicator.group().barrier()?;
             let wrong = halves.wrong(communicator, &oracle.expected(rank, &rows, race.wire))?;
             communicator.group().barrier()?;
@@ -163,7 +163,11 @@ impl Halves<'_> {
         let Operands { ids, weights, rows, .. } = self.operands;
         let stream = self.stopwatch.stream();
         stream.record(&self.points[0])?;
-        let arriving = self.experts.dispatch_begin(&Routing::new(ids).weights(weights), rows, stream)?;
+        let routing = Routing::new(ids).weights(weights);
+        let arriving = match rows {
+            Lines::Same(rows) => self.experts.dispatch_begin(&routing, rows, stream)?,
+            Lines::F8 { codes, scales } => self.experts.dispatch_f8_begin(&routing, (codes, scales), stream)?,
+        };
         self.between(works)?;
         let routed = arriving.receive(&self.operands.into(), stream)?;
         stream.record(&self.points[3])?;
