@@ -47,7 +47,7 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
     let orders = [ordered(layout), ordered(order_of(layout))];
     let [operands, of_peer] = orders.each_ref().map(|order| {
         let form = (race.shape, race.wire, order.layout);
-        let operands = Operands::new(device, form, &order.oracle, [rank, TOKENS]).unwrap();
+        let operands = Operands::new(Home::Own(device), form, &order.oracle, [rank, TOKENS]).unwrap();
         operands.write(&order.inputs, &stream).unwrap();
         operands
     });

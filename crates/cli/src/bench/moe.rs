@@ -1,6 +1,7 @@
 //! `symmetra bench moe`: rows to experts and back, by several methods of ours and by messages of NCCL, in turn.
 
 mod contender;
+mod memory;
 mod operands;
 mod oracle;
 mod peer;
@@ -25,7 +26,7 @@ use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
-use operands::SHARED_ELEM_BYTES;
+use operands::Operands;
 use oracle::Oracle;
 use routes::{Routes, Traffic};
 pub(crate) use split::MoeSplit;
@@ -194,7 +195,7 @@ impl MoeRace {
             let routes = race.routes(tokens);
             let oracle = Oracle::new(race.shape, race.layout(tokens), &routes);
             if race.layout(tokens).is_by_token() {
-                race.heap_bytes += (oracle.most * race.shape.hidden * SHARED_ELEM_BYTES) as u64 + 2 * BESIDE;
+                race.heap_bytes += Operands::shared_bytes(race.shape, race.wire, oracle.most);
             }
             for config in race.settings(&oracle, tokens) {
                 expert_method(kind, ranks, true, &group, &config).map_err(refused)?;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use symmetra::half::bf16;
-use symmetra::{Capture, Communicator, DeviceBuffer, Element, Queue, Ref, Stream, SymmetricBuffer, SymmetricSlice};
+use symmetra::{Capture, Communicator, Element, Queue, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
 use crate::all_reduce::Collective;
 
@@ -34,8 +34,8 @@ pub(crate) struct Parcel<'a, T: Element> {
 }
 
 impl<'a, T: Element> Parcel<'a, T> {
-    pub(crate) fn new(from: &'a DeviceBuffer<T>, into: &'a DeviceBuffer<T>, counts: [Vec<usize>; 2]) -> Self {
-        Self { from: from.borrow(), into: into.borrow(), counts }
+    pub(crate) fn new(from: Ref<'a, T>, into: Ref<'a, T>, counts: [Vec<usize>; 2]) -> Self {
+        Self { from, into, counts }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What races: a phase of the exchange by one side, and what the phase must leave.
 
-use symmetra::experts::{Experts, Routed, Routing};
+use symmetra::experts::{Experts, Routed};
 use symmetra::{Capture, Queue, Stream};
 
 use super::MoeRace;
@@ -133,8 +133,8 @@ impl<'s> Ours<'s> {
     }
 
     fn dispatch<'q>(&'q self, queue: impl Queue<'s> + 'q) -> symmetra::Result<Routed<'q>> {
-        let Operands { ids, weights, rows, .. } = self.operands;
-        rows.dispatch(&self.experts, &Routing::new(ids).weights(weights), &self.operands.into(), queue)
+        let operands = self.operands;
+        operands.rows.dispatch(&self.experts, &operands.routing(), &operands.into(), queue)
     }
 }
 

@@ -2,34 +2,35 @@
 
 use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder};
 use symmetra::half::bf16;
-use symmetra::{Communicator, Device, DeviceBuffer, Element, Queue, Stream, SymmetricBuffer};
+use symmetra::{Element, Queue, Stream};
 
+use super::memory::{Home, Memory};
 use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
 use super::routes::Routes;
 use crate::experts::{Layout, Shape, Wire, groups};
 
 /// Rows as they are given in, or as they travel.
 pub(super) enum Lines {
-    Same(DeviceBuffer<bf16>),
-    F8 { codes: DeviceBuffer<u8>, scales: DeviceBuffer<f32> },
+    Same(Memory<bf16>),
+    F8 { codes: Memory<u8>, scales: Memory<f32> },
 }
 
 impl Lines {
-    pub(super) fn new(device: &Device, wire: Wire, rows: usize, hidden: usize) -> symmetra::Result<Self> {
+    /// Collective where the home is shared.
+    pub(super) fn new(home: Home<'_>, wire: Wire, [rows, hidden]: [usize; 2]) -> symmetra::Result<Self> {
         Ok(match wire {
-            Wire::Same => Self::Same(DeviceBuffer::new(device, rows * hidden)?),
-            Wire::F8 | Wire::GivenF8 => Self::F8 {
-                codes: DeviceBuffer::new(device, rows * hidden)?,
-                scales: DeviceBuffer::new(device, rows * groups(hidden))?,
-            },
+            Wire::Same => Self::Same(Memory::new(home, rows * hidden)?),
+            Wire::F8 | Wire::GivenF8 => {
+                Self::F8 { codes: Memory::new(home, rows * hidden)?, scales: Memory::new(home, rows * groups(hidden))? }
+            }
         })
     }
 
     /// As what a dispatch writes.
     pub(super) fn received(&self) -> Received<'_> {
         match self {
-            Self::Same(rows) => Received::rows(rows),
-            Self::F8 { codes, scales } => Received::rows(codes).scales(scales, ScaleOrder::Rows),
+            Self::Same(rows) => Received::rows(rows.borrow()),
+            Self::F8 { codes, scales } => Received::rows(codes.borrow()).scales(scales.borrow(), ScaleOrder::Rows),
         }
     }
 
@@ -42,8 +43,8 @@ impl Lines {
         queue: impl Queue<'op> + 'h,
     ) -> symmetra::Result<Routed<'h>> {
         match self {
-            Self::Same(rows) => experts.dispatch(routing, rows, into, queue),
-            Self::F8 { codes, scales } => experts.dispatch_f8(routing, (codes, scales), into, queue),
+            Self::Same(rows) => experts.dispatch(routing, rows.borrow(), into, queue),
+            Self::F8 { codes, scales } => experts.dispatch_f8(routing, (codes.borrow(), scales.borrow()), into, queue),
         }
     }
 
@@ -55,8 +56,8 @@ impl Lines {
         queue: impl Queue<'op>,
     ) -> symmetra::Result<()> {
         match self {
-            Self::Same(rows) => routed.dispatch(rows, into, queue),
-            Self::F8 { codes, scales } => routed.dispatch_f8((codes, scales), into, queue),
+            Self::Same(rows) => routed.dispatch(rows.borrow(), into, queue),
+            Self::F8 { codes, scales } => routed.dispatch_f8((codes.borrow(), scales.borrow()), into, queue),
         }
     }
 
@@ -94,6 +95,10 @@ impl Lines {
     }
 }
 
+/// Buffers of operands that may be shared, and what a symmetric buffer has beside its elements, at most.
+const SHARED_BUFFERS: u64 = 5;
+const BESIDE: u64 = 64 << 10;
+
 /// What this rank gives in, and what the experts of this rank make of what comes.
 pub(super) struct Inputs<'a> {
     pub(super) routes: &'a Routes,
@@ -118,44 +123,29 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// What a dispatch writes and a combine reads, in symmetric memory: as many rows on every rank, of which this rank has some.
-struct Shared {
-    received: SharedRows,
-    results: SymmetricBuffer<bf16>,
-}
-
-enum SharedRows {
-    Same(SymmetricBuffer<bf16>),
-    F8(SymmetricBuffer<u8>),
-}
-
-/// Symmetric memory that [`Operands::share`] takes for each element of the rows that any rank receives.
-pub(super) const SHARED_ELEM_BYTES: usize = 2 * size_of::<bf16>();
-
 /// The operands of a rank for one number of tokens. What a layout does not have has no elements.
 pub(super) struct Operands {
     pub(super) layout: Layout,
     rank: usize,
     /// `[tokens, top_k]`, as the weights.
-    pub(super) ids: DeviceBuffer<i32>,
-    pub(super) weights: DeviceBuffer<f32>,
+    pub(super) ids: Memory<i32>,
+    pub(super) weights: Memory<f32>,
     /// `[tokens, hidden]`, as the output.
     pub(super) rows: Lines,
-    pub(super) output: DeviceBuffer<bf16>,
+    pub(super) output: Memory<bf16>,
     pub(super) received: Lines,
     /// Of the experts of this rank.
-    counts: DeviceBuffer<u32>,
-    offsets: DeviceBuffer<u32>,
-    local_ids: DeviceBuffer<i32>,
-    local_weights: DeviceBuffer<f32>,
-    pub(super) results: DeviceBuffer<bf16>,
-    /// In place of received rows and results, where peers can address them.
-    shared: Option<Shared>,
+    counts: Memory<u32>,
+    offsets: Memory<u32>,
+    local_ids: Memory<i32>,
+    local_weights: Memory<f32>,
+    pub(super) results: Memory<bf16>,
 }
 
 impl Operands {
+    /// `home`: of received rows, of what is beside each, and of results; all else is the rank's own. Collective where that is shared.
     pub(super) fn new(
-        device: &Device,
+        home: Home<'_>,
         (shape, wire, layout): (Shape, Wire, Layout),
         oracle: &Oracle<'_>,
         [rank, tokens]: [usize; 2],
@@ -163,61 +153,48 @@ impl Operands {
         let Shape { top_k, hidden, .. } = shape;
         let (rows, experts) = (oracle.rows(rank), oracle.experts_on(rank).len());
         let only = |when: bool, elems: usize| if when { elems } else { 0 };
-        let beside = only(layout.is_by_token(), rows * top_k);
+        let (own, beside) = (Home::Own(home.device()), only(layout.is_by_token(), rows * top_k));
         Ok(Self {
             layout,
             rank,
-            ids: DeviceBuffer::new(device, tokens * top_k)?,
-            weights: DeviceBuffer::new(device, tokens * top_k)?,
-            rows: Lines::new(device, wire.given(), tokens, hidden)?,
-            output: DeviceBuffer::new(device, tokens * hidden)?,
-            received: Lines::new(device, wire, rows, hidden)?,
-            counts: DeviceBuffer::new(device, only(layout != Layout::BySource, experts))?,
-            offsets: DeviceBuffer::new(device, only(layout == Layout::ByExpert, experts + 1))?,
-            local_ids: DeviceBuffer::new(device, beside)?,
-            local_weights: DeviceBuffer::new(device, beside)?,
-            results: DeviceBuffer::new(device, rows * hidden)?,
-            shared: None,
+            ids: Memory::new(own, tokens * top_k)?,
+            weights: Memory::new(own, tokens * top_k)?,
+            rows: Lines::new(own, wire.given(), [tokens, hidden])?,
+            output: Memory::new(own, tokens * hidden)?,
+            received: Lines::new(home, wire, [rows, hidden])?,
+            counts: Memory::new(own, only(layout != Layout::BySource, experts))?,
+            offsets: Memory::new(own, only(layout == Layout::ByExpert, experts + 1))?,
+            local_ids: Memory::new(home, beside)?,
+            local_weights: Memory::new(home, beside)?,
+            results: Memory::new(home, rows * hidden)?,
         })
     }
 
-    /// Puts received rows and results into symmetric memory. `elems`: of the rows that any rank receives. Collective.
-    pub(super) fn share(mut self, communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
-        let received = match self.received {
-            Lines::Same(_) => SharedRows::Same(communicator.symmetric(elems)?),
-            Lines::F8 { .. } => SharedRows::F8(communicator.symmetric(elems)?),
-        };
-        self.shared = Some(Shared { received, results: communicator.symmetric(elems)? });
-        Ok(self)
+    /// Bytes of a symmetric heap that the operands take at a shared home, for so many rows of a rank.
+    pub(super) fn shared_bytes(shape: Shape, wire: Wire, rows: usize) -> u64 {
+        let row = wire.row_bytes(shape.hidden) + 8 * shape.top_k + size_of::<bf16>() * shape.hidden;
+        (rows * row) as u64 + SHARED_BUFFERS * BESIDE
     }
 
-    /// The rows that a dispatch writes, with their scales.
-    fn rows_into(&self) -> Received<'_> {
-        match (&self.shared, &self.received) {
-            (Some(Shared { received: SharedRows::Same(rows), .. }), _) => Received::rows(rows),
-            (Some(Shared { received: SharedRows::F8(codes), .. }), Lines::F8 { scales, .. }) => {
-                Received::rows(codes).scales(scales, ScaleOrder::Rows)
-            }
-            _ => self.received.received(),
-        }
+    /// What the rank's experts are told by.
+    pub(super) fn routing(&self) -> Routing<'_> {
+        Routing::new(self.ids.borrow()).weights(self.weights.borrow())
     }
 
     /// Sums the results of this rank's tokens.
     pub(super) fn combine<'s>(&'s self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
-        match &self.shared {
-            Some(shared) => routed.combine(&shared.results, &self.output, Combine::default(), queue),
-            None => routed.combine(&self.results, &self.output, Combine::default(), queue),
-        }
+        routed.combine(self.results.borrow(), self.output.borrow(), Combine::default(), queue)
     }
 
     /// All that experts need to know of what comes.
-    pub(super) fn into(&self) -> Received<'_> {
-        let into = self.rows_into();
+    pub(super) fn into<'s>(&'s self) -> Received<'s> {
+        let into = self.received.received();
+        let beside = |into: Received<'s>| into.ids(self.local_ids.borrow()).weights(self.local_weights.borrow());
         match self.layout {
-            Layout::ByRank => into.counts(&self.counts).ids(&self.local_ids).weights(&self.local_weights),
-            Layout::ByExpert => into.counts(&self.counts).offsets(&self.offsets),
-            Layout::Padded => into.counts(&self.counts),
-            Layout::BySource => into.ids(&self.local_ids).weights(&self.local_weights),
+            Layout::ByRank => beside(into.counts(self.counts.borrow())),
+            Layout::ByExpert => into.counts(self.counts.borrow()).offsets(self.offsets.borrow()),
+            Layout::Padded => into.counts(self.counts.borrow()),
+            Layout::BySource => beside(into),
         }
     }
 
@@ -227,14 +204,6 @@ impl Operands {
         self.weights.write(&inputs.routes.weights[self.rank], stream)?;
         self.rows.write(&inputs.rows, stream)?;
         self.results.write(&inputs.results, stream)?;
-        if let Some(Shared { received, results }) = &self.shared {
-            let beyond = std::iter::repeat_n(bf16::ZERO, results.len() - inputs.results.len());
-            results.write(&inputs.results.iter().copied().chain(beyond).collect::<Vec<_>>(), stream)?;
-            match received {
-                SharedRows::Same(rows) => rows.write(&vec![unwritten(); rows.len()], stream)?,
-                SharedRows::F8(codes) => codes.write(&vec![unwritten(); codes.len()], stream)?,
-            }
-        }
         forget(&self.output, stream)?;
         self.received.forget(stream)?;
         forget(&self.counts, stream)?;
@@ -245,15 +214,7 @@ impl Operands {
 
     /// How many elements of received rows are wrong. Blocks.
     pub(super) fn wrong_rows(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
-        let Some(Shared { received, .. }) = &self.shared else { return self.received.unlike(&right.received, stream) };
-        match (received, &self.received, &right.received) {
-            (SharedRows::Same(rows), _, Image::Same(right)) => unlike_shared(rows, right, stream),
-            (SharedRows::F8(codes), Lines::F8 { scales, .. }, Image::F8 { codes: right, scales: right_scales }) => {
-                Ok(unlike_shared(codes, right, stream)? + unlike(scales, right_scales, stream)?)
-            }
-            (SharedRows::Same(rows), ..) => Ok(rows.len() as u64),
-            (SharedRows::F8(codes), ..) => Ok(codes.len() as u64),
-        }
+        self.received.unlike(&right.received, stream)
     }
 
     /// How many numbers beside received rows are wrong. Blocks.
@@ -271,20 +232,13 @@ impl Operands {
 }
 
 /// Overwrites all elements with a value that means nothing.
-fn forget<T: Element>(buffer: &DeviceBuffer<T>, stream: &Stream) -> symmetra::Result<()> {
+fn forget<T: Element>(buffer: &Memory<T>, stream: &Stream) -> symmetra::Result<()> {
     buffer.write(&vec![unwritten(); buffer.len()], stream)
 }
 
 /// How many elements have other bits.
-fn unlike<T: Element>(buffer: &DeviceBuffer<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
+fn unlike<T: Element>(buffer: &Memory<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
     Ok(differing(&buffer.read(stream)?, right))
-}
-
-/// How many elements of symmetric memory have other bits. Nothing is written behind those of this rank.
-fn unlike_shared<T: Element>(buffer: &SymmetricBuffer<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
-    let found = buffer.read(stream)?;
-    let (own, beyond) = found.split_at(right.len().min(found.len()));
-    Ok(differing(own, right) + differing(beyond, &vec![unwritten(); beyond.len()]))
 }
 
 fn differing<T: Element>(found: &[T], right: &[T]) -> u64 {

@@ -7,9 +7,10 @@ use symmetra::{Capture, Communicator, Config, DeviceBuffer, Queue, Stream};
 
 use super::MoeRace;
 use super::contender::{Order, Phase, Side};
+use super::memory::{Home, Memory};
 use super::operands::{Lines, Operands};
 use crate::contest::step::{Cargo, Library, Parcel, Step};
-use crate::experts::{Layout, Shape, Wire};
+use crate::experts::{Layout, Shape, Wire, groups};
 use crate::failure::Failure;
 use crate::norm::alone_with;
 
@@ -33,7 +34,7 @@ pub(super) struct Between {
     came: Vec<usize>,
     unpacks: Option<Unpacks>,
     /// Results for this rank's tokens, by rank.
-    returned: DeviceBuffer<bf16>,
+    returned: Memory<bf16>,
     hidden: usize,
 }
 
@@ -43,7 +44,7 @@ struct Unpacks {
     weights: DeviceBuffer<f32>,
     experts: Experts,
     landed: Lines,
-    parts: DeviceBuffer<bf16>,
+    parts: Memory<bf16>,
 }
 
 /// Beside its elements, for each symmetric buffer.
@@ -94,8 +95,8 @@ impl Between {
                     ids: DeviceBuffer::from_slice(&ids, stream)?,
                     weights: DeviceBuffer::from_slice(&weights, stream)?,
                     experts: alone.experts(unpacking)?,
-                    landed: Lines::new(device, wire, into, hidden)?,
-                    parts: DeviceBuffer::new(device, into * hidden)?,
+                    landed: Lines::new(Home::Own(device), wire, [into, hidden])?,
+                    parts: Memory::new(Home::Own(device), into * hidden)?,
                 })
             }
             false => None,
@@ -103,11 +104,11 @@ impl Between {
         Ok(Self {
             targets: DeviceBuffer::from_slice(&targets, stream)?,
             packer: alone.experts(packing)?,
-            packed: Lines::new(device, wire, out.max(1), hidden)?,
+            packed: Lines::new(Home::Own(device), wire, [out.max(1), hidden])?,
             sent,
             came,
             unpacks,
-            returned: DeviceBuffer::new(device, out.max(1) * hidden)?,
+            returned: Memory::new(Home::Own(device), out.max(1) * hidden)?,
             hidden,
         })
     }
@@ -121,10 +122,12 @@ impl Between {
     fn there<'s>(&'s self, into: &'s Lines) -> Vec<Cargo<'s>> {
         let counts = |width| self.counts(width);
         match (&self.packed, into) {
-            (Lines::Same(from), Lines::Same(into)) => vec![Cargo::Rows(Parcel::new(from, into, counts(self.hidden)))],
+            (Lines::Same(from), Lines::Same(into)) => {
+                vec![Cargo::Rows(Parcel::new(from.borrow(), into.borrow(), counts(self.hidden)))]
+            }
             (Lines::F8 { codes, scales }, Lines::F8 { codes: codes_into, scales: scales_into }) => vec![
-                Cargo::Codes(Parcel::new(codes, codes_into, counts(self.hidden))),
-                Cargo::Scales(Parcel::new(scales, scales_into, counts(crate::experts::groups(self.hidden)))),
+                Cargo::Codes(Parcel::new(codes.borrow(), codes_into.borrow(), counts(self.hidden))),
+                Cargo::Scales(Parcel::new(scales.borrow(), scales_into.borrow(), counts(groups(self.hidden)))),
             ],
             // All rows of a race travel alike.
             _ => Vec::new(),
@@ -132,9 +135,9 @@ impl Between {
     }
 
     /// Results on their way back.
-    fn back<'s>(&'s self, from: &'s DeviceBuffer<bf16>) -> Vec<Cargo<'s>> {
+    fn back<'s>(&'s self, from: &'s Memory<bf16>) -> Vec<Cargo<'s>> {
         let [sent, came] = self.counts(self.hidden);
-        vec![Cargo::Rows(Parcel::new(from, &self.returned, [came, sent]))]
+        vec![Cargo::Rows(Parcel::new(from.borrow(), self.returned.borrow(), [came, sent]))]
     }
 }
 
@@ -215,10 +218,10 @@ impl<'s> Peer<'s> {
         let Between { unpacks, returned, .. } = self.between;
         let Operands { results, output, .. } = self.operands;
         if let (Some(routed), Some(Unpacks { parts, .. })) = (&planned.unpacks, unpacks) {
-            routed.combine(results, parts, Combine::default(), queue)?;
+            routed.combine(results.borrow(), parts.borrow(), Combine::default(), queue)?;
         }
         step(&*self.back)?;
-        planned.packs.combine(returned, output, Combine::default(), queue)
+        planned.packs.combine(returned.borrow(), output.borrow(), Combine::default(), queue)
     }
 }
 

@@ -5,6 +5,7 @@ use symmetra::{Communicator, Stream, SymmetricBuffer};
 
 use super::MoeRace;
 use super::contender::{Order, Ours, Phase, Racer, Side};
+use super::memory::Home;
 use super::operands::Operands;
 use super::oracle::Rows;
 use super::peer::{Between, Peer, order_of};
@@ -59,17 +60,15 @@ impl Task for MoeRace {
             let order = ordered(layout);
             let other = (nccl.is_some() && order_of(layout) != layout).then(|| ordered(order_of(layout)));
             let order_of_peers = other.as_ref().unwrap_or(&order);
-            let plain = |order: &Order<'_>| {
+            let operands = |home, order: &Order<'_>| {
                 let form = (self.shape, self.wire, order.layout);
-                Operands::new(communicator.device(), form, &order.oracle, [rank, tokens])
+                Operands::new(home, form, &order.oracle, [rank, tokens])
             };
-            let own = match layout.is_by_token() {
-                true => plain(&order)?.share(communicator, order.oracle.most * self.shape.hidden)?,
-                false => plain(&order)?,
-            };
+            let alone = Home::Own(communicator.device());
+            let own = operands(if layout.is_by_token() { Home::Shared(communicator) } else { alone }, &order)?;
             // The first call of a side comes before the side is verified, and needs ids.
             own.write(&order.inputs, &stream)?;
-            let of_peers = if nccl.is_some() { Some(plain(order_of_peers)?) } else { None };
+            let of_peers = if nccl.is_some() { Some(operands(alone, order_of_peers)?) } else { None };
             of_peers.iter().try_for_each(|operands| operands.write(&order_of_peers.inputs, &stream))?;
             // NCCL is the only peer.
             let between = match &nccl {

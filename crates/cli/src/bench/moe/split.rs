@@ -3,11 +3,11 @@
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
-use symmetra::experts::{Combine, Experts, Routed, Routing};
-use symmetra::half::bf16;
+use symmetra::experts::{Combine, Experts, Routed};
 use symmetra::{Communicator, DeviceBuffer, DeviceKind, Event, Stream, SymmetricBuffer};
 
 use super::MoeRace;
+use super::memory::Home;
 use super::operands::{Inputs, Lines, Operands};
 use super::oracle::{Expected, Oracle, Rows};
 use crate::bench::flags::OutputArgs;
@@ -62,8 +62,12 @@ impl Task for MoeSplit {
         for tokens in race.tokens.iter().copied() {
             let (layout, routes) = (race.layout(tokens), race.routes(tokens));
             let oracle = Oracle::new(race.shape, layout, &routes);
-            let operands =
-                Operands::new(communicator.device(), (race.shape, race.wire, layout), &oracle, [rank, tokens])?;
+            let operands = Operands::new(
+                Home::Own(communicator.device()),
+                (race.shape, race.wire, layout),
+                &oracle,
+                [rank, tokens],
+            )?;
             let config = race.settings(&oracle, tokens).swap_remove(0);
             let event = || Event::new(communicator.device());
             let halves = Halves {
@@ -160,13 +164,14 @@ impl Halves<'_> {
     }
 
     fn dispatch(&self, works: bool) -> symmetra::Result<Routed<'_>> {
-        let Operands { ids, weights, rows, .. } = self.operands;
+        let routing = self.operands.routing();
         let stream = self.stopwatch.stream();
         stream.record(&self.points[0])?;
-        let routing = Routing::new(ids).weights(weights);
-        let arriving = match rows {
-            Lines::Same(rows) => self.experts.dispatch_begin(&routing, rows, stream)?,
-            Lines::F8 { codes, scales } => self.experts.dispatch_f8_begin(&routing, (codes, scales), stream)?,
+        let arriving = match &self.operands.rows {
+            Lines::Same(rows) => self.experts.dispatch_begin(&routing, rows.borrow(), stream)?,
+            Lines::F8 { codes, scales } => {
+                self.experts.dispatch_f8_begin(&routing, (codes.borrow(), scales.borrow()), stream)?
+            }
         };
         self.between(works)?;
         let routed = arriving.receive(&self.operands.into(), stream)?;
@@ -178,9 +183,9 @@ impl Halves<'_> {
         let Operands { results, output, .. } = self.operands;
         let stream = self.stopwatch.stream();
         stream.record(&self.points[0])?;
-        let returning = routed.combine_begin::<bf16>(results, stream)?;
+        let returning = routed.combine_begin(results.borrow(), stream)?;
         self.between(works)?;
-        returning.receive(output, Combine::default(), stream)?;
+        returning.receive(output.borrow(), Combine::default(), stream)?;
         stream.record(&self.points[3])
     }
 

@@ -1,0 +1,65 @@
+//! Memory of a rank's operands: of the rank alone, or where peers can address it.
+
+use symmetra::{Communicator, Device, DeviceBuffer, Element, Ref, Stream, SymmetricBuffer};
+
+/// Where operands lie.
+#[derive(Clone, Copy)]
+pub(super) enum Home<'a> {
+    Own(&'a Device),
+    /// In symmetric memory: all ranks make buffers of equal sizes together.
+    Shared(&'a Communicator),
+}
+
+impl Home<'_> {
+    pub(super) fn device(&self) -> &Device {
+        match self {
+            Self::Own(device) => device,
+            Self::Shared(communicator) => communicator.device(),
+        }
+    }
+}
+
+pub(super) enum Memory<T: Element> {
+    Own(DeviceBuffer<T>),
+    Shared(SymmetricBuffer<T>),
+}
+
+impl<T: Element> Memory<T> {
+    /// Collective where the home is shared.
+    pub(super) fn new(home: Home<'_>, elems: usize) -> symmetra::Result<Self> {
+        Ok(match home {
+            Home::Own(device) => Self::Own(DeviceBuffer::new(device, elems)?),
+            Home::Shared(communicator) => Self::Shared(communicator.symmetric(elems)?),
+        })
+    }
+
+    pub(super) fn borrow(&self) -> Ref<'_, T> {
+        match self {
+            Self::Own(buffer) => buffer.borrow(),
+            Self::Shared(buffer) => buffer.borrow(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Own(buffer) => buffer.len(),
+            Self::Shared(buffer) => buffer.len(),
+        }
+    }
+
+    /// Blocks until all is written.
+    pub(super) fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
+        match self {
+            Self::Own(buffer) => buffer.write(values, stream),
+            Self::Shared(buffer) => buffer.write(values, stream),
+        }
+    }
+
+    /// Blocks until all is read.
+    pub(super) fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        match self {
+            Self::Own(buffer) => buffer.read(stream),
+            Self::Shared(buffer) => buffer.read(stream),
+        }
+    }
+}
