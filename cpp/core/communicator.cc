@@ -111,4 +111,10 @@ std::vector<Range> Communicator::explain_norm(Dtype dtype, std::size_t hidden, c
   return ranges(call([&] { return core::communicator_explain_quantised_norm(live(communicator_), number, row, asked, {direct, placed}); }));
 }
 
+std::vector<Range> Communicator::explain_scattered_norm(Dtype dtype, std::size_t hidden, bool quantised, bool direct, bool gathers) const {
+  const auto number = static_cast<std::uint32_t>(dtype);
+  const std::array<bool, 3> flags{quantised, direct, gathers};
+  return ranges(call([&] { return core::communicator_explain_scattered_norm(live(communicator_), number, hidden, flags); }));
+}
+
 }  // namespace symmetra

@@ -154,6 +154,10 @@ class Communicator : public Collectives {
   /// elements cannot have; kUnsupported if nothing serves: without a place for the sum, a row must fit the scratch of the two-shot.
   std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed,
                                   std::size_t width = 0) const;
+  /// The ways of reduce_scatter_norm or, with `gathers`, of reduce_scatter_norm_all_gather, for rows of `hidden` elements, by the bytes of
+  /// all rows, smallest first. Algorithm::kAuto stands for collectives and kernels one after the other. `quantised`: whether the rows are
+  /// written quantised. `direct`: whether peers can address the input and all that is gathered (symmetric or registered memory).
+  std::vector<Range> explain_scattered_norm(Dtype dtype, std::size_t hidden, bool quantised, bool direct, bool gathers) const;
 
  private:
   friend class Coordinator;

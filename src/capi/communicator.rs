@@ -125,6 +125,15 @@ pub(super) fn communicator_explain_quantised_norm(
     guard(|| Ok(rows(&communicator.explain_norm_of((dtype(number)?, hidden, width), format(form)?, direct, placed)?)))
 }
 
+pub(super) fn communicator_explain_scattered_norm(
+    communicator: &Communicator,
+    number: u32,
+    hidden: usize,
+    [quantised, direct, gathers]: [bool; 3],
+) -> Result<Vec<Row>, Report> {
+    guard(|| Ok(rows(&communicator.explain_scattered_norm((dtype(number)?, hidden), quantised, direct, gathers))))
+}
+
 fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {
     let row = |range: &crate::collective::Range| Row {
         up_to_bytes: range.up_to_bytes,

@@ -375,6 +375,12 @@ mod bridge {
             form: &QuantisedForm,
             flags: [bool; 2],
         ) -> Result<Vec<Row>>;
+        fn communicator_explain_scattered_norm(
+            communicator: &Communicator,
+            dtype: u32,
+            hidden: usize,
+            flags: [bool; 3],
+        ) -> Result<Vec<Row>>;
         unsafe fn run(
             group: Group,
             asked: &Asked,

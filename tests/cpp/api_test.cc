@@ -554,6 +554,13 @@ void splits() {
     const QuantisedForm nowhere{Scaling::kMx, Narrow::kE4M3, 32, ScaleLayout::kColumns};
     CHECK_THROWS(kInvalidArgument, world.explain_norm(Dtype::kF32, 64, nowhere, true, true));
     CHECK_THROWS(kUnsupported, world.explain_norm(Dtype::kF32, 1 << 20, {Scaling::kPerToken, Narrow::kI8}, true, false));
+    const std::vector<Range> gathered = world.explain_scattered_norm(Dtype::kF32, 64, false, true, true);
+    const std::vector<Range> scattered = world.explain_scattered_norm(Dtype::kF32, 64, false, true, false);
+    CHECK(gathered.front().algorithm == Algorithm::kTwoShotSentinel && gathered.back().algorithm == Algorithm::kTwoShotZeroCopy);
+    CHECK(scattered.front().algorithm == Algorithm::kTwoShotSentinel && scattered.back().algorithm == Algorithm::kAuto);
+    // No kernel that sums also quantises the rows of a share.
+    const std::vector<Range> quantised = world.explain_scattered_norm(Dtype::kF32, 64, true, true, false);
+    CHECK(quantised.size() == 1 && quantised.front().algorithm == Algorithm::kAuto && !quantised.front().reason.empty());
     world.close();
   });
 }
