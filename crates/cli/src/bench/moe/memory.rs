@@ -24,6 +24,18 @@ pub(super) enum Memory<T: Element> {
     Shared(SymmetricBuffer<T>),
 }
 
+/// Evaluates an expression with the buffer of a [`Memory`], whichever it is: a call takes a borrowed range of a symmetric buffer for
+/// memory that peers do not address.
+macro_rules! with_buffer {
+    ($memory:expr, $buffer:ident => $value:expr) => {
+        match $memory {
+            Memory::Own($buffer) => $value,
+            Memory::Shared($buffer) => $value,
+        }
+    };
+}
+pub(super) use with_buffer;
+
 impl<T: Element> Memory<T> {
     /// Collective where the home is shared.
     pub(super) fn new(home: Home<'_>, elems: usize) -> symmetra::Result<Self> {
@@ -33,6 +45,7 @@ impl<T: Element> Memory<T> {
         })
     }
 
+    /// As memory that peers do not address: see [`with_buffer`](super::memory::with_buffer).
     pub(super) fn borrow(&self) -> Ref<'_, T> {
         match self {
             Self::Own(buffer) => buffer.borrow(),

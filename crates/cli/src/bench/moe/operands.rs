@@ -4,7 +4,7 @@ use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder}
 use symmetra::half::bf16;
 use symmetra::{Element, Queue, Stream};
 
-use super::memory::{Home, Memory};
+use super::memory::{Home, Memory, with_buffer};
 use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
 use super::routes::Routes;
 use crate::experts::{Layout, Shape, Wire, groups};
@@ -29,8 +29,11 @@ impl Lines {
     /// As what a dispatch writes.
     pub(super) fn received(&self) -> Received<'_> {
         match self {
-            Self::Same(rows) => Received::rows(rows.borrow()),
-            Self::F8 { codes, scales } => Received::rows(codes.borrow()).scales(scales.borrow(), ScaleOrder::Rows),
+            Self::Same(rows) => with_buffer!(rows, rows => Received::rows(rows)),
+            Self::F8 { codes, scales } => {
+                let into = with_buffer!(codes, codes => Received::rows(codes));
+                with_buffer!(scales, scales => into.scales(scales, ScaleOrder::Rows))
+            }
         }
     }
 
@@ -183,13 +186,17 @@ impl Operands {
 
     /// Sums the results of this rank's tokens.
     pub(super) fn combine<'s>(&'s self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
-        routed.combine(self.results.borrow(), self.output.borrow(), Combine::default(), queue)
+        let output = self.output.borrow();
+        with_buffer!(&self.results, results => routed.combine(results, output, Combine::default(), queue))
     }
 
     /// All that experts need to know of what comes.
     pub(super) fn into<'s>(&'s self) -> Received<'s> {
         let into = self.received.received();
-        let beside = |into: Received<'s>| into.ids(self.local_ids.borrow()).weights(self.local_weights.borrow());
+        let beside = |into: Received<'s>| {
+            let into = with_buffer!(&self.local_ids, ids => into.ids(ids));
+            with_buffer!(&self.local_weights, weights => into.weights(weights))
+        };
         match self.layout {
             Layout::ByRank => beside(into.counts(self.counts.borrow())),
             Layout::ByExpert => into.counts(self.counts.borrow()).offsets(self.offsets.borrow()),
@@ -245,3 +252,7 @@ fn differing<T: Element>(found: &[T], right: &[T]) -> u64 {
     let differs = |(found, right): &(&T, &T)| bytemuck::bytes_of(*found) != bytemuck::bytes_of(*right);
     (found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64
 }
+
+#[cfg(test)]
+#[path = "../../../../../tests/cli/unit/moe_operands.rs"]
+mod tests;
