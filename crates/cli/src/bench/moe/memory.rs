@@ -47,32 +47,20 @@ impl<T: Element> Memory<T> {
 
     /// As memory that peers do not address: see [`with_buffer`](super::memory::with_buffer).
     pub(super) fn borrow(&self) -> Ref<'_, T> {
-        match self {
-            Self::Own(buffer) => buffer.borrow(),
-            Self::Shared(buffer) => buffer.borrow(),
-        }
+        with_buffer!(self, buffer => buffer.borrow())
     }
 
     pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Own(buffer) => buffer.len(),
-            Self::Shared(buffer) => buffer.len(),
-        }
+        with_buffer!(self, buffer => buffer.len())
     }
 
     /// Blocks until all is written.
     pub(super) fn write(&self, values: &[T], stream: &Stream) -> symmetra::Result<()> {
-        match self {
-            Self::Own(buffer) => buffer.write(values, stream),
-            Self::Shared(buffer) => buffer.write(values, stream),
-        }
+        with_buffer!(self, buffer => buffer.write(values, stream))
     }
 
     /// Blocks until all is read.
     pub(super) fn read(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        match self {
-            Self::Own(buffer) => buffer.read(stream),
-            Self::Shared(buffer) => buffer.read(stream),
-        }
+        with_buffer!(self, buffer => buffer.read(stream))
     }
 }

@@ -4,6 +4,7 @@ use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder}
 use symmetra::half::bf16;
 use symmetra::{Element, Queue, Stream};
 
+use super::BESIDE;
 use super::memory::{Home, Memory, with_buffer};
 use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
 use super::routes::Routes;
@@ -98,9 +99,8 @@ impl Lines {
     }
 }
 
-/// Buffers of operands that may be shared, and what a symmetric buffer has beside its elements, at most.
+/// Buffers of operands that may be shared.
 const SHARED_BUFFERS: u64 = 5;
-const BESIDE: u64 = 64 << 10;
 
 /// What this rank gives in, and what the experts of this rank make of what comes.
 pub(super) struct Inputs<'a> {
@@ -245,12 +245,9 @@ fn forget<T: Element>(buffer: &Memory<T>, stream: &Stream) -> symmetra::Result<(
 
 /// How many elements have other bits.
 fn unlike<T: Element>(buffer: &Memory<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
-    Ok(differing(&buffer.read(stream)?, right))
-}
-
-fn differing<T: Element>(found: &[T], right: &[T]) -> u64 {
+    let found = buffer.read(stream)?;
     let differs = |(found, right): &(&T, &T)| bytemuck::bytes_of(*found) != bytemuck::bytes_of(*right);
-    (found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64
+    Ok((found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64)
 }
 
 #[cfg(test)]

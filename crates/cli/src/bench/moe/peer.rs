@@ -5,10 +5,10 @@ use symmetra::experts::{Combine, Experts, Method, Received, Routed, Routing, exp
 use symmetra::half::bf16;
 use symmetra::{Capture, Communicator, Config, DeviceBuffer, Queue, Stream};
 
-use super::MoeRace;
 use super::contender::{Order, Phase, Side};
 use super::memory::{Home, Memory};
 use super::operands::{Lines, Operands};
+use super::{BESIDE, MoeRace};
 use crate::contest::step::{Cargo, Library, Parcel, Step};
 use crate::experts::{Layout, Shape, Wire, groups};
 use crate::failure::Failure;
@@ -46,9 +46,6 @@ struct Unpacks {
     landed: Lines,
     parts: Memory<bf16>,
 }
-
-/// Beside its elements, for each symmetric buffer.
-const BESIDE: u64 = 64 << 10;
 
 impl Between {
     pub(super) fn new(
