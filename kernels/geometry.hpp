@@ -357,6 +357,12 @@ constexpr bool is_placed(const ExpertArgs& args) {
   const bool by_token = (kLayoutsByToken >> args.layout & 1) != 0;
   return by_token && args.placed_offset % 16 == 0 && whole && args.exact == 0;
 }
+/// Whether what is beside rows goes to its places, where peers address it: of a push of rows that go to theirs, by source.
+constexpr bool is_placed_beside(const ExpertArgs& args) {
+  const bool push = args.task == kExpertPush && args.layout == kRowsBySource && args.placed_offset != kStaged;
+  const auto is_whole = [&](uint64_t offset) { return offset == kStaged || (push && offset % 4 == 0); };
+  return (args.placed_scales == kStaged || push) && is_whole(args.placed_ids) && is_whole(args.placed_weights);
+}
 /// Whether a kernel of experts has a state, which has an entry for each block.
 constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPush; }
 /// Whether packets of experts are where the kernels take them to be.
@@ -391,7 +397,7 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 &&
                      geometry.threads <= (ahead ? kMostAheadThreads : 1024) &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
-  return known && experts && rows && is_wired(args) && is_placed(args) && has_packets(args) && shape;
+  return known && experts && rows && is_wired(args) && is_placed(args) && is_placed_beside(args) && has_packets(args) && shape;
 }
 /// Work of a launch: each channel of each lane. A block takes every so manieth.
 constexpr uint32_t pair_tasks(const PairsArgs& args) { return args.lanes * args.channels; }

@@ -1,9 +1,10 @@
 // A barrier of a kernel of experts with the kernels of the same call on all other ranks. The grids of ranks may have other sizes,
 // and the blocks of a grid need not run at once: each waits for first blocks alone.
 //
-// A rank's region has a greeting of each rank and flags of each rank's blocks. They are counters that only grow, a step a call.
+// A rank's region has greetings of each rank and flags of each rank's blocks. They are counters that only grow, a step a call. Behind the
+// greetings lies what the own greeting blocks have found wrong, which peers read there.
 #pragma once
-#include "kernels/call.cuh"
+#include "kernels/experts/turns.cuh"
 
 namespace symmetra::kernels {
 
@@ -13,37 +14,53 @@ class GridBarrier {
   SYMMETRA_DEVICE GridBarrier(const ExpertArgs& args, const Call& call, uint32_t* words)
       : args_(args), epoch_(call.epoch), waiter_(args.wait, args.op, call.epoch, call.poisoned != 0), greetings_(words) {}
 
-  /// Tells all ranks that this one has begun the call: the first block does. What a kernel does before it needs peers comes between
-  /// this and `enter`. `wrong`: the rank has found something wrong, and has written what; equal on all threads of the block.
-  SYMMETRA_DEVICE void greet(bool wrong = false) {
-    greets_ = platform::block() == 0 && !waiter_.gave_up();
+  /// How many blocks greet, at most: some of the first, which a GPU runs at once.
+  SYMMETRA_DEVICE static uint32_t greeters() { return platform::blocks() < kExpertGreeters ? platform::blocks() : kExpertGreeters; }
+
+  /// Tells all ranks that this one has begun the call. What a kernel does before it needs peers comes between this and `enter`.
+  /// All blocks call it. `several`: in this kernel greeters say that they have found nothing wrong; else the first block greets for
+  /// all. `wrong`: this one has, and has written what; equal on all threads of the block.
+  SYMMETRA_DEVICE void greet(bool several = false, bool wrong = false) {
+    several_ = several;
+    greets_ = platform::block() < (several ? greeters() : 1) && !waiter_.gave_up();
     if (greets_) tell(epoch_ + 1, wrong);
   }
 
   /// Returns true when all ranks have begun this call: their inputs may be read and their outputs written. Returns false on all
-  /// threads when the wait gave up. Then the first block takes back the greeting, so that a late rank does not touch memory whose
-  /// owner was told of the failure.
+  /// threads when the wait gave up. Then greetings are taken back, so that a late rank does not touch memory whose owner was told of
+  /// the failure.
   SYMMETRA_DEVICE bool enter() {
-    for (uint32_t peer = platform::thread(); peer < args_.world; peer += platform::threads()) {
+    bool wrong = false;
+    const uint32_t each = several_ ? kExpertGreeters : 1;
+    for (uint32_t item = platform::thread(); item < args_.world * each; item += platform::threads()) {
+      const uint32_t peer = item / each, number = item - peer * each;
       uint32_t greeting = 0;
       waiter_.until(peer, [&] {
-        greeting = platform::load_acquire(greeting_of(args_.rank, peer));
+        greeting = platform::load_acquire(greeting_of(args_.rank, peer, number));
         return static_cast<int32_t>((greeting & ~kGreetingMask) - ((epoch_ + 1) << kGreetingBits)) >= 0;
       });
-      greetings_[peer] = greeting;
+      if (number == 0) greetings_[peer] = greeting;
+      wrong |= (greeting & kWrong) != 0;
     }
-    if (!platform::sync_block_or(waiter_.gave_up())) return true;
-    if (greets_) tell(epoch_, false);
-    return false;
+    if (platform::sync_block_or(waiter_.gave_up())) {
+      if (greets_) tell(epoch_, false);
+      return false;
+    }
+    wrong_ = several_ && platform::sync_block_or(wrong);
+    return true;
   }
 
   /// Behind `enter`: whether a rank has found something wrong.
-  SYMMETRA_DEVICE bool is_wrong(uint32_t rank) const { return (greetings_[rank] & kWrong) != 0; }
-  SYMMETRA_DEVICE bool is_wrong() const {
-    bool any = false;
-    SYMMETRA_ROLLED
-    for (uint32_t rank = 0; rank < args_.world; ++rank) any |= is_wrong(rank);
-    return any;
+  SYMMETRA_DEVICE bool is_wrong() const { return wrong_; }
+  /// The first greeter of a rank that has; kExpertGreeters: none.
+  SYMMETRA_DEVICE uint32_t wrong_greeter(uint32_t rank) const {
+    uint32_t number = 0;
+    while (number < kExpertGreeters && (platform::load_relaxed(greeting_of(args_.rank, rank, number)) & kWrong) == 0) ++number;
+    return number;
+  }
+  /// What a greeter of a rank has found wrong, in the memory of that rank.
+  SYMMETRA_DEVICE ExpertHead* verdict(uint32_t rank, uint32_t greeter) const {
+    return reinterpret_cast<ExpertHead*>(area(rank) + kExpertGreetingBytes) + greeter;
   }
 
   /// Behind the block's last access to a peer: says that the block is done. The first block waits until all blocks of all ranks are.
@@ -52,6 +69,7 @@ class GridBarrier {
   SYMMETRA_DEVICE void leave(bool wrote) {
     const uint32_t block = platform::block(), threads = platform::threads();
     if (block == 0) refresh();
+    if (block == 0 && platform::thread() == 0) Turns::clear_next(args_, epoch_);
     platform::sync_block();  // orders what the block did before the flags
     for (uint32_t peer = platform::thread(); peer < args_.world && !waiter_.gave_up(); peer += threads) {
       if (peer == args_.rank) continue;
@@ -71,9 +89,11 @@ class GridBarrier {
 
  private:
   SYMMETRA_DEVICE uint8_t* area(uint32_t rank) const { return args_.regions[rank] + args_.barrier_offset; }
-  SYMMETRA_DEVICE uint32_t* greeting_of(uint32_t rank, uint32_t source) const { return reinterpret_cast<uint32_t*>(area(rank)) + source; }
+  SYMMETRA_DEVICE uint32_t* greeting_of(uint32_t rank, uint32_t source, uint32_t number) const {
+    return reinterpret_cast<uint32_t*>(area(rank)) + source * kExpertGreeters + number;
+  }
   SYMMETRA_DEVICE uint32_t* flag(uint32_t rank, uint32_t source, uint32_t block) const {
-    return reinterpret_cast<uint32_t*>(area(rank) + kExpertGreetingBytes) + source * kMaxBlocks + block;
+    return reinterpret_cast<uint32_t*>(area(rank) + kExpertGreetingBytes + kExpertVerdictBytes) + source * kMaxBlocks + block;
   }
   /// Steps of consecutive calls follow each other; where epochs wrap, they skip a few.
   SYMMETRA_DEVICE bool has_come(uint32_t step) const { return static_cast<int32_t>(step - (epoch_ + 1)) >= 0; }
@@ -84,13 +104,19 @@ class GridBarrier {
 
   SYMMETRA_DEVICE uint32_t blocks_of(uint32_t peer) const { return peer == args_.rank ? 0 : greetings_[peer] & (kWrong - 1); }
 
+  /// Tells all ranks the greeting of this block; the first one also those of greeters that there are not. All greetings are told in
+  /// each call, so that none of long ago looks like one of the future.
   SYMMETRA_DEVICE void tell(uint32_t step, bool wrong) const {
-    for (uint32_t peer = platform::thread(); peer < args_.world; peer += platform::threads()) {
-      const uint32_t greeting = step << kGreetingBits | (wrong ? kWrong : 0) | platform::blocks();
-      if (wrong) {
-        platform::store_release(greeting_of(peer, args_.rank), greeting);
+    const uint32_t greeting = step << kGreetingBits | platform::blocks();
+    for (uint32_t item = platform::thread(); item < args_.world * kExpertGreeters; item += platform::threads()) {
+      const uint32_t peer = item / kExpertGreeters, number = item - peer * kExpertGreeters;
+      const uint32_t teller = several_ && number < platform::blocks() ? number : 0;
+      if (teller != platform::block()) continue;
+      uint32_t* const there = greeting_of(peer, args_.rank, number);
+      if (wrong && number == platform::block()) {
+        platform::store_release(there, greeting | kWrong);
       } else {
-        platform::store_release_prior(greeting_of(peer, args_.rank), greeting);
+        platform::store_release_prior(there, greeting);
       }
     }
   }
@@ -107,8 +133,10 @@ class GridBarrier {
   const ExpertArgs& args_;
   uint32_t epoch_;
   device::Waiter waiter_;
-  uint32_t* greetings_;  ///< of all ranks, in the block's memory
+  uint32_t* greetings_;   ///< of all ranks, in the block's memory
+  bool several_ = false;  ///< greeters say something
   bool greets_ = false;
+  bool wrong_ = false;
 };
 
 }  // namespace symmetra::kernels

@@ -36,7 +36,7 @@ class Given {
     const uint64_t unit = uint64_t{rank} * args_.max_tokens + token;
     platform::sync_block();  // all have read those of the token before
     for (uint32_t k = platform::thread(); k < kept(); k += platform::threads()) {
-      const uint32_t own = places.tokens[unit];
+      const uint32_t own = place_of(args_, heads, rank, token);
       if (is_by_token(args_) || k >= args_.top_k) {
         places_[k] = is_by_token(args_) && k == 0 ? own : kNone;
         continue;

@@ -105,6 +105,13 @@ SYMMETRA_DEVICE uint32_t place_by_source(const ExpertArgs& args, const Heads& he
   return there ? source * args.max_tokens + token : kNone;
 }
 
+/// The place of a token of a rank among the rows here, with a row a token; kNone: the token has no expert here. By source no kernel
+/// has found places before.
+SYMMETRA_DEVICE uint32_t place_of(const ExpertArgs& args, const Heads& heads, uint32_t source, uint32_t token) {
+  if (args.layout == kRowsBySource) return place_by_source(args, heads, source, token, args.rank);
+  return Places(args).tokens[uint64_t{source} * args.max_tokens + token];
+}
+
 /// By source, writes the rest of the own head from its pairs: nothing is counted. One block.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
@@ -118,12 +125,6 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
                                   uint32_t* words) {
   const ExpertTable table(args);
   const uint32_t first = table.first_copy(target), end = table.first_copy(target + 1);
-  if (args.layout == kRowsBySource) {
-    for (uint32_t token = platform::thread(); token < heads.tokens(source); token += platform::threads()) {
-      into[token] = place_by_source(args, heads, source, token, target);
-    }
-    return;
-  }
   uint32_t before = 0;
   for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, target);
   const uint32_t tokens = heads.tokens(source);

@@ -10,24 +10,22 @@ class Puller {
  public:
   SYMMETRA_DEVICE explicit Puller(const ExpertArgs& args) : args_(args) {}
 
-  /// Loads where the parts of a token are, of the first ranks.
-  SYMMETRA_DEVICE void find(uint32_t token, uint32_t begin = 0) {
-    const uint32_t* const there = Places(args_).there + token;
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kRanks; ++i) {
-      places_[i] = begin + i < args_.world ? there[uint64_t{begin + i} * args_.max_tokens] : kNone;
-    }
-  }
+  /// Loads where the parts of the next token are, of the first ranks.
+  SYMMETRA_DEVICE void find(uint32_t token) { find(token, 0, next_); }
 
-  /// Sums a token whose parts were found.
-  SYMMETRA_DEVICE void sum(const TokenPart& part) {
+  /// Sums the token whose parts were found last. `find`: finds the parts of another meanwhile.
+  template <class Find>
+  SYMMETRA_DEVICE void sum(const TokenPart& part, Find find_next) {
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kRanks; ++i) places_[i] = next_[i];
+    find_next();
     const Row<Element> output(args_.output, uint64_t{part.unit} * args_.hidden, args_.hidden);
     SYMMETRA_ROLLED
     for (uint32_t first = part.first; first < output.packets(); first += kAhead * part.step) {
       float sums[kAhead][kCount] = {};
       SYMMETRA_ROLLED
       for (uint32_t begin = 0; begin < args_.world; begin += kRanks) {
-        if (args_.world > kRanks) find(part.unit, begin);
+        if (args_.world > kRanks) find(part.unit, begin, places_);
         add(first, part.step, output.packets(), begin, sums);
       }
       SYMMETRA_UNROLL
@@ -47,6 +45,14 @@ class Puller {
   /// Values of a packet; ranks whose parts are loaded at once, and packets of each.
   static constexpr uint32_t kCount = kValues<Element, 4>;
   static constexpr uint32_t kRanks = platform::kTeam == 1 ? 1 : 4, kAhead = platform::kTeam == 1 ? 1 : 2;
+
+  SYMMETRA_DEVICE void find(uint32_t token, uint32_t begin, uint32_t (&places)[kRanks]) const {
+    const uint32_t* const there = Places(args_).there + token;
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kRanks; ++i) {
+      places[i] = begin + i < args_.world ? there[uint64_t{begin + i} * args_.max_tokens] : kNone;
+    }
+  }
 
   /// Adds packets of the ranks from `begin` on. All loads precede the first sum: a peer is far.
   SYMMETRA_DEVICE void add(uint32_t first, uint32_t step, uint32_t packets, uint32_t begin, float (&sums)[kAhead][kCount]) const {
@@ -71,6 +77,7 @@ class Puller {
 
   const ExpertArgs& args_;
   uint32_t places_[kRanks];
+  uint32_t next_[kRanks];
 };
 
 /// Sums the parts of each token of this rank, between two barriers, out of the results of the ranks that give them. A block
@@ -79,19 +86,27 @@ template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
-  GridBarrier barrier(args, call, platform::shared<uint32_t>());
+  auto* const words = platform::shared<uint32_t>();
+  GridBarrier barrier(args, call, words);
   barrier.greet();
+  Turns turns(args, call, uint64_t{args.tokens} * args.parts, words + kMaxWorld);
   Puller<Element> puller(args);
-  uint32_t item = platform::block();
-  // What the first token needs is loaded while ranks come.
-  puller.find(item < args.tokens * args.parts ? TokenPart(args, item).unit : 0);
   const uint32_t items = taken_tokens(args) * args.parts;
+  const auto find = [&](uint32_t item) {
+    if (item < items) puller.find(TokenPart(args, item).unit);
+  };
+  platform::sync_block();
+  uint32_t item = turns.unit();
+  find(item);
+  turns.ask();
   if (barrier.enter()) {
     SYMMETRA_ROLLED
     while (item < items) {
-      puller.sum(TokenPart(args, item));
-      item += platform::blocks();
-      if (item < items) puller.find(TokenPart(args, item).unit);
+      const uint32_t next = turns.unit();
+      turns.ask();
+      puller.sum(TokenPart(args, item), [&] { find(next); });
+      platform::sync_block();
+      item = next;
     }
   }
   platform::release_next();

@@ -1,12 +1,12 @@
 // A dispatch by direct access: a rank writes its rows into the memory of the ranks of their experts.
 #pragma once
 #include "kernels/experts/barrier.cuh"
-#include "kernels/experts/rows.cuh"
+#include "kernels/experts/row_stream.cuh"
 
 namespace symmetra::kernels {
 
 /// Where one of the own rows goes: to the ranks of the token's experts. Peers address the place of the row there, or the row
-/// goes into the region. Its scales always do. `Place`: says which place, by rank.
+/// goes into the region; so do its scales. `Place`: says which place, by rank.
 template <class Place>
 class TheirRows {
  public:
@@ -24,7 +24,10 @@ class TheirRows {
   }
   template <class Store>
   SYMMETRA_DEVICE void scales(Store store) const {
-    each([&](uint32_t rank) { store(in_region(args_, rank, args_.rank, token_) + args_.scales_offset); });
+    each([&](uint32_t rank) {
+      store(args_.placed_scales == kStaged ? in_region(args_, rank, args_.rank, token_) + args_.scales_offset
+                                           : in_reach(args_, rank, args_.placed_scales) + uint64_t{place_(rank)} * scale_bytes(args_));
+    });
   }
 
  private:
@@ -45,18 +48,30 @@ class TheirRows {
 /// token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(ExpertArgs) args) {
+  auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
-  GridBarrier barrier(args, call, platform::shared<uint32_t>());
+  GridBarrier barrier(args, call, words);
   barrier.greet();
+  Turns turns(args, call, args.tokens, words + kMaxWorld);
+  platform::sync_block();
+  RowStream<Element> stream(args);
+  uint32_t token = turns.unit();
+  if (token < tokens) stream.begin(token);
+  turns.ask();
   if (barrier.enter()) {
-    for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
+    SYMMETRA_ROLLED
+    while (token < tokens) {
+      const uint32_t next = turns.unit();
       const uint32_t* const places = Places(args).there + token;
       const auto place = [&](uint32_t rank) { return places[uint64_t{rank} * args.max_tokens]; };
       uint32_t ranks = 0;
       for (uint32_t rank = 0; rank < args.world; ++rank) ranks |= place(rank) != kNone ? 1u << rank : 0;
-      send_row<Element>(args, token, TheirRows(args, token, ranks, place));
+      turns.ask();
+      stream.send(token, next < tokens ? next : kNone, TheirRows(args, token, ranks, place));
+      platform::sync_block();
+      token = next;
     }
   }
   platform::release_next();

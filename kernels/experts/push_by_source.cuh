@@ -19,47 +19,77 @@ class OwnPairs {
     return copy == kNoCopy ? uint32_t{kNoRank} : table_.rank_of(copy);
   }
 
-  /// By the first block: writes what the own head begins with. True on all threads: something is wrong. `words`: of block-shared
-  /// memory.
-  SYMMETRA_DEVICE bool judge(uint32_t* words) const {
+  /// By the greeters, each of which looks at some of the pairs: writes what this one has found wrong to `verdict`. True on all threads:
+  /// something is. `words`: of block-shared memory.
+  SYMMETRA_DEVICE bool judge(ExpertHead* verdict, uint32_t* words) const {
     if (again_) return false;
     const uint32_t first_bad = find_bad();
     const ExpertHead head = asked_.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
-    if (platform::thread() == 0) *heads_.head(args_.rank) = head;
-    if (head.wrong != 0) platform::sync_block();  // other threads tell of it
-    return head.wrong != 0;
+    if (head.wrong == 0) return false;
+    if (platform::thread() == 0) *verdict = head;
+    platform::sync_block();  // other threads tell of it
+    return true;
   }
 
-  /// Writes the pairs to all ranks, eight at once: a block takes some that follow each other, by its last threads.
+  /// Writes the pairs to the heads of all ranks, and which experts they are to received rows that peers address, eight at once: a block
+  /// takes some that follow each other, by its last threads. Of tokens that there are not received rows are told too.
   SYMMETRA_DEVICE void share() const {
-    if (again_) return;
-    const uint32_t eights = (tokens_ * args_.top_k + 7) / 8, each = (eights + platform::blocks() - 1) / platform::blocks();
+    const bool places = args_.placed_ids != kStaged || args_.placed_weights != kStaged;
+    const uint32_t pairs = (places ? args_.max_tokens : again_ ? 0 : tokens_) * args_.top_k;
+    const uint32_t eights = (pairs + 7) / 8, each = (eights + platform::blocks() - 1) / platform::blocks();
     const uint32_t begin = platform::block() * each, end = begin + each < eights ? begin + each : eights;
     const uint32_t from_end = platform::threads() - 1 - platform::thread();
     SYMMETRA_ROLLED
-    for (uint32_t eight = begin + from_end; eight < end; eight += platform::threads()) share(eight);
+    for (uint32_t eight = begin + from_end; eight < end; eight += platform::threads()) {
+      const Eight its(*this, eight);
+      if (!again_ && eight * 8 < tokens_ * args_.top_k) to_heads(eight, its, !places);
+      if (places) to_rows(eight, its);
+    }
   }
 
   /// Tells all ranks how many tokens this one has. One block.
   SYMMETRA_DEVICE void tell() const {
     for (uint32_t rank = platform::thread(); rank < args_.world; rank += platform::threads()) {
-      if (rank != args_.rank) platform::store(&heads_.head(args_.rank)->tokens + words_to(rank), tokens_);
+      platform::store(&heads_.head(args_.rank)->tokens + words_to(rank), tokens_);
     }
   }
 
  private:
   /// Packets of ids that a thread loads at once.
-  static constexpr uint32_t kAhead = platform::kTeam == 1 ? 1 : 8;
+  static constexpr uint32_t kAhead = platform::kTeam == 1 ? 1 : 4;
 
-  /// The first pair of this thread's share whose expert there is not; kNone: there is none.
+  /// Eight pairs that follow each other: copies, 16 bits each, and weights.
+  struct Eight {
+    Words<4> copies, weights[2];
+
+    SYMMETRA_DEVICE Eight(const OwnPairs& pairs, uint32_t eight) {
+      const ExpertArgs& args = pairs.args_;
+      copies = {{kNone, kNone, kNone, kNone}};
+      weights[0] = weights[1] = {};
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t pair = eight * 8 + i;
+        if (pair >= pairs.tokens_ * args.top_k) continue;
+        const uint32_t copy = pairs.again_ ? pairs.heads_.copies(args.rank)[pair] : pairs.asked_.copy(pair);
+        const float* const asked = pairs.again_ ? pairs.heads_.weights(args.rank) : args.weights;
+        copies.word[i / 2] ^= (copy ^ 0xFFFF) << i % 2 * 16;
+        weights[i / 4].word[i % 4] = platform::bits_of(asked != nullptr ? asked[pair] : 1.0f);
+      }
+    }
+  };
+
+  /// The first pair of this thread's share whose expert there is not; kNone: there is none. A greeter has pairs that follow each other.
   SYMMETRA_DEVICE uint32_t find_bad() const {
     const uint32_t pairs = asked_.pairs(), threads = platform::threads(), each = 16 / args_.id_bytes;
-    const auto* const ids = static_cast<const uint8_t*>(args_.ids);
+    const uint32_t share = ((pairs + each - 1) / each + GridBarrier::greeters() - 1) / GridBarrier::greeters() * each;
+    const uint32_t begin = platform::block() * share < pairs ? platform::block() * share : pairs;
+    const uint32_t end = begin + share < pairs ? begin + share : pairs;
+    const auto* const ids = static_cast<const uint8_t*>(args_.ids) + uint64_t{begin} * args_.id_bytes;
     uint32_t first_bad = kNone;
     const auto judge = [&](uint32_t pair, int64_t expert) {
       if (pair < first_bad && asked_.is_bad(expert)) first_bad = pair;
     };
-    const uint32_t packets = reinterpret_cast<uintptr_t>(ids) % 16 == 0 ? pairs / each : 0;
+    const uint32_t packets = reinterpret_cast<uintptr_t>(ids) % 16 == 0 ? (end - begin) / each : 0;
     SYMMETRA_ROLLED
     for (uint32_t first = platform::thread(); first < packets; first += kAhead * threads) {
       Words<4> loaded[kAhead];
@@ -69,7 +99,7 @@ class OwnPairs {
       }
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kAhead; ++i) {
-        const uint32_t pair = (first + i * threads) * each;
+        const uint32_t pair = begin + (first + i * threads) * each;
         if (first + i * threads >= packets) continue;
         SYMMETRA_UNROLL
         for (uint32_t word = 0; word < 4; ++word) {
@@ -80,7 +110,7 @@ class OwnPairs {
         }
       }
     }
-    for (uint32_t pair = packets * each + platform::thread(); pair < pairs; pair += threads) judge(pair, asked_.expert(pair));
+    for (uint32_t pair = begin + packets * each + platform::thread(); pair < end; pair += threads) judge(pair, asked_.expert(pair));
     return first_bad;
   }
 
@@ -89,23 +119,40 @@ class OwnPairs {
     return (reinterpret_cast<intptr_t>(args_.regions[rank]) - reinterpret_cast<intptr_t>(args_.regions[args_.rank])) / 4;
   }
 
-  SYMMETRA_DEVICE void share(uint32_t eight) const {
-    const uint32_t pairs = tokens_ * args_.top_k;
-    Words<4> copies{}, weights[2]{};
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < 8; ++i) {
-      const uint32_t pair = eight * 8 + i;
-      if (pair >= pairs) continue;
-      copies.word[i / 2] |= uint32_t{asked_.copy(pair)} << i % 2 * 16;
-      weights[i / 4].word[i % 4] = platform::bits_of(args_.weights != nullptr ? args_.weights[pair] : 1.0f);
-    }
-    auto* const own_copies = reinterpret_cast<uint32_t*>(heads_.copies(args_.rank)) + eight * 4;
-    auto* const own_weights = reinterpret_cast<uint32_t*>(heads_.weights(args_.rank)) + eight * 8;
+  /// `weighs`: peers need the weights too.
+  SYMMETRA_DEVICE void to_heads(uint32_t eight, const Eight& its, bool weighs) const {
+    auto* const copies = reinterpret_cast<uint32_t*>(heads_.copies(args_.rank)) + eight * 4;
+    auto* const weights = reinterpret_cast<uint32_t*>(heads_.weights(args_.rank)) + eight * 8;
     each_rank(args_, [&](uint32_t rank) {
       const int64_t away = words_to(rank);
-      platform::store(own_copies + away, copies);
-      platform::store(own_weights + away, weights[0]);
-      if (eight * 8 + 4 < pairs) platform::store(own_weights + away + 4, weights[1]);
+      platform::store(copies + away, its.copies);
+      if (rank != args_.rank && !weighs) return;
+      platform::store(weights + away, its.weights[0]);
+      if (eight * 8 + 4 < tokens_ * args_.top_k) platform::store(weights + away + 4, its.weights[1]);
+    });
+  }
+
+  /// Writes eight pairs beside the received rows of each rank: its experts, and -1 for those of others.
+  SYMMETRA_DEVICE void to_rows(uint32_t eight, const Eight& its) const {
+    const uint32_t pairs = args_.max_tokens * args_.top_k;
+    const uint64_t first = uint64_t{args_.rank} * pairs;
+    each_rank(args_, [&](uint32_t rank) {
+      const uint32_t begin = table_.first_copy(rank), local = table_.first_copy(rank + 1) - begin;
+      const Row<F32> ids(in_reach(args_, rank, args_.placed_ids), first, pairs);
+      const Row<F32> weights(in_reach(args_, rank, args_.placed_weights), first, pairs);
+      SYMMETRA_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        if (eight * 8 + half * 4 >= pairs) continue;
+        Words<4> experts{}, theirs{};
+        SYMMETRA_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) {
+          const uint32_t expert = (its.copies.word[half * 2 + i / 2] >> i % 2 * 16 & 0xFFFF) - begin;
+          experts.word[i] = expert < local ? expert : kNone;
+          theirs.word[i] = expert < local ? its.weights[half].word[i] : 0;
+        }
+        if (args_.placed_ids != kStaged) ids.store(eight * 2 + half, experts);
+        if (args_.placed_weights != kStaged) weights.store(eight * 2 + half, theirs);
+      }
     });
   }
 
@@ -113,112 +160,71 @@ class OwnPairs {
   Asked asked_;
   ExpertTable table_;
   Heads heads_;
-  bool again_;
+  bool again_;  ///< another dispatch of a routing
   uint32_t tokens_;
-};
-
-/// The tokens of a block, some at a time, with the ranks of their experts.
-class SourceTile {
- public:
-  /// `words`: of block-shared memory, 2 kMostTopK, at a multiple of sixteen bytes.
-  SYMMETRA_DEVICE SourceTile(const ExpertArgs& args, const OwnPairs& pairs, uint32_t* words)
-      : args_(args), pairs_(pairs), words_(words), stride_((args.top_k + 3) / 4 * 4), room_(2 * kMostTopK / stride_) {}
-
-  SYMMETRA_DEVICE uint32_t token(uint32_t i) const { return platform::block() + (begin_ + i) * platform::blocks(); }
-  SYMMETRA_DEVICE bool has(uint32_t i) const { return i < room_ && token(i) < pairs_.tokens(); }
-
-  /// Finds the ranks of the block's tokens from number `begin` on. A sync must precede and follow.
-  SYMMETRA_DEVICE void find(uint32_t begin) {
-    begin_ = begin;
-    SYMMETRA_ROLLED
-    for (uint32_t item = platform::thread(); item < room_ * stride_; item += platform::threads()) {
-      const uint32_t i = item / stride_, k = item - i * stride_;
-      const uint32_t rank = has(i) && k < args_.top_k ? pairs_.rank(token(i) * args_.top_k + k) : uint32_t{kNoRank};
-      words_[item] = rank != kNoRank ? 1u << rank : 0;
-    }
-  }
-  SYMMETRA_DEVICE uint32_t next() const { return begin_ + room_; }
-
-  /// The ranks of a token, a bit each.
-  SYMMETRA_DEVICE uint32_t ranks(uint32_t i) const {
-    uint32_t ranks = 0;
-    SYMMETRA_ROLLED
-    for (uint32_t k = 0; k < stride_; k += 4) {
-      const auto four = platform::load_shared<Words<4>>(words_ + i * stride_ + k);
-      ranks |= four.word[0] | four.word[1] | four.word[2] | four.word[3];
-    }
-    return ranks;
-  }
-
-  /// Keeps where the tokens are on every rank, for combines.
-  SYMMETRA_DEVICE void keep() const {
-    const Places places(args_);
-    SYMMETRA_ROLLED
-    for (uint32_t item = platform::thread(); item < room_ * args_.world; item += platform::threads()) {
-      const uint32_t i = item / args_.world, rank = item - i * args_.world;
-      if (!has(i)) continue;
-      const uint32_t place = args_.rank * args_.max_tokens + token(i);
-      places.there[uint64_t{rank} * args_.max_tokens + token(i)] = (ranks(i) >> rank & 1) != 0 ? place : kNone;
-    }
-  }
-
- private:
-  const ExpertArgs& args_;
-  const OwnPairs& pairs_;
-  uint32_t* words_;
-  uint32_t stride_;  ///< words of a token
-  uint32_t room_;    ///< tokens at a time
-  uint32_t begin_ = 0;
 };
 
 /// By one block, behind the barrier: keeps whether something is wrong with the pairs of a rank, and reports the first that is, which it
 /// reads in the memory of that rank. All ranks find the same.
-SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barrier, bool wrong) {
+SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barrier) {
   if (platform::thread() != 0) return;
   const ExpertState state(args);
-  state.failed() = wrong;
+  state.failed() = barrier.is_wrong();
   state.rows() = static_cast<uint32_t>(args.capacity);
-  if (!wrong) return;
-  const auto heads_at = static_cast<uint64_t>(args.heads - args.regions[args.rank]);
+  if (!barrier.is_wrong()) return;
   reports_heads(args, [&](uint32_t source, uint32_t i) -> uint32_t {
-    if (!barrier.is_wrong(source)) return i == 3 ? kNone : 0;
-    return platform::load<uint32_t>(args.regions[source] + heads_at + source * args.head_bytes + i * 4);
+    const uint32_t greeter = barrier.wrong_greeter(source);
+    if (greeter == kExpertGreeters) return i == 3 ? kNone : 0;
+    return platform::load<uint32_t>(reinterpret_cast<const uint8_t*>(barrier.verdict(source, greeter)) + i * 4);
   });
 }
 
 /// Writes the own rows to the places of their source and tokens on the ranks that they go to, and their pairs to all ranks, between two
-/// barriers: none if something is wrong with the pairs of a rank. A block takes a token.
+/// barriers: none if something is wrong with the pairs of a rank. A block takes a token, and knows the next one by then.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
+  uint32_t* const lists = words + 2 * kMaxWorld;
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   GridBarrier barrier(args, call, words);
+  Turns turns(args, call, args.tokens, words + kMaxWorld);
   const OwnPairs pairs(args);
-  // The greeting says what the first block has found; others begin with their tokens.
-  barrier.greet(platform::block() == 0 && pairs.judge(words + kMaxWorld));
-  SourceTile tile(args, pairs, words + kMaxWorld);
-  platform::sync_block();  // the words are free
-  tile.find(0);
-  if (barrier.enter()) {
-    const bool wrong = barrier.is_wrong();
-    if (platform::block() == 0) judge_ranks(args, barrier, wrong);
-    if (platform::block() == 0 && !wrong) pairs.tell();
-    if (!wrong) pairs.share();
+  barrier.greet(true, platform::block() < GridBarrier::greeters() && pairs.judge(barrier.verdict(args.rank, platform::block()), lists));
+  platform::sync_block();  // the lists are free, and the turn is known
+  // Lists alternate between tokens.
+  uint32_t token = turns.unit(), list = 0;
+  const auto find = [&](uint32_t its) {
+    TokenRanks(args, lists + list * kMostTopK).begin([&](uint32_t k) { return pairs.rank(its * args.top_k + k); });
+  };
+  RowStream<Element> stream(args);
+  if (token < pairs.tokens()) {
+    find(token);
+    stream.begin(token);
+  }
+  turns.ask();
+  const bool entered = barrier.enter();
+  if (entered && !barrier.is_wrong()) {
+    if (platform::block() == 0) pairs.tell();
+    pairs.share();
     SYMMETRA_ROLLED
-    while (!wrong && tile.has(0)) {
-      tile.keep();
-      SYMMETRA_ROLLED
-      for (uint32_t i = 0; tile.has(i); ++i) {
-        const uint32_t token = tile.token(i);
-        const auto place = [&](uint32_t) { return args.rank * args.max_tokens + token; };
-        send_row<Element>(args, token, TheirRows(args, token, tile.ranks(i), place));
+    while (token < pairs.tokens()) {
+      TokenRanks ranks(args, lists + list * kMostTopK);
+      ranks.meet();
+      const uint32_t next = turns.unit();
+      const bool has_next = next < pairs.tokens();
+      list ^= 1;
+      if (has_next) find(next);
+      turns.ask();
+      const uint32_t place = args.rank * args.max_tokens + token;
+      stream.send(token, has_next ? next : kNone, TheirRows(args, token, ranks.bits(), [&](uint32_t) { return place; }));
+      for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
+        Places(args).there[uint64_t{rank} * args.max_tokens + token] = ranks.has(rank) ? place : kNone;
       }
-      platform::sync_block();  // all have read the ranks
-      tile.find(tile.next());
-      platform::sync_block();
+      token = next;
     }
   }
+  if (entered && platform::block() == 0) judge_ranks(args, barrier);
   platform::release_next();
   barrier.leave(true);
   end_call(args.calls, args.wait, call.epoch, 0);

@@ -2,7 +2,6 @@
 #pragma once
 #include "kernels/experts/place.cuh"
 #include "kernels/norm/rows.cuh"
-#include "kernels/numeric/narrow.cuh"
 
 namespace symmetra::kernels {
 
@@ -20,36 +19,22 @@ SYMMETRA_DEVICE uint8_t* travelling(const ExpertArgs& args, uint32_t rank, uint3
   return args.travelling + (uint64_t{rank} * args.max_tokens + token) * args.row_bytes;
 }
 
+/// Bytes of the scales of a row, one after the other.
+SYMMETRA_DEVICE uint32_t scale_bytes(const ExpertArgs& args) { return code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4); }
+
 /// The place of a row of a token of `source`, in the region of a rank.
 SYMMETRA_DEVICE uint8_t* in_region(const ExpertArgs& args, uint32_t rank, uint32_t source, uint32_t token) {
   return args.regions[rank] + args.travelling_offset + (uint64_t{source} * args.max_tokens + token) * args.row_bytes;
 }
 
-/// A row by rank at its place among the rows of a rank, which peers address: received rows in a dispatch, results in a combine.
-SYMMETRA_DEVICE uint8_t* in_place(const ExpertArgs& args, uint32_t rank, uint32_t place, uint64_t row_bytes) {
-  return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(args.regions[rank]) + args.placed_offset + place * row_bytes);
+/// What lies so far from the region of a rank: an operand that peers address.
+SYMMETRA_DEVICE uint8_t* in_reach(const ExpertArgs& args, uint32_t rank, uint64_t offset) {
+  return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(args.regions[rank]) + offset);
 }
-
-/// Where one of the own rows goes: the own region, for collectives to move it.
-class OwnRegion {
- public:
-  SYMMETRA_DEVICE OwnRegion(const ExpertArgs& args, uint32_t token)
-      : row_(travelling(args, args.rank, token)), scales_(row_ + args.scales_offset) {}
-
-  /// Calls `store` with each place of the row, and of its scales.
-  template <class Store>
-  SYMMETRA_DEVICE void rows(Store store) const {
-    store(row_);
-  }
-  template <class Store>
-  SYMMETRA_DEVICE void scales(Store store) const {
-    store(scales_);
-  }
-
- private:
-  uint8_t* row_;
-  uint8_t* scales_;
-};
+/// A row at its place among the rows of a rank, which peers address: received rows in a dispatch, results in a combine.
+SYMMETRA_DEVICE uint8_t* in_place(const ExpertArgs& args, uint32_t rank, uint32_t place, uint64_t row_bytes) {
+  return in_reach(args, rank, args.placed_offset) + place * row_bytes;
+}
 
 /// The ranks of a token's experts, which the threads of a block find together.
 class TokenRanks {
@@ -76,6 +61,7 @@ class TokenRanks {
     }
   }
   SYMMETRA_DEVICE bool has(uint32_t rank) const { return (ranks_ >> rank & 1) != 0; }
+  SYMMETRA_DEVICE uint32_t bits() const { return ranks_; }
   /// Calls `body` with each rank.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
@@ -95,144 +81,6 @@ class TokenRanks {
 /// Copies bytes between rows by the threads of the block.
 SYMMETRA_DEVICE void copy_bytes(const Bytes& into, const Bytes& from) {
   for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) into.store(packet, from.load(packet));
-}
-
-/// The e4m3 codes of a group of a row, and their scale. 448 over the largest size of the group, which counts as at least
-/// 1e-4, multiplies each element; the product is rounded to nearest even and saturates.
-struct CodeScale {
-  float scale;
-  float inverse;
-  uint32_t byte;
-
-  SYMMETRA_DEVICE CodeScale(uint32_t scales, float largest) {
-    constexpr float kLeast = 1e-4f;
-    const float most = larger(largest, kLeast);
-    byte = scales == kCodeScalesF32 ? 0 : narrow::E8M0::covering<narrow::E4M3>(most);
-    scale = scales == kCodeScalesF32 ? platform::divide(most, narrow::E4M3::kMost) : narrow::E8M0::decode(byte);
-    inverse = scales == kCodeScalesF32 ? platform::divide(narrow::E4M3::kMost, most) : narrow::E8M0::inverse(byte);
-  }
-
-  SYMMETRA_DEVICE void store(uint32_t scales, uint8_t* into, uint32_t group) const {
-    if (scales == kCodeScalesE8M0) {
-      into[group] = static_cast<uint8_t>(byte);
-    } else {
-      platform::store(into + uint64_t{group} * 4, scale);
-    }
-  }
-};
-
-/// How the threads of a block share the codes of a row: eight neighbours take a group where threads run in step, else one
-/// thread takes it. All threads of the block walk all rounds.
-template <class Element>
-class RowCodes {
- public:
-  static constexpr uint32_t kSharers = platform::kTeam == 1 ? 1 : 8, kMine = kCodeGroup / kSharers, kPackets = kMine / 16;
-
-  SYMMETRA_DEVICE RowCodes(const ExpertArgs& args, uint32_t token)
-      : args_(args), row_(args.rows, uint64_t{token} * args.hidden, args.hidden), groups_(code_groups(args)) {}
-
-  SYMMETRA_DEVICE uint32_t rounds() const { return (groups_ * kSharers + platform::threads() - 1) / platform::threads(); }
-
-  /// Makes this thread's codes of a round: calls `scale(group, scale)` for a group that the thread is the first of, and puts
-  /// packets of codes into `codes`.
-  template <class Scale>
-  SYMMETRA_DEVICE void encode(uint32_t round, Words<4> (&codes)[kPackets], Scale put) const {
-    constexpr uint32_t kEach = kValues<Element, 4>, kLoads = kMine / kEach;
-    const uint32_t part = part_of(round), group = part / kSharers;
-    float values[kMine];
-    float largest = 0.0f;
-    SYMMETRA_UNROLL
-    for (uint32_t packet = 0; packet < kLoads; ++packet) {
-      float some[kEach];
-      Element::unpack(row_.load(part * kLoads + packet), some);
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kEach; ++i) {
-        values[packet * kEach + i] = some[i];
-        largest = larger(largest, platform::f32_of(platform::bits_of(some[i]) & 0x7FFFFFFF));
-      }
-    }
-    largest = platform::f32_of(platform::team_max(kSharers, platform::bits_of(largest)));
-    const CodeScale scale(args_.scales, largest);
-    SYMMETRA_UNROLL
-    for (uint32_t packet = 0; packet < kPackets; ++packet) {
-      SYMMETRA_UNROLL
-      for (uint32_t word = 0; word < 4; ++word) {
-        float four[4];
-        SYMMETRA_UNROLL
-        for (uint32_t i = 0; i < 4; ++i) four[i] = platform::multiply(values[packet * 16 + word * 4 + i], scale.inverse);
-        codes[packet].word[word] = narrow::pack_word<narrow::E4M3>(four);
-      }
-    }
-    if (group < groups_ && part % kSharers == 0) put(group, scale);
-  }
-
-  /// Calls `put(packet, codes)` for each packet of codes of a round that the row has.
-  template <class Put>
-  SYMMETRA_DEVICE void each(uint32_t round, const Words<4> (&codes)[kPackets], Put put) const {
-    SYMMETRA_UNROLL
-    for (uint32_t packet = 0; packet < kPackets; ++packet) {
-      const uint32_t at = part_of(round) * kPackets + packet;
-      if (at * 16 < args_.hidden) put(at, codes[packet]);
-    }
-  }
-
- private:
-  SYMMETRA_DEVICE uint32_t part_of(uint32_t round) const { return round * platform::threads() + platform::thread(); }
-
-  const ExpertArgs& args_;
-  Row<Element> row_;
-  uint32_t groups_;
-};
-
-/// Encodes a row at each target.
-template <class Element, class Targets>
-SYMMETRA_DEVICE void encode_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
-  using Codes = RowCodes<Element>;
-  const Codes row(args, token);
-  for (uint32_t round = 0; round < row.rounds(); ++round) {
-    Words<4> codes[Codes::kPackets];
-    row.encode(round, codes, [&](uint32_t group, const CodeScale& scale) {
-      targets.scales([&](uint8_t* into) { scale.store(args.scales, into, group); });
-    });
-    row.each(round, codes, [&](uint32_t packet, const Words<4>& data) {
-      targets.rows([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
-    });
-  }
-}
-
-/// Calls `put(packet, data)` for each packet of bytes, by the threads of the block.
-template <class Put>
-SYMMETRA_DEVICE void each_packet(const Bytes& from, Put put) {
-  for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) put(packet, from.load(packet));
-}
-
-/// Puts a row into the form in which rows travel, at each target, which has room for whole packets. `Element`: that of the
-/// row, where codes are made of it.
-template <class Element, class Targets>
-SYMMETRA_DEVICE void send_row(const ExpertArgs& args, uint32_t token, const Targets& targets) {
-  if constexpr (Element::kFloating) {
-    encode_row<Element>(args, token, targets);
-  } else {
-    each_packet(Bytes(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes), [&](uint32_t packet, const Words<4>& data) {
-      targets.rows([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
-    });
-    if (args.wire != kWireGivenF8) return;
-    const uint32_t bytes = code_groups(args) * 4;
-    each_packet(Bytes(args.row_scales, uint64_t{token} * bytes, bytes), [&](uint32_t packet, const Words<4>& data) {
-      targets.scales([&](uint8_t* into) { platform::store(into + uint64_t{packet} * 16, data); });
-    });
-  }
-}
-
-/// Puts the own rows into the form in which they travel. A block takes a token.
-template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(ExpertArgs) args) {
-  platform::wait_prior();
-  const uint32_t tokens = Heads(args).tokens(args.rank);
-  for (uint32_t token = platform::block(); token < tokens; token += platform::blocks()) {
-    send_row<Element>(args, token, OwnRegion(args, token));
-  }
-  platform::release_next();
 }
 
 /// Writes what becomes of one received row beside the row itself.
@@ -318,18 +166,6 @@ class RowOutputs {
     }
   }
 
-  /// The place of a token of a rank among the rows here, with a row a token; kNone: the token has no expert here. By source no kernel
-  /// has found places before.
-  SYMMETRA_DEVICE uint32_t find(uint32_t unit, uint32_t rank, uint32_t token) const {
-    if (args_.layout != kRowsBySource) return places_.tokens[unit];
-    return place_by_source(args_, heads_, rank, token, args_.rank);
-  }
-
-  /// Keeps that place for combines, where no kernel has before. One thread calls it.
-  SYMMETRA_DEVICE void keep(uint32_t unit, uint32_t place) const {
-    if (args_.layout == kRowsBySource) places_.tokens[unit] = place;
-  }
-
   /// By source, writes that a row has no expert here in the place of one of its token's experts.
   SYMMETRA_DEVICE void nobody(uint32_t place, uint32_t k) const {
     if (args_.layout != kRowsBySource) return;
@@ -377,8 +213,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
       if (platform::thread() == 0) outputs.source(place, rank, token);
     };
     if (is_by_token(args)) {
-      const uint32_t found = outputs.find(unit, rank, token);
-      if (platform::thread() == 0) outputs.keep(unit, found);
+      const uint32_t found = place_of(args, heads, rank, token);
       if (found == kNone) {
         outputs.nobody(unit);
         continue;
@@ -411,8 +246,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Exp
   const uint32_t mine = platform::thread() / lanes, first = platform::thread() - mine * lanes;
   for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
-    const uint32_t tokens = heads.tokens(rank), place = outputs.find(unit, rank, token);
-    if (first == 0) outputs.keep(unit, place);
+    const uint32_t tokens = heads.tokens(rank), place = place_of(args, heads, rank, token);
     const uint8_t* const scales = travelling(args, rank, token) + args.scales_offset;
     for (uint32_t item = first; item < width; item += lanes) {
       // All loads at once, also of a token that has nothing here.

@@ -1,6 +1,7 @@
 // The sending half of a dispatch in packets.
 #pragma once
 #include "kernels/experts/packets.cuh"
+#include "kernels/experts/row_stream.cuh"
 
 namespace symmetra::kernels {
 
@@ -162,7 +163,7 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
     const bool bytes = args.scales == kCodeScalesE8M0;
     Words<4> codes[Codes::kPackets];
     const auto encode = [&](uint32_t round) {
-      row.encode(round, codes, [&](uint32_t group, const CodeScale& scale) {
+      row.encode(round, row.load(round), codes, [&](uint32_t group, const CodeScale& scale) {
         if (bytes) {
           reinterpret_cast<uint8_t*>(scales)[group] = static_cast<uint8_t>(scale.byte);
         } else {

@@ -15,7 +15,7 @@ struct RowTarget {
 class RowTargets {
  public:
   SYMMETRA_DEVICE explicit RowTargets(const ExpertArgs& args) : args_(args), scales_at_(static_cast<uint32_t>(args.scales_offset / 16)) {
-    const uint32_t scale_bytes = code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4);
+    const uint32_t scale_bytes = kernels::scale_bytes(args);
     const auto whole = [](const void* base, uint32_t stride) {
       return base != nullptr && (reinterpret_cast<uintptr_t>(base) | stride) % 16 == 0;
     };

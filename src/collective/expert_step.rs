@@ -75,9 +75,11 @@ impl Communicator {
             Stage::New(operation, bytes) => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
-                // Peers take rows to be as far from the region as here.
-                let placed = steps.iter().map(|step| step.args.placed_offset).find(|offset| *offset != args::kStaged);
-                let noted = placed.map_or(noted, |offset| noted.at(&[offset]));
+                // Peers take rows, and what is beside them, to be as far from the region as here.
+                let placed = steps.iter().map(|step| &step.args).find(|step| step.placed_offset != args::kStaged);
+                let noted = placed.map_or(noted, |step| {
+                    noted.at(&[step.placed_offset, step.placed_scales, step.placed_ids, step.placed_weights])
+                });
                 inner.announce(noted, lane, queue, recorded.as_deref())?
             }
             Stage::Rest(first) => first,

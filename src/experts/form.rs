@@ -111,7 +111,8 @@ impl Form {
 
     /// Where the heads of a slot begin in the region that ranks share: behind greetings and flags of barriers.
     pub(super) fn heads_at(&self, slot: usize) -> usize {
-        let barrier = args::kExpertGreetingBytes as usize + 4 * self.world * args::kMaxBlocks as usize;
+        let barrier = (args::kExpertGreetingBytes + args::kExpertVerdictBytes) as usize
+            + 4 * self.world * args::kMaxBlocks as usize;
         barrier.next_multiple_of(ALIGN) + slot * self.heads_bytes()
     }
 

@@ -189,7 +189,8 @@ impl Experts {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
-            let words = args::kMaxBlocks as usize * size_of::<args::BlockState>() / 4;
+            // The entry behind those of blocks counts the turns of units.
+            let words = (args::kMaxBlocks as usize + 1) * size_of::<args::BlockState>() / 4;
             let barrier = DeviceBuffer::from_slice(&vec![0; words], &side)?;
             let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
             let sums = if exact || packets.is_some() { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };

@@ -80,7 +80,8 @@ pub struct Received<'op> {
 impl<'op> Received<'op> {
     /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
     /// says how many rows there must be room for. By rank or by source and [`Method::Direct`](super::Method::Direct), symmetric
-    /// memory is fastest: peers write there, so all ranks give the same.
+    /// memory is fastest: peers write there, so all ranks give the same. By source peers also write scales in
+    /// [`ScaleOrder::Rows`], ids and weights, if all that is asked for is symmetric memory, without the sources.
     pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
         Self::of(Held::new(T::DTYPE, &rows.view_of()))
     }

@@ -124,6 +124,9 @@ impl Inner {
             follows: 0,
             holds: 0,
             placed_offset: args::kStaged,
+            placed_scales: args::kStaged,
+            placed_ids: args::kStaged,
+            placed_weights: args::kStaged,
             regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
         }
     }
@@ -169,15 +172,32 @@ impl Inner {
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
-    /// From the region of a rank to rows of a layout with a row a token, in symmetric memory, which peers then address at their
-    /// places; `kStaged` for other rows. `whole`: rows are whole packets. Equal on all ranks, which use the same symmetric memory or none.
+    /// From the region of a rank to an operand in symmetric memory, which peers then address. Equal on all ranks, which use the same
+    /// symmetric memory or none.
+    fn offset(&self, operand: &Held) -> Option<u64> {
+        self.over.own()?.offset_between(&self.region.symmetric()?.view_of(), &operand.view())
+    }
+
+    /// From the region of a rank to rows of a layout with a row a token, which peers address at their places; `kStaged` for rows that
+    /// they do not. `whole`: rows are whole packets.
     fn placed(&self, rows: &Held, whole: bool) -> u64 {
-        let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
-            return args::kStaged;
-        };
         let direct = self.method == Method::Direct && self.config.layout.is_by_token() && whole;
-        let offset = communicator.offset_between(&region.view_of(), &rows.view()).filter(|_| direct);
+        let offset = self.offset(rows).filter(|_| direct);
         offset.filter(|offset| offset.is_multiple_of(PACKET_BYTES as u64)).unwrap_or(args::kStaged)
+    }
+
+    /// From the region of a rank to what is beside placed rows by source: scales, experts and weights, `kStaged` for what nobody asks
+    /// for. `None`: peers cannot write all of that.
+    fn placed_beside(&self, into: &Received<'_>) -> Option<[u64; 3]> {
+        if !self.heads_travel() || into.sources.is_some() {
+            return None;
+        }
+        let of = |operand: Option<&Held>| operand.map_or(Some(args::kStaged), |held| self.offset(held));
+        let scales = match &into.scales {
+            Some((_, ScaleOrder::Columns)) => return None,
+            scales => scales.as_ref().map(|(held, _)| held),
+        };
+        Some([of(scales)?, of(into.ids.as_ref())?, of(into.weights.as_ref())?])
     }
 
     /// Enqueues a kernel between barriers.
@@ -236,11 +256,16 @@ impl Inner {
     ) -> Result<()> {
         let (form, common) = (&self.form, self.args(underway, Operation::Dispatch));
         let placed_offset = self.placed(&into.rows, form.payload_bytes.is_multiple_of(PACKET_BYTES));
+        let beside = self.placed_beside(into).filter(|_| placed_offset != args::kStaged);
+        let [placed_scales, placed_ids, placed_weights] = beside.unwrap_or([args::kStaged; 3]);
         let send = args::ExpertArgs {
             task: if self.method == Method::Direct { args::kExpertPush } else { args::kExpertRows },
             rows: address::<c_void>(Some(rows)).cast_const(),
             row_scales: address::<f32>(scales).cast_const(),
             placed_offset,
+            placed_scales,
+            placed_ids,
+            placed_weights,
             follows: (self.heads_travel() && routing.is_none()).into(),
             ..asking(common, routing.filter(|_| self.heads_travel()))
         };
@@ -250,6 +275,9 @@ impl Inner {
         } else {
             self.step(&send, underway.tokens, row_packets, queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
+        }
+        if beside.is_some() {
+            return Ok(());
         }
         let (rows, into_rows) = (form.world * form.max_tokens, address(Some(&into.rows)));
         let copy = args::ExpertArgs { output: into_rows, into: self.outputs(Some(into)), ..common };
@@ -271,13 +299,17 @@ impl Inner {
         self.step(&args, 1, self.form.copies, queue)
     }
 
-    /// Finds the place of every row that comes here, and of every own row; by rank, of pairs if `into` has an index.
+    /// Finds the place of every row that comes here, and of every own row; by rank, of pairs if `into` has an index. By source there
+    /// is nothing to find.
     pub(super) fn place_rows(
         &self,
         underway: Underway,
         into: Option<&Received<'_>>,
         queue: &impl Enqueue,
     ) -> Result<()> {
+        if self.config.layout == Layout::BySource {
+            return Ok(());
+        }
         let form = &self.form;
         let into = self.outputs(into);
         let pairs = !self.config.layout.is_by_token() || !into.index.is_null();

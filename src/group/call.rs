@@ -42,9 +42,9 @@ impl Call {
 
     #[inline]
     fn mixed(self, numbers: &[u64]) -> Self {
-        let mixed = numbers
-            .iter()
-            .fold(0, |sum: u64, number| (sum.rotate_left(29) ^ (number + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mixed = numbers.iter().fold(0, |sum: u64, number| {
+            (sum.rotate_left(29) ^ number.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
         Self { descriptor: self.descriptor ^ mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
     }
 

@@ -108,6 +108,229 @@ const _: () = {
     ["Offset of field: Multicast::world"][::std::mem::offset_of!(Multicast, world) - 24usize];
     ["Offset of field: Multicast::reserved"][::std::mem::offset_of!(Multicast, reserved) - 28usize];
 };
+pub const kExpertHead: u32 = 0;
+pub const kExpertTally: u32 = 1;
+pub const kExpertRows: u32 = 2;
+pub const kExpertCount: u32 = 3;
+pub const kExpertPlace: u32 = 4;
+pub const kExpertCopy: u32 = 5;
+pub const kExpertBeside: u32 = 6;
+pub const kExpertGive: u32 = 7;
+pub const kExpertTake: u32 = 8;
+pub const kExpertPush: u32 = 9;
+pub const kExpertDeliver: u32 = 10;
+pub const kExpertPull: u32 = 11;
+pub const kExpertSend: u32 = 12;
+pub const kExpertReceive: u32 = 13;
+pub const kExpertReturn: u32 = 14;
+pub const kExpertSum: u32 = 15;
+pub const kExpertKernels: u32 = 16;
+pub const kRowsByRank: u32 = 0;
+pub const kRowsByExpert: u32 = 1;
+pub const kRowsPadded: u32 = 2;
+pub const kRowsBySource: u32 = 3;
+pub const kRowLayouts: u32 = 4;
+pub const kLayoutsByToken: u32 = 9;
+pub const kWireBytes: u32 = 0;
+pub const kWireSame: u32 = 1;
+pub const kWireF8: u32 = 2;
+pub const kWireGivenF8: u32 = 3;
+pub const kWires: u32 = 4;
+pub const kCodeScalesF32: u32 = 0;
+pub const kCodeScalesPowers: u32 = 1;
+pub const kCodeScalesE8M0: u32 = 2;
+pub const kCodeScales: u32 = 3;
+pub const kCodeGroup: u32 = 128;
+pub const kMostTopK: u32 = 64;
+pub const kScanWords: u32 = 2;
+pub const kMostExpertHidden: u32 = 65536;
+pub const kMostCopies: u32 = 65534;
+pub const kMostAheadThreads: u32 = 512;
+pub const kExpertGreeters: u32 = 8;
+pub const kExpertGreetingBytes: u32 = 512;
+pub const kExpertVerdictBytes: u32 = 384;
+pub const kNone: u32 = 4294967295;
+pub const kStaged: u64 = 18446744073709551615;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertHead {
+    pub tokens: u32,
+    pub claimed: u32,
+    pub room: u32,
+    pub bad_token: u32,
+    pub bad_expert: i64,
+    pub wrong: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertHead"][::std::mem::size_of::<ExpertHead>() - 32usize];
+    ["Alignment of ExpertHead"][::std::mem::align_of::<ExpertHead>() - 8usize];
+    ["Offset of field: ExpertHead::tokens"][::std::mem::offset_of!(ExpertHead, tokens) - 0usize];
+    ["Offset of field: ExpertHead::claimed"][::std::mem::offset_of!(ExpertHead, claimed) - 4usize];
+    ["Offset of field: ExpertHead::room"][::std::mem::offset_of!(ExpertHead, room) - 8usize];
+    ["Offset of field: ExpertHead::bad_token"][::std::mem::offset_of!(ExpertHead, bad_token) - 12usize];
+    ["Offset of field: ExpertHead::bad_expert"][::std::mem::offset_of!(ExpertHead, bad_expert) - 16usize];
+    ["Offset of field: ExpertHead::wrong"][::std::mem::offset_of!(ExpertHead, wrong) - 24usize];
+    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 28usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertOutputs {
+    pub scales: *mut core::ffi::c_void,
+    pub counts: *mut u32,
+    pub offsets: *mut u32,
+    pub ids: *mut i32,
+    pub weights: *mut f32,
+    pub sources: *mut u32,
+    pub index: *mut u32,
+    pub scale_rows: u64,
+    pub columns: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertOutputs"][::std::mem::size_of::<ExpertOutputs>() - 72usize];
+    ["Alignment of ExpertOutputs"][::std::mem::align_of::<ExpertOutputs>() - 8usize];
+    ["Offset of field: ExpertOutputs::scales"][::std::mem::offset_of!(ExpertOutputs, scales) - 0usize];
+    ["Offset of field: ExpertOutputs::counts"][::std::mem::offset_of!(ExpertOutputs, counts) - 8usize];
+    ["Offset of field: ExpertOutputs::offsets"][::std::mem::offset_of!(ExpertOutputs, offsets) - 16usize];
+    ["Offset of field: ExpertOutputs::ids"][::std::mem::offset_of!(ExpertOutputs, ids) - 24usize];
+    ["Offset of field: ExpertOutputs::weights"][::std::mem::offset_of!(ExpertOutputs, weights) - 32usize];
+    ["Offset of field: ExpertOutputs::sources"][::std::mem::offset_of!(ExpertOutputs, sources) - 40usize];
+    ["Offset of field: ExpertOutputs::index"][::std::mem::offset_of!(ExpertOutputs, index) - 48usize];
+    ["Offset of field: ExpertOutputs::scale_rows"][::std::mem::offset_of!(ExpertOutputs, scale_rows) - 56usize];
+    ["Offset of field: ExpertOutputs::columns"][::std::mem::offset_of!(ExpertOutputs, columns) - 64usize];
+    ["Offset of field: ExpertOutputs::reserved"][::std::mem::offset_of!(ExpertOutputs, reserved) - 68usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertArgs {
+    pub wait: Wait,
+    pub table: *const u32,
+    pub heads: *mut u8,
+    pub state: *mut u32,
+    pub places: *mut u32,
+    pub token_count: *const u32,
+    pub ids: *const core::ffi::c_void,
+    pub weights: *const f32,
+    pub rows: *const core::ffi::c_void,
+    pub row_scales: *const f32,
+    pub travelling: *mut u8,
+    pub output: *mut core::ffi::c_void,
+    pub add: *const core::ffi::c_void,
+    pub sums: *mut f32,
+    pub head_bytes: u64,
+    pub copies_offset: u64,
+    pub weights_offset: u64,
+    pub row_bytes: u64,
+    pub scales_offset: u64,
+    pub capacity: u64,
+    pub task: u32,
+    pub rank: u32,
+    pub world: u32,
+    pub op: u32,
+    pub dtype: u32,
+    pub wire: u32,
+    pub scales: u32,
+    pub payload_bytes: u32,
+    pub layout: u32,
+    pub align: u32,
+    pub experts: u32,
+    pub copies: u32,
+    pub first_copy: u32,
+    pub local: u32,
+    pub top_k: u32,
+    pub hidden: u32,
+    pub tokens: u32,
+    pub max_tokens: u32,
+    pub id_bytes: u32,
+    pub weighs: u32,
+    pub exact: u32,
+    pub step: u32,
+    pub into: ExpertOutputs,
+    pub calls: *mut BlockState,
+    pub barrier_offset: u64,
+    pub travelling_offset: u64,
+    pub tellings_offset: u64,
+    pub buffer_bytes: u64,
+    pub buffers: u32,
+    pub telling_packets: u32,
+    pub rows_at_once: u16,
+    pub parts: u16,
+    pub follows: u16,
+    pub holds: u16,
+    pub placed_offset: u64,
+    pub placed_scales: u64,
+    pub placed_ids: u64,
+    pub placed_weights: u64,
+    pub regions: [*mut u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 552usize];
+    ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
+    ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
+    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
+    ["Offset of field: ExpertArgs::heads"][::std::mem::offset_of!(ExpertArgs, heads) - 32usize];
+    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 40usize];
+    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 48usize];
+    ["Offset of field: ExpertArgs::token_count"][::std::mem::offset_of!(ExpertArgs, token_count) - 56usize];
+    ["Offset of field: ExpertArgs::ids"][::std::mem::offset_of!(ExpertArgs, ids) - 64usize];
+    ["Offset of field: ExpertArgs::weights"][::std::mem::offset_of!(ExpertArgs, weights) - 72usize];
+    ["Offset of field: ExpertArgs::rows"][::std::mem::offset_of!(ExpertArgs, rows) - 80usize];
+    ["Offset of field: ExpertArgs::row_scales"][::std::mem::offset_of!(ExpertArgs, row_scales) - 88usize];
+    ["Offset of field: ExpertArgs::travelling"][::std::mem::offset_of!(ExpertArgs, travelling) - 96usize];
+    ["Offset of field: ExpertArgs::output"][::std::mem::offset_of!(ExpertArgs, output) - 104usize];
+    ["Offset of field: ExpertArgs::add"][::std::mem::offset_of!(ExpertArgs, add) - 112usize];
+    ["Offset of field: ExpertArgs::sums"][::std::mem::offset_of!(ExpertArgs, sums) - 120usize];
+    ["Offset of field: ExpertArgs::head_bytes"][::std::mem::offset_of!(ExpertArgs, head_bytes) - 128usize];
+    ["Offset of field: ExpertArgs::copies_offset"][::std::mem::offset_of!(ExpertArgs, copies_offset) - 136usize];
+    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 144usize];
+    ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 152usize];
+    ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 160usize];
+    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 168usize];
+    ["Offset of field: ExpertArgs::task"][::std::mem::offset_of!(ExpertArgs, task) - 176usize];
+    ["Offset of field: ExpertArgs::rank"][::std::mem::offset_of!(ExpertArgs, rank) - 180usize];
+    ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 184usize];
+    ["Offset of field: ExpertArgs::op"][::std::mem::offset_of!(ExpertArgs, op) - 188usize];
+    ["Offset of field: ExpertArgs::dtype"][::std::mem::offset_of!(ExpertArgs, dtype) - 192usize];
+    ["Offset of field: ExpertArgs::wire"][::std::mem::offset_of!(ExpertArgs, wire) - 196usize];
+    ["Offset of field: ExpertArgs::scales"][::std::mem::offset_of!(ExpertArgs, scales) - 200usize];
+    ["Offset of field: ExpertArgs::payload_bytes"][::std::mem::offset_of!(ExpertArgs, payload_bytes) - 204usize];
+    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 208usize];
+    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 212usize];
+    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 216usize];
+    ["Offset of field: ExpertArgs::copies"][::std::mem::offset_of!(ExpertArgs, copies) - 220usize];
+    ["Offset of field: ExpertArgs::first_copy"][::std::mem::offset_of!(ExpertArgs, first_copy) - 224usize];
+    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 228usize];
+    ["Offset of field: ExpertArgs::top_k"][::std::mem::offset_of!(ExpertArgs, top_k) - 232usize];
+    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 236usize];
+    ["Offset of field: ExpertArgs::tokens"][::std::mem::offset_of!(ExpertArgs, tokens) - 240usize];
+    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 244usize];
+    ["Offset of field: ExpertArgs::id_bytes"][::std::mem::offset_of!(ExpertArgs, id_bytes) - 248usize];
+    ["Offset of field: ExpertArgs::weighs"][::std::mem::offset_of!(ExpertArgs, weighs) - 252usize];
+    ["Offset of field: ExpertArgs::exact"][::std::mem::offset_of!(ExpertArgs, exact) - 256usize];
+    ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 260usize];
+    ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 264usize];
+    ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 336usize];
+    ["Offset of field: ExpertArgs::barrier_offset"][::std::mem::offset_of!(ExpertArgs, barrier_offset) - 344usize];
+    ["Offset of field: ExpertArgs::travelling_offset"]
+        [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 352usize];
+    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 360usize];
+    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 368usize];
+    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 376usize];
+    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 380usize];
+    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 384usize];
+    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 386usize];
+    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 388usize];
+    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 390usize];
+    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 392usize];
+    ["Offset of field: ExpertArgs::placed_scales"][::std::mem::offset_of!(ExpertArgs, placed_scales) - 400usize];
+    ["Offset of field: ExpertArgs::placed_ids"][::std::mem::offset_of!(ExpertArgs, placed_ids) - 408usize];
+    ["Offset of field: ExpertArgs::placed_weights"][::std::mem::offset_of!(ExpertArgs, placed_weights) - 416usize];
+    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 424usize];
+};
 pub const kHeapProbeLoad: u32 = 0;
 pub const kHeapProbeAdd: u32 = 1;
 pub const kHeapProbeMessage: u32 = 2;
@@ -664,221 +887,6 @@ const _: () = {
     ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 432usize];
     ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 436usize];
     ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 440usize];
-};
-pub const kExpertHead: u32 = 0;
-pub const kExpertTally: u32 = 1;
-pub const kExpertRows: u32 = 2;
-pub const kExpertCount: u32 = 3;
-pub const kExpertPlace: u32 = 4;
-pub const kExpertCopy: u32 = 5;
-pub const kExpertBeside: u32 = 6;
-pub const kExpertGive: u32 = 7;
-pub const kExpertTake: u32 = 8;
-pub const kExpertPush: u32 = 9;
-pub const kExpertDeliver: u32 = 10;
-pub const kExpertPull: u32 = 11;
-pub const kExpertSend: u32 = 12;
-pub const kExpertReceive: u32 = 13;
-pub const kExpertReturn: u32 = 14;
-pub const kExpertSum: u32 = 15;
-pub const kExpertKernels: u32 = 16;
-pub const kRowsByRank: u32 = 0;
-pub const kRowsByExpert: u32 = 1;
-pub const kRowsPadded: u32 = 2;
-pub const kRowsBySource: u32 = 3;
-pub const kRowLayouts: u32 = 4;
-pub const kLayoutsByToken: u32 = 9;
-pub const kWireBytes: u32 = 0;
-pub const kWireSame: u32 = 1;
-pub const kWireF8: u32 = 2;
-pub const kWireGivenF8: u32 = 3;
-pub const kWires: u32 = 4;
-pub const kCodeScalesF32: u32 = 0;
-pub const kCodeScalesPowers: u32 = 1;
-pub const kCodeScalesE8M0: u32 = 2;
-pub const kCodeScales: u32 = 3;
-pub const kCodeGroup: u32 = 128;
-pub const kMostTopK: u32 = 64;
-pub const kScanWords: u32 = 2;
-pub const kMostExpertHidden: u32 = 65536;
-pub const kMostCopies: u32 = 65534;
-pub const kMostAheadThreads: u32 = 512;
-pub const kExpertGreetingBytes: u32 = 128;
-pub const kNone: u32 = 4294967295;
-pub const kStaged: u64 = 18446744073709551615;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ExpertHead {
-    pub tokens: u32,
-    pub claimed: u32,
-    pub room: u32,
-    pub bad_token: u32,
-    pub bad_expert: i64,
-    pub wrong: u32,
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ExpertHead"][::std::mem::size_of::<ExpertHead>() - 32usize];
-    ["Alignment of ExpertHead"][::std::mem::align_of::<ExpertHead>() - 8usize];
-    ["Offset of field: ExpertHead::tokens"][::std::mem::offset_of!(ExpertHead, tokens) - 0usize];
-    ["Offset of field: ExpertHead::claimed"][::std::mem::offset_of!(ExpertHead, claimed) - 4usize];
-    ["Offset of field: ExpertHead::room"][::std::mem::offset_of!(ExpertHead, room) - 8usize];
-    ["Offset of field: ExpertHead::bad_token"][::std::mem::offset_of!(ExpertHead, bad_token) - 12usize];
-    ["Offset of field: ExpertHead::bad_expert"][::std::mem::offset_of!(ExpertHead, bad_expert) - 16usize];
-    ["Offset of field: ExpertHead::wrong"][::std::mem::offset_of!(ExpertHead, wrong) - 24usize];
-    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 28usize];
-};
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ExpertOutputs {
-    pub scales: *mut core::ffi::c_void,
-    pub counts: *mut u32,
-    pub offsets: *mut u32,
-    pub ids: *mut i32,
-    pub weights: *mut f32,
-    pub sources: *mut u32,
-    pub index: *mut u32,
-    pub scale_rows: u64,
-    pub columns: u32,
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ExpertOutputs"][::std::mem::size_of::<ExpertOutputs>() - 72usize];
-    ["Alignment of ExpertOutputs"][::std::mem::align_of::<ExpertOutputs>() - 8usize];
-    ["Offset of field: ExpertOutputs::scales"][::std::mem::offset_of!(ExpertOutputs, scales) - 0usize];
-    ["Offset of field: ExpertOutputs::counts"][::std::mem::offset_of!(ExpertOutputs, counts) - 8usize];
-    ["Offset of field: ExpertOutputs::offsets"][::std::mem::offset_of!(ExpertOutputs, offsets) - 16usize];
-    ["Offset of field: ExpertOutputs::ids"][::std::mem::offset_of!(ExpertOutputs, ids) - 24usize];
-    ["Offset of field: ExpertOutputs::weights"][::std::mem::offset_of!(ExpertOutputs, weights) - 32usize];
-    ["Offset of field: ExpertOutputs::sources"][::std::mem::offset_of!(ExpertOutputs, sources) - 40usize];
-    ["Offset of field: ExpertOutputs::index"][::std::mem::offset_of!(ExpertOutputs, index) - 48usize];
-    ["Offset of field: ExpertOutputs::scale_rows"][::std::mem::offset_of!(ExpertOutputs, scale_rows) - 56usize];
-    ["Offset of field: ExpertOutputs::columns"][::std::mem::offset_of!(ExpertOutputs, columns) - 64usize];
-    ["Offset of field: ExpertOutputs::reserved"][::std::mem::offset_of!(ExpertOutputs, reserved) - 68usize];
-};
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ExpertArgs {
-    pub wait: Wait,
-    pub table: *const u32,
-    pub heads: *mut u8,
-    pub state: *mut u32,
-    pub places: *mut u32,
-    pub token_count: *const u32,
-    pub ids: *const core::ffi::c_void,
-    pub weights: *const f32,
-    pub rows: *const core::ffi::c_void,
-    pub row_scales: *const f32,
-    pub travelling: *mut u8,
-    pub output: *mut core::ffi::c_void,
-    pub add: *const core::ffi::c_void,
-    pub sums: *mut f32,
-    pub head_bytes: u64,
-    pub copies_offset: u64,
-    pub weights_offset: u64,
-    pub row_bytes: u64,
-    pub scales_offset: u64,
-    pub capacity: u64,
-    pub task: u32,
-    pub rank: u32,
-    pub world: u32,
-    pub op: u32,
-    pub dtype: u32,
-    pub wire: u32,
-    pub scales: u32,
-    pub payload_bytes: u32,
-    pub layout: u32,
-    pub align: u32,
-    pub experts: u32,
-    pub copies: u32,
-    pub first_copy: u32,
-    pub local: u32,
-    pub top_k: u32,
-    pub hidden: u32,
-    pub tokens: u32,
-    pub max_tokens: u32,
-    pub id_bytes: u32,
-    pub weighs: u32,
-    pub exact: u32,
-    pub step: u32,
-    pub into: ExpertOutputs,
-    pub calls: *mut BlockState,
-    pub barrier_offset: u64,
-    pub travelling_offset: u64,
-    pub tellings_offset: u64,
-    pub buffer_bytes: u64,
-    pub buffers: u32,
-    pub telling_packets: u32,
-    pub rows_at_once: u16,
-    pub parts: u16,
-    pub follows: u16,
-    pub holds: u16,
-    pub placed_offset: u64,
-    pub regions: [*mut u8; 16usize],
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 528usize];
-    ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
-    ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
-    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
-    ["Offset of field: ExpertArgs::heads"][::std::mem::offset_of!(ExpertArgs, heads) - 32usize];
-    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 40usize];
-    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 48usize];
-    ["Offset of field: ExpertArgs::token_count"][::std::mem::offset_of!(ExpertArgs, token_count) - 56usize];
-    ["Offset of field: ExpertArgs::ids"][::std::mem::offset_of!(ExpertArgs, ids) - 64usize];
-    ["Offset of field: ExpertArgs::weights"][::std::mem::offset_of!(ExpertArgs, weights) - 72usize];
-    ["Offset of field: ExpertArgs::rows"][::std::mem::offset_of!(ExpertArgs, rows) - 80usize];
-    ["Offset of field: ExpertArgs::row_scales"][::std::mem::offset_of!(ExpertArgs, row_scales) - 88usize];
-    ["Offset of field: ExpertArgs::travelling"][::std::mem::offset_of!(ExpertArgs, travelling) - 96usize];
-    ["Offset of field: ExpertArgs::output"][::std::mem::offset_of!(ExpertArgs, output) - 104usize];
-    ["Offset of field: ExpertArgs::add"][::std::mem::offset_of!(ExpertArgs, add) - 112usize];
-    ["Offset of field: ExpertArgs::sums"][::std::mem::offset_of!(ExpertArgs, sums) - 120usize];
-    ["Offset of field: ExpertArgs::head_bytes"][::std::mem::offset_of!(ExpertArgs, head_bytes) - 128usize];
-    ["Offset of field: ExpertArgs::copies_offset"][::std::mem::offset_of!(ExpertArgs, copies_offset) - 136usize];
-    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 144usize];
-    ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 152usize];
-    ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 160usize];
-    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 168usize];
-    ["Offset of field: ExpertArgs::task"][::std::mem::offset_of!(ExpertArgs, task) - 176usize];
-    ["Offset of field: ExpertArgs::rank"][::std::mem::offset_of!(ExpertArgs, rank) - 180usize];
-    ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 184usize];
-    ["Offset of field: ExpertArgs::op"][::std::mem::offset_of!(ExpertArgs, op) - 188usize];
-    ["Offset of field: ExpertArgs::dtype"][::std::mem::offset_of!(ExpertArgs, dtype) - 192usize];
-    ["Offset of field: ExpertArgs::wire"][::std::mem::offset_of!(ExpertArgs, wire) - 196usize];
-    ["Offset of field: ExpertArgs::scales"][::std::mem::offset_of!(ExpertArgs, scales) - 200usize];
-    ["Offset of field: ExpertArgs::payload_bytes"][::std::mem::offset_of!(ExpertArgs, payload_bytes) - 204usize];
-    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 208usize];
-    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 212usize];
-    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 216usize];
-    ["Offset of field: ExpertArgs::copies"][::std::mem::offset_of!(ExpertArgs, copies) - 220usize];
-    ["Offset of field: ExpertArgs::first_copy"][::std::mem::offset_of!(ExpertArgs, first_copy) - 224usize];
-    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 228usize];
-    ["Offset of field: ExpertArgs::top_k"][::std::mem::offset_of!(ExpertArgs, top_k) - 232usize];
-    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 236usize];
-    ["Offset of field: ExpertArgs::tokens"][::std::mem::offset_of!(ExpertArgs, tokens) - 240usize];
-    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 244usize];
-    ["Offset of field: ExpertArgs::id_bytes"][::std::mem::offset_of!(ExpertArgs, id_bytes) - 248usize];
-    ["Offset of field: ExpertArgs::weighs"][::std::mem::offset_of!(ExpertArgs, weighs) - 252usize];
-    ["Offset of field: ExpertArgs::exact"][::std::mem::offset_of!(ExpertArgs, exact) - 256usize];
-    ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 260usize];
-    ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 264usize];
-    ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 336usize];
-    ["Offset of field: ExpertArgs::barrier_offset"][::std::mem::offset_of!(ExpertArgs, barrier_offset) - 344usize];
-    ["Offset of field: ExpertArgs::travelling_offset"]
-        [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 352usize];
-    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 360usize];
-    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 368usize];
-    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 376usize];
-    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 380usize];
-    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 384usize];
-    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 386usize];
-    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 388usize];
-    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 390usize];
-    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 392usize];
-    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 400usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -24,7 +24,7 @@ constexpr int32_t kUntouched = 7;
 /// What does not change from call to call.
 struct Setting {
   uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once, parts;
-  bool packets, bytes, exact, weighs, holds, in_place;
+  bool packets, bytes, exact, weighs, holds, in_place, beside;
   std::vector<std::vector<uint32_t>> placed;  ///< the experts of each rank
 };
 
@@ -72,7 +72,7 @@ class Trial {
   };
   struct Rank {
     std::unique_ptr<Memory> region, table, state, places, calls, progress, status, ids, weights, rows, count, output, sums;
-    std::unique_ptr<Memory> counts, offsets, sources, got_ids, got_weights;
+    std::unique_ptr<Memory> counts, offsets, sources;
   };
 
   void lay_out() {
@@ -90,11 +90,13 @@ class Trial {
     const uint64_t most = std::max(set_.world * set_.max_tokens * std::max(per_row, part_bytes_), parts * part_bytes_);
     buffer_bytes_ = rows_at_ + up(most, 256) - tellings_at_;
     flags_at_ = tellings_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
-    received_at_ = flags_at_ + kExpertGreetingBytes + kMaxBlocks * kMaxWorld * 4;
+    received_at_ = flags_at_ + kExpertGreetingBytes + kExpertVerdictBytes + kMaxBlocks * kMaxWorld * 4;
     uint64_t rows = 0;
     for (uint32_t rank = 0; rank < set_.world; ++rank) rows = std::max(rows, most_rows(rank));
     results_at_ = received_at_ + up(rows * set_.payload_bytes, 256);
-    region_bytes_ = results_at_ + rows * set_.hidden * 4;
+    ids_at_ = up(results_at_ + rows * set_.hidden * 4, 4);
+    weights_at_ = ids_at_ + rows * set_.top_k * 4;
+    region_bytes_ = weights_at_ + rows * set_.top_k * 4;
   }
 
   void open(uint32_t number) {
@@ -104,7 +106,7 @@ class Trial {
     rank.region = memory(region_bytes_);
     rank.state = memory((2 + 2 * local) * 4);
     rank.places = memory(set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
-    rank.calls = memory(5 * kMaxBlocks * sizeof(BlockState));  // of packets, then of barriers
+    rank.calls = memory((5 * kMaxBlocks + 1) * sizeof(BlockState));  // of packets, then of barriers with their turns
     rank.progress = memory(sizeof(Progress));
     rank.status = memory(sizeof(Status));
     rank.ids = memory(pairs * 8);
@@ -116,8 +118,6 @@ class Trial {
     rank.counts = memory(local * 4);
     rank.offsets = memory((local + 1) * 4);
     rank.sources = memory(rows * 8);
-    rank.got_ids = memory(rows * set_.top_k * 4);
-    rank.got_weights = memory(rows * set_.top_k * 4);
     // What no kernel has written is not zero.
     std::memset(rank.places->as(), 0x7C, set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
     const std::vector<uint32_t> table = table_of(number);
@@ -132,6 +132,8 @@ class Trial {
 
   uint8_t* received(uint32_t rank) const { return ranks_[rank].region->as() + received_at_; }
   uint64_t received_bytes(uint32_t rank) const { return most_rows(rank) * set_.payload_bytes; }
+  int32_t* got_ids(uint32_t rank) const { return reinterpret_cast<int32_t*>(ranks_[rank].region->as() + ids_at_); }
+  float* got_weights(uint32_t rank) const { return reinterpret_cast<float*>(ranks_[rank].region->as() + weights_at_); }
   float* results(uint32_t rank) const { return reinterpret_cast<float*>(ranks_[rank].region->as() + results_at_); }
 
   std::vector<uint32_t> table_of(uint32_t rank) const {
@@ -230,7 +232,7 @@ class Trial {
     args.parts = static_cast<uint16_t>(set_.parts);
     args.follows = call % 2;
     args.holds = set_.holds;
-    args.placed_offset = kStaged;
+    args.placed_offset = args.placed_scales = args.placed_ids = args.placed_weights = kStaged;
     args.barrier_offset = flags_at_;
     for (uint32_t peer = 0; peer < set_.world; ++peer) {
       args.regions[peer] = ranks_[peer].region->as();
@@ -266,8 +268,8 @@ class Trial {
     if (set_.layout != kRowsBySource) args.into.counts = rank.counts->as<uint32_t>();
     if (set_.layout != kRowsBySource) args.into.offsets = rank.offsets->as<uint32_t>();
     args.into.sources = rank.sources->as<uint32_t>();
-    args.into.ids = rank.got_ids->as<int32_t>();
-    args.into.weights = rank.got_weights->as<float>();
+    args.into.ids = got_ids(number);
+    args.into.weights = got_weights(number);
     if (set_.packets) {
       kernel(args, kExpertSend, launches);
       kernel(args, kExpertReceive, launches);
@@ -281,9 +283,11 @@ class Trial {
         kernel(args, kExpertPlace, launches);
       }
       if (set_.in_place) args.placed_offset = received_at_;
+      if (set_.beside) args.placed_ids = ids_at_;
+      if (set_.beside) args.placed_weights = weights_at_;
       kernel(args, kExpertPush, launches);
-      args.placed_offset = kStaged;
-      kernel(args, set_.in_place ? kExpertBeside : kExpertCopy, launches);
+      args.placed_offset = args.placed_ids = args.placed_weights = kStaged;
+      if (!set_.beside) kernel(args, set_.in_place ? kExpertBeside : kExpertCopy, launches);
     }
     alone(launches, [this, call, number] { check_received(call, number); });
     args = common(number, call);
@@ -323,8 +327,8 @@ class Trial {
     std::copy(tokens.rows.begin(), tokens.rows.end(), rank.rows->as());
     std::memset(received(number), 0x5A, received_bytes(number));
     const uint64_t beside = most_rows(number) * set_.top_k;
-    std::fill_n(rank.got_ids->as<int32_t>(), beside, kUntouched);
-    std::fill_n(rank.got_weights->as<float>(), beside, static_cast<float>(kUntouched));
+    std::fill_n(got_ids(number), beside, kUntouched);
+    std::fill_n(got_weights(number), beside, static_cast<float>(kUntouched));
   }
 
   /// An all-gather of heads.
@@ -380,7 +384,7 @@ class Trial {
     each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
       std::memcpy(&all[uint64_t{place} * bytes], &routes_[call][source].rows[uint64_t{token} * bytes], bytes);
       const uint32_t* const from = rank.sources->as<uint32_t>() + 2 * place;
-      wrong_[number] += from[0] != source || from[1] != token;
+      wrong_[number] += !set_.beside && (from[0] != source || from[1] != token);
       for (uint32_t i = 0; i < set_.hidden; ++i)
         results(number)[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
       for (uint32_t j = 0; j < set_.top_k && is_by_token(); ++j) {
@@ -392,16 +396,16 @@ class Trial {
       }
       if (is_by_token()) return;
       ++counts[local];
-      wrong_[number] += rank.got_ids->as<int32_t>()[place] != static_cast<int32_t>(local);
-      wrong_[number] += rank.got_weights->as<float>()[place] != routes_[call][source].weights[token * set_.top_k + k];
+      wrong_[number] += got_ids(number)[place] != static_cast<int32_t>(local);
+      wrong_[number] += got_weights(number)[place] != routes_[call][source].weights[token * set_.top_k + k];
     });
     wrong_[number] += !std::equal(all.begin(), all.end(), received(number));  // there may be none
     for (uint32_t local = 0; local < counts.size() && !is_by_token(); ++local) {
       wrong_[number] += rank.counts->as<uint32_t>()[local] != counts[local];
     }
     if (!is_by_token()) return;
-    wrong_[number] += !std::equal(ids.begin(), ids.end(), rank.got_ids->as<int32_t>());
-    wrong_[number] += !std::equal(weights.begin(), weights.end(), rank.got_weights->as<float>());
+    wrong_[number] += !std::equal(ids.begin(), ids.end(), got_ids(number));
+    wrong_[number] += !std::equal(weights.begin(), weights.end(), got_weights(number));
   }
 
   /// An element of what an expert, or with a row a token all experts of a rank, makes of a token.
@@ -444,8 +448,8 @@ class Trial {
   std::vector<std::vector<Tokens>> routes_;
   std::vector<ExpertArgs> args_;
   uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
-  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0,
-           region_bytes_ = 0;
+  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0, ids_at_ = 0,
+           weights_at_ = 0, region_bytes_ = 0;
 };
 
 Setting draw(uint32_t trial, std::mt19937_64& random) {
@@ -470,6 +474,7 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.weighs = !by_token && below(4) != 0;
   set.holds = below(2) == 0;
   set.in_place = !set.packets && by_token && below(2) == 0;
+  set.beside = set.in_place && set.layout == kRowsBySource && below(2) == 0;
   if (set.in_place) {
     set.hidden = static_cast<uint32_t>(up(set.hidden, 4));
     set.payload_bytes = set.bytes ? static_cast<uint32_t>(up(set.payload_bytes, 16)) : 4 * set.hidden;

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, Scales, Wire};
-use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Operand, Stream, SymmetricBuffer};
+use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Ref, Stream, SymmetricBuffer};
 
 use crate::expert_cases::{before, inputs_of, room};
 use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched, is_by_token, lists};
@@ -71,41 +71,68 @@ fn inputs<T: Value>(form: &ExpertConfig, rank: usize, room: usize, seed: u64) ->
 /// Memory that a dispatch writes or a combine reads.
 trait Memory<T: Element>: Sized {
     fn of(rank: &Rank, values: &[T]) -> Self;
+    fn operand(&self) -> Ref<'_, T>;
     fn values(&self, stream: &Stream) -> Vec<T>;
+}
+
+/// A kind of memory.
+trait Home {
+    type Of<T: Element>: Memory<T>;
+}
+
+struct Plain;
+impl Home for Plain {
+    type Of<T: Element> = DeviceBuffer<T>;
+}
+
+/// Peers can address it: with a row a token, rows then go straight to their places and come straight from there.
+struct Shared;
+impl Home for Shared {
+    type Of<T: Element> = SymmetricBuffer<T>;
 }
 
 impl<T: Element> Memory<T> for DeviceBuffer<T> {
     fn of(rank: &Rank, values: &[T]) -> Self {
         Self::from_slice(values, &rank.stream).unwrap()
     }
+    fn operand(&self) -> Ref<'_, T> {
+        self.borrow()
+    }
     fn values(&self, stream: &Stream) -> Vec<T> {
         self.read(stream).unwrap()
     }
 }
 
-/// Peers can address the memory: by rank, rows then go straight to their places and come straight from there.
 impl<T: Element> Memory<T> for SymmetricBuffer<T> {
     fn of(rank: &Rank, values: &[T]) -> Self {
         let buffer = rank.communicator.symmetric(values.len()).unwrap();
         buffer.write(values, &rank.stream).unwrap();
         buffer
     }
+    fn operand(&self) -> Ref<'_, T> {
+        self.borrow()
+    }
     fn values(&self, stream: &Stream) -> Vec<T> {
         self.read(stream).unwrap()
     }
 }
 
-/// One call of a rank, whole or in two halves. `Rows`, `Codes`: the memory of rows of values and of bytes.
-fn call<T: Value, Rows: Memory<T>, Codes: Memory<u8>>(
+/// How a call is made.
+#[derive(Clone, Copy)]
+struct How {
+    /// In two halves.
+    halves: bool,
+    /// Sources of rows are asked for. If they are not, peers write all that is beside rows by source in symmetric memory.
+    sources: bool,
+}
+
+/// One call of a rank. `H`: of the rows, of what is beside them, and of results.
+fn call<T: Value, H: Home>(
     rank: &Rank,
     (form, experts): (&ExpertConfig, &Experts),
     own: &Inputs<T>,
-    halves: bool,
-) -> Found<T>
-where
-    for<'op> &'op Rows: Operand<'op, T>,
-    for<'op> &'op Codes: Operand<'op, u8>,
-{
+    How { halves, sources: asks_sources }: How,
+) -> Found<T> {
     let stream = &rank.stream;
     let Found { rows: patterns, scales, bytes_of_scales, numbers, ids: into_ids, weights: into_weights, sums } =
         before(form, [experts.capacity(), experts.local_experts().len()], own);
@@ -119,18 +146,21 @@ where
     let rows = DeviceBuffer::from_slice(&own.rows, stream).unwrap();
     let bytes = DeviceBuffer::from_slice(&own.bytes, stream).unwrap();
     let given = DeviceBuffer::from_slice(&own.given_scales, stream).unwrap();
-    let into_rows = Rows::of(rank, &vec![T::sample(1); experts.capacity() * form.hidden]);
-    let into_bytes = Codes::of(rank, if form.wire == Wire::Same { &[] } else { &patterns });
-    let into_scales = DeviceBuffer::from_slice(&scales, stream).unwrap();
-    let into_e8m0 = DeviceBuffer::from_slice(&bytes_of_scales, stream).unwrap();
+    let into_rows = H::Of::<T>::of(rank, &vec![T::sample(1); experts.capacity() * form.hidden]);
+    let into_bytes = H::Of::<u8>::of(rank, if form.wire == Wire::Same { &[] } else { &patterns });
+    let into_scales = H::Of::<f32>::of(rank, &scales);
+    let into_e8m0 = H::Of::<u8>::of(rank, &bytes_of_scales);
     let [counts, offsets, sources, index] = numbers.map(|words| DeviceBuffer::from_slice(&words, stream).unwrap());
-    let into_ids = DeviceBuffer::from_slice(&into_ids, stream).unwrap();
-    let into_weights = DeviceBuffer::from_slice(&into_weights, stream).unwrap();
+    let into_ids = H::Of::<i32>::of(rank, &into_ids);
+    let into_weights = H::Of::<f32>::of(rank, &into_weights);
     let mut into = match form.wire {
-        Wire::Same => Received::rows(&into_rows),
-        _ => Received::rows(&into_bytes),
+        Wire::Same => Received::rows(into_rows.operand()),
+        _ => Received::rows(into_bytes.operand()),
     };
-    into = into.sources(&sources).ids(&into_ids).weights(&into_weights);
+    into = into.ids(into_ids.operand()).weights(into_weights.operand());
+    if asks_sources {
+        into = into.sources(&sources);
+    }
     if form.layout != Layout::BySource {
         into = into.counts(&counts).offsets(&offsets);
     }
@@ -138,8 +168,8 @@ where
         into = into.index(&index);
     }
     into = match form.wire {
-        Wire::F8(Scales::E8M0) => into.scales(&into_e8m0, own.order),
-        Wire::F8(_) | Wire::GivenF8 => into.scales(&into_scales, own.order),
+        Wire::F8(Scales::E8M0) => into.scales(into_e8m0.operand(), own.order),
+        Wire::F8(_) | Wire::GivenF8 => into.scales(into_scales.operand(), own.order),
         _ => into,
     };
     let arriving = halves.then(|| match form.wire {
@@ -158,13 +188,13 @@ where
     if form.method != Method::Packets && matches!(form.wire, Wire::Same | Wire::F8(_)) {
         routed.dispatch(&rows, &into, stream).unwrap();
     }
-    let results = Rows::of(rank, &own.results);
+    let results = H::Of::<T>::of(rank, &own.results);
     let sums = DeviceBuffer::from_slice(&sums, stream).unwrap();
     let options = if own.adds { Combine::default().add(&sums) } else { Combine::default() };
     if halves {
-        routed.combine_begin(&results, stream).unwrap().receive(&sums, options, stream).unwrap();
+        routed.combine_begin(results.operand(), stream).unwrap().receive(&sums, options, stream).unwrap();
     } else {
-        routed.combine(&results, &sums, options, stream).unwrap();
+        routed.combine(results.operand(), &sums, options, stream).unwrap();
     }
     rank.finish();
     let counts = counts.read(stream).unwrap();
@@ -179,11 +209,11 @@ where
             Wire::Same => into_rows.values(stream).iter().flat_map(|row| row.bits().to_le_bytes()).collect(),
             _ => into_bytes.values(stream),
         },
-        scales: into_scales.read(stream).unwrap(),
-        bytes_of_scales: into_e8m0.read(stream).unwrap(),
+        scales: into_scales.values(stream),
+        bytes_of_scales: into_e8m0.values(stream),
         numbers: [counts, offsets.read(stream).unwrap(), sources.read(stream).unwrap(), index.read(stream).unwrap()],
-        ids: into_ids.read(stream).unwrap(),
-        weights: into_weights.read(stream).unwrap(),
+        ids: into_ids.values(stream),
+        weights: into_weights.values(stream),
         sums: sums.read(stream).unwrap(),
     }
 }
@@ -208,7 +238,7 @@ fn in_place<T: Value>(world: usize, layout: Layout) {
     equal_definition::<T>(world, &forms, &[Method::Direct]);
 }
 
-/// Two calls of each form by each method. With a row a token, the second has its rows in symmetric memory.
+/// Two calls of each form by each method. With a row a token, the second is all in symmetric memory, some without sources.
 fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], methods: &[Method]) {
     if !fits(world) {
         return;
@@ -220,24 +250,33 @@ fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], metho
         for (form, seed) in forms {
             let me = rank.rank();
             let sizes = [room(form, world, me), lists(form, world)[me].len()];
-            let calls = [*seed, seed ^ 1].map(|seed| {
-                let all: Vec<Inputs<T>> =
+            let shared = [false, is_by_token(form)];
+            let calls = [0, 1].map(|number| {
+                let seed = seed ^ number as u64;
+                let mut all: Vec<Inputs<T>> =
                     (0..world).map(|rank| inputs(form, rank, room(form, world, rank), seed)).collect();
+                if shared[number] {
+                    let order = all[0].order;
+                    all.iter_mut().for_each(|inputs| inputs.order = order);
+                }
                 let mut expected = dispatched(form, &all, me, &before(form, sizes, &all[me]));
                 expected.sums = combined(form, &all, me);
-                (all, expected)
+                let sources = !shared[number] || seed.is_multiple_of(3);
+                if !sources {
+                    expected.numbers[2].fill(7);
+                }
+                (all, expected, sources)
             });
             for method in methods.iter().copied() {
                 let mut form = form.clone();
                 form.method = method;
                 let experts = rank.communicator.experts(form.clone()).unwrap();
                 assert_eq!([experts.capacity(), experts.local_experts().len()], sizes);
-                for (number, (all, expected)) in calls.iter().enumerate() {
-                    let halves = method == Method::Packets && number == 1;
-                    let settings = (&form, &experts);
-                    let found = match number == 1 && is_by_token(&form) {
-                        true => call::<T, SymmetricBuffer<T>, SymmetricBuffer<u8>>(rank, settings, &all[me], halves),
-                        false => call::<T, DeviceBuffer<T>, DeviceBuffer<u8>>(rank, settings, &all[me], halves),
+                for (number, (all, expected, sources)) in calls.iter().enumerate() {
+                    let how = How { halves: method == Method::Packets && number == 1, sources: *sources };
+                    let found = match shared[number] {
+                        true => call::<T, Shared>(rank, (&form, &experts), &all[me], how),
+                        false => call::<T, Plain>(rank, (&form, &experts), &all[me], how),
                     };
                     let context = || format!("rank {me} of {world}, seed {seed}: {form:?}");
                     assert_eq!(found.numbers, expected.numbers, "{}", context());

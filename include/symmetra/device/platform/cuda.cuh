@@ -192,6 +192,12 @@ SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   asm volatile("atom.relaxed.sys.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(value) : "memory");
   return before;
 }
+/// Adds one to a word of the own device, and returns what it was.
+SYMMETRA_DEVICE uint32_t take_relaxed(uint32_t* p) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p) : "memory");
+  return before;
+}
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
   asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value));  // a counter: orders nothing
 }

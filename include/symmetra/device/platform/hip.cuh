@@ -240,6 +240,10 @@ SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_re
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return __hip_atomic_exchange((hip::Global<uint32_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+/// Adds one to a word of the own device, and returns what it was.
+SYMMETRA_DEVICE uint32_t take_relaxed(uint32_t* p) {
+  return __hip_atomic_fetch_add((hip::Global<uint32_t>)p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
   __hip_atomic_fetch_add((hip::Global<uint64_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }

@@ -172,6 +172,8 @@ SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_re
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
 }
+/// Adds one to a word of the own device, and returns what it was.
+SYMMETRA_DEVICE uint32_t take_relaxed(uint32_t* p) { return std::atomic_ref<uint32_t>(*p).fetch_add(1, std::memory_order_relaxed); }
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) { std::atomic_ref<uint64_t>(*p).fetch_add(value, std::memory_order_relaxed); }
 
 SYMMETRA_DEVICE Packet load_packet(const Packet* p) { return {{load_relaxed(&p->half[0]), load_relaxed(&p->half[1])}}; }
