@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what measures on GPUs into one folder that can be taken to a machine without a toolchain:
 #   bench/build.sh DIR        (needs nvcc; SYMMETRA_CUDA_ARCHS as for cargo)
-# symmetra (with NCCL as a peer and cuBLASLt beside it), cpp_overhead, safety, expert_kernels, and the scripts beside them.
+# symmetra (with NCCL as a peer and cuBLASLt beside it), cpp_overhead, safety, expert_kernels, expert_direct_kernels, and the scripts beside them.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
 mkdir -p "$1"
@@ -25,7 +25,7 @@ nvcc -c -DNAME=bounded bench/safety_kernels.cu -o "$objects/bounded.o"
 # Its own namespace: the linker would take one of two functions of the same name for both.
 nvcc -c -DNAME=unbounded -DSYMMETRA_UNBOUNDED_WAITS -Dsymmetra=symmetra_unbounded bench/safety_kernels.cu -o "$objects/unbounded.o"
 nvcc bench/safety.cu "$objects/bounded.o" "$objects/unbounded.o" -L"$library" -o "$out/safety"
-nvcc -fmad=false bench/expert_kernels.cu -L"$library" -o "$out/expert_kernels"
-strip "$out"/{symmetra,cpp_overhead,safety,expert_kernels}
+for name in expert_kernels expert_direct_kernels; do nvcc -fmad=false "bench/$name.cu" -L"$library" -o "$out/$name"; done
+strip "$out"/{symmetra,cpp_overhead,safety,expert_kernels,expert_direct_kernels}
 cp bench/{torch_symm_mem,torch_moe,torch_moe_sides,torch_fused_matmul,torch_direct_product,flashinfer_norm}.py "$out/"
 du -sh "$out"

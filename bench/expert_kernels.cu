@@ -4,14 +4,10 @@
 //   expert_kernels LAYOUT TOKENS...        (256 experts, 8 a token, rows of 7168, e4m3 there and bf16 back)
 // LAYOUT is padded, by-rank or by-source.
 // One line for each number of tokens: microseconds of a dispatch, of a combine, and of both, the median of 30 graphs of 20.
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
-#include <vector>
 
+#include "bench/expert_graphs.cuh"
 #include "kernels/experts/by_source.cuh"
 #include "kernels/experts/by_token.cuh"
 #include "kernels/experts/receive.cuh"
@@ -19,19 +15,12 @@
 
 namespace {
 
+using namespace symmetra::bench;
 using namespace symmetra::kernels;
 
-constexpr uint32_t kWorld = 2, kExperts = 256, kTopK = 8, kHidden = 7168, kMostTokens = 128, kBuffers = 2;
+constexpr uint32_t kExperts = 256, kTopK = 8, kHidden = 7168, kMostTokens = 128, kBuffers = 2;
 constexpr uint32_t kLocal = kExperts / kWorld, kPairs = kMostTokens * kTopK, kScaleBytes = kHidden / kCodeGroup * 4;
 constexpr int kCalls = 20, kGraphs = 30;
-
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-constexpr uint64_t up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
 /// Where a region has what.
 struct Plan {
@@ -45,24 +34,8 @@ struct Plan {
   static constexpr uint64_t bytes = greetings + kBuffers * combine;
 };
 
-template <class T = uint8_t>
-T* memory(uint64_t bytes, int fill = 0) {
-  void* made = nullptr;
-  check(cudaMalloc(&made, bytes), "cudaMalloc");
-  check(cudaMemset(made, fill, bytes), "cudaMemset");
-  return static_cast<T*>(made);
-}
-
-template <class T>
-T* memory(const std::vector<T>& values) {
-  T* const made = memory<T>(values.size() * sizeof(T));
-  check(cudaMemcpy(made, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
-  return made;
-}
-
 struct Rank {
-  int device;
-  cudaStream_t stream;
+  Place place;
   std::vector<int32_t> experts;
   uint8_t *region, *rows, *received, *results, *output;
   uint32_t *table, *state, *places, *counts;
@@ -75,23 +48,11 @@ struct Rank {
 
 Rank open(uint32_t number, int devices, std::mt19937& random) {
   Rank rank{};
-  rank.device = static_cast<int>(number) % devices;
-  check(cudaSetDevice(rank.device), "cudaSetDevice");
-  if (devices > 1) check(cudaDeviceEnablePeerAccess(1 - rank.device, 0), "peers");
-  check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "stream");
-  std::vector<int32_t> all(kExperts);
-  for (uint32_t i = 0; i < kExperts; ++i) all[i] = static_cast<int32_t>(i);
-  for (uint32_t token = 0; token < kMostTokens; ++token) {
-    std::shuffle(all.begin(), all.end(), random);
-    rank.experts.insert(rank.experts.end(), all.begin(), all.begin() + kTopK);
-  }
-  std::vector<uint32_t> table;
-  for (uint32_t i = 0; i <= kWorld; ++i) table.push_back(i * kLocal);
-  for (uint32_t i = 0; i < kExperts; ++i) table.push_back(1u << 20 | i / kLocal << 16 | i);
-  table.resize(table.size() + kExperts);
+  rank.place = Place(number, devices);
+  rank.experts = drawn(kMostTokens, kExperts, kTopK, random);
   const uint64_t received = uint64_t{kLocal} * kWorld * kMostTokens;
   rank.ids = memory(rank.experts);
-  rank.table = memory(table);
+  rank.table = memory(table_of(kExperts));
   rank.weights = memory(std::vector<float>(kPairs, 0.25f));
   rank.region = memory(Plan::bytes);
   for (uint32_t i = 0; i < kBuffers; ++i) {
@@ -153,22 +114,11 @@ ExpertArgs common(const std::vector<Rank>& ranks, uint32_t layout, uint32_t numb
   return args;
 }
 
-/// `items` of each of `units`: a block a unit, a thread an item.
 template <class Kernel>
 void launch(Kernel kernel, const Rank& rank, ExpertArgs args, uint32_t task, uint64_t units, uint64_t items, uint64_t most_threads) {
   args.task = task;
   args.calls = rank.calls + (task - kExpertSend) * kMaxBlocks;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<uint32_t>(std::min<uint64_t>(units, kMaxBlocks));
-  config.blockDim = static_cast<uint32_t>(up(std::min(items, most_threads), 32));
-  config.dynamicSmemBytes = kSharedBytes + 4 * expert_words(args, config.blockDim.x);
-  config.stream = rank.stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, args), "launch");
+  symmetra::bench::launch(kernel, rank.place, args, units, items, most_threads);
 }
 
 void dispatch(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
@@ -236,44 +186,6 @@ void combine(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, u
   }
 }
 
-/// Microseconds of a call of all that `enqueue` enqueues, of the rank that begins last.
-template <class Enqueue>
-double time(const std::vector<Rank>& ranks, Enqueue enqueue) {
-  std::vector<cudaGraphExec_t> graphs(kWorld);
-  std::vector<cudaEvent_t> begins(kWorld), ends(kWorld);
-  for (uint32_t i = 0; i < kWorld; ++i) {
-    check(cudaSetDevice(ranks[i].device), "cudaSetDevice");
-    check(cudaEventCreate(&begins[i]), "event");
-    check(cudaEventCreate(&ends[i]), "event");
-    cudaGraph_t graph;
-    check(cudaStreamBeginCapture(ranks[i].stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int call = 0; call < kCalls; ++call) enqueue(i);
-    check(cudaStreamEndCapture(ranks[i].stream, &graph), "capture");
-    check(cudaGraphInstantiate(&graphs[i], graph, 0), "instantiate");
-    check(cudaGraphUpload(graphs[i], ranks[i].stream), "upload");
-    check(cudaStreamSynchronize(ranks[i].stream), "synchronize");
-  }
-  std::vector<double> times;
-  for (int graph = 0; graph < kGraphs; ++graph) {
-    for (uint32_t i = 0; i < kWorld; ++i) {
-      check(cudaSetDevice(ranks[i].device), "cudaSetDevice");
-      check(cudaEventRecord(begins[i], ranks[i].stream), "record");
-      check(cudaGraphLaunch(graphs[i], ranks[i].stream), "launch");
-      check(cudaEventRecord(ends[i], ranks[i].stream), "record");
-    }
-    float least = 0;
-    for (uint32_t i = 0; i < kWorld; ++i) {
-      float ms = 0;
-      check(cudaStreamSynchronize(ranks[i].stream), "synchronize");
-      check(cudaEventElapsedTime(&ms, begins[i], ends[i]), "time");
-      least = i == 0 ? ms : std::min(least, ms);
-    }
-    times.push_back(least * 1e3 / kCalls);
-  }
-  std::nth_element(times.begin(), times.begin() + kGraphs / 2, times.end());
-  return times[kGraphs / 2];
-}
-
 /// Experts of a rank that did not receive as many rows as the ids of all ranks say.
 uint32_t count_wrong(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
   std::vector<uint32_t> found(kLocal), meant(kLocal);
@@ -318,10 +230,13 @@ int main(int count, char** arguments) {
     const auto tokens = static_cast<uint32_t>(std::clamp(std::atoi(arguments[i]), 0, static_cast<int>(kMostTokens)));
     const auto there = [&](uint32_t rank) { dispatch(ranks, layout, rank, tokens); };
     const auto back = [&](uint32_t rank) { combine(ranks, layout, rank, tokens); };
-    const double dispatched = time(ranks, there), combined = time(ranks, back);
-    const double both = time(ranks, [&](uint32_t rank) { there(rank), back(rank); });
+    const auto both = [&](uint32_t rank) { there(rank), back(rank); };
+    const auto place = [&](uint32_t rank) -> const Place& { return ranks[rank].place; };
+    const auto timed = [&](auto enqueue) { return time(place, enqueue, kCalls, kGraphs); };
+    const double dispatch_us = timed(there), combine_us = timed(back), both_us = timed(both);
     for (uint32_t rank = 0; rank < kWorld; ++rank) wrong += count_wrong(ranks, layout, rank, tokens);
-    std::printf("%4u tokens: dispatch %7.2f us, combine %7.2f us, both %7.2f us, wrong %u\n", tokens, dispatched, combined, both, wrong);
+    std::printf("%4u tokens: dispatch %7.2f us, combine %7.2f us, both %7.2f us, wrong %u\n", tokens, dispatch_us, combine_us, both_us,
+                wrong);
   }
   return wrong == 0 ? 0 : 1;
 }
