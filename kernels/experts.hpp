@@ -156,7 +156,7 @@ struct ExpertArgs {
   uint16_t rows_at_once;        ///< kExpertReceive: tokens that a block takes at once
   uint16_t parts;               ///< kExpertPull, kExpertReturn, kExpertSum: blocks that share a token; else 1
   uint16_t follows;             ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel; kExpertPush by
-                                ///< source: nonzero: another dispatch of a routing, whose pairs all heads have
+                                ///< source: nonzero: another dispatch of a routing, whose pairs the own head has
   uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads; kExpertReturn with a row a
                                 ///< token: nonzero: own parts stay where they are, and kExpertSum has their address in `rows`
   uint64_t placed_offset;       ///< by rank, from a region to received rows (kExpertPush) or results (kExpertPull); kStaged

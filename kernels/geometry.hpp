@@ -361,7 +361,8 @@ constexpr bool is_placed(const ExpertArgs& args) {
 constexpr bool is_placed_beside(const ExpertArgs& args) {
   const bool push = args.task == kExpertPush && args.layout == kRowsBySource && args.placed_offset != kStaged;
   const auto is_whole = [&](uint64_t offset) { return offset == kStaged || (push && offset % 4 == 0); };
-  return (args.placed_scales == kStaged || push) && is_whole(args.placed_ids) && is_whole(args.placed_weights);
+  const bool scales = args.placed_scales == kStaged || (push && (args.scales == kCodeScalesE8M0 || args.placed_scales % 4 == 0));
+  return scales && is_whole(args.placed_ids) && is_whole(args.placed_weights);
 }
 /// Whether a kernel of experts has a state, which has an entry for each block.
 constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPush; }

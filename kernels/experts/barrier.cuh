@@ -1,5 +1,5 @@
 // A barrier of a kernel of experts with the kernels of the same call on all other ranks. The grids of ranks may have other sizes,
-// and the blocks of a grid need not run at once: each waits for first blocks alone.
+// and the blocks of a grid need not run at once, but for a few first ones: each waits for these alone.
 //
 // A rank's region has greetings of each rank and flags of each rank's blocks. They are counters that only grow, a step a call. Behind the
 // greetings lies what the own greeting blocks have found wrong, which peers read there.
@@ -27,8 +27,8 @@ class GridBarrier {
   }
 
   /// Returns true when all ranks have begun this call: their inputs may be read and their outputs written. Returns false on all
-  /// threads when the wait gave up. Then greetings are taken back, so that a late rank does not touch memory whose owner was told of
-  /// the failure.
+  /// threads when the wait gave up. Then the first block takes back its greeting, so that a late rank does not touch memory whose owner
+  /// was told of the failure. Other greeters leave theirs: what they say is wrong is read behind the barrier.
   SYMMETRA_DEVICE bool enter() {
     bool wrong = false;
     const uint32_t each = several_ ? kExpertGreeters : 1;
@@ -43,7 +43,7 @@ class GridBarrier {
       wrong |= (greeting & kWrong) != 0;
     }
     if (platform::sync_block_or(waiter_.gave_up())) {
-      if (greets_) tell(epoch_, false);
+      if (greets_ && platform::block() == 0) tell(epoch_, false);
       return false;
     }
     wrong_ = several_ && platform::sync_block_or(wrong);
@@ -54,7 +54,8 @@ class GridBarrier {
   SYMMETRA_DEVICE bool is_wrong() const { return wrong_; }
   /// The first greeter of a rank that has; kExpertGreeters: none.
   SYMMETRA_DEVICE uint32_t wrong_greeter(uint32_t rank) const {
-    uint32_t number = 0;
+    if ((greetings_[rank] & kWrong) != 0) return 0;
+    uint32_t number = 1;
     while (number < kExpertGreeters && (platform::load_relaxed(greeting_of(args_.rank, rank, number)) & kWrong) == 0) ++number;
     return number;
   }

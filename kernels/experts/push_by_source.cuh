@@ -9,7 +9,8 @@ class OwnPairs {
  public:
   SYMMETRA_DEVICE explicit OwnPairs(const ExpertArgs& args)
       : args_(args), asked_(args), table_(args), heads_(args), again_(args.follows != 0) {
-    tokens_ = again_ ? heads_.tokens(args.rank) : asked_.tokens();
+    const uint32_t before = again_ ? heads_.tokens(args.rank) : 0;
+    tokens_ = !again_ ? asked_.tokens() : before < args.tokens ? before : args.tokens;
   }
 
   SYMMETRA_DEVICE uint32_t tokens() const { return tokens_; }
@@ -35,22 +36,28 @@ class OwnPairs {
   /// takes some that follow each other, by its last threads. Of tokens that there are not received rows are told too.
   SYMMETRA_DEVICE void share() const {
     const bool places = args_.placed_ids != kStaged || args_.placed_weights != kStaged;
-    const uint32_t pairs = (places ? args_.max_tokens : again_ ? 0 : tokens_) * args_.top_k;
+    const uint32_t pairs = (places ? args_.max_tokens : tokens_) * args_.top_k;
     const uint32_t eights = (pairs + 7) / 8, each = (eights + platform::blocks() - 1) / platform::blocks();
     const uint32_t begin = platform::block() * each, end = begin + each < eights ? begin + each : eights;
     const uint32_t from_end = platform::threads() - 1 - platform::thread();
     SYMMETRA_ROLLED
     for (uint32_t eight = begin + from_end; eight < end; eight += platform::threads()) {
       const Eight its(*this, eight);
-      if (!again_ && eight * 8 < tokens_ * args_.top_k) to_heads(eight, its, !places);
+      // Peers that had experts and weights beside rows before may not have the weights.
+      const bool has_heads = again_ && places;
+      if (!has_heads && eight * 8 < tokens_ * args_.top_k) to_heads(eight, its, !places);
       if (places) to_rows(eight, its);
     }
   }
 
-  /// Tells all ranks how many tokens this one has. One block.
+  /// Keeps how many tokens there are, also if the call does not come to its rows. One block.
+  SYMMETRA_DEVICE void keep() const {
+    if (!again_ && platform::thread() == 0) heads_.head(args_.rank)->tokens = tokens_;
+  }
+  /// Tells all other ranks how many tokens this one has. One block.
   SYMMETRA_DEVICE void tell() const {
     for (uint32_t rank = platform::thread(); rank < args_.world; rank += platform::threads()) {
-      platform::store(&heads_.head(args_.rank)->tokens + words_to(rank), tokens_);
+      if (rank != args_.rank) platform::store(&heads_.head(args_.rank)->tokens + words_to(rank), tokens_);
     }
   }
 
@@ -164,14 +171,14 @@ class OwnPairs {
   uint32_t tokens_;
 };
 
-/// By one block, behind the barrier: keeps whether something is wrong with the pairs of a rank, and reports the first that is, which it
-/// reads in the memory of that rank. All ranks find the same.
-SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barrier) {
+/// By one block: keeps whether the rows came, and reports the first thing that is wrong with the pairs of a rank, which it reads in the
+/// memory of that rank. All ranks find the same. `entered`: all ranks have come.
+SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barrier, bool entered) {
   if (platform::thread() != 0) return;
   const ExpertState state(args);
-  state.failed() = barrier.is_wrong();
+  state.failed() = !entered || barrier.is_wrong();
   state.rows() = static_cast<uint32_t>(args.capacity);
-  if (!barrier.is_wrong()) return;
+  if (!entered || !barrier.is_wrong()) return;
   reports_heads(args, [&](uint32_t source, uint32_t i) -> uint32_t {
     const uint32_t greeter = barrier.wrong_greeter(source);
     if (greeter == kExpertGreeters) return i == 3 ? kNone : 0;
@@ -190,6 +197,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_
   GridBarrier barrier(args, call, words);
   Turns turns(args, call, args.tokens, words + kMaxWorld);
   const OwnPairs pairs(args);
+  if (platform::block() == 0) pairs.keep();
   barrier.greet(true, platform::block() < GridBarrier::greeters() && pairs.judge(barrier.verdict(args.rank, platform::block()), lists));
   platform::sync_block();  // the lists are free, and the turn is known
   // Lists alternate between tokens.
@@ -224,7 +232,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_
       token = next;
     }
   }
-  if (entered && platform::block() == 0) judge_ranks(args, barrier);
+  if (platform::block() == 0) judge_ranks(args, barrier, entered);
   platform::release_next();
   barrier.leave(true);
   end_call(args.calls, args.wait, call.epoch, 0);

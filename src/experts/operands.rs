@@ -81,7 +81,8 @@ impl<'op> Received<'op> {
     /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
     /// says how many rows there must be room for. By rank or by source and [`Method::Direct`](super::Method::Direct), symmetric
     /// memory is fastest: peers write there, so all ranks give the same. By source peers also write scales in
-    /// [`ScaleOrder::Rows`], ids and weights, if all that is asked for is symmetric memory, without the sources.
+    /// [`ScaleOrder::Rows`], ids and weights, if all that is asked for is symmetric memory, without the sources. Then all ranks
+    /// must ask for the same in the same buffers; [`Config::check_calls`](crate::Config::check_calls) finds where they do not.
     pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
         Self::of(Held::new(T::DTYPE, &rows.view_of()))
     }

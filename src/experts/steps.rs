@@ -24,6 +24,9 @@ const HEAD_THREADS: usize = 256;
 const TALLY_THREADS: usize = 1024;
 const BESIDE_THREADS: usize = 512;
 
+/// Pairs that a block writes beside rows of peers: eight for each of 32 threads.
+const BESIDE_PAIRS: usize = 256;
+
 /// The routing of a dispatch that is under way: its slot, and how many tokens it has.
 #[derive(Clone, Copy)]
 pub(super) struct Underway {
@@ -271,7 +274,10 @@ impl Inner {
         };
         let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
         if self.method == Method::Direct {
-            self.meet(Operation::Dispatch, send, [underway.tokens, form.row_bytes / PACKET_BYTES], queue)?;
+            // Experts of tokens that there are not are written too.
+            let pairs = if beside.is_some() { form.max_tokens * form.top_k } else { 0 };
+            let units = underway.tokens.max(pairs.div_ceil(BESIDE_PAIRS));
+            self.meet(Operation::Dispatch, send, [units, form.row_bytes / PACKET_BYTES], queue)?;
         } else {
             self.step(&send, underway.tokens, row_packets, queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;

@@ -245,7 +245,8 @@ class Trial {
     if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
     if (task < kExpertSend) args.follows = 0;
     if (task >= kExpertPush && task < kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + 4 * kMaxBlocks;
-    const uint32_t blocks = task == kExpertCount ? 1 : 1 + (set_.blocks + args.rank) % 3;  // grids of ranks may differ
+    // Grids of ranks may differ. Some have more blocks than greet.
+    const uint32_t blocks = task == kExpertCount ? 1 : set_.blocks / 3 * 8 + 1 + (set_.blocks + args.rank) % 3;
     const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
     args_.push_back(args);
     const ExpertArgs* const kept = &args_.back();
@@ -464,7 +465,7 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.payload_bytes = set.bytes ? 4 + 4 * below(9) : 4 * set.hidden;
   set.layout = below(kRowLayouts);
   set.align = set.layout == kRowsByExpert ? 1 + below(4) : 1;
-  set.blocks = 1 + below(3);
+  set.blocks = below(4);
   set.threads = std::vector<uint32_t>{1, 3, 5}[trial % 3];
   set.rows_at_once = 1 + below(3);
   set.parts = 1 + below(3);

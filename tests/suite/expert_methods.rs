@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, Scales, Wire};
-use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Ref, Stream, SymmetricBuffer};
+use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Operand, Stream, SymmetricBuffer};
 
 use crate::expert_cases::{before, inputs_of, room};
 use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched, is_by_token, lists};
@@ -71,7 +71,6 @@ fn inputs<T: Value>(form: &ExpertConfig, rank: usize, room: usize, seed: u64) ->
 /// Memory that a dispatch writes or a combine reads.
 trait Memory<T: Element>: Sized {
     fn of(rank: &Rank, values: &[T]) -> Self;
-    fn operand(&self) -> Ref<'_, T>;
     fn values(&self, stream: &Stream) -> Vec<T>;
 }
 
@@ -95,9 +94,6 @@ impl<T: Element> Memory<T> for DeviceBuffer<T> {
     fn of(rank: &Rank, values: &[T]) -> Self {
         Self::from_slice(values, &rank.stream).unwrap()
     }
-    fn operand(&self) -> Ref<'_, T> {
-        self.borrow()
-    }
     fn values(&self, stream: &Stream) -> Vec<T> {
         self.read(stream).unwrap()
     }
@@ -108,9 +104,6 @@ impl<T: Element> Memory<T> for SymmetricBuffer<T> {
         let buffer = rank.communicator.symmetric(values.len()).unwrap();
         buffer.write(values, &rank.stream).unwrap();
         buffer
-    }
-    fn operand(&self) -> Ref<'_, T> {
-        self.borrow()
     }
     fn values(&self, stream: &Stream) -> Vec<T> {
         self.read(stream).unwrap()
@@ -132,9 +125,15 @@ fn call<T: Value, H: Home>(
     (form, experts): (&ExpertConfig, &Experts),
     own: &Inputs<T>,
     How { halves, sources: asks_sources }: How,
-) -> Found<T> {
+) -> Found<T>
+where
+    for<'op> &'op H::Of<T>: Operand<'op, T>,
+    for<'op> &'op H::Of<u8>: Operand<'op, u8>,
+    for<'op> &'op H::Of<f32>: Operand<'op, f32>,
+    for<'op> &'op H::Of<i32>: Operand<'op, i32>,
+{
     let stream = &rank.stream;
-    let Found { rows: patterns, scales, bytes_of_scales, numbers, ids: into_ids, weights: into_weights, sums } =
+    let Found { rows: patterns, scales, bytes_of_scales, numbers, ids: ids_before, weights: weights_before, sums } =
         before(form, [experts.capacity(), experts.local_experts().len()], own);
     let ids = DeviceBuffer::from_slice(&own.ids, stream).unwrap();
     let weights = DeviceBuffer::from_slice(own.weights.as_deref().unwrap_or_default(), stream).unwrap();
@@ -151,13 +150,13 @@ fn call<T: Value, H: Home>(
     let into_scales = H::Of::<f32>::of(rank, &scales);
     let into_e8m0 = H::Of::<u8>::of(rank, &bytes_of_scales);
     let [counts, offsets, sources, index] = numbers.map(|words| DeviceBuffer::from_slice(&words, stream).unwrap());
-    let into_ids = H::Of::<i32>::of(rank, &into_ids);
-    let into_weights = H::Of::<f32>::of(rank, &into_weights);
+    let into_ids = H::Of::<i32>::of(rank, &ids_before);
+    let into_weights = H::Of::<f32>::of(rank, &weights_before);
     let mut into = match form.wire {
-        Wire::Same => Received::rows(into_rows.operand()),
-        _ => Received::rows(into_bytes.operand()),
+        Wire::Same => Received::rows(&into_rows),
+        _ => Received::rows(&into_bytes),
     };
-    into = into.ids(into_ids.operand()).weights(into_weights.operand());
+    into = into.ids(&into_ids).weights(&into_weights);
     if asks_sources {
         into = into.sources(&sources);
     }
@@ -168,8 +167,8 @@ fn call<T: Value, H: Home>(
         into = into.index(&index);
     }
     into = match form.wire {
-        Wire::F8(Scales::E8M0) => into.scales(into_e8m0.operand(), own.order),
-        Wire::F8(_) | Wire::GivenF8 => into.scales(into_scales.operand(), own.order),
+        Wire::F8(Scales::E8M0) => into.scales(&into_e8m0, own.order),
+        Wire::F8(_) | Wire::GivenF8 => into.scales(&into_scales, own.order),
         _ => into,
     };
     let arriving = halves.then(|| match form.wire {
@@ -184,19 +183,33 @@ fn call<T: Value, H: Home>(
         _ => experts.dispatch(&routing, &bytes, &into, stream),
     };
     let routed = routed.unwrap();
-    // The same rows come once more.
-    if form.method != Method::Packets && matches!(form.wire, Wire::Same | Wire::F8(_)) {
+    // The same rows come once more, the last time to memory of the rank's own.
+    let again = form.method != Method::Packets && matches!(form.wire, Wire::Same | Wire::F8(_));
+    let own_rows = <Plain as Home>::Of::<T>::of(rank, &vec![T::sample(1); experts.capacity() * form.hidden]);
+    let own_bytes = <Plain as Home>::Of::<u8>::of(rank, &patterns);
+    let own_ids = <Plain as Home>::Of::<i32>::of(rank, &ids_before);
+    let own_weights = <Plain as Home>::Of::<f32>::of(rank, &weights_before);
+    if again {
         routed.dispatch(&rows, &into, stream).unwrap();
+        let rows_into = match form.wire {
+            Wire::Same => Received::rows(&own_rows),
+            _ => Received::rows(&own_bytes),
+        };
+        routed.dispatch(&rows, &rows_into.ids(&own_ids).weights(&own_weights), stream).unwrap();
     }
     let results = H::Of::<T>::of(rank, &own.results);
     let sums = DeviceBuffer::from_slice(&sums, stream).unwrap();
     let options = if own.adds { Combine::default().add(&sums) } else { Combine::default() };
     if halves {
-        routed.combine_begin(results.operand(), stream).unwrap().receive(&sums, options, stream).unwrap();
+        routed.combine_begin(&results, stream).unwrap().receive(&sums, options, stream).unwrap();
     } else {
-        routed.combine(results.operand(), &sums, options, stream).unwrap();
+        routed.combine(&results, &sums, options, stream).unwrap();
     }
     rank.finish();
+    if again {
+        assert_eq!(own_ids.values(stream), into_ids.values(stream));
+        assert_eq!(own_weights.values(stream), into_weights.values(stream));
+    }
     let counts = counts.read(stream).unwrap();
     if form.layout == Layout::BySource {
         let Err(Error::Unsupported { what, .. }) = routed.counts() else { panic!("rows by source were counted") };
