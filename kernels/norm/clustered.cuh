@@ -107,24 +107,30 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     const Row<Element, true> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
     return row.load(packet);
   };
-  // What does not come from peers is loaded before the wait for them.
   Data own{}, residual{};
   typename Operands::Weights weights{};
-  if (has && first < rows) {
-    own = input(first);
-    residual = Operands(norm, first).residual(packet);
-    weights = Operands(norm, first).weights(packet);
-  }
+  if (has && first < rows) own = input(first);
   const Scratch<Protocol, 1> scratch(sum, world, call);
   device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
 
-  for (uint32_t number = first; number < rows && has; number += step) {
-    const Data data = Protocol::sendable(number == first ? own : input(number));
+  const auto send = [&](uint32_t number, const Data& row) {
+    const Data data = Protocol::sendable(row);
     SYMMETRA_UNROLL
     for (uint32_t i = 1; i < world; ++i) {  // the next rank first, so that ranks do not all send to one at once
       const uint32_t peer = rank + i < world ? rank + i : rank + i - world;
       if (!waiter.gave_up()) scratch.send(0, peer, number * packets + packet, data);
     }
+  };
+  if (has && first < rows) {
+    send(first, own);
+    // What does not come from peers is loaded before the wait for them, but behind the row on its way to them.
+    residual = Operands(norm, first).residual(packet);
+    weights = Operands(norm, first).weights(packet);
+    scratch.clear(0, first * packets + packet);
+  }
+  SYMMETRA_ROLLED
+  for (uint32_t number = first + step; number < rows && has; number += step) {
+    send(number, input(number));
     scratch.clear(0, number * packets + packet);
   }
   typename Operands::Values factors;
@@ -135,18 +141,20 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     const Operands epilogue(norm, number);
     typename Operands::Values weighed{};
     RowTotals mine{};
+    Data x{};
     if (has) {
       if (number != first) {
         own = input(number);
         residual = epilogue.residual(packet);
       }
       const Data all = scratch.template await_sum<kWorld>(waiter, 0, number * packets + packet, Protocol::sendable(own), reduction);
-      const Data x = epilogue.with_residual(all, residual);
-      epilogue.keep(packet, x);
+      x = epilogue.with_residual(all, residual);
       epilogue.weighed(packet, x, factors, weighed);
       mine = epilogue.totals(x, weighed);
     }
-    const RowScale scale = epilogue.scale(totals.total(mine));
+    const RowTotals total = totals.total(mine);
+    if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
+    const RowScale scale = epilogue.scale(total);
     const Data y = epilogue.y(packet, weighed, scale.factor);
     const float largest = epilogue.grouped() ? epilogue.largest_of_group(y) : scale.largest;
     if (has) epilogue.store(packet, y, largest);

@@ -93,8 +93,7 @@ class Epilogue {
   /// The largest size in y is that of the largest x (weight + offset), because rounding keeps the order. A row whose factor
   /// is infinite has no number for it.
   SYMMETRA_DEVICE RowScale scale(const RowTotals& totals) const {
-    const float mean = platform::divide(totals.squares, static_cast<float>(args_.hidden));
-    const float factor = platform::divide(1.0f, platform::square_root(platform::add(mean, args_.epsilon)));
+    const float factor = platform::reciprocal(platform::square_root(platform::add(mean(totals.squares), args_.epsilon)));
     if (!wants_largest(args_)) return {factor, 0.0f};
     Values values = {platform::multiply(totals.largest, factor)};
     Element::unpack(Element::template pack<4>(values), values);
@@ -196,6 +195,14 @@ class Epilogue {
   }
 
  private:
+  /// The mean of `sum`, a sum over a row. The reciprocal of a power of two is exact, so a product with the reciprocal has the bits of the
+  /// quotient, and comes sooner.
+  SYMMETRA_DEVICE float mean(float sum) const {
+    const float hidden = static_cast<float>(args_.hidden);
+    if ((args_.hidden & (args_.hidden - 1)) != 0) return platform::divide(sum, hidden);
+    return platform::multiply(sum, platform::f32_of(0x7F000000 - platform::bits_of(hidden)));
+  }
+
   /// The largest size of some values.
   SYMMETRA_DEVICE static float largest_of(const Values& values) {
     float most = 0.0f;

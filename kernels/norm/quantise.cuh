@@ -112,7 +112,7 @@ class Quantiser {
   SYMMETRA_DEVICE Scale scale_of(float largest) const {
     switch (Format::scaling(how_)) {
       case kScalingStatic:
-        return {platform::divide(1.0f, known_), 0};
+        return {platform::reciprocal(known_), 0};
       case kScalingMx: {
         const uint32_t byte = covering(largest);
         return {narrow::E8M0::inverse(byte), byte};
@@ -124,7 +124,7 @@ class Quantiser {
       }
       default: {
         const float single = of_single(largest);
-        return {platform::divide(1.0f, single), platform::bits_of(single)};
+        return {platform::reciprocal(single), platform::bits_of(single)};
       }
     }
   }

@@ -255,6 +255,8 @@ SYMMETRA_DEVICE uint64_t bits_of(double value) { return static_cast<uint64_t>(__
 SYMMETRA_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 SYMMETRA_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 SYMMETRA_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+/// The bits of 1 / a, in fewer instructions than a quotient.
+SYMMETRA_DEVICE float reciprocal(float a) { return __frcp_rn(a); }
 /// `sum` and a product that a float holds, which need not be rounded apart.
 SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return __fmaf_rn(a, b, sum); }
 SYMMETRA_DEVICE float square_root(float a) { return __fsqrt_rn(a); }

@@ -319,6 +319,7 @@ SYMMETRA_DEVICE uint64_t bits_of(double value) { return __builtin_bit_cast(uint6
 SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
 SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
 SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
+SYMMETRA_DEVICE float reciprocal(float a) { return 1.0f / a; }
 /// `sum` and a product that a float holds, which need not be rounded apart.
 SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
 /// The chip's root is off by at most one step. A root s is too large if s times the number below it exceeds a, and too

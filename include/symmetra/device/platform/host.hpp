@@ -228,6 +228,7 @@ SYMMETRA_DEVICE uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(
 SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
 SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
 SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
+SYMMETRA_DEVICE float reciprocal(float a) { return 1.0f / a; }
 /// `sum` and a product that a float holds, which need not be rounded apart.
 SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return a * b + sum; }
 SYMMETRA_DEVICE float square_root(float a) { return std::sqrt(a); }
