@@ -112,7 +112,8 @@ constexpr uint32_t kReducePackets = 3;       ///< LL packets through scratch; a 
 constexpr uint32_t kReducePull = 4;          ///< each rank reads all inputs and reduces them
 constexpr uint32_t kReduceLocal = 5;         ///< a rank reduces parts already copied to it; `from` has one per rank
 constexpr uint32_t kRelayPackets = 6;        ///< kExchangeRelay by LL packets through scratch; any memory
-constexpr uint32_t kExchangeAlgorithms = 7;  ///< how many there are
+constexpr uint32_t kReduceSentinels = 7;     ///< kReducePackets by sentinel packets, floating types
+constexpr uint32_t kExchangeAlgorithms = 8;  ///< how many there are
 
 /// Packets per line of memory: shares of kRelayPackets start at a line.
 constexpr uint32_t kRelayLine = 8;
@@ -160,7 +161,7 @@ struct ExchangeArgs {
   uint64_t slot_packets;           ///< through scratch: room for one source in one buffer of the region
   uint64_t largest_bytes;          ///< most bytes that any rank sends any other
   const Learned* learned;          ///< own device memory; null where ranks know each other's counts
-  uint8_t* peers[kMaxWorld];       ///< region of every rank: scratch of an LL protocol, or barrier flags
+  uint8_t* peers[kMaxWorld];       ///< region of every rank: scratch of a packet protocol, or barrier flags
   const uint8_t* from[kMaxWorld];  ///< own: data for each rank
   uint8_t* into[kMaxWorld];        ///< own: place of the data from each rank
   uint64_t send_bytes[kMaxWorld];

@@ -18,6 +18,7 @@
 #include "kernels/exchange/pairs.cuh"
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
+#include "kernels/exchange/sentinels.cuh"
 #include "kernels/experts/dispatch.hpp"
 #include "kernels/geometry.hpp"
 #include "kernels/multicast/kernels.cuh"
@@ -60,6 +61,10 @@ typename Backend::Entry element_kernel(const AllReduceArgs& args) {
 /// Reduce-scatter and reduce.
 template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry element_kernel(const ExchangeArgs& args) {
+  if (args.algorithm == kReduceSentinels) {
+    if constexpr (Element::kFloating) return Backend::template entry<&reduce_sentinels<Sentinel<Element>, kWorld>>();
+    return {};
+  }
   if (in_one_round(args)) return Backend::template entry<&reduce_once<LL<Element>, kWorld>>();
   if (args.algorithm == kReducePackets) return Backend::template entry<&reduce_packets<LL<Element>, kWorld>>();
   if (args.algorithm == kReduceLocal) return Backend::template entry<&reduce_local<Pulled<Element, kWorld, Brought>>>();
@@ -122,6 +127,7 @@ template <class Backend>
 typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
   switch (args.algorithm) {
     case kReducePackets:
+    case kReduceSentinels:
     case kReducePull:
     case kReduceLocal:
       return reducing_kernel<Backend>(args);

@@ -143,14 +143,15 @@ constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   return known && shape && size && room && counts;
 }
 
-constexpr bool through_scratch(const ExchangeArgs& args) {
+constexpr bool by_ll(const ExchangeArgs& args) {
   return args.algorithm == kExchangePackets || args.algorithm == kReducePackets || args.algorithm == kRelayPackets;
 }
+constexpr bool through_scratch(const ExchangeArgs& args) { return by_ll(args) || args.algorithm == kReduceSentinels; }
 
 /// Whether all strips of this rank fit their slots and are whole packets of 8 bytes in aligned memory, which the
 /// kernels of one round rely on.
 inline bool in_one_round(const ExchangeArgs& args) {
-  if (!through_scratch(args) || args.learned != nullptr || args.row_bytes != 0) return false;
+  if (!by_ll(args) || args.learned != nullptr || args.row_bytes != 0) return false;
   if (args.largest_bytes > args.slot_packets * 8) return false;
   uint64_t all = 0;
   for (uint32_t peer = 0; peer < args.world; ++peer) {
@@ -171,6 +172,12 @@ constexpr bool relay_fits(const ExchangeArgs& args) {
   return packets <= room && room < uint64_t{1} << 31 && args.slot_packets >= kRelayLine * args.world;
 }
 
+/// Whether all strips fit their slots of sentinel packets. Packet offsets have 32 bits.
+constexpr bool sentinels_fit(const ExchangeArgs& args) {
+  const bool room = region_bytes(kOneShotSentinel, args.slot_packets, args.world) <= uint64_t{16} << 32;
+  return room && args.learned == nullptr && args.largest_bytes <= args.slot_packets * 16;
+}
+
 /// What a block's threads share among them at once: on a device a block has at least so many threads.
 template <class Args>
 constexpr uint32_t items(const Args&) {
@@ -182,6 +189,11 @@ constexpr uint32_t items(const ExchangeArgs& args) {
   return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2;
 }
 constexpr uint32_t items(const MulticastArgs& args) { return 1u << args.lanes_log2; }
+/// Block-shared memory of an exchange: where data are reduced, those of one packet per item.
+constexpr uint32_t shared_bytes(const ExchangeArgs& args) {
+  if (args.algorithm == kReducePackets) return kSharedBytes + items(args) * 8;
+  return kSharedBytes + (args.algorithm == kReduceSentinels ? items(args) * 16 : 0);
+}
 /// Block-shared memory of the exchange of counts: two values per rank.
 constexpr uint32_t kCountsSharedBytes = kSharedBytes + 2 * kMaxWorld * 8;
 
@@ -446,12 +458,12 @@ constexpr bool fits(const CountsArgs& args, const Geometry& geometry) {
 }
 constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool packets = through_scratch(args);
-  const uint32_t shared = kSharedBytes + (args.algorithm == kReducePackets ? items(args) * 8 : 0);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.root < args.world;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
-                     geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared;
+                     geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared_bytes(args);
   const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
   if (args.algorithm == kRelayPackets && !relay_fits(args)) return false;
+  if (args.algorithm == kReduceSentinels && !sentinels_fit(args)) return false;
   return known && shape && (packets ? slots : args.table != nullptr || args.algorithm == kReduceLocal);
 }
 

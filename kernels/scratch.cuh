@@ -23,7 +23,8 @@ SYMMETRA_DEVICE uint32_t peer_of(uint32_t index, uint32_t lanes_log2, uint32_t r
   return peer < world ? peer : peer - world;
 }
 
-SYMMETRA_DEVICE Pair make_pair(const AllReduceArgs& args, uint32_t index, uint32_t world) {
+template <class Args>
+SYMMETRA_DEVICE Pair make_pair(const Args& args, uint32_t index, uint32_t world) {
   const uint32_t slot = static_cast<uint32_t>(args.slot_packets);
   Pair pair{};
   pair.index = index;
@@ -37,12 +38,12 @@ SYMMETRA_DEVICE Pair make_pair(const AllReduceArgs& args, uint32_t index, uint32
   return pair;
 }
 
-template <class Protocol, uint32_t kHops>
+template <class Protocol, uint32_t kHops, class Args = AllReduceArgs>
 class Scratch {
  public:
   using Data = typename Protocol::Data;
 
-  SYMMETRA_DEVICE Scratch(const AllReduceArgs& args, uint32_t world, const Call& call)
+  SYMMETRA_DEVICE Scratch(const Args& args, uint32_t world, const Call& call)
       : args_(args), world_(world), slot_(static_cast<uint32_t>(args.slot_packets)), call_(call) {}
 
   /// The slots of a hop in the memory of `rank`.
@@ -166,7 +167,7 @@ class Scratch {
     return (Protocol::buffer(call_.epoch + Protocol::kBuffers - 1) * kHops + hop) * world_ * slot_;
   }
 
-  const AllReduceArgs& args_;
+  const Args& args_;
   uint32_t world_;
   uint32_t slot_;
   Call call_;

@@ -167,7 +167,7 @@ mod variables;
 pub use api::How;
 pub use collective::{
     BoundAllReduce, Communicator, Pending, Range, TransportRange, explain, explain_broadcast, explain_exchange,
-    explain_norm, explain_quantised_norm,
+    explain_norm, explain_quantised_norm, explain_reduction,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Parameter, Result};

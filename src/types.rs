@@ -204,11 +204,11 @@ elements! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Chosen by size, world size and memory; `explain_exchange` prints the choice.
+    /// Chosen by size, world size, memory and, in a reduction, type; `explain_exchange` prints the choice.
     #[default]
     Auto,
-    /// Packets through scratch, each with a flag that proves its arrival (NCCL's LL protocol). Any memory. Lowest
-    /// latency.
+    /// Packets through scratch, which prove their own arrival: each has a flag (NCCL's LL protocol), or in a reduction of
+    /// floating types no word of data is the sentinel. Any memory. Lowest latency.
     Packets,
     /// Zero-copy: directly between the operands, between two barriers. Needs symmetric or adopted memory, or a graph
     /// that registers plain memory. Where ranks know only their own counts (gather, scatter, batches and variable
@@ -300,6 +300,7 @@ pub(crate) const fn exchange_name(number: u32) -> Option<&'static str> {
     Some(match number {
         args::kExchangePackets | args::kReducePackets => "packets",
         args::kRelayPackets => "relayed packets",
+        args::kReduceSentinels => "sentinel packets",
         args::kExchangePush | args::kReducePull => "direct access",
         args::kExchangeRelay => "direct relay",
         WAY_MULTICAST => "multicast",

@@ -39,7 +39,7 @@ struct Owners {
   uint32_t packets;  ///< packets of all owners
 
   SYMMETRA_DEVICE explicit Owners(const ExchangeArgs& args) : root(args.root), world(args.world), count(args.world - 1) {
-    const uint32_t all = static_cast<uint32_t>((args.largest_bytes + sizeof(Words<2>) - 1) / sizeof(Words<2>));
+    const auto all = static_cast<uint32_t>(packets_of<Words<2>>(args.largest_bytes));
     share = (all + count * kRelayLine - 1) / (count * kRelayLine) * kRelayLine;
     const uint32_t least = share * (count - 1) + 1;
     packets = all < least ? least : all;

@@ -16,6 +16,7 @@ SYMMETRA_DEVICE uint64_t packets_of(uint64_t bytes) {
 template <class Data>
 class Strip {
  public:
+  Strip() = default;
   /// Rows of `row_bytes` that start `pitch_bytes` apart; 0: one row. `addresses`: the bitwise or of all addresses that
   /// the strip is read from and written to.
   SYMMETRA_DEVICE Strip(uint64_t bytes, uint64_t row_bytes, uint64_t pitch_bytes, uintptr_t addresses)

@@ -6,7 +6,7 @@ use super::call_order::Lane;
 use super::graph_part::Recorded;
 use super::reach::{Peers, arena_offset};
 use super::select::Reach;
-use super::transport::{packets_up_to_bytes, select, select_broadcast};
+use super::transport::{packets_up_to_bytes, select, select_broadcast, select_reduction};
 use super::{Inner, shape_of};
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE};
@@ -28,6 +28,8 @@ pub(super) enum Way {
     RelayPackets,
     /// Each receiving rank reads a part of every rank's operand and reduces the parts.
     Reduce,
+    /// By sentinel packets: each receiving rank gets a part of every rank's operand and reduces the parts.
+    ReduceSentinels,
 }
 
 /// The operand that peers access, and where this rank's bytes are in each peer's.
@@ -60,7 +62,7 @@ impl<'a> Exchange<'a> {
         Self { call: self.call, strips, counts }
     }
 
-    /// How the bytes move, except where packets are relayed.
+    /// How the bytes move, except where an exchange takes a launch for each part.
     fn way(&self) -> Way {
         match &self.counts {
             Counts::Known { shared: Some(shared), .. } => shared.way,
@@ -162,8 +164,8 @@ impl Inner {
         }
         let launches = self.transports(exchange, recorded)?;
         lane.order_call(queue)?;
-        if launches[0].is_some_and(|(transport, _)| self.relays(exchange, transport)) {
-            return self.relay(exchange, lane, queue, recorded);
+        if let Some(calls) = launches[0].and_then(|(transport, _)| self.in_calls(exchange, transport)) {
+            return self.exchange_in_calls(exchange, calls, lane, queue, recorded);
         }
         let way = exchange.way();
         let noted = match (&exchange.counts, launches[0]) {
@@ -209,6 +211,9 @@ impl Inner {
         };
         let transport = match asked {
             Transport::Auto if matches!(shared.way, Way::Relay) => select_broadcast(kind, world, reach, largest_bytes),
+            Transport::Auto if matches!(shared.way, Way::Reduce) => {
+                select_reduction(kind, world, reach, exchange.call.dtype, largest_bytes, self.sentinel_slot_bytes())
+            }
             Transport::Auto => select(kind, world, reach, largest_bytes),
             named => named,
         };
@@ -269,7 +274,11 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         let layout = self.arena.layout();
-        let scratch = if transport == Transport::Direct { &layout.flags } else { &layout.one_shot_ll };
+        let scratch = match (transport, way) {
+            (Transport::Direct, _) => &layout.flags,
+            (_, Way::ReduceSentinels) => &layout.one_shot_sentinel,
+            _ => &layout.one_shot_ll,
+        };
         let shared = match &exchange.counts {
             Counts::Known { shared, .. } => shared.as_ref(),
             Counts::Own { .. } => None,
@@ -321,6 +330,7 @@ impl Inner {
         match (transport, way) {
             (Transport::Direct, Way::Relay) => geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world)),
             (_, Way::RelayPackets) => geometry::relay(shape, world as u32, bytes.div_ceil(8)),
+            (_, Way::ReduceSentinels) => geometry::push(shape, world as u32, bytes.div_ceil(16), 512),
             (Transport::Direct, Way::Reduce) => geometry::zero_copy(shape, bytes.div_ceil(16)),
             (Transport::Direct, _) => geometry::zero_copy(shape, bytes.div_ceil(16) * world / 4),
             _ => {
@@ -331,12 +341,13 @@ impl Inner {
     }
 }
 
-fn algorithm(transport: Transport, way: Way) -> u32 {
+pub(super) fn algorithm(transport: Transport, way: Way) -> u32 {
     match (transport, way) {
         (Transport::Direct, Way::Push) => args::kExchangePush,
         (Transport::Direct, Way::Relay) => args::kExchangeRelay,
         (Transport::Direct, Way::Reduce) => args::kReducePull,
         (_, Way::RelayPackets) => args::kRelayPackets,
+        (_, Way::ReduceSentinels) => args::kReduceSentinels,
         (_, Way::Reduce) => args::kReducePackets,
         _ => args::kExchangePackets,
     }

@@ -16,6 +16,7 @@ mod first_call;
 mod graph_part;
 mod heap;
 mod heap_probe;
+mod in_calls;
 mod launch_plan;
 mod local;
 mod multicast;
@@ -27,7 +28,6 @@ mod pairs;
 mod probe;
 mod put;
 mod reach;
-mod relay;
 mod select;
 mod signal;
 mod transport;
@@ -377,7 +377,8 @@ impl Communicator {
 }
 
 /// The transport for each range of bytes from one rank to another, smallest first, for every collective except
-/// all-reduce and broadcast. `direct`: whether peers can address the operand that they access.
+/// all-reduce and broadcast, and except reductions of floating types. `direct`: whether peers can address the operand that
+/// they access.
 pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
 }
@@ -386,6 +387,20 @@ pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Ve
 /// buffers.
 pub fn explain_broadcast(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
     transport::broadcast_ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
+}
+
+/// The transport of reduce-scatters and reduces of this type, for each range of bytes from one rank to another, smallest
+/// first. Transports of integers are those of [`explain_exchange`]. `direct`: whether peers can address the input.
+pub fn explain_reduction(
+    kind: DeviceKind,
+    world_size: usize,
+    config: &Config,
+    dtype: Dtype,
+    direct: bool,
+) -> Vec<TransportRange> {
+    let slot_bytes = config.one_shot_sentinel_bytes_for(world_size).next_multiple_of(16);
+    let reach = if direct { Reach::Direct } else { Reach::Pushed };
+    transport::reduction_ranges(kind, world_size, reach, dtype, slot_bytes)
 }
 
 /// The algorithms that ranks on devices of this `kind` would use, without a communicator. All devices are like `device`

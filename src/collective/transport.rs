@@ -1,9 +1,9 @@
 //! The choice of an exchange's transport: a pure table of device, world size, reach and bytes, so that every rank
-//! chooses alike. `explain_exchange` prints the table.
+//! chooses alike. `explain_exchange`, `explain_broadcast` and `explain_reduction` print the table.
 
 use super::select::Reach;
 use crate::device::DeviceKind;
-use crate::types::Transport;
+use crate::types::{Dtype, Transport};
 
 /// A range of sizes and the transport that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,74 @@ const fn broadcast_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     match (kind, world) {
         (DeviceKind::Host, _) | (_, 0..=2) => packets_up_to_bytes(kind, world),
         (DeviceKind::Cuda | DeviceKind::Hip, _) => 1 << 20,
+    }
+}
+
+/// Whether packets of a reduction are sentinel packets, which are all data. Small strips are faster in LL packets, which
+/// nobody clears.
+pub(super) const fn takes_sentinels(dtype: Dtype, bytes: u64) -> bool {
+    dtype.is_float() && bytes > REDUCED_BY_LL_UP_TO_BYTES
+}
+
+/// Largest strip of a floating type that is reduced by LL packets.
+const REDUCED_BY_LL_UP_TO_BYTES: u64 = 2 << 10;
+
+/// Largest reduction, in bytes from rank to rank, for which packets are faster than two barriers. Those in sentinel packets
+/// take one launch, of strips that fit a slot.
+const fn reduced_up_to_bytes(kind: DeviceKind, world: usize, dtype: Dtype, slot_bytes: u64) -> u64 {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    if !dtype.is_float() {
+        return packets_up_to_bytes(kind, world);
+    }
+    let most = match (kind, world) {
+        (DeviceKind::Host, _) => 4 * KIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 4 * MIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => MIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, _) => 256 * KIB,
+    };
+    let fitting = if slot_bytes < most { slot_bytes } else { most };
+    if fitting > REDUCED_BY_LL_UP_TO_BYTES { fitting } else { REDUCED_BY_LL_UP_TO_BYTES }
+}
+
+/// The rows for reduce-scatters and reduces of a type, smallest first. Ends with `u64::MAX`.
+pub(super) fn reduction_ranges(
+    kind: DeviceKind,
+    world: usize,
+    reach: Reach,
+    dtype: Dtype,
+    slot_bytes: u64,
+) -> Vec<TransportRange> {
+    if !dtype.is_float() {
+        return ranges(kind, world, reach);
+    }
+    let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
+    let all_data = "no barrier, and packets that are all data";
+    let small = row(REDUCED_BY_LL_UP_TO_BYTES, Transport::Packets, "no barrier, and packets that nobody clears");
+    match reach {
+        Reach::Pushed => vec![small, row(u64::MAX, Transport::Packets, all_data)],
+        Reach::Direct => {
+            let up_to_bytes = reduced_up_to_bytes(kind, world, dtype, slot_bytes);
+            let large = row(u64::MAX, Transport::Direct, "no copy through scratch");
+            let medium = row(up_to_bytes, Transport::Packets, all_data);
+            let all = [small, medium, large];
+            all.into_iter().filter(|row| *row == small || row.up_to_bytes > REDUCED_BY_LL_UP_TO_BYTES).collect()
+        }
+    }
+}
+
+/// The transport of one reduction. Allocates nothing.
+pub(super) const fn select_reduction(
+    kind: DeviceKind,
+    world: usize,
+    reach: Reach,
+    dtype: Dtype,
+    bytes: u64,
+    slot_bytes: u64,
+) -> Transport {
+    match reach {
+        Reach::Direct if bytes > reduced_up_to_bytes(kind, world, dtype, slot_bytes) => Transport::Direct,
+        _ => Transport::Packets,
     }
 }
 

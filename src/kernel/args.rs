@@ -582,7 +582,8 @@ pub const kReducePackets: u32 = 3;
 pub const kReducePull: u32 = 4;
 pub const kReduceLocal: u32 = 5;
 pub const kRelayPackets: u32 = 6;
-pub const kExchangeAlgorithms: u32 = 7;
+pub const kReduceSentinels: u32 = 7;
+pub const kExchangeAlgorithms: u32 = 8;
 pub const kRelayLine: u32 = 8;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -20,7 +20,8 @@ struct ExchangeCase {
   uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
 
   bool relays() const { return algorithm == kExchangeRelay || algorithm == kRelayPackets; }
-  bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull || algorithm == kReduceLocal; }
+  bool by_sentinels() const { return algorithm == kReduceSentinels; }
+  bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull || algorithm == kReduceLocal || by_sentinels(); }
   uint64_t largest(uint32_t world) const {
     uint64_t most = 0;
     for (uint32_t from = 0; from < world; ++from) {
@@ -40,7 +41,8 @@ class ExchangeOperands {
       from_.emplace_back(room);
       into_.emplace_back(room);
       data_.emplace_back(room);
-      for (uint8_t& byte : data_.back()) byte = static_cast<uint8_t>(random());
+      // Bits of sentinels among the values, where there are sentinels.
+      for (uint8_t& byte : data_.back()) byte = c.by_sentinels() && random() % 4 == 0 ? 0xFF : static_cast<uint8_t>(random());
       brought_.emplace_back(c.algorithm == kReduceLocal ? world * room : 1);
       const bool reads = c.algorithm == kReducePull;
       table_.address[rank] = reads ? from(rank) : into(rank);
@@ -146,10 +148,11 @@ class ExchangeGroup {
       : world_(world), slot_(slot), timeout_ns_(timeout_ns) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       packets_.emplace_back(2 * world * slot * 16);
+      sentinels_.emplace_back(region_bytes(kOneShotSentinel, slot, world));
       flags_.emplace_back(kMaxBlocks * kMaxWorld * 4);
       counts_.emplace_back(2 * world * 4 * 16);
       learned_.emplace_back(sizeof(Learned));
-      for (const RankMemory* memory : {&packets_[rank], &flags_[rank], &counts_[rank]}) {
+      for (const RankMemory* memory : {&packets_[rank], &sentinels_[rank], &flags_[rank], &counts_[rank]}) {
         for (uint32_t block = 0; block < kMaxBlocks; ++block) memory->state.as<BlockState>()[block].epoch = epoch;
       }
       for (uint32_t flag = 0; flag < kMaxBlocks * kMaxWorld; ++flag) flags_[rank].region.as<uint32_t>()[flag] = 2 * epoch;
@@ -157,6 +160,7 @@ class ExchangeGroup {
   }
 
   const RankMemory& rank(uint32_t rank) const { return packets_[rank]; }
+  const RankMemory& sentinels(uint32_t rank) const { return sentinels_[rank]; }
   uint64_t slot() const { return slot_; }
 
   /// The kernels of one exchange.
@@ -194,7 +198,7 @@ class ExchangeGroup {
   ExchangeArgs common(const ExchangeCase& c, uint32_t rank) const {
     ExchangeArgs args{};
     args.algorithm = c.algorithm;
-    use(args, through_scratch(args) ? packets_ : flags_, rank);
+    use(args, by_ll(args) ? packets_ : c.by_sentinels() ? sentinels_ : flags_, rank);
     args.wait = wait(rank);
     args.rank = rank;
     args.world = world_;
@@ -209,8 +213,7 @@ class ExchangeGroup {
   }
 
   static Launch run(const ExchangeArgs& args, const ExchangeCase& c) {
-    const uint32_t shared = kSharedBytes + (args.algorithm == kReducePackets ? items(args) * 8 : 0);
-    const Geometry geometry{c.blocks, c.threads, shared, 0};
+    const Geometry geometry{c.blocks, c.threads, shared_bytes(args), 0};
     const host::Entry entry = entry_of(args, geometry);
     if (entry == nullptr) return {nullptr, geometry};
     return {[args, entry] { entry(&args); }, geometry};
@@ -240,7 +243,7 @@ class ExchangeGroup {
   uint32_t world_;
   uint64_t slot_;
   uint64_t timeout_ns_;
-  std::deque<RankMemory> packets_, flags_, counts_;
+  std::deque<RankMemory> packets_, sentinels_, flags_, counts_;
   std::deque<Memory> learned_;
 };
 

@@ -134,6 +134,7 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   c.rows = !one_row && random() % 3 == 0 ? 2 + random() % 3 : 1;
   c.root = random() % world;
   c.dtype = random() % 2 == 0 ? kU8 : kI32;
+  if (c.by_sentinels()) c.dtype = kFloats[random() % std::size(kFloats)];
   c.reduction = random() % kReductions;
   // Whole packets in aligned memory, for which there are kernels of their own, or anything.
   const bool whole = random() % 2 == 0;
@@ -142,11 +143,14 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   // Any number of bytes where they are only moved; several rounds of small slots.
   const bool equal = c.reduces() || c.rows > 1 || c.relays();
   // Ranks need not have their operands alike where nobody else accesses them.
-  if (c.algorithm == kExchangePackets || c.algorithm == kReducePackets) c.shift_step = 4 * (random() % 3);
+  if (c.algorithm == kExchangePackets || c.algorithm == kReducePackets || c.by_sentinels()) c.shift_step = 4 * (random() % 3);
   if (c.algorithm == kRelayPackets) c.shift_step = random() % 5;
-  const uint64_t unit = whole ? 8 : c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
+  const uint64_t unit = whole || c.dtype == kF64 ? 8 : c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
+  // To the root alone, or to every rank.
+  const bool to_root = c.by_sentinels() && c.rows == 1 && random() % 2 == 0;
   for (uint32_t from = 0; from < world; ++from) {
     for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all / unit + 1) * unit;
+    for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = to_root && to != c.root ? 0 : c.bytes[from][to];
   }
   return c;
 }
@@ -164,6 +168,7 @@ void test_exchanges(uint64_t seed) {
       ExchangeCase c = any_exchange(random, world, kShapes[turn / 5]);
       const bool relays = slot >= kRelayLine * world && c.largest(world) <= slot * world * 8;
       if (c.algorithm == kRelayPackets && !relays) c.algorithm = kExchangeRelay;
+      if (c.by_sentinels() && c.largest(world) > slot * 16) c.algorithm = kReducePackets;
       operands.emplace_back(c, world, random);
       for (uint32_t rank = 0; rank < world; ++rank) {
         launches[rank].push_back(operands.back().produce(rank));
@@ -303,14 +308,14 @@ void test_exchange_scrub() {
   }
 }
 
-/// One rank of four stays away from a broadcast that is relayed: the root, or an owner of a share. The
+/// One rank of four stays away from a broadcast that is relayed or from a reduction: the root, or an owner of a share. The
 /// others give up, and afterwards send nothing.
-void test_relay_timeout(uint32_t missing, uint32_t threads) {
+void test_exchange_timeout(uint32_t algorithm, uint32_t missing, uint32_t threads) {
   std::mt19937_64 random(12);
   constexpr uint32_t kWorld = 4, kRoot = 1;
   const ExchangeGroup group(kWorld, 64, 0, 400'000'000);
-  ExchangeCase c{kRelayPackets, false, 2, threads, 2, 1, kRoot, kU8, kSum, 0, 0, 0, {}};
-  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), 777);
+  ExchangeCase c{algorithm, false, 2, threads, 2, 1, kRoot, kBF16, kSum, 0, 0, 0, {}};
+  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), 776);
   const ExchangeOperands operands(c, kWorld, random);
   std::vector<std::vector<Launch>> launches(kWorld);
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
@@ -320,13 +325,13 @@ void test_relay_timeout(uint32_t missing, uint32_t threads) {
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
     if (rank == missing) continue;
     const Status& why = group.rank(rank).why();
-    check(why.code == kStatusTimeout && why.op == kOperation, "a rank missing from a relay is a timeout", rank, why.code);
-    check(why.peer == missing && why.epoch == 0, "the timeout of a relay names it", rank, why.peer);
+    check(why.code == kStatusTimeout && why.op == kOperation, "a rank missing from an exchange is a timeout", rank, why.code);
+    check(why.peer == missing && why.epoch == 0, "the timeout of an exchange names it", rank, why.peer);
   }
-  const RankMemory& late = group.rank(missing);
+  const RankMemory& late = c.by_sentinels() ? group.sentinels(missing) : group.rank(missing);
   const std::vector<uint8_t> before(late.region.as(), late.region.as() + late.region.bytes());
   launcher::run(launches);
-  check(std::memcmp(before.data(), late.region.as(), before.size()) == 0, "after a failure nothing is relayed", missing);
+  check(std::memcmp(before.data(), late.region.as(), before.size()) == 0, "after a failure nothing is sent", missing);
 }
 
 /// Flags of blocks that are not used keep up with the epoch; in a ring also the counts of its channels.
@@ -524,7 +529,10 @@ int main(int argc, char** argv) {
   test_exchanges(seed);
   test_scrub();
   test_exchange_scrub();
-  for (uint32_t missing = 0; missing < 3; ++missing) test_relay_timeout(missing, kShapes[missing + 2][1]);
+  for (uint32_t missing = 0; missing < 3; ++missing) {
+    test_exchange_timeout(kRelayPackets, missing, kShapes[missing + 2][1]);
+    test_exchange_timeout(kReduceSentinels, missing, kShapes[missing + 2][1]);
+  }
   test_refresh(kTwoShotZeroCopy);
   test_refresh(kRing);
   for (uint32_t algorithm = 0; algorithm < kAlgorithms; ++algorithm) {

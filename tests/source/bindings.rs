@@ -131,7 +131,7 @@ const PROTOCOL_SOURCES: [&str; 23] = [
     "src/collective/norm.rs",
     "src/collective/norm_choice.rs",
     "src/collective/pairs.rs",
-    "src/collective/relay.rs",
+    "src/collective/in_calls.rs",
     "src/collective/select.rs",
     "src/experts/choice.rs",
     "src/experts/form.rs",

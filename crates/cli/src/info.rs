@@ -13,7 +13,7 @@ use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::{
     Config, Device, DeviceKind, Dtype, Range, TransportRange, TunedCodec, Tuning, explain, explain_broadcast,
-    explain_exchange, explain_norm, explain_quantised_norm, required_bytes,
+    explain_exchange, explain_norm, explain_quantised_norm, explain_reduction, required_bytes,
 };
 
 use crate::devices::{self, Choice, MulticastWords, RankDevice};
@@ -221,7 +221,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         codecs: config.tuning.iter().flat_map(|tuning| codecs(tuning, kind, ranks)).cloned().collect(),
         variables: surroundings::variables(),
         layout: args.sizes().map(surroundings::layout).transpose()?,
-        transports: transports(kind, ranks),
+        transports: transports(kind, ranks, &config),
         experts,
         grid,
     };
@@ -286,7 +286,7 @@ fn uuid(bytes: [u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
 }
 
-fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
+fn transports(kind: DeviceKind, ranks: usize, config: &Config) -> Vec<TransportInfo> {
     let row = |collective, memory| {
         move |range: TransportRange| TransportInfo {
             collective,
@@ -296,10 +296,14 @@ fn transports(kind: DeviceKind, ranks: usize) -> Vec<TransportInfo> {
             reason: range.reason,
         }
     };
-    let broadcasts =
-        |(memory, direct)| explain_broadcast(kind, ranks, direct).into_iter().map(row("broadcast", memory));
-    let others = |(memory, direct)| explain_exchange(kind, ranks, direct).into_iter().map(row("others", memory));
-    MEMORIES.into_iter().flat_map(broadcasts).chain(MEMORIES.into_iter().flat_map(others)).collect()
+    let rows = |collective, ranges: &dyn Fn(bool) -> Vec<TransportRange>| {
+        let of_memory = |(memory, direct)| ranges(direct).into_iter().map(row(collective, memory));
+        MEMORIES.into_iter().flat_map(of_memory).collect::<Vec<_>>()
+    };
+    let broadcasts = rows("broadcast", &|direct| explain_broadcast(kind, ranks, direct));
+    let reductions = rows("reduction of floats", &|direct| explain_reduction(kind, ranks, config, Dtype::BF16, direct));
+    let others = rows("others", &|direct| explain_exchange(kind, ranks, direct));
+    broadcasts.into_iter().chain(reductions).chain(others).collect()
 }
 
 /// What a tuning of these devices has for codecs.

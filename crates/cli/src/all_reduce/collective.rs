@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use symmetra::op::{ALL_REDUCE, Case, Extent, InPlace, OPERATIONS, Op, Size};
-use symmetra::{DeviceKind, Operation, Parameter, Transport, TransportRange, explain_broadcast, explain_exchange};
+use symmetra::{
+    Communicator, Dtype, Operation, Parameter, Transport, TransportRange, explain_broadcast, explain_exchange,
+    explain_reduction,
+};
 
 use crate::exchange::{self, Memory};
 use crate::failure::Failure;
@@ -38,9 +41,11 @@ impl Collective {
     }
 
     /// How the library moves the bytes, by bytes from one rank to another.
-    pub(crate) fn explain(self, kind: DeviceKind, ranks: usize, direct: bool) -> Vec<TransportRange> {
+    pub(crate) fn explain(self, communicator: &Communicator, dtype: Dtype, direct: bool) -> Vec<TransportRange> {
+        let (kind, ranks) = (communicator.device().kind(), communicator.world_size());
         match self {
             Self::Broadcast => explain_broadcast(kind, ranks, direct),
+            _ if self.reduces() => explain_reduction(kind, ranks, communicator.group().config(), dtype, direct),
             _ => explain_exchange(kind, ranks, direct),
         }
     }

@@ -1,7 +1,7 @@
 //! What a race works on: a collective of a size, its operands, and which data they must hold afterwards.
 
-use symmetra::Communicator;
 use symmetra::op::{Case, Size, Stretch};
+use symmetra::{Communicator, Dtype};
 
 use crate::all_reduce::Collective;
 use crate::contest::ROOT;
@@ -45,14 +45,14 @@ impl Shape {
         self.collective == Collective::Broadcast && rank == ROOT
     }
 
-    /// How the library moves what is no all-reduce, of elements of so many bytes.
-    pub(super) fn transport(self, communicator: &Communicator, element_bytes: usize) -> String {
+    /// How the library moves what is no all-reduce.
+    pub(super) fn transport(self, communicator: &Communicator, dtype: Dtype) -> String {
         let elems = match self.collective {
             Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),
             _ => self.elems,
         };
-        let ranges = self.collective.explain(communicator.device().kind(), self.ranks, true);
-        let range = ranges.iter().find(|range| (elems * element_bytes) as u64 <= range.up_to_bytes);
+        let ranges = self.collective.explain(communicator, dtype, true);
+        let range = ranges.iter().find(|range| (elems * dtype.bytes()) as u64 <= range.up_to_bytes);
         range.map_or_else(String::new, |range| range.transport.to_string())
     }
 }

@@ -215,7 +215,7 @@ impl Heat<'_, '_> {
         let data = Data::<T>::new(self.race.seed, elems, ranks);
         let algorithm = match collective {
             Collective::AllReduce => self.race.algorithm(communicator, true, larger_bytes).to_string(),
-            _ => self.shape.transport(communicator, size_of::<T>()),
+            _ => self.shape.transport(communicator, T::DTYPE),
         };
         let rank = communicator.rank();
         let checked = |(number, side)| {

@@ -1,0 +1,82 @@
+//! Exchanges by packets that take a launch for each part of their strips. A broadcast goes in two hops: the root sends each
+//! rank a share of the message, and each rank passes its share on to the others, so the root's link carries the message
+//! once instead of once a rank. A reduction of a floating type goes in sentinel packets, as a one-shot all-reduce does.
+
+use std::ops::Range;
+
+use super::Inner;
+use super::call_order::Lane;
+use super::exchange::{Counts, Exchange, Way, algorithm};
+use super::graph_part::Recorded;
+use super::reach::Peers;
+use super::transport::{relayed_from_bytes, takes_sentinels};
+use crate::error::Result;
+use crate::op::{Strip, Strips};
+use crate::stream::Enqueue;
+use crate::types::Transport;
+
+impl Inner {
+    /// How an exchange goes in several launches, and the bytes that a launch moves from rank to rank; `None` if one launch
+    /// does it all. Depends on what all ranks know.
+    pub(super) fn in_calls(&self, exchange: &Exchange<'_>, transport: Transport) -> Option<(Way, u64)> {
+        let Counts::Known { largest_bytes, shared: Some(shared) } = &exchange.counts else { return None };
+        let (kind, world) = (self.group.device().kind(), self.group.world_size());
+        match shared.way {
+            _ if transport != Transport::Packets => None,
+            Way::Relay if relayed_from_bytes(kind, world).is_some_and(|from_bytes| *largest_bytes >= from_bytes) => {
+                // A launch carries what all slots of the scratch hold together.
+                Some((Way::RelayPackets, self.arena.layout().one_shot_ll.slot_packets * 8 * world as u64))
+            }
+            Way::Reduce if takes_sentinels(exchange.call.dtype, *largest_bytes) => {
+                let slot_bytes = self.sentinel_slot_bytes();
+                // A part of a strip of several rows need not be whole rows.
+                let cut = exchange.strips.rows.row_bytes == 0 || *largest_bytes <= slot_bytes;
+                cut.then_some((Way::ReduceSentinels, slot_bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes of a strip that one reduction in sentinel packets takes.
+    pub(super) fn sentinel_slot_bytes(&self) -> u64 {
+        self.arena.layout().one_shot_sentinel.slot_packets * 16
+    }
+
+    /// Enqueues an exchange by packets in as many launches as its size needs.
+    pub(super) fn exchange_in_calls(
+        &self,
+        exchange: &Exchange<'_>,
+        (way, call_bytes): (Way, u64),
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let bytes = exchange.largest_bytes();
+        let noted = exchange.noted(algorithm(Transport::Packets, way));
+        let mut start = 0;
+        while start < bytes {
+            let part = exchange.part(start..bytes.min(start + call_bytes));
+            let fresh = self.announce(noted, lane, queue, recorded)?;
+            self.launch_exchange(&part, way, Transport::Packets, Peers::NONE, fresh, queue)?;
+            start += call_bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Exchange<'_> {
+    /// The strips of this range of bytes. All strips are equally long.
+    fn part(&self, bytes: Range<u64>) -> Self {
+        let part_bytes = bytes.end - bytes.start;
+        let cut = |strip: Strip| match strip.bytes {
+            0 => strip,
+            _ => Strip { address: strip.address.wrapping_byte_add(bytes.start as usize), bytes: part_bytes },
+        };
+        let counts = match self.counts {
+            Counts::Known { shared, .. } => Counts::Known { largest_bytes: part_bytes, shared },
+            own @ Counts::Own { .. } => own,
+        };
+        let Strips { from, into, rows } = self.strips;
+        self.with(Strips { from: from.map(cut), into: into.map(cut), rows }, counts)
+    }
+}
