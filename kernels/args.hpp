@@ -113,10 +113,16 @@ constexpr uint32_t kReducePull = 4;          ///< each rank reads all inputs and
 constexpr uint32_t kReduceLocal = 5;         ///< a rank reduces parts already copied to it; `from` has one per rank
 constexpr uint32_t kRelayPackets = 6;        ///< kExchangeRelay by LL packets through scratch; any memory
 constexpr uint32_t kReduceSentinels = 7;     ///< kReducePackets by sentinel packets, floating types
-constexpr uint32_t kExchangeAlgorithms = 8;  ///< how many there are
+constexpr uint32_t kExchangeEscaped = 8;     ///< kExchangePackets by sentinel packets, which are escaped so that they carry any bits
+constexpr uint32_t kExchangeAlgorithms = 9;  ///< how many there are
 
 /// Packets per line of memory: shares of kRelayPackets start at a line.
 constexpr uint32_t kRelayLine = 8;
+
+/// Packets of a unit of kExchangeEscaped, which has a word beside them, units of a group, and packets of a group with the words.
+constexpr uint32_t kEscapedUnitPackets = 4;
+constexpr uint32_t kEscapedGroupUnits = 32;
+constexpr uint32_t kEscapedGroupPackets = kEscapedGroupUnits * (4 * kEscapedUnitPackets + 1) / 4;
 
 /// Counts that ranks exchange when each knows only its own.
 struct Learned {

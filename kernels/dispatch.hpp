@@ -13,6 +13,7 @@
 #include "kernels/all_reduce/two_shot_zero_copy.cuh"
 #include "kernels/exchange/counts.cuh"
 #include "kernels/exchange/direct.cuh"
+#include "kernels/exchange/escaped.cuh"
 #include "kernels/exchange/once.cuh"
 #include "kernels/exchange/packets.cuh"
 #include "kernels/exchange/pairs.cuh"
@@ -62,7 +63,10 @@ typename Backend::Entry element_kernel(const AllReduceArgs& args) {
 template <class Backend, class Element, uint32_t kWorld>
 typename Backend::Entry element_kernel(const ExchangeArgs& args) {
   if (args.algorithm == kReduceSentinels) {
-    if constexpr (Element::kFloating) return Backend::template entry<&reduce_sentinels<Sentinel<Element>, kWorld>>();
+    if constexpr (Element::kFloating) {
+      if (is_whole(args, 16)) return Backend::template entry<&reduce_sentinels<Sentinel<Element>, kWorld, Whole<Words<4>>>>();
+      return Backend::template entry<&reduce_sentinels<Sentinel<Element>, kWorld, Strip<Words<4>>>>();
+    }
     return {};
   }
   if (in_one_round(args)) return Backend::template entry<&reduce_once<LL<Element>, kWorld>>();
@@ -137,6 +141,9 @@ typename Backend::Entry exchange_kernel(const ExchangeArgs& args) {
     case kRelayPackets:
       if (relays_whole(args)) return Backend::template entry<&relay_packets<LL<I64>, Whole<Words<2>>>>();
       return Backend::template entry<&relay_packets<LL<I64>, Strip<Words<2>>>>();
+    case kExchangeEscaped:
+      if (is_whole(args, 16)) return Backend::template entry<&exchange_escaped<Whole<Words<4>>>>();
+      return Backend::template entry<&exchange_escaped<Strip<Words<4>>>>();
     case kExchangePush:
       return Backend::template entry<&exchange_direct<Copies>>();
     case kExchangeRelay:
@@ -355,7 +362,7 @@ int32_t each_call(const ExchangeArgs& any, Visit visit) {
   return each_element_type(any, [&](ExchangeArgs args) {
     for (args.algorithm = 0; args.algorithm < kExchangeAlgorithms; ++args.algorithm) {
       for (const uint64_t bytes : {0, 1}) {  // in one round and of whole packets, or not
-        args.largest_bytes = bytes;
+        args.largest_bytes = args.row_bytes = bytes;
         if (const int32_t code = visit(args)) return code;
       }
     }

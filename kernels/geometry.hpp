@@ -146,19 +146,21 @@ constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
 constexpr bool by_ll(const ExchangeArgs& args) {
   return args.algorithm == kExchangePackets || args.algorithm == kReducePackets || args.algorithm == kRelayPackets;
 }
-constexpr bool through_scratch(const ExchangeArgs& args) { return by_ll(args) || args.algorithm == kReduceSentinels; }
+constexpr bool by_sentinels(const ExchangeArgs& args) { return args.algorithm == kReduceSentinels || args.algorithm == kExchangeEscaped; }
+constexpr bool through_scratch(const ExchangeArgs& args) { return by_ll(args) || by_sentinels(args); }
 
-/// Whether all strips of this rank fit their slots and are whole packets of 8 bytes in aligned memory, which the
-/// kernels of one round rely on.
-inline bool in_one_round(const ExchangeArgs& args) {
-  if (!by_ll(args) || args.learned != nullptr || args.row_bytes != 0) return false;
-  if (args.largest_bytes > args.slot_packets * 8) return false;
-  uint64_t all = 0;
+/// Whether all strips of this rank are one row each, of whole packets of so many bytes in aligned memory.
+inline bool is_whole(const ExchangeArgs& args, uint32_t packet_bytes) {
+  uint64_t all = args.row_bytes != 0;
   for (uint32_t peer = 0; peer < args.world; ++peer) {
     all |= reinterpret_cast<uintptr_t>(args.from[peer]) | reinterpret_cast<uintptr_t>(args.into[peer]);
     all |= args.send_bytes[peer] | args.receive_bytes[peer];
   }
-  return all % 8 == 0;
+  return all % packet_bytes == 0;
+}
+/// Whether all strips of this rank fit their slots and are whole packets, which the kernels of one round rely on.
+inline bool in_one_round(const ExchangeArgs& args) {
+  return by_ll(args) && args.learned == nullptr && args.largest_bytes <= args.slot_packets * 8 && is_whole(args, 8);
 }
 
 /// Whether the relayed message is whole packets of 8 bytes in aligned memory, on this rank.
@@ -172,10 +174,16 @@ constexpr bool relay_fits(const ExchangeArgs& args) {
   return packets <= room && room < uint64_t{1} << 31 && args.slot_packets >= kRelayLine * args.world;
 }
 
+/// Packets of a slot that a strip takes as escaped packets.
+constexpr uint64_t escaped_packets(uint64_t bytes) {
+  constexpr uint64_t kGroupBytes = kEscapedGroupUnits * kEscapedUnitPackets * 16;
+  return (bytes == 0 ? 1 : (bytes + kGroupBytes - 1) / kGroupBytes) * kEscapedGroupPackets;
+}
 /// Whether all strips fit their slots of sentinel packets. Packet offsets have 32 bits.
 constexpr bool sentinels_fit(const ExchangeArgs& args) {
   const bool room = region_bytes(kOneShotSentinel, args.slot_packets, args.world) <= uint64_t{16} << 32;
-  return room && args.learned == nullptr && args.largest_bytes <= args.slot_packets * 16;
+  if (!room || args.learned != nullptr || args.largest_bytes > args.slot_packets * 16) return false;
+  return args.algorithm != kExchangeEscaped || escaped_packets(args.largest_bytes) <= args.slot_packets;
 }
 
 /// What a block's threads share among them at once: on a device a block has at least so many threads.
@@ -460,10 +468,11 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool packets = through_scratch(args);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.root < args.world;
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
-                     geometry.threads <= (packets ? 1024u : 512u) && args.lanes_log2 <= 16 && geometry.shared_bytes >= shared_bytes(args);
+                     geometry.threads <= (packets && args.algorithm != kExchangeEscaped ? 1024u : 512u) && args.lanes_log2 <= 16 &&
+                     geometry.shared_bytes >= shared_bytes(args);
   const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
   if (args.algorithm == kRelayPackets && !relay_fits(args)) return false;
-  if (args.algorithm == kReduceSentinels && !sentinels_fit(args)) return false;
+  if (by_sentinels(args) && !sentinels_fit(args)) return false;
   return known && shape && (packets ? slots : args.table != nullptr || args.algorithm == kReduceLocal);
 }
 

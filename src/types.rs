@@ -207,8 +207,8 @@ pub enum Transport {
     /// Chosen by size, world size, memory and, in a reduction, type; `explain_exchange` prints the choice.
     #[default]
     Auto,
-    /// Packets through scratch, which prove their own arrival: each has a flag (NCCL's LL protocol), or in a reduction of
-    /// floating types no word of data is the sentinel. Any memory. Lowest latency.
+    /// Packets through scratch, which prove their own arrival: each has a flag (NCCL's LL protocol), or no word of the
+    /// packet is the sentinel. Any memory. Lowest latency.
     Packets,
     /// Zero-copy: directly between the operands, between two barriers. Needs symmetric or adopted memory, or a graph
     /// that registers plain memory. Where ranks know only their own counts (gather, scatter, batches and variable
@@ -301,6 +301,7 @@ pub(crate) const fn exchange_name(number: u32) -> Option<&'static str> {
         args::kExchangePackets | args::kReducePackets => "packets",
         args::kRelayPackets => "relayed packets",
         args::kReduceSentinels => "sentinel packets",
+        args::kExchangeEscaped => "escaped packets",
         args::kExchangePush | args::kReducePull => "direct access",
         args::kExchangeRelay => "direct relay",
         WAY_MULTICAST => "multicast",

@@ -9,25 +9,6 @@
 
 namespace symmetra::kernels {
 
-/// A message of whole packets in aligned memory. A fast substitute for Strip.
-template <class Data>
-class Whole {
- public:
-  SYMMETRA_DEVICE Whole(uint64_t bytes, uint64_t, uint64_t, uintptr_t) : packets_(static_cast<uint32_t>(bytes / sizeof(Data))) {
-    platform::keep(packets_);
-  }
-  SYMMETRA_DEVICE bool has(uint32_t packet) const { return packet < packets_; }
-  SYMMETRA_DEVICE Data load(const uint8_t* base, uint32_t packet) const {
-    return platform::load<Data>(reinterpret_cast<const Data*>(base) + packet);
-  }
-  SYMMETRA_DEVICE void store(uint8_t* base, uint32_t packet, const Data& data) const {
-    platform::store(reinterpret_cast<Data*>(base) + packet, data);
-  }
-
- private:
-  uint32_t packets_;
-};
-
 /// How a message is divided: owner n is the n-th rank after the root. Shares in scratch start at lines of memory, which
 /// links carry whole. No share is empty, because ranks must hear from each other in every call; packets beyond the
 /// message hold zeros.

@@ -8,6 +8,7 @@
 namespace symmetra::kernels {
 
 /// A pair, with the strip that this rank sends the peer.
+template <class Message>
 struct StripPair : Pair {
   using Data = Words<4>;
 
@@ -15,50 +16,53 @@ struct StripPair : Pair {
   uint32_t sends;   ///< packets for the peer
   uint32_t awaits;  ///< packets from the peer
   bool own;
-  Strip<Data> out;
+  Message out;
 
-  SYMMETRA_DEVICE Data load(uint32_t tile) const { return out.load(strip, tile + lane); }
+  /// A packet that the strip does not contain is zeros.
+  SYMMETRA_DEVICE Data load(uint32_t tile) const { return out.has(tile + lane) ? out.load(strip, tile + lane) : Data{}; }
 };
 
 /// No strip takes less than a packet: ranks that neither send nor receive hear from each other too, so that none begins the
 /// call after next before another has ended this one.
-SYMMETRA_DEVICE StripPair make_strip_pair(const ExchangeArgs& args, uint32_t index, uint32_t world, uint32_t receives) {
+template <class Message>
+SYMMETRA_DEVICE StripPair<Message> make_strip_pair(const ExchangeArgs& args, uint32_t index, uint32_t world, uint32_t receives) {
   const Pair pair = make_pair(args, index, world);
   const uint8_t* strip = args.from[pair.peer];
   const uint64_t bytes = args.send_bytes[pair.peer];
-  const auto sends = static_cast<uint32_t>(packets_of<StripPair::Data>(bytes));
-  StripPair made{pair, strip, sends, receives, pair.peer == args.rank, {bytes, args.row_bytes, args.from_pitch_bytes, address_bits(strip)}};
+  const auto sends = static_cast<uint32_t>(packets_of<Words<4>>(bytes));
+  StripPair<Message> made{
+      pair, strip, sends, receives, pair.peer == args.rank, {bytes, args.row_bytes, args.from_pitch_bytes, address_bits(strip)}};
   platform::keep(made.strip);
   platform::keep(made.sends);
   return made;
 }
 
 /// Reduces what all ranks send, in rank order. One thread per packet and peer, as in the one-shot all-reduce.
-template <class Protocol, uint32_t kWorld>
+template <class Protocol, uint32_t kWorld, class Message>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(ExchangeArgs) args) {
   using Data = typename Protocol::Data;
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2;
   const uint32_t first = platform::block() << lanes_log2;
   uint32_t step = platform::blocks() << lanes_log2;
   uint8_t* into = args.into[args.rank];
-  const Strip<Data> in(args.receive_bytes[args.rank], args.row_bytes, args.into_pitch_bytes, address_bits(into));
+  const Message in(args.receive_bytes[args.rank], args.row_bytes, args.into_pitch_bytes, address_bits(into));
   const Reduction reduction{args.reduction, world};
   uint32_t packets = static_cast<uint32_t>(packets_of<Data>(args.largest_bytes));
   uint32_t receives = static_cast<uint32_t>(packets_of<Data>(args.receive_bytes[args.rank]));
   Data* arrived = platform::shared<Data>();
-  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_strip_pair(args, t, world, receives); });
+  const platform::Items pairs(world << lanes_log2, [&](uint32_t t) { return make_strip_pair<Message>(args, t, world, receives); });
 
   platform::wait_prior();
   Call call = begin_call(args.state, args.wait);
   Data ahead{};
-  pairs.each([&](const StripPair& pair) {
+  pairs.each([&](const StripPair<Message>& pair) {
     if (pair.index == platform::thread() && first + pair.lane < pair.sends) ahead = pair.load(first);
   });
   platform::keep(step);
   platform::keep(packets);
   platform::keep(receives);
   platform::keep(call.epoch);
-  const auto load = [&](uint32_t tile, const StripPair& pair) {
+  const auto load = [&](uint32_t tile, const StripPair<Message>& pair) {
     const bool loaded = tile == first && pair.index == platform::thread();
     return Protocol::sendable(loaded ? ahead : pair.load(tile));
   };
@@ -66,14 +70,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
 
   for (uint32_t tile = first; tile < packets; tile += step) {
-    pairs.each([&](const StripPair& pair) {
+    pairs.each([&](const StripPair<Message>& pair) {
       if (pair.own) return;
       if (tile + pair.lane < pair.sends && !waiter.gave_up()) scratch.send(0, pair, tile, load(tile, pair));
       scratch.clear(0, pair, tile);
     });
   }
   for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
-    pairs.each([&](const StripPair& pair) {
+    pairs.each([&](const StripPair<Message>& pair) {
       if (tile + pair.lane >= pair.awaits) return;
       arrived[pair.place] = pair.own ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);
     });

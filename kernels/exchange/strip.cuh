@@ -16,6 +16,9 @@ SYMMETRA_DEVICE uint64_t packets_of(uint64_t bytes) {
 template <class Data>
 class Strip {
  public:
+  /// Whether an access is few instructions.
+  static constexpr bool kShort = false;
+
   Strip() = default;
   /// Rows of `row_bytes` that start `pitch_bytes` apart; 0: one row. `addresses`: the bitwise or of all addresses that
   /// the strip is read from and written to.
@@ -72,6 +75,28 @@ class Strip {
   uint64_t pitch_bytes_;
   uint64_t whole_;
   bool words_;
+};
+
+/// A strip of one row, of whole packets in aligned memory. A fast substitute for Strip.
+template <class Data>
+class Whole {
+ public:
+  static constexpr bool kShort = true;
+
+  Whole() = default;
+  SYMMETRA_DEVICE Whole(uint64_t bytes, uint64_t, uint64_t, uintptr_t) : packets_(static_cast<uint32_t>(bytes / sizeof(Data))) {
+    platform::keep(packets_);
+  }
+  SYMMETRA_DEVICE bool has(uint32_t packet) const { return packet < packets_; }
+  SYMMETRA_DEVICE Data load(const uint8_t* base, uint32_t packet) const {
+    return platform::load<Data>(reinterpret_cast<const Data*>(base) + packet);
+  }
+  SYMMETRA_DEVICE void store(uint8_t* base, uint32_t packet, const Data& data) const {
+    platform::store(reinterpret_cast<Data*>(base) + packet, data);
+  }
+
+ private:
+  uint32_t packets_;
 };
 
 SYMMETRA_DEVICE uintptr_t address_bits(const void* p) { return reinterpret_cast<uintptr_t>(p); }

@@ -6,13 +6,13 @@ use super::call_order::Lane;
 use super::graph_part::Recorded;
 use super::reach::{Peers, arena_offset};
 use super::select::Reach;
-use super::transport::{packets_up_to_bytes, select, select_broadcast, select_reduction};
+use super::transport::{Place, packets_up_to_bytes};
 use super::{Inner, shape_of};
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
-use crate::memory::View;
+use crate::memory::{View, escaped_groups};
 use crate::op::{Access, Call, Kernels, Numbers, Shape, Strip, Strips, Tell};
 use crate::stream::Enqueue;
 use crate::types::{Transport, WAY_LEARNED, WAY_NOTHING};
@@ -22,6 +22,8 @@ use crate::types::{Transport, WAY_LEARNED, WAY_NOTHING};
 pub(super) enum Way {
     /// Each rank writes into the operands of the others.
     Push,
+    /// By escaped packets: each rank sends its bytes to the others.
+    PushEscaped,
     /// Each rank reads a share of the root's operand and writes the share to all others.
     Relay,
     /// By packets: each rank receives a share of the root's operand and passes the share on to all others.
@@ -63,7 +65,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// How the bytes move, except where an exchange takes a launch for each part.
-    fn way(&self) -> Way {
+    pub(super) fn way(&self) -> Way {
         match &self.counts {
             Counts::Known { shared: Some(shared), .. } => shared.way,
             _ => Way::Push,
@@ -135,8 +137,14 @@ impl Inner {
         match self.group.config().transport {
             Transport::Packets | Transport::Multicast => false,
             Transport::Direct => true,
-            Transport::Auto => bytes > packets_up_to_bytes(self.group.device().kind(), self.group.world_size()),
+            Transport::Auto => bytes > self.place(Reach::Direct).pushed_up_to_bytes(),
         }
+    }
+
+    /// What the choice of a transport depends on beside the size.
+    fn place(&self, reach: Reach) -> Place {
+        let (kind, world) = (self.group.device().kind(), self.group.world_size());
+        Place { kind, world, reach, slot_bytes: self.sentinel_slot_bytes() }
     }
 
     /// Enqueues the exchange of a checked call.
@@ -191,9 +199,7 @@ impl Inner {
         exchange: &Exchange<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<[Option<(Transport, Peers)>; 2]> {
-        let asked = self.group.config().transport;
-        let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        let none = Peers::NONE;
+        let (asked, none) = (self.group.config().transport, Peers::NONE);
         let (shared, largest_bytes) = match &exchange.counts {
             Counts::Known { shared: None, .. } => return Ok([Some((Transport::Packets, none)), None]),
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
@@ -210,11 +216,11 @@ impl Inner {
             false => Reach::Pushed,
         };
         let transport = match asked {
-            Transport::Auto if matches!(shared.way, Way::Relay) => select_broadcast(kind, world, reach, largest_bytes),
-            Transport::Auto if matches!(shared.way, Way::Reduce) => {
-                select_reduction(kind, world, reach, exchange.call.dtype, largest_bytes, self.sentinel_slot_bytes())
-            }
-            Transport::Auto => select(kind, world, reach, largest_bytes),
+            Transport::Auto => match shared.way {
+                Way::Relay => self.place(reach).select_broadcast(largest_bytes),
+                Way::Reduce => self.place(reach).select_reduction(exchange.call.dtype, largest_bytes),
+                _ => self.place(reach).select(largest_bytes),
+            },
             named => named,
         };
         match (transport, reach) {
@@ -276,7 +282,7 @@ impl Inner {
         let layout = self.arena.layout();
         let scratch = match (transport, way) {
             (Transport::Direct, _) => &layout.flags,
-            (_, Way::ReduceSentinels) => &layout.one_shot_sentinel,
+            (_, Way::PushEscaped | Way::ReduceSentinels) => &layout.one_shot_sentinel,
             _ => &layout.one_shot_ll,
         };
         let shared = match &exchange.counts {
@@ -330,6 +336,7 @@ impl Inner {
         match (transport, way) {
             (Transport::Direct, Way::Relay) => geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world)),
             (_, Way::RelayPackets) => geometry::relay(shape, world as u32, bytes.div_ceil(8)),
+            (_, Way::PushEscaped) => geometry::escaped(shape, world as u32, escaped_groups(bytes)),
             (_, Way::ReduceSentinels) => geometry::push(shape, world as u32, bytes.div_ceil(16), 512),
             (Transport::Direct, Way::Reduce) => geometry::zero_copy(shape, bytes.div_ceil(16)),
             (Transport::Direct, _) => geometry::zero_copy(shape, bytes.div_ceil(16) * world / 4),
@@ -347,6 +354,7 @@ pub(super) fn algorithm(transport: Transport, way: Way) -> u32 {
         (Transport::Direct, Way::Relay) => args::kExchangeRelay,
         (Transport::Direct, Way::Reduce) => args::kReducePull,
         (_, Way::RelayPackets) => args::kRelayPackets,
+        (_, Way::PushEscaped) => args::kExchangeEscaped,
         (_, Way::ReduceSentinels) => args::kReduceSentinels,
         (_, Way::Reduce) => args::kReducePackets,
         _ => args::kExchangePackets,

@@ -1,6 +1,7 @@
 //! Exchanges by packets that take a launch for each part of their strips. A broadcast goes in two hops: the root sends each
 //! rank a share of the message, and each rank passes its share on to the others, so the root's link carries the message
-//! once instead of once a rank. A reduction of a floating type goes in sentinel packets, as a one-shot all-reduce does.
+//! once instead of once a rank. A reduction of a floating type goes in sentinel packets, as a one-shot all-reduce does, and
+//! other large exchanges go in escaped packets, which are sentinel packets of any bits.
 
 use std::ops::Range;
 
@@ -9,8 +10,9 @@ use super::call_order::Lane;
 use super::exchange::{Counts, Exchange, Way, algorithm};
 use super::graph_part::Recorded;
 use super::reach::Peers;
-use super::transport::{relayed_from_bytes, takes_sentinels};
+use super::transport::{relayed_from_bytes, takes_escapes, takes_sentinels};
 use crate::error::Result;
+use crate::memory::escaped_bytes;
 use crate::op::{Strip, Strips};
 use crate::stream::Enqueue;
 use crate::types::Transport;
@@ -19,27 +21,30 @@ impl Inner {
     /// How an exchange goes in several launches, and the bytes that a launch moves from rank to rank; `None` if one launch
     /// does it all. Depends on what all ranks know.
     pub(super) fn in_calls(&self, exchange: &Exchange<'_>, transport: Transport) -> Option<(Way, u64)> {
-        let Counts::Known { largest_bytes, shared: Some(shared) } = &exchange.counts else { return None };
+        let Counts::Known { largest_bytes, .. } = &exchange.counts else { return None };
         let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        match shared.way {
+        let slot_bytes = self.sentinel_slot_bytes();
+        // A part of a strip of several rows need not be whole rows.
+        let cut = exchange.strips.rows.row_bytes == 0 || *largest_bytes <= slot_bytes;
+        match exchange.way() {
             _ if transport != Transport::Packets => None,
             Way::Relay if relayed_from_bytes(kind, world).is_some_and(|from_bytes| *largest_bytes >= from_bytes) => {
                 // A launch carries what all slots of the scratch hold together.
                 Some((Way::RelayPackets, self.arena.layout().one_shot_ll.slot_packets * 8 * world as u64))
             }
             Way::Reduce if takes_sentinels(exchange.call.dtype, *largest_bytes) => {
-                let slot_bytes = self.sentinel_slot_bytes();
-                // A part of a strip of several rows need not be whole rows.
-                let cut = exchange.strips.rows.row_bytes == 0 || *largest_bytes <= slot_bytes;
                 cut.then_some((Way::ReduceSentinels, slot_bytes))
+            }
+            Way::Push | Way::Relay if takes_escapes(kind, world, *largest_bytes) => {
+                cut.then_some((Way::PushEscaped, slot_bytes))
             }
             _ => None,
         }
     }
 
-    /// The bytes of a strip that one reduction in sentinel packets takes.
+    /// The bytes of a strip that one launch moves in sentinel or escaped packets.
     pub(super) fn sentinel_slot_bytes(&self) -> u64 {
-        self.arena.layout().one_shot_sentinel.slot_packets * 16
+        escaped_bytes(self.arena.layout().one_shot_sentinel.slot_packets)
     }
 
     /// Enqueues an exchange by packets in as many launches as its size needs.

@@ -42,7 +42,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::{Kind, Shape};
-use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
+use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer, escaped_bytes, escaped_packets};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
@@ -58,6 +58,7 @@ use norm_choice::NormTable;
 pub use norm_explained::{explain_norm, explain_quantised_norm};
 pub use select::Range;
 use select::{Reach, Table};
+use transport::Place;
 pub use transport::TransportRange;
 
 /// A group with memory, which runs collectives. Cheap to clone; usable from any thread.
@@ -379,14 +380,14 @@ impl Communicator {
 /// The transport for each range of bytes from one rank to another, smallest first, for every collective except
 /// all-reduce and broadcast, and except reductions of floating types. `direct`: whether peers can address the operand that
 /// they access.
-pub fn explain_exchange(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
-    transport::ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
+pub fn explain_exchange(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Vec<TransportRange> {
+    place(kind, world_size, config, direct).ranges()
 }
 
 /// The transport of broadcasts for each range of message bytes, smallest first. `direct`: whether peers can address the
 /// buffers.
-pub fn explain_broadcast(kind: DeviceKind, world_size: usize, direct: bool) -> Vec<TransportRange> {
-    transport::broadcast_ranges(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed })
+pub fn explain_broadcast(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Vec<TransportRange> {
+    place(kind, world_size, config, direct).broadcast_ranges()
 }
 
 /// The transport of reduce-scatters and reduces of this type, for each range of bytes from one rank to another, smallest
@@ -398,9 +399,13 @@ pub fn explain_reduction(
     dtype: Dtype,
     direct: bool,
 ) -> Vec<TransportRange> {
-    let slot_bytes = config.one_shot_sentinel_bytes_for(world_size).next_multiple_of(16);
+    place(kind, world_size, config, direct).reduction_ranges(dtype)
+}
+
+fn place(kind: DeviceKind, world: usize, config: &Config, direct: bool) -> Place {
+    let slot_packets = escaped_packets(config.one_shot_sentinel_bytes_for(world));
     let reach = if direct { Reach::Direct } else { Reach::Pushed };
-    transport::reduction_ranges(kind, world_size, reach, dtype, slot_bytes)
+    Place { kind, world, reach, slot_bytes: escaped_bytes(slot_packets) }
 }
 
 /// The algorithms that ranks on devices of this `kind` would use, without a communicator. All devices are like `device`

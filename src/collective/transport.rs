@@ -1,5 +1,5 @@
-//! The choice of an exchange's transport: a pure table of device, world size, reach and bytes, so that every rank
-//! chooses alike. `explain_exchange`, `explain_broadcast` and `explain_reduction` print the table.
+//! The choice of an exchange's transport: a pure table of device, world size, reach, bytes and the size of a slot, so that
+//! every rank chooses alike. `explain_exchange`, `explain_broadcast` and `explain_reduction` print the table.
 
 use super::select::Reach;
 use crate::device::DeviceKind;
@@ -16,9 +16,28 @@ pub struct TransportRange {
     pub reason: &'static str,
 }
 
-/// Largest exchange, in bytes from rank to rank, for which packets are faster than two barriers.
+/// What the choice depends on beside the size of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) kind: DeviceKind,
+    pub(super) world: usize,
+    pub(super) reach: Reach,
+    /// The bytes of a strip that one launch moves in sentinel or escaped packets.
+    pub(super) slot_bytes: u64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Why packets serve small exchanges.
+const NO_BARRIER: &str = "no barrier";
+
+/// Most launches in which packets are faster than two barriers.
+const MOST_LAUNCHES: u64 = 2;
+
+/// Largest exchange, in bytes from rank to rank, for which LL packets are faster than two barriers, where ranks learn the
+/// sizes just before, or reduce integers.
 pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
-    const KIB: u64 = 1 << 10;
     match (kind, world) {
         (DeviceKind::Host, _) => 2 * KIB,
         (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 512 * KIB,
@@ -27,12 +46,36 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
+/// Largest strip that goes as LL packets where it may go as escaped packets. LL packets need no words beside them, and
+/// nobody clears them; half of them is data. Measured on 2 H100; for more ranks an estimate, from the bytes that cross the
+/// link of a rank.
+const fn ll_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
+    match (kind, world) {
+        (DeviceKind::Host, _) => 2 * KIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 64 * KIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => 32 * KIB,
+        (DeviceKind::Cuda | DeviceKind::Hip, _) => 16 * KIB,
+    }
+}
+
+/// Largest strip of a floating type that is reduced by LL packets, which nobody clears.
+const REDUCED_BY_LL_UP_TO_BYTES: u64 = 2 * KIB;
+
+/// Whether packets that are only moved are escaped packets.
+pub(super) const fn takes_escapes(kind: DeviceKind, world: usize, bytes: u64) -> bool {
+    bytes > ll_up_to_bytes(kind, world)
+}
+
+/// Whether packets of a reduction are sentinel packets.
+pub(super) const fn takes_sentinels(dtype: Dtype, bytes: u64) -> bool {
+    dtype.is_float() && bytes > REDUCED_BY_LL_UP_TO_BYTES
+}
+
 /// Smallest broadcast by packets that is relayed: there the root's link saves more time than the second hop costs.
 /// `None` for two ranks, which have no second hop. On GPUs the hop costs as much as 128 KiB on that link, and relaying
 /// spares the link the message `world - 2` times. Measured on 4 H200: equal at 64 KiB with the root changing from call
 /// to call, faster from 32 KiB with a fixed root.
 pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
-    const KIB: u64 = 1 << 10;
     match (kind, world) {
         (_, 0..=2) => None,
         (DeviceKind::Host, _) => Some(4 * KIB),
@@ -40,130 +83,110 @@ pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option
     }
 }
 
-/// Largest broadcast for which packets are faster than two barriers.
-const fn broadcast_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
-    match (kind, world) {
-        (DeviceKind::Host, _) | (_, 0..=2) => packets_up_to_bytes(kind, world),
-        (DeviceKind::Cuda | DeviceKind::Hip, _) => 1 << 20,
+impl Place {
+    /// Largest exchange for which packets are faster than two barriers. Measured on 2 H100; for more ranks an estimate.
+    pub(super) const fn pushed_up_to_bytes(self) -> u64 {
+        let most = match (self.kind, self.world) {
+            (DeviceKind::Host, _) => 2 * KIB,
+            (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 4 * MIB,
+            (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => MIB,
+            (DeviceKind::Cuda | DeviceKind::Hip, _) => 256 * KIB,
+        };
+        self.in_few_launches(most, ll_up_to_bytes(self.kind, self.world))
     }
-}
 
-/// Whether packets of a reduction are sentinel packets, which are all data. Small strips are faster in LL packets, which
-/// nobody clears.
-pub(super) const fn takes_sentinels(dtype: Dtype, bytes: u64) -> bool {
-    dtype.is_float() && bytes > REDUCED_BY_LL_UP_TO_BYTES
-}
-
-/// Largest strip of a floating type that is reduced by LL packets.
-const REDUCED_BY_LL_UP_TO_BYTES: u64 = 2 << 10;
-
-/// Largest reduction, in bytes from rank to rank, for which packets are faster than two barriers. Those in sentinel packets
-/// take one launch, of strips that fit a slot.
-const fn reduced_up_to_bytes(kind: DeviceKind, world: usize, dtype: Dtype, slot_bytes: u64) -> u64 {
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-    if !dtype.is_float() {
-        return packets_up_to_bytes(kind, world);
-    }
-    let most = match (kind, world) {
-        (DeviceKind::Host, _) => 4 * KIB,
-        (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 4 * MIB,
-        (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => MIB,
-        (DeviceKind::Cuda | DeviceKind::Hip, _) => 256 * KIB,
-    };
-    let fitting = if slot_bytes < most { slot_bytes } else { most };
-    if fitting > REDUCED_BY_LL_UP_TO_BYTES { fitting } else { REDUCED_BY_LL_UP_TO_BYTES }
-}
-
-/// The rows for reduce-scatters and reduces of a type, smallest first. Ends with `u64::MAX`.
-pub(super) fn reduction_ranges(
-    kind: DeviceKind,
-    world: usize,
-    reach: Reach,
-    dtype: Dtype,
-    slot_bytes: u64,
-) -> Vec<TransportRange> {
-    if !dtype.is_float() {
-        return ranges(kind, world, reach);
-    }
-    let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
-    let all_data = "no barrier, and packets that are all data";
-    let small = row(REDUCED_BY_LL_UP_TO_BYTES, Transport::Packets, "no barrier, and packets that nobody clears");
-    match reach {
-        Reach::Pushed => vec![small, row(u64::MAX, Transport::Packets, all_data)],
-        Reach::Direct => {
-            let up_to_bytes = reduced_up_to_bytes(kind, world, dtype, slot_bytes);
-            let large = row(u64::MAX, Transport::Direct, "no copy through scratch");
-            let medium = row(up_to_bytes, Transport::Packets, all_data);
-            let all = [small, medium, large];
-            all.into_iter().filter(|row| *row == small || row.up_to_bytes > REDUCED_BY_LL_UP_TO_BYTES).collect()
+    /// Largest broadcast for which packets are faster than two barriers.
+    const fn broadcast_up_to_bytes(self) -> u64 {
+        match (self.kind, self.world) {
+            (DeviceKind::Host, _) | (_, 0..=2) => self.pushed_up_to_bytes(),
+            (DeviceKind::Cuda | DeviceKind::Hip, _) => MIB,
         }
     }
-}
 
-/// The transport of one reduction. Allocates nothing.
-pub(super) const fn select_reduction(
-    kind: DeviceKind,
-    world: usize,
-    reach: Reach,
-    dtype: Dtype,
-    bytes: u64,
-    slot_bytes: u64,
-) -> Transport {
-    match reach {
-        Reach::Direct if bytes > reduced_up_to_bytes(kind, world, dtype, slot_bytes) => Transport::Direct,
-        _ => Transport::Packets,
-    }
-}
-
-/// The rows for one kind of exchange, smallest first. Ends with `u64::MAX`.
-pub(super) fn ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<TransportRange> {
-    let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
-    match reach {
-        Reach::Pushed => {
-            vec![row(u64::MAX, Transport::Packets, "peers cannot address the memory, so data go through scratch")]
+    /// Largest reduction for which packets are faster than two barriers. Measured on 2 H100; for more ranks an estimate.
+    const fn reduced_up_to_bytes(self, dtype: Dtype) -> u64 {
+        if !dtype.is_float() {
+            return packets_up_to_bytes(self.kind, self.world);
         }
-        Reach::Direct => vec![
-            row(packets_up_to_bytes(kind, world), Transport::Packets, "no barrier"),
-            row(u64::MAX, Transport::Direct, "no copy through scratch"),
-        ],
+        let most = match (self.kind, self.world) {
+            (DeviceKind::Host, _) => 4 * KIB,
+            (DeviceKind::Cuda | DeviceKind::Hip, 0..=2) => 8 * MIB,
+            (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => MIB,
+            (DeviceKind::Cuda | DeviceKind::Hip, _) => 256 * KIB,
+        };
+        self.in_few_launches(most, REDUCED_BY_LL_UP_TO_BYTES)
     }
-}
 
-/// The rows for broadcasts, smallest first. Ends with `u64::MAX`.
-pub(super) fn broadcast_ranges(kind: DeviceKind, world: usize, reach: Reach) -> Vec<TransportRange> {
-    let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
-    let packets_up_to_bytes = match reach {
-        Reach::Pushed => u64::MAX,
-        Reach::Direct => broadcast_up_to_bytes(kind, world),
-    };
-    let one_hop_up_to_bytes = match relayed_from_bytes(kind, world) {
-        Some(relayed_from_bytes) => packets_up_to_bytes.min(relayed_from_bytes - 1),
-        None => packets_up_to_bytes,
-    };
-    let mut rows = vec![row(one_hop_up_to_bytes, Transport::Packets, "no barrier, and one hop")];
-    if one_hop_up_to_bytes < packets_up_to_bytes {
-        rows.push(row(packets_up_to_bytes, Transport::Packets, "no barrier, and the root sends it once"));
+    /// `most` bytes, or as many as few launches move; at least what LL packets serve.
+    const fn in_few_launches(self, most: u64, by_ll: u64) -> u64 {
+        let few = self.slot_bytes.saturating_mul(MOST_LAUNCHES);
+        let fitting = if few < most { few } else { most };
+        if fitting > by_ll { fitting } else { by_ll }
     }
-    if packets_up_to_bytes < u64::MAX {
-        rows.push(row(u64::MAX, Transport::Direct, "no copy through scratch"));
-    }
-    rows
-}
 
-/// The transport of one broadcast. Allocates nothing.
-pub(super) const fn select_broadcast(kind: DeviceKind, world: usize, reach: Reach, bytes: u64) -> Transport {
-    match reach {
-        Reach::Direct if bytes > broadcast_up_to_bytes(kind, world) => Transport::Direct,
-        _ => Transport::Packets,
+    /// The transport of one exchange. Allocates nothing.
+    pub(super) const fn select(self, bytes: u64) -> Transport {
+        self.direct_above(self.pushed_up_to_bytes(), bytes)
     }
-}
 
-/// The transport of one exchange. Allocates nothing.
-pub(super) const fn select(kind: DeviceKind, world: usize, reach: Reach, bytes: u64) -> Transport {
-    match reach {
-        Reach::Direct if bytes > packets_up_to_bytes(kind, world) => Transport::Direct,
-        _ => Transport::Packets,
+    /// The transport of one broadcast. Allocates nothing.
+    pub(super) const fn select_broadcast(self, bytes: u64) -> Transport {
+        self.direct_above(self.broadcast_up_to_bytes(), bytes)
+    }
+
+    /// The transport of one reduction. Allocates nothing.
+    pub(super) const fn select_reduction(self, dtype: Dtype, bytes: u64) -> Transport {
+        self.direct_above(self.reduced_up_to_bytes(dtype), bytes)
+    }
+
+    const fn direct_above(self, up_to_bytes: u64, bytes: u64) -> Transport {
+        match self.reach {
+            Reach::Direct if bytes > up_to_bytes => Transport::Direct,
+            _ => Transport::Packets,
+        }
+    }
+
+    /// The rows for one kind of exchange, smallest first. Ends with `u64::MAX`.
+    pub(super) fn ranges(self) -> Vec<TransportRange> {
+        let nearly = "no barrier, and packets that are nearly all data";
+        self.by_packets(&[(ll_up_to_bytes(self.kind, self.world), NO_BARRIER), (self.pushed_up_to_bytes(), nearly)])
+    }
+
+    /// The rows for broadcasts, smallest first. Ends with `u64::MAX`.
+    pub(super) fn broadcast_ranges(self) -> Vec<TransportRange> {
+        let up_to_bytes = self.broadcast_up_to_bytes();
+        let one_hop = "no barrier, and one hop";
+        match relayed_from_bytes(self.kind, self.world) {
+            None => self.by_packets(&[(up_to_bytes, one_hop)]),
+            Some(from) => {
+                self.by_packets(&[(from - 1, one_hop), (up_to_bytes, "no barrier, and the root sends it once")])
+            }
+        }
+    }
+
+    /// The rows for reduce-scatters and reduces of a type, smallest first. Ends with `u64::MAX`.
+    pub(super) fn reduction_ranges(self, dtype: Dtype) -> Vec<TransportRange> {
+        let all_data = "no barrier, and packets that are all data";
+        let by_ll = if dtype.is_float() { REDUCED_BY_LL_UP_TO_BYTES } else { u64::MAX };
+        self.by_packets(&[(by_ll, NO_BARRIER), (self.reduced_up_to_bytes(dtype), all_data)])
+    }
+
+    /// Rows of packets up to where direct access serves, which is the limit of the last one, or for all sizes.
+    fn by_packets(self, rows: &[(u64, &'static str)]) -> Vec<TransportRange> {
+        let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
+        let last = rows.last().map_or(0, |(up_to_bytes, _)| *up_to_bytes);
+        let end = if self.reach == Reach::Direct { last } else { u64::MAX };
+        let mut ranges: Vec<TransportRange> = Vec::new();
+        for (number, (up_to_bytes, reason)) in rows.iter().enumerate() {
+            let up_to_bytes = if number + 1 == rows.len() { end } else { end.min(*up_to_bytes) };
+            if ranges.last().is_none_or(|before| before.up_to_bytes < up_to_bytes) {
+                ranges.push(row(up_to_bytes, Transport::Packets, *reason));
+            }
+        }
+        if end < u64::MAX {
+            ranges.push(row(u64::MAX, Transport::Direct, "no copy through scratch"));
+        }
+        ranges
     }
 }
 

@@ -39,8 +39,9 @@ pub struct Config {
     /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by packets move
     /// as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
     pub one_shot_ll_bytes: u64,
-    /// Largest message in bytes of one one-shot call with sentinels, 1 KiB to 512 MiB. `None`, the default, is 16 MiB /
-    /// (world size squared), clamped to 256 KiB..4 MiB.
+    /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move as many bytes from
+    /// rank to rank in a launch. 1 KiB to 512 MiB. `None`, the default, is 16 MiB / (world size squared), clamped to
+    /// 256 KiB..4 MiB.
     pub one_shot_sentinel_bytes: Option<u64>,
     /// Largest message in bytes of one two-shot LL call, 1 KiB to 512 MiB. Default 1 MiB.
     pub two_shot_ll_bytes: u64,

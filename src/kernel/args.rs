@@ -583,8 +583,12 @@ pub const kReducePull: u32 = 4;
 pub const kReduceLocal: u32 = 5;
 pub const kRelayPackets: u32 = 6;
 pub const kReduceSentinels: u32 = 7;
-pub const kExchangeAlgorithms: u32 = 8;
+pub const kExchangeEscaped: u32 = 8;
+pub const kExchangeAlgorithms: u32 = 9;
 pub const kRelayLine: u32 = 8;
+pub const kEscapedUnitPackets: u32 = 4;
+pub const kEscapedGroupUnits: u32 = 32;
+pub const kEscapedGroupPackets: u32 = 136;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Learned {

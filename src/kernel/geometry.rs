@@ -116,6 +116,11 @@ pub(crate) fn relay(shape: Shape, world: u32, packets: u64) -> Launch {
     push(shape, owners, packets.div_ceil(owners.into()), 1024)
 }
 
+/// The launch of an exchange by escaped packets of strips of so many groups of units: one thread for every unit and peer.
+pub(crate) fn escaped(shape: Shape, world: u32, groups: u64) -> Launch {
+    push(shape, world, groups * u64::from(args::kEscapedGroupUnits), 512)
+}
+
 /// The launch of a zero-copy two-shot over a share of `packets` packets: one packet a thread, several tiles in flight.
 pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     const THREADS: u32 = 512;

@@ -22,6 +22,24 @@ pub(super) const fn pad_bytes(channels: usize, world_size: usize) -> u64 {
     3 * words_bytes(channels, world_size)
 }
 
+/// Groups of units that a strip of so many bytes takes as escaped packets.
+pub(crate) fn escaped_groups(bytes: u64) -> u64 {
+    bytes.div_ceil(ESCAPED_GROUP_BYTES).max(1)
+}
+
+/// Packets of a slot that a strip of so many bytes takes as escaped packets.
+pub(crate) fn escaped_packets(bytes: u64) -> u64 {
+    escaped_groups(bytes) * u64::from(args::kEscapedGroupPackets)
+}
+
+/// The bytes of a strip that fit a slot of so many packets as escaped packets.
+pub(crate) fn escaped_bytes(slot_packets: u64) -> u64 {
+    slot_packets / u64::from(args::kEscapedGroupPackets) * ESCAPED_GROUP_BYTES
+}
+
+/// Data bytes of a group of units of escaped packets.
+const ESCAPED_GROUP_BYTES: u64 = args::kEscapedGroupUnits as u64 * args::kEscapedUnitPackets as u64 * PACKET_BYTES;
+
 /// Every region starts at a multiple of this.
 pub(crate) const ALIGN: u64 = 256;
 
@@ -156,7 +174,8 @@ impl ArenaLayout {
         let max = config.two_shot_ll_bytes;
         let two_shot_ll = cursor.scratch(2, 2 * world, share(max, LL_DATA_BYTES), max)?;
         let max = config.one_shot_sentinel_bytes_for(world_size);
-        let one_shot_sentinel = cursor.scratch(3, world, max.div_ceil(SENTINEL_DATA_BYTES), max)?;
+        // A strip of as many bytes fits as escaped packets too, which have words beside them.
+        let one_shot_sentinel = cursor.scratch(3, world, escaped_packets(max), max)?;
         let max = config.two_shot_sentinel_bytes;
         let two_shot_sentinel = cursor.scratch(3, 2 * world, share(max, SENTINEL_DATA_BYTES), max)?;
         let ring = cursor.ring(config.ring_bytes)?;

@@ -20,8 +20,11 @@ struct ExchangeCase {
   uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
 
   bool relays() const { return algorithm == kExchangeRelay || algorithm == kRelayPackets; }
-  bool by_sentinels() const { return algorithm == kReduceSentinels; }
-  bool reduces() const { return algorithm == kReducePackets || algorithm == kReducePull || algorithm == kReduceLocal || by_sentinels(); }
+  bool escaped() const { return algorithm == kExchangeEscaped; }
+  bool by_sentinels() const { return algorithm == kReduceSentinels || escaped(); }
+  bool reduces() const {
+    return algorithm == kReducePackets || algorithm == kReducePull || algorithm == kReduceLocal || algorithm == kReduceSentinels;
+  }
   uint64_t largest(uint32_t world) const {
     uint64_t most = 0;
     for (uint32_t from = 0; from < world; ++from) {
@@ -43,6 +46,13 @@ class ExchangeOperands {
       data_.emplace_back(room);
       // Bits of sentinels among the values, where there are sentinels.
       for (uint8_t& byte : data_.back()) byte = c.by_sentinels() && random() % 4 == 0 ? 0xFF : static_cast<uint8_t>(random());
+      // Units full of sentinels and of what stands for them, and units without.
+      for (size_t unit = 0; c.escaped() && unit + 64 <= room; unit += 64) {
+        for (size_t at = unit; unit % 256 != 0 && at < unit + 64; at += 4) {
+          const uint32_t word = random() % 3 == 0 ? 0xFFFFFFFE + static_cast<uint32_t>(random() % 2) : static_cast<uint32_t>(random() % 17);
+          std::memcpy(&data_.back()[at], &word, 4);
+        }
+      }
       brought_.emplace_back(c.algorithm == kReduceLocal ? world * room : 1);
       const bool reads = c.algorithm == kReducePull;
       table_.address[rank] = reads ? from(rank) : into(rank);
@@ -148,7 +158,7 @@ class ExchangeGroup {
       : world_(world), slot_(slot), timeout_ns_(timeout_ns) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       packets_.emplace_back(2 * world * slot * 16);
-      sentinels_.emplace_back(region_bytes(kOneShotSentinel, slot, world));
+      sentinels_.emplace_back(region_bytes(kOneShotSentinel, sentinel_slot(), world));
       flags_.emplace_back(kMaxBlocks * kMaxWorld * 4);
       counts_.emplace_back(2 * world * 4 * 16);
       learned_.emplace_back(sizeof(Learned));
@@ -162,6 +172,8 @@ class ExchangeGroup {
   const RankMemory& rank(uint32_t rank) const { return packets_[rank]; }
   const RankMemory& sentinels(uint32_t rank) const { return sentinels_[rank]; }
   uint64_t slot() const { return slot_; }
+  /// Packets of a slot of sentinel packets.
+  uint64_t sentinel_slot() const { return slot_ + 3 * kEscapedGroupPackets; }
 
   /// The kernels of one exchange.
   std::vector<Launch> launch(const ExchangeCase& c, const ExchangeOperands& operands, uint32_t rank) const {
@@ -171,6 +183,9 @@ class ExchangeGroup {
       args.from[peer] = local ? operands.brought(rank, peer) : operands.from(rank) + operands.sent_at(rank, peer);
       if (c.relays()) args.from[peer] = operands.into(rank);
       args.into[peer] = operands.into(rank) + operands.got_at(rank, peer);
+      // Nothing may be read or written where a strip is empty.
+      if (c.bytes[rank][peer] == 0 && !c.relays()) args.from[peer] = nullptr;
+      if (c.bytes[peer][rank] == 0 && !c.relays()) args.into[peer] = nullptr;
       args.send_bytes[peer] = c.bytes[rank][peer];
       args.receive_bytes[peer] = c.bytes[peer][rank];
       args.theirs_bytes[peer] = c.algorithm == kReducePull ? operands.sent_at(peer, rank) : operands.got_at(peer, rank);
@@ -207,7 +222,7 @@ class ExchangeGroup {
     args.root = c.root;
     args.dtype = c.dtype;
     args.reduction = c.reduction;
-    args.slot_packets = slot_;
+    args.slot_packets = c.by_sentinels() ? sentinel_slot() : slot_;
     args.largest_bytes = c.largest(world_);
     return args;
   }

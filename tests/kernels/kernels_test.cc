@@ -134,7 +134,7 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   c.rows = !one_row && random() % 3 == 0 ? 2 + random() % 3 : 1;
   c.root = random() % world;
   c.dtype = random() % 2 == 0 ? kU8 : kI32;
-  if (c.by_sentinels()) c.dtype = kFloats[random() % std::size(kFloats)];
+  if (c.algorithm == kReduceSentinels) c.dtype = kFloats[random() % std::size(kFloats)];
   c.reduction = random() % kReductions;
   // Whole packets in aligned memory, for which there are kernels of their own, or anything.
   const bool whole = random() % 2 == 0;
@@ -142,12 +142,20 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   c.into_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
   // Any number of bytes where they are only moved; several rounds of small slots.
   const bool equal = c.reduces() || c.rows > 1 || c.relays();
+  const bool several = c.escaped() && c.rows == 1 && random() % 2 == 0;  // groups of units
   // Ranks need not have their operands alike where nobody else accesses them.
   if (c.algorithm == kExchangePackets || c.algorithm == kReducePackets || c.by_sentinels()) c.shift_step = 4 * (random() % 3);
   if (c.algorithm == kRelayPackets) c.shift_step = random() % 5;
-  const uint64_t unit = whole || c.dtype == kF64 ? 8 : c.reduces() ? 4 : 1, all = random() % (random() % 2 == 0 ? 20 : 150) * unit * c.rows;
+  const uint64_t unit = whole || c.dtype == kF64 ? 8
+                        : c.reduces()            ? 4
+                                                 : 1,
+                 all = random() %
+                       (several             ? 450
+                        : random() % 2 == 0 ? 20
+                                            : 150) *
+                       unit * c.rows;
   // To the root alone, or to every rank.
-  const bool to_root = c.by_sentinels() && c.rows == 1 && random() % 2 == 0;
+  const bool to_root = c.algorithm == kReduceSentinels && c.rows == 1 && random() % 2 == 0;
   for (uint32_t from = 0; from < world; ++from) {
     for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all / unit + 1) * unit;
     for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = to_root && to != c.root ? 0 : c.bytes[from][to];
@@ -168,7 +176,6 @@ void test_exchanges(uint64_t seed) {
       ExchangeCase c = any_exchange(random, world, kShapes[turn / 5]);
       const bool relays = slot >= kRelayLine * world && c.largest(world) <= slot * world * 8;
       if (c.algorithm == kRelayPackets && !relays) c.algorithm = kExchangeRelay;
-      if (c.by_sentinels() && c.largest(world) > slot * 16) c.algorithm = kReducePackets;
       operands.emplace_back(c, world, random);
       for (uint32_t rank = 0; rank < world; ++rank) {
         launches[rank].push_back(operands.back().produce(rank));
@@ -532,6 +539,7 @@ int main(int argc, char** argv) {
   for (uint32_t missing = 0; missing < 3; ++missing) {
     test_exchange_timeout(kRelayPackets, missing, kShapes[missing + 2][1]);
     test_exchange_timeout(kReduceSentinels, missing, kShapes[missing + 2][1]);
+    test_exchange_timeout(kExchangeEscaped, missing, kShapes[missing + 2][1]);
   }
   test_refresh(kTwoShotZeroCopy);
   test_refresh(kRing);

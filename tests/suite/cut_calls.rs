@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use half::bf16;
 use symmetra::{
-    Algorithm, AllReduceOptions, Codec, Config, Deadlines, DeviceBuffer, Element, Error, Ref, Result, RmsNorm, RowNorm,
-    Transport,
+    Algorithm, AllReduceOptions, Codec, Config, Deadlines, DeviceBuffer, Element, Error, Reduction, Ref, Result,
+    RmsNorm, RowNorm, Transport,
 };
 
 use crate::support::world::{Gate, meet, open};
@@ -56,7 +56,7 @@ fn first(buffer: &DeviceBuffer<f32>, elems: usize) -> Ref<'_, f32> {
 type Call = fn(&Rank, usize) -> Result<()>;
 
 /// Every operation that is cut, and the bytes of its call.
-const CUT: [(&str, u64, Call); 7] = [
+const CUT: [(&str, u64, Call); 9] = [
     ("all-reduce", 4 * 1024, |rank, times| all_reduce::<f32>(rank, Algorithm::RecursiveDoubling, times * 1024)),
     ("codec", 2 * 60 * 256, |rank, times| {
         let options = AllReduceOptions { algorithm: Algorithm::OneShotSentinel, ..Codec::Int8.into() };
@@ -65,6 +65,17 @@ const CUT: [(&str, u64, Call); 7] = [
     ("broadcast", 4 * 3 * 4096, |rank, times| {
         let buffer = plain::<f32>(rank)?;
         rank.communicator.broadcast(first(&buffer, times * 3 * 4096), 0, &rank.stream)
+    }),
+    ("all-gather", 4 * 2048, |rank, times| {
+        let [input, output] = [plain::<f32>(rank)?, plain(rank)?];
+        let count = times * 2048;
+        rank.communicator.all_gather(first(&input, count), first(&output, 3 * count), &rank.stream)
+    }),
+    ("reduce-scatter", 4 * 2048, |rank, times| {
+        let [input, output] = [plain::<f32>(rank)?, plain(rank)?];
+        let count = times * 2048;
+        let (input, output) = (first(&input, 3 * count), first(&output, count));
+        rank.communicator.reduce_scatter(input, output, Reduction::Sum, &rank.stream)
     }),
     ("rows with gaps", 4 * 16 * 20, |rank, times| norm(rank, Algorithm::RecursiveDoubling, HIDDEN + 2, times * 20)),
     ("one-shot norm", 4 * 16 * 48, |rank, times| norm(rank, Algorithm::OneShotSentinel, HIDDEN, times * 48)),

@@ -300,9 +300,9 @@ fn transports(kind: DeviceKind, ranks: usize, config: &Config) -> Vec<TransportI
         let of_memory = |(memory, direct)| ranges(direct).into_iter().map(row(collective, memory));
         MEMORIES.into_iter().flat_map(of_memory).collect::<Vec<_>>()
     };
-    let broadcasts = rows("broadcast", &|direct| explain_broadcast(kind, ranks, direct));
+    let broadcasts = rows("broadcast", &|direct| explain_broadcast(kind, ranks, config, direct));
     let reductions = rows("reduction of floats", &|direct| explain_reduction(kind, ranks, config, Dtype::BF16, direct));
-    let others = rows("others", &|direct| explain_exchange(kind, ranks, direct));
+    let others = rows("others", &|direct| explain_exchange(kind, ranks, config, direct));
     broadcasts.into_iter().chain(reductions).chain(others).collect()
 }
 

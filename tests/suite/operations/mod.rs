@@ -24,10 +24,11 @@ use calls::{Batch, Bench, ROOM, batches};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Auto, Transport::Packets, Transport::Direct];
 
-/// A slot of 129 packets: most calls take several rounds, the last of them short.
+/// Slots of 129 packets, or of two groups of escaped packets: most calls take several rounds or launches, the last of them
+/// short.
 fn small(world: usize, transport: Transport) -> Config {
     let mut config = config();
-    config.one_shot_ll_bytes = 1027;
+    (config.one_shot_ll_bytes, config.one_shot_sentinel_bytes) = (1027, Some(2056));
     config.transport = transport;
     config.check_calls = world.is_multiple_of(2);
     config
@@ -177,6 +178,26 @@ fn run<T: Sample>(world: usize, config: &Config, seed: u64, ops: &[(&'static Op,
     });
 }
 
+/// Strips so large that packets are sentinel or escaped packets on every device, in one launch and in several.
+#[test]
+fn large_strips_in_one_launch_and_in_several() {
+    for (world, slot_bytes) in [(2, None), (2, Some(40_000)), (3, None), (3, Some(30_000))] {
+        if !fits(world) {
+            continue;
+        }
+        let seed = fastrand::u64(..);
+        let mut ops: Vec<(&'static Op, usize)> =
+            OPERATIONS.iter().flat_map(|op| [8_200, 16_384, 19_900].map(|count| (*op, count))).collect();
+        shuffle(seed, &mut ops);
+        for transport in [Transport::Auto, Transport::Packets] {
+            let mut config = config();
+            (config.one_shot_sentinel_bytes, config.transport) = (slot_bytes, transport);
+            run::<i64>(world, &config, seed, &ops);
+            run::<f64>(world, &config, seed, &ops);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -192,7 +213,7 @@ proptest! {
     ) {
         if fits(world) {
             let mut config = config();
-            config.one_shot_ll_bytes = slot_bytes;
+            (config.one_shot_ll_bytes, config.one_shot_sentinel_bytes) = (slot_bytes, Some(slot_bytes));
             config.transport = TRANSPORTS[transport];
             config.check_calls = check_calls;
             let order: Vec<_> = order.into_iter().map(|(op, count)| (OPERATIONS[op], count)).collect();

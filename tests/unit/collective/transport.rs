@@ -3,47 +3,47 @@
 use super::*;
 use proptest::prelude::*;
 
+/// The row that says what serves so many bytes; rows ascend and end with every size.
+fn row(rows: &[TransportRange], bytes: u64) -> TransportRange {
+    assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
+    assert!(rows.is_sorted_by(|row, next| row.up_to_bytes < next.up_to_bytes), "{rows:?}");
+    *rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap()
+}
+
 proptest! {
     #[test]
-    fn the_table_is_what_runs(world in 2usize..=16, bytes in 0u64..1 << 40, direct: bool) {
-        let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        for kind in [DeviceKind::Host, DeviceKind::Cuda] {
-            let rows = ranges(kind, world, reach);
-            prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
-            let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
-            prop_assert_eq!(row.transport, select(kind, world, reach, bytes));
-            prop_assert!(direct || row.transport == Transport::Packets);
-            let rows = broadcast_ranges(kind, world, reach);
-            prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
-            prop_assert!(rows.is_sorted_by(|row, next| row.up_to_bytes < next.up_to_bytes));
-            let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
-            prop_assert_eq!(row.transport, select_broadcast(kind, world, reach, bytes));
-            let relayed = relayed_from_bytes(kind, world).is_some_and(|from_bytes| bytes >= from_bytes);
-            prop_assert_eq!(row.reason.contains("sends it once"), relayed && row.transport == Transport::Packets);
-        }
-    }
-
-    #[test]
-    fn the_table_of_reductions_is_what_runs(
+    fn the_table_is_what_runs(
         world in 2usize..=16,
-        bytes in 0u64..1 << 24,
-        slot_bytes in 16u64..8 << 20,
+        (bytes, huge) in (0u64..1 << 24, 0u32..16),
+        slot_bytes in 2048u64..8 << 20,
         direct: bool,
     ) {
+        let bytes = bytes << huge;
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        for (kind, dtype) in [DeviceKind::Host, DeviceKind::Cuda].into_iter().flat_map(|kind| Dtype::ALL.map(|dtype| (kind, dtype))) {
-            let rows = reduction_ranges(kind, world, reach, dtype, slot_bytes);
-            prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
-            prop_assert!(rows.is_sorted_by(|row, next| row.up_to_bytes < next.up_to_bytes));
-            let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
-            prop_assert_eq!(row.transport, select_reduction(kind, world, reach, dtype, bytes, slot_bytes));
-            prop_assert_eq!(row.transport == Transport::Direct, direct && row.reason == "no copy through scratch");
-            if row.transport == Transport::Packets {
-                prop_assert_eq!(row.reason.contains("all data"), takes_sentinels(dtype, bytes));
+        for kind in [DeviceKind::Host, DeviceKind::Cuda] {
+            let place = Place { kind, world, reach, slot_bytes };
+            let few = |bytes| bytes <= MOST_LAUNCHES * slot_bytes;
+            let any = row(&place.ranges(), bytes);
+            prop_assert_eq!(any.transport, place.select(bytes));
+            prop_assert!(direct || any.transport == Transport::Packets);
+            let packets = any.transport == Transport::Packets;
+            prop_assert_eq!(packets && any.reason.contains("data"), packets && takes_escapes(kind, world, bytes));
+            prop_assert!(!direct || !packets || !takes_escapes(kind, world, bytes) || few(bytes));
+
+            let broadcast = row(&place.broadcast_ranges(), bytes);
+            prop_assert_eq!(broadcast.transport, place.select_broadcast(bytes));
+            let relayed = relayed_from_bytes(kind, world).is_some_and(|from_bytes| bytes >= from_bytes);
+            let packets = broadcast.transport == Transport::Packets;
+            prop_assert_eq!(broadcast.reason.contains("sends it once"), relayed && packets);
+
+            for dtype in Dtype::ALL {
+                let reduction = row(&place.reduction_ranges(dtype), bytes);
+                prop_assert_eq!(reduction.transport, place.select_reduction(dtype, bytes));
+                let packets = reduction.transport == Transport::Packets;
+                prop_assert!(direct || packets);
+                prop_assert_eq!(packets && reduction.reason.contains("all data"), packets && takes_sentinels(dtype, bytes));
+                prop_assert!(!direct || !packets || !takes_sentinels(dtype, bytes) || few(bytes));
             }
-            // What is chosen takes one launch.
-            let one_launch = !takes_sentinels(dtype, bytes) || bytes <= slot_bytes;
-            prop_assert!(!direct || row.transport == Transport::Direct || one_launch);
         }
     }
 }

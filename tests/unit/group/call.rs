@@ -29,6 +29,7 @@ fn a_call_reads_as_it_was_packed() {
         (args::kReducePull, "direct access"),
         (args::kRelayPackets, "relayed packets"),
         (args::kReduceSentinels, "sentinel packets"),
+        (args::kExchangeEscaped, "escaped packets"),
         (WAY_LEARNED, "packets or direct access"),
         (WAY_COPY_ENGINES | 2, "copy engines"),
         (0x40, "?"),

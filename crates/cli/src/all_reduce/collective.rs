@@ -43,10 +43,11 @@ impl Collective {
     /// How the library moves the bytes, by bytes from one rank to another.
     pub(crate) fn explain(self, communicator: &Communicator, dtype: Dtype, direct: bool) -> Vec<TransportRange> {
         let (kind, ranks) = (communicator.device().kind(), communicator.world_size());
+        let config = communicator.group().config();
         match self {
-            Self::Broadcast => explain_broadcast(kind, ranks, direct),
-            _ if self.reduces() => explain_reduction(kind, ranks, communicator.group().config(), dtype, direct),
-            _ => explain_exchange(kind, ranks, direct),
+            Self::Broadcast => explain_broadcast(kind, ranks, config, direct),
+            _ if self.reduces() => explain_reduction(kind, ranks, config, dtype, direct),
+            _ => explain_exchange(kind, ranks, config, direct),
         }
     }
 
