@@ -28,6 +28,7 @@ drawn ones, for `symmetra bench moe --routing`. Prints a table, or with --json o
 off. Needs PyTorch 2.9 or newer and NVLink. Exit status: 0, 1 when an element is wrong, 2 when no side runs.
 """
 import argparse
+import importlib.metadata
 import json
 import os
 import statistics
@@ -172,8 +173,15 @@ def row(args, tokens, name, layout, gathered):
 
 
 def about_peers():
-    library = sys.modules.get("flashinfer")
-    return f"PyTorch {torch.__version__}, " + (f"FlashInfer {library.__version__}, " if library else "") + "multicast off"
+    """The packages of the libraries that were loaded, by name and version."""
+    packages = importlib.metadata.packages_distributions()
+
+    def about(library):
+        found = sorted(set(packages.get(library, [])))
+        return " and ".join(f"{package} {importlib.metadata.version(package)}" for package in found) or library
+
+    loaded = [about(library) for library in ("flashinfer", "deep_ep") if library in sys.modules]
+    return ", ".join([f"PyTorch {torch.__version__}", *loaded, "multicast off"])
 
 
 def table(rows):
@@ -216,8 +224,9 @@ def main():
         print(json.dumps(report) if args.json else "\n".join(table(rows)), flush=True)
     torch.cuda.synchronize()
     dist.barrier()
-    dist.destroy_process_group()
-    sys.exit(2 if not rows else int(any(row["wrong"] for row in rows)))
+    sys.stdout.flush()
+    # Destroying the group waits for ever where a graph holds operations of NCCL, as the lead-in does.
+    os._exit(2 if not rows else int(any(row["wrong"] for row in rows)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ import sys
 
 TYPES = ("BF16", "F16", "F32")
 WORLDS = (2, 4, 8)
-PUSH = ("one_shot<LL<Sum<{0}> >, {1}u>", "one_shot<Sentinel<Sum<{0}> >, {1}u>", "two_shot<Sentinel<Sum<{0}> >, {1}u>")
+PUSH = (
+    "one_shot<LL<Sum<{0}> >, {1}u>", "one_shot<Sentinel<Sum<{0}> >, {1}u>", "two_shot<Sentinel<Sum<{0}> >, {1}u>",
+    "reduce_sentinels<Sentinel<Sum<{0}> >, {1}u, Whole<", "exchange_escaped<Whole<",
+)
 DIRECT = ("two_shot_zero_copy<Sum<{0}>, {1}u>", "ring<Sum<{0}> >")
 
 

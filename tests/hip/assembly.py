@@ -12,7 +12,10 @@ import sys
 
 TYPES = ("BF16", "F16", "F32")
 WORLDS = (2, 4, 8)
-PUSH = ("one_shot<LL<Sum<{0}> >, {1}u>", "one_shot<Sentinel<Sum<{0}> >, {1}u>", "two_shot<Sentinel<Sum<{0}> >, {1}u>")
+PUSH = (
+    "one_shot<LL<Sum<{0}> >, {1}u>", "one_shot<Sentinel<Sum<{0}> >, {1}u>", "two_shot<Sentinel<Sum<{0}> >, {1}u>",
+    "reduce_sentinels<Sentinel<Sum<{0}> >, {1}u, Whole<",
+)
 DIRECT = ("two_shot_zero_copy<Sum<{0}>, {1}u>",)
 
 # How each chip says it.
@@ -90,7 +93,8 @@ def main() -> int:
             for pattern in DIRECT:
                 need(pattern.format(element, world), WRITE_BACK[chip], INVALIDATE[chip], r"global_load_dwordx4 .*", r"global_store_dwordx4 .*")
     need("signal(", WRITE_BACK[chip], INVALIDATE[chip])
-    need("agree(", STORE_PACKET[chip], LOAD_PACKET[chip])
+    for name in ("agree(", "exchange_escaped<Whole<", "exchange_escaped<Strip<"):
+        need(name, STORE_PACKET[chip], LOAD_PACKET[chip])
 
     wrong = modes(path)
     for name, patterns in needed.items():
