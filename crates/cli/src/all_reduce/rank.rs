@@ -230,7 +230,7 @@ impl<'a> Bench<'a> {
         };
         let symmetric = self.sweep.memory == Memory::Symmetric;
         let direct = if collective.tells_places() { symmetric } else { self.is_direct() };
-        let ranges = collective.explain(&self.communicator, self.sweep.dtype, direct);
+        let ranges = collective.explain(self.communicator, self.sweep.dtype, direct);
         let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
         range.map_or(Transport::Auto, |range| range.transport).name()
     }
