@@ -10,8 +10,6 @@ namespace symmetra::kernels {
 /// A lane and a peer, with derived values: what one thread handles of a tile, which is a unit a lane.
 template <class Message>
 struct UnitPair : Pair {
-  using Data = EscapedUnit::Data;
-
   const uint8_t* strip;  ///< data for the peer
   uint8_t* into;         ///< place of the peer's data
   uint32_t sends;        ///< packets for the peer

@@ -32,7 +32,7 @@ impl Inner {
                 // A launch carries what all slots of the scratch hold together.
                 Some((Way::RelayPackets, self.arena.layout().one_shot_ll.slot_packets * 8 * world as u64))
             }
-            Way::Reduce if takes_sentinels(exchange.call.dtype, *largest_bytes) => {
+            Way::Reduce if takes_sentinels(kind, exchange.call.dtype, *largest_bytes) => {
                 cut.then_some((Way::ReduceSentinels, slot_bytes))
             }
             Way::Push | Way::Relay if takes_escapes(kind, world, *largest_bytes) => {

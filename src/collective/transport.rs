@@ -58,8 +58,14 @@ const fn ll_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// Largest strip of a floating type that is reduced by LL packets, which nobody clears.
-const REDUCED_BY_LL_UP_TO_BYTES: u64 = 2 * KIB;
+/// Largest strip of a floating type that is reduced by LL packets, which nobody clears. On GPUs sentinel packets are never
+/// slower.
+const fn reduced_by_ll_up_to_bytes(kind: DeviceKind) -> u64 {
+    match kind {
+        DeviceKind::Host => 2 * KIB,
+        DeviceKind::Cuda | DeviceKind::Hip => 0,
+    }
+}
 
 /// Whether packets that are only moved are escaped packets.
 pub(super) const fn takes_escapes(kind: DeviceKind, world: usize, bytes: u64) -> bool {
@@ -67,8 +73,8 @@ pub(super) const fn takes_escapes(kind: DeviceKind, world: usize, bytes: u64) ->
 }
 
 /// Whether packets of a reduction are sentinel packets.
-pub(super) const fn takes_sentinels(dtype: Dtype, bytes: u64) -> bool {
-    dtype.is_float() && bytes > REDUCED_BY_LL_UP_TO_BYTES
+pub(super) const fn takes_sentinels(kind: DeviceKind, dtype: Dtype, bytes: u64) -> bool {
+    dtype.is_float() && bytes > reduced_by_ll_up_to_bytes(kind)
 }
 
 /// Smallest broadcast by packets that is relayed: there the root's link saves more time than the second hop costs.
@@ -114,7 +120,7 @@ impl Place {
             (DeviceKind::Cuda | DeviceKind::Hip, 3..=4) => MIB,
             (DeviceKind::Cuda | DeviceKind::Hip, _) => 256 * KIB,
         };
-        self.in_few_launches(most, REDUCED_BY_LL_UP_TO_BYTES)
+        self.in_few_launches(most, reduced_by_ll_up_to_bytes(self.kind))
     }
 
     /// `most` bytes, or as many as few launches move; at least what LL packets serve.
@@ -167,7 +173,7 @@ impl Place {
     /// The rows for reduce-scatters and reduces of a type, smallest first. Ends with `u64::MAX`.
     pub(super) fn reduction_ranges(self, dtype: Dtype) -> Vec<TransportRange> {
         let all_data = "no barrier, and packets that are all data";
-        let by_ll = if dtype.is_float() { REDUCED_BY_LL_UP_TO_BYTES } else { u64::MAX };
+        let by_ll = if dtype.is_float() { reduced_by_ll_up_to_bytes(self.kind) } else { u64::MAX };
         self.by_packets(&[(by_ll, NO_BARRIER), (self.reduced_up_to_bytes(dtype), all_data)])
     }
 
@@ -179,7 +185,7 @@ impl Place {
         let mut ranges: Vec<TransportRange> = Vec::new();
         for (number, (up_to_bytes, reason)) in rows.iter().enumerate() {
             let up_to_bytes = if number + 1 == rows.len() { end } else { end.min(*up_to_bytes) };
-            if ranges.last().is_none_or(|before| before.up_to_bytes < up_to_bytes) {
+            if up_to_bytes > ranges.last().map_or(0, |before| before.up_to_bytes) {
                 ranges.push(row(up_to_bytes, Transport::Packets, *reason));
             }
         }

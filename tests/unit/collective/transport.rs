@@ -41,8 +41,9 @@ proptest! {
                 prop_assert_eq!(reduction.transport, place.select_reduction(dtype, bytes));
                 let packets = reduction.transport == Transport::Packets;
                 prop_assert!(direct || packets);
-                prop_assert_eq!(packets && reduction.reason.contains("all data"), packets && takes_sentinels(dtype, bytes));
-                prop_assert!(!direct || !packets || !takes_sentinels(dtype, bytes) || few(bytes));
+                let sentinels = bytes > 0 && takes_sentinels(kind, dtype, bytes);
+                prop_assert!(bytes == 0 || (packets && reduction.reason.contains("all data")) == (packets && sentinels));
+                prop_assert!(!direct || !packets || !takes_sentinels(kind, dtype, bytes) || few(bytes));
             }
         }
     }
