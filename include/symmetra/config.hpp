@@ -55,11 +55,11 @@ struct Config {
   /// Channels of the signals that kernels of yours send each other: see Communicator::heap. A channel takes 12 bytes for each rank.
   /// 0 to 65536; default 256.
   std::uint32_t heap_channels;
-  /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by packets move as
-  /// many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
+  /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by LL packets move
+  /// as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
   std::uint64_t one_shot_ll_bytes;
-  /// Largest message in bytes of one one-shot call with sentinels, 1 KiB to 512 MiB. Unset, the default, is 16 MiB /
-  /// (world size squared), clamped to 256 KiB..4 MiB.
+  /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move as many bytes from rank to
+  /// rank in a launch. 1 KiB to 512 MiB. Unset, the default, is 16 MiB / (world size squared), clamped to 256 KiB..4 MiB.
   std::optional<std::uint64_t> one_shot_sentinel_bytes;
   /// Largest message in bytes of one two-shot LL call, 1 KiB to 512 MiB. Default 1 MiB.
   std::uint64_t two_shot_ll_bytes;

@@ -105,7 +105,7 @@ enum class Algorithm : std::uint32_t {
 /// How an exchange (every collective but all-reduce) moves data. The numbers are stable.
 enum class Transport : std::uint32_t {
   kAuto = 0,     ///< chosen by size, world size and memory
-  kPackets = 1,  ///< packets through scratch, each with a flag that proves its arrival; any memory
+  kPackets = 1,  ///< packets through scratch, which prove their own arrival; any memory
   /// Zero-copy between the operands; symmetric or adopted memory. Where ranks know only their own counts (gather,
   /// scatter, batches, variable all-to-all), received data must go to symmetric memory. If it does not on some rank,
   /// later calls of every rank throw kUnsupported, which names that rank.

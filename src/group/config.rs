@@ -36,8 +36,8 @@ pub struct Config {
     /// Channels of the signals that kernels of yours send each other: see [`Communicator::heap`](crate::Communicator::heap).
     /// A channel takes 12 bytes for each rank. 0 to 65536; default 256.
     pub heap_channels: u32,
-    /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by packets move
-    /// as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
+    /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by LL packets
+    /// move as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
     pub one_shot_ll_bytes: u64,
     /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move as many bytes from
     /// rank to rank in a launch. 1 KiB to 512 MiB. `None`, the default, is 16 MiB / (world size squared), clamped to
