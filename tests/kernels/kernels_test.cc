@@ -146,14 +146,8 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   // Ranks need not have their operands alike where nobody else accesses them.
   if (c.algorithm == kExchangePackets || c.algorithm == kReducePackets || c.by_sentinels()) c.shift_step = 4 * (random() % 3);
   if (c.algorithm == kRelayPackets) c.shift_step = random() % 5;
-  const uint64_t unit = whole || c.dtype == kF64 ? 8
-                        : c.reduces()            ? 4
-                                                 : 1,
-                 all = random() %
-                       (several             ? 450
-                        : random() % 2 == 0 ? 20
-                                            : 150) *
-                       unit * c.rows;
+  const uint64_t unit = whole || c.dtype == kF64 ? 8 : c.reduces() ? 4 : 1;
+  const uint64_t most = several ? 450 : random() % 2 == 0 ? 20 : 150, all = random() % most * unit * c.rows;
   // To the root alone, or to every rank.
   const bool to_root = c.algorithm == kReduceSentinels && c.rows == 1 && random() % 2 == 0;
   for (uint32_t from = 0; from < world; ++from) {
@@ -321,8 +315,9 @@ void test_exchange_timeout(uint32_t algorithm, uint32_t missing, uint32_t thread
   std::mt19937_64 random(12);
   constexpr uint32_t kWorld = 4, kRoot = 1;
   const ExchangeGroup group(kWorld, 64, 0, 400'000'000);
-  ExchangeCase c{algorithm, false, 2, threads, 2, 1, kRoot, kBF16, kSum, 0, 0, 0, {}};
-  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), 776);
+  const bool sums = algorithm == kReduceSentinels;
+  ExchangeCase c{algorithm, false, 2, threads, 2, 1, kRoot, sums ? kBF16 : kU8, kSum, 0, 0, 0, {}};
+  for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), sums ? 776 : 777);
   const ExchangeOperands operands(c, kWorld, random);
   std::vector<std::vector<Launch>> launches(kWorld);
   for (uint32_t rank = 0; rank < kWorld; ++rank) {
