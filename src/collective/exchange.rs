@@ -142,9 +142,8 @@ impl Inner {
     }
 
     /// What the choice of a transport depends on beside the size.
-    fn place(&self, reach: Reach) -> Place {
-        let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        Place { kind, world, reach, slot_bytes: self.sentinel_slot_bytes() }
+    pub(super) fn place(&self, reach: Reach) -> Place {
+        Place::new(self.group.device().kind(), self.group.world_size(), reach, self.group.config())
     }
 
     /// Enqueues the exchange of a checked call.

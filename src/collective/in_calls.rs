@@ -10,9 +10,8 @@ use super::call_order::Lane;
 use super::exchange::{Counts, Exchange, Way, algorithm};
 use super::graph_part::Recorded;
 use super::reach::Peers;
-use super::transport::{relayed_from_bytes, takes_escapes, takes_sentinels};
+use super::select::Reach;
 use crate::error::Result;
-use crate::memory::escaped_bytes;
 use crate::op::{Strip, Strips};
 use crate::stream::Enqueue;
 use crate::types::Transport;
@@ -22,29 +21,22 @@ impl Inner {
     /// does it all. Depends on what all ranks know.
     pub(super) fn in_calls(&self, exchange: &Exchange<'_>, transport: Transport) -> Option<(Way, u64)> {
         let Counts::Known { largest_bytes, .. } = &exchange.counts else { return None };
-        let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        let slot_bytes = self.sentinel_slot_bytes();
+        let (bytes, place) = (*largest_bytes, self.place(Reach::Pushed));
         // A part of a strip of several rows need not be whole rows.
-        let cut = exchange.strips.rows.row_bytes == 0 || *largest_bytes <= slot_bytes;
+        let cut = exchange.strips.rows.row_bytes == 0 || bytes <= place.slot_bytes;
         match exchange.way() {
             _ if transport != Transport::Packets => None,
-            Way::Relay if relayed_from_bytes(kind, world).is_some_and(|from_bytes| *largest_bytes >= from_bytes) => {
+            Way::Relay if place.relays(bytes) => {
                 // A launch carries what all slots of the scratch hold together.
-                Some((Way::RelayPackets, self.arena.layout().one_shot_ll.slot_packets * 8 * world as u64))
+                let slots = self.arena.layout().one_shot_ll.slot_packets * self.group.world_size() as u64;
+                Some((Way::RelayPackets, slots * 8))
             }
-            Way::Reduce if takes_sentinels(kind, exchange.call.dtype, *largest_bytes) => {
-                cut.then_some((Way::ReduceSentinels, slot_bytes))
+            Way::Reduce if place.takes_sentinels(exchange.call.dtype, bytes) => {
+                cut.then_some((Way::ReduceSentinels, place.slot_bytes))
             }
-            Way::Push | Way::Relay if takes_escapes(kind, world, *largest_bytes) => {
-                cut.then_some((Way::PushEscaped, slot_bytes))
-            }
+            Way::Push | Way::Relay if place.takes_escapes(bytes) => cut.then_some((Way::PushEscaped, place.slot_bytes)),
             _ => None,
         }
-    }
-
-    /// The bytes of a strip that one launch moves in sentinel or escaped packets.
-    pub(super) fn sentinel_slot_bytes(&self) -> u64 {
-        escaped_bytes(self.arena.layout().one_shot_sentinel.slot_packets)
     }
 
     /// Enqueues an exchange by packets in as many launches as its size needs.

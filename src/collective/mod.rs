@@ -42,7 +42,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::{Kind, Shape};
-use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer, escaped_bytes, escaped_packets};
+use crate::memory::{Adopted, Arena, Ref, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
@@ -402,10 +402,8 @@ pub fn explain_reduction(
     place(kind, world_size, config, direct).reduction_ranges(dtype)
 }
 
-fn place(kind: DeviceKind, world: usize, config: &Config, direct: bool) -> Place {
-    let slot_packets = escaped_packets(config.one_shot_sentinel_bytes_for(world));
-    let reach = if direct { Reach::Direct } else { Reach::Pushed };
-    Place { kind, world, reach, slot_bytes: escaped_bytes(slot_packets) }
+fn place(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Place {
+    Place::new(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed }, config)
 }
 
 /// The algorithms that ranks on devices of this `kind` would use, without a communicator. All devices are like `device`

@@ -3,6 +3,8 @@
 
 use super::select::Reach;
 use crate::device::DeviceKind;
+use crate::group::Config;
+use crate::memory::escaped_room;
 use crate::types::{Dtype, Transport};
 
 /// A range of sizes and the transport that serves it.
@@ -19,9 +21,9 @@ pub struct TransportRange {
 /// What the choice depends on beside the size of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    pub(super) kind: DeviceKind,
-    pub(super) world: usize,
-    pub(super) reach: Reach,
+    kind: DeviceKind,
+    world: usize,
+    reach: Reach,
     /// The bytes of a strip that one launch moves in sentinel or escaped packets.
     pub(super) slot_bytes: u64,
 }
@@ -67,21 +69,11 @@ const fn reduced_by_ll_up_to_bytes(kind: DeviceKind) -> u64 {
     }
 }
 
-/// Whether packets that are only moved are escaped packets.
-pub(super) const fn takes_escapes(kind: DeviceKind, world: usize, bytes: u64) -> bool {
-    bytes > ll_up_to_bytes(kind, world)
-}
-
-/// Whether packets of a reduction are sentinel packets.
-pub(super) const fn takes_sentinels(kind: DeviceKind, dtype: Dtype, bytes: u64) -> bool {
-    dtype.is_float() && bytes > reduced_by_ll_up_to_bytes(kind)
-}
-
 /// Smallest broadcast by packets that is relayed: there the root's link saves more time than the second hop costs.
 /// `None` for two ranks, which have no second hop. On GPUs the hop costs as much as 128 KiB on that link, and relaying
 /// spares the link the message `world - 2` times. Measured on 4 H200: equal at 64 KiB with the root changing from call
 /// to call, faster from 32 KiB with a fixed root.
-pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
+const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
     match (kind, world) {
         (_, 0..=2) => None,
         (DeviceKind::Host, _) => Some(4 * KIB),
@@ -90,6 +82,25 @@ pub(super) const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option
 }
 
 impl Place {
+    pub(super) fn new(kind: DeviceKind, world: usize, reach: Reach, config: &Config) -> Self {
+        Self { kind, world, reach, slot_bytes: escaped_room(config.one_shot_sentinel_bytes_for(world)) }
+    }
+
+    /// Whether packets that are only moved are escaped packets.
+    pub(super) const fn takes_escapes(self, bytes: u64) -> bool {
+        bytes > ll_up_to_bytes(self.kind, self.world)
+    }
+
+    /// Whether packets of a reduction are sentinel packets.
+    pub(super) const fn takes_sentinels(self, dtype: Dtype, bytes: u64) -> bool {
+        dtype.is_float() && bytes > reduced_by_ll_up_to_bytes(self.kind)
+    }
+
+    /// Whether packets of a broadcast are relayed.
+    pub(super) fn relays(self, bytes: u64) -> bool {
+        relayed_from_bytes(self.kind, self.world).is_some_and(|from_bytes| bytes >= from_bytes)
+    }
+
     /// Largest exchange for which packets are faster than two barriers. Measured on 2 H100; for more ranks an estimate.
     pub(super) const fn pushed_up_to_bytes(self) -> u64 {
         let most = match (self.kind, self.world) {

@@ -27,14 +27,9 @@ pub(crate) fn escaped_groups(bytes: u64) -> u64 {
     bytes.div_ceil(ESCAPED_GROUP_BYTES).max(1)
 }
 
-/// Packets of a slot that a strip of so many bytes takes as escaped packets.
-pub(crate) fn escaped_packets(bytes: u64) -> u64 {
-    escaped_groups(bytes) * u64::from(args::kEscapedGroupPackets)
-}
-
-/// The bytes of a strip that fit a slot of so many packets as escaped packets.
-pub(crate) fn escaped_bytes(slot_packets: u64) -> u64 {
-    slot_packets / u64::from(args::kEscapedGroupPackets) * ESCAPED_GROUP_BYTES
+/// The bytes of a strip that a slot for so many bytes holds: whole groups.
+pub(crate) fn escaped_room(bytes: u64) -> u64 {
+    escaped_groups(bytes) * ESCAPED_GROUP_BYTES
 }
 
 /// Data bytes of a group of units of escaped packets.
@@ -175,7 +170,8 @@ impl ArenaLayout {
         let two_shot_ll = cursor.scratch(2, 2 * world, share(max, LL_DATA_BYTES), max)?;
         let max = config.one_shot_sentinel_bytes_for(world_size);
         // A strip of as many bytes fits as escaped packets too, which have words beside them.
-        let one_shot_sentinel = cursor.scratch(3, world, escaped_packets(max), max)?;
+        let slot_packets = escaped_groups(max) * u64::from(args::kEscapedGroupPackets);
+        let one_shot_sentinel = cursor.scratch(3, world, slot_packets, max)?;
         let max = config.two_shot_sentinel_bytes;
         let two_shot_sentinel = cursor.scratch(3, 2 * world, share(max, SENTINEL_DATA_BYTES), max)?;
         let ring = cursor.ring(config.ring_bytes)?;

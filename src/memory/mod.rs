@@ -24,7 +24,7 @@ pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 pub use view::{HeapView, MulticastData, MulticastView, PadView, PeerView};
 
 pub(crate) use arena::Arena;
-pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes, escaped_bytes, escaped_groups, escaped_packets};
+pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes, escaped_groups, escaped_room};
 #[cfg(feature = "nvshmem")]
 pub(crate) use operand::Sealed;
 pub(crate) use operand::{Place, View, WithView};

@@ -120,19 +120,20 @@ fn every_launch_has_its_block_in_rust() {
 
 /// Files and folders that decide what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
-const PROTOCOL_SOURCES: [&str; 23] = [
+const PROTOCOL_SOURCES: [&str; 24] = [
     "include/symmetra/device",
     "kernels",
     "src/collective/all_reduce.rs",
     "src/collective/copy_engine/mod.rs",
     "src/collective/exchange.rs",
     "src/collective/first_call.rs",
+    "src/collective/in_calls.rs",
     "src/collective/launch_plan.rs",
     "src/collective/norm.rs",
     "src/collective/norm_choice.rs",
     "src/collective/pairs.rs",
-    "src/collective/in_calls.rs",
     "src/collective/select.rs",
+    "src/collective/transport.rs",
     "src/experts/choice.rs",
     "src/experts/form.rs",
     "src/experts/packets.rs",

@@ -27,12 +27,12 @@ proptest! {
             prop_assert_eq!(any.transport, place.select(bytes));
             prop_assert!(direct || any.transport == Transport::Packets);
             let packets = any.transport == Transport::Packets;
-            prop_assert_eq!(packets && any.reason.contains("data"), packets && takes_escapes(kind, world, bytes));
-            prop_assert!(!direct || !packets || !takes_escapes(kind, world, bytes) || few(bytes));
+            prop_assert_eq!(packets && any.reason.contains("data"), packets && place.takes_escapes(bytes));
+            prop_assert!(!direct || !packets || !place.takes_escapes(bytes) || few(bytes));
 
             let broadcast = row(&place.broadcast_ranges(), bytes);
             prop_assert_eq!(broadcast.transport, place.select_broadcast(bytes));
-            let relayed = relayed_from_bytes(kind, world).is_some_and(|from_bytes| bytes >= from_bytes);
+            let relayed = place.relays(bytes);
             let packets = broadcast.transport == Transport::Packets;
             prop_assert_eq!(broadcast.reason.contains("sends it once"), relayed && packets);
 
@@ -41,9 +41,9 @@ proptest! {
                 prop_assert_eq!(reduction.transport, place.select_reduction(dtype, bytes));
                 let packets = reduction.transport == Transport::Packets;
                 prop_assert!(direct || packets);
-                let sentinels = bytes > 0 && takes_sentinels(kind, dtype, bytes);
+                let sentinels = place.takes_sentinels(dtype, bytes);
                 prop_assert!(bytes == 0 || (packets && reduction.reason.contains("all data")) == (packets && sentinels));
-                prop_assert!(!direct || !packets || !takes_sentinels(kind, dtype, bytes) || few(bytes));
+                prop_assert!(!direct || !packets || !place.takes_sentinels(dtype, bytes) || few(bytes));
             }
         }
     }
