@@ -177,6 +177,7 @@ struct ExchangeArgs {
   uint64_t into_pitch_bytes;         ///< from one row of `into` to the next
   const PeerTable* table;            ///< direct: device memory; the operand that peers access
   uint64_t theirs_bytes[kMaxWorld];  ///< zero-copy: from the table's addresses to what this rank accesses
+  uint32_t sources;                  ///< reductions through scratch: so many consecutive ranks make a result; 0: all ranks
 };
 
 /// Actions of a signal kernel.

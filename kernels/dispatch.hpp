@@ -77,6 +77,7 @@ typename Backend::Entry element_kernel(const ExchangeArgs& args) {
 
 template <class Backend, class ElementType, class Args>
 typename Backend::Entry sum_kernel(const Args& args) {
+  if (has_several_results(args)) return element_kernel<Backend, Sum<ElementType>, 0>(args);
   if (args.world == 2) return element_kernel<Backend, Sum<ElementType>, 2>(args);
   if (args.world == 4) return element_kernel<Backend, Sum<ElementType>, 4>(args);
   if (args.world == 8) return element_kernel<Backend, Sum<ElementType>, 8>(args);

@@ -158,9 +158,19 @@ inline bool is_whole(const ExchangeArgs& args, uint32_t packet_bytes) {
   }
   return all % packet_bytes == 0;
 }
+/// Whether a reduction has a result of each few ranks. Only kernels for any world size make them, and none of one round.
+constexpr bool has_several_results(const AllReduceArgs&) { return false; }
+constexpr bool has_several_results(const ExchangeArgs& args) { return args.sources != 0; }
+/// Whether the ranks divide into the sources of results, in a reduction that has such kernels.
+constexpr bool results_fit(const ExchangeArgs& args) {
+  const bool reduces = args.algorithm == kReducePackets || args.algorithm == kReduceSentinels;
+  return reduces && args.learned == nullptr && args.world % args.sources == 0;
+}
+
 /// Whether all strips of this rank fit their slots and are whole packets, which the kernels of one round rely on.
 inline bool in_one_round(const ExchangeArgs& args) {
-  return by_ll(args) && args.learned == nullptr && args.largest_bytes <= args.slot_packets * 8 && is_whole(args, 8);
+  return by_ll(args) && !has_several_results(args) && args.learned == nullptr && args.largest_bytes <= args.slot_packets * 8 &&
+         is_whole(args, 8);
 }
 
 /// Whether the relayed message is whole packets of 8 bytes in aligned memory, on this rank.
@@ -473,6 +483,7 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
   if (args.algorithm == kRelayPackets && !relay_fits(args)) return false;
   if (by_sentinels(args) && !sentinels_fit(args)) return false;
+  if (has_several_results(args) && !results_fit(args)) return false;
   return known && shape && (packets ? slots : args.table != nullptr || args.algorithm == kReduceLocal);
 }
 

@@ -265,6 +265,8 @@ pub(crate) const WAY_LEARNED: u32 = 0x10;
 pub(crate) const WAY_NOTHING: u32 = 0x11;
 /// Summed or stored by multicast.
 pub(crate) const WAY_MULTICAST: u32 = 0x12;
+/// An all-reduce of a few ranks each, by packets.
+pub(crate) const WAY_APART: u32 = 0x13;
 /// Moved by the copy engines; the caller defines the bits below.
 pub(crate) const WAY_COPY_ENGINES: u32 = 0x20;
 
@@ -280,6 +282,7 @@ pub(crate) const fn algorithm_name(number: u32) -> Option<&'static str> {
         args::kRecursiveDoubling => "recursive-doubling",
         args::kMulticastOneShot => "multicast-one-shot",
         args::kMulticastTwoShot => "multicast-two-shot",
+        WAY_APART => "packets, of a few ranks each",
         _ => return None,
     })
 }

@@ -12,10 +12,12 @@ struct Place {
   uint32_t index;  ///< of the item
   uint32_t peer;
   uint32_t lane;
-  uint32_t sends;     ///< packets for the peer
-  uint32_t receives;  ///< packets from the peer
-  const Data* out;    ///< data for the peer, at this lane
-  Data* into;         ///< place of the peer's data, at this lane
+  uint32_t sends;      ///< packets for the peer
+  uint32_t receives;   ///< packets from the peer
+  const Data* out;     ///< data for the peer, at this lane
+  Data* into;          ///< place of the peer's data, at this lane
+  Packet* to;          ///< in the first buffer of the peer, at this lane
+  const Packet* from;  ///< in the first buffer of this rank, at this lane
 };
 
 template <class Data>
@@ -28,10 +30,14 @@ SYMMETRA_DEVICE Place<Data> make_place(const ExchangeArgs& args, uint32_t index)
   place.receives = static_cast<uint32_t>(args.receive_bytes[place.peer] / sizeof(Data));
   place.out = reinterpret_cast<const Data*>(args.from[place.peer]) + place.lane;
   place.into = reinterpret_cast<Data*>(args.into[place.peer]) + place.lane;
+  place.to = reinterpret_cast<Packet*>(args.peers[place.peer]) + args.rank * args.slot_packets + place.lane;
+  place.from = reinterpret_cast<const Packet*>(args.peers[args.rank]) + place.peer * args.slot_packets + place.lane;
   platform::keep(place.sends);
   platform::keep(place.receives);
   platform::keep(place.out);
   platform::keep(place.into);
+  platform::keep(place.to);
+  platform::keep(place.from);
   return place;
 }
 
@@ -74,13 +80,14 @@ class Once {
 
   template <class Places>
   SYMMETRA_DEVICE void send(const Places& places, const Slots<Protocol>& slots, const Data& ahead, const device::Waiter& waiter) const {
+    const uint64_t buffer = slots.buffer();
     tiles([&](uint32_t tile) {
       places.each([&](const Place<Data>& place) {
         const bool present = tile + place.lane < place.sends;
         if (place.peer == args_.rank || waiter.gave_up() || !(present || always(tile, place))) return;
         Data data = ahead;
         if (tile != first_ || place.index != platform::thread()) data = present ? platform::load<Data>(place.out + tile) : Data{};
-        slots.send(place.peer, tile + place.lane, data);
+        slots.send(place.to + buffer + tile, data);
       });
     });
   }
@@ -103,22 +110,25 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_once(SYMMETRA_ARGS(Exc
   const Call call = begin_call(args.state, args.wait);
   const Data ahead = once.ahead(places);
   const Slots<Protocol> slots(args, call.epoch);
+  const uint64_t buffer = slots.buffer();
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   once.send(places, slots, ahead, waiter);
+  uint32_t stale = slots.stale();
+  platform::keep(stale);
   once.tiles([&](uint32_t tile) {
     places.each([&](const Place<Data>& place) {
       const bool present = tile + place.lane < place.receives;
       if (place.peer == args.rank) {
         if (present && place.out != place.into) platform::store(place.into + tile, platform::load<Data>(place.out + tile));
       } else if (present || once.always(tile, place)) {
-        const Data data = slots.await(waiter, place.peer, tile + place.lane);
+        const Data data = slots.await(waiter, place.peer, place.from + buffer + tile);
         if (present && !waiter.gave_up()) platform::store(place.into + tile, data);
       }
     });
   });
   platform::release_next();
   platform::sync_block();  // all have read what arrived
-  slots.scrub();
+  slots.scrub(stale);
   end_call(args.state, args.wait, call.epoch, 0);
 }
 
@@ -137,8 +147,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
   const Call call = begin_call(args.state, args.wait);
   const Data ahead = once.ahead(places);
   const Slots<Protocol> slots(args, call.epoch);
+  const uint64_t buffer = slots.buffer();
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   once.send(places, slots, ahead, waiter);
+  uint32_t stale = slots.stale();
+  platform::keep(stale);
   once.tiles([&](uint32_t tile) {
     places.each([&](const Place<Data>& place) {
       const bool present = tile + place.lane < receives;
@@ -146,7 +159,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
       if (place.peer == args.rank) {
         if (present) *slot = platform::load<Data>(place.out + tile);
       } else if (present || once.always(tile, place)) {
-        *slot = slots.await(waiter, place.peer, tile + place.lane);
+        *slot = slots.await(waiter, place.peer, place.from + buffer + tile);
       }
     });
     const bool gave_up = platform::sync_block_or(waiter.gave_up());
@@ -158,7 +171,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
   });
   platform::release_next();
   platform::sync_block();  // a block without a tile has had no sync yet
-  slots.scrub();
+  slots.scrub(stale);
   end_call(args.state, args.wait, call.epoch, 0);
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/exchange/plan.cuh"
+#include "kernels/exchange/results.cuh"
 #include "kernels/packet.cuh"
-#include "kernels/reduce.cuh"
 #include "kernels/scratch.cuh"
 
 namespace symmetra::kernels {
@@ -16,13 +16,16 @@ class Slots {
  public:
   SYMMETRA_DEVICE Slots(const ExchangeArgs& args, uint32_t epoch) : args_(args), epoch_(epoch) {}
 
-  SYMMETRA_DEVICE void send(uint32_t peer, uint64_t i, const typename Protocol::Data& data) const {
-    platform::store_packet(at(peer, args_.rank, i), Protocol::encode(data, epoch_));
+  SYMMETRA_DEVICE void send(uint32_t peer, uint64_t i, const typename Protocol::Data& data) const { send(at(peer, args_.rank, i), data); }
+  SYMMETRA_DEVICE void send(Packet* to, const typename Protocol::Data& data) const {
+    platform::store_packet(to, Protocol::encode(data, epoch_));
   }
 
   /// Waits for a packet. Undefined when the wait gave up.
   SYMMETRA_DEVICE typename Protocol::Data await(device::Waiter& waiter, uint32_t peer, uint64_t i) const {
-    const Packet* from = at(args_.rank, peer, i);
+    return await(waiter, peer, at(args_.rank, peer, i));
+  }
+  SYMMETRA_DEVICE typename Protocol::Data await(device::Waiter& waiter, uint32_t peer, const Packet* from) const {
     Packet packet;
     waiter.until(peer, [&] {
       packet = platform::load_packet(from);
@@ -34,16 +37,26 @@ class Slots {
   /// Tags repeat after 2^32 rounds, and a packet not written since would look new. So each round empties one packet per
   /// source, in turn. The block that owns the packet has read it. Peers write it again only after they have heard from
   /// that block in the next round, which no thread of the block begins before this is done.
-  SYMMETRA_DEVICE void scrub() const {
-    const uint32_t i = (epoch_ / 2) % static_cast<uint32_t>(args_.slot_packets);
-    if ((i >> args_.lanes_log2) % platform::blocks() != platform::block() || platform::thread() != 0) return;
-    for (uint32_t source = 0; source < args_.world; ++source) platform::store_packet(at(args_.rank, source, i), Packet{});
+  SYMMETRA_DEVICE void scrub(uint32_t stale) const {
+    if (stale == kNotOurs) return;
+    SYMMETRA_ROLLED
+    for (uint32_t source = 0; source < args_.world; ++source) platform::store_packet(at(args_.rank, source, stale), Packet{});
   }
 
+  /// The packet of each source that this thread empties in this round, if it does. Divisions, which a kernel may do while it waits.
+  SYMMETRA_DEVICE uint32_t stale() const {
+    const uint32_t i = (epoch_ / 2) % static_cast<uint32_t>(args_.slot_packets);
+    return (i >> args_.lanes_log2) % platform::blocks() == platform::block() && platform::thread() == 0 ? i : kNotOurs;
+  }
+
+  /// Packets from the start of a region to the buffer of the round.
+  SYMMETRA_DEVICE uint64_t buffer() const { return uint64_t{Protocol::buffer(epoch_)} * args_.world * args_.slot_packets; }
+
  private:
+  static constexpr uint32_t kNotOurs = 0xFFFFFFFF;  // no packet of a slot
+
   SYMMETRA_DEVICE Packet* at(uint32_t owner, uint32_t source, uint64_t i) const {
-    return reinterpret_cast<Packet*>(args_.peers[owner]) +
-           (uint64_t{Protocol::buffer(epoch_)} * args_.world + source) * args_.slot_packets + i;
+    return reinterpret_cast<Packet*>(args_.peers[owner]) + buffer() + source * args_.slot_packets + i;
   }
 
   const ExchangeArgs& args_;
@@ -97,13 +110,13 @@ class Round {
 
   /// Receives from all ranks and reduces, in rank order. `arrived`: shared memory for one packet per rank and lane.
   template <class Element, uint32_t kWorld>
-  SYMMETRA_DEVICE void reduce(Data* arrived, const Reduction& reduction) const {
+  SYMMETRA_DEVICE void reduce(Data* arrived) const {
     const uint32_t lanes_log2 = args_.lanes_log2, rank = args_.rank;
-    const Strip<Data> in = incoming(rank);
+    const Results<Data, kWorld, Strip<Data>> results(args_);
     tiles([&](uint64_t tile, bool first) {
       platform::each(args_.world << lanes_log2, [&](uint32_t item) {
         const uint32_t lane = item & ((1u << lanes_log2) - 1), peer = peer_of(item, lanes_log2, rank, args_.world);
-        const bool present = start_ + tile + lane < end_ && in.has(start_ + tile + lane);
+        const bool present = start_ + tile + lane < end_ && results.has(start_ + tile + lane);
         Data* place = arrived + (peer << lanes_log2) + lane;
         if (peer == rank) {
           if (present) *place = own(start_ + tile + lane);
@@ -114,7 +127,7 @@ class Round {
       platform::sync_block();
       platform::each(1u << lanes_log2, [&](uint32_t lane) {
         const uint64_t i = start_ + tile + lane;
-        if (i < end_ && in.has(i)) in.store(args_.into[rank], i, reduce_ranks<Element, kWorld>(arrived + lane, lanes_log2, reduction));
+        if (i < end_) results.template store<Element>(i, arrived + lane);
       });
       platform::sync_block();  // all have read what arrived
     });
@@ -164,7 +177,7 @@ SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) 
     }
     // All threads have read what arrived. No thread goes on when one gave up.
     if (platform::sync_block_or(waiter.gave_up())) break;
-    slots.scrub();
+    slots.scrub(slots.stale());
     platform::sync_block();  // once one thread sends in the next round, a peer may write what another still empties
   }
   platform::release_next();
@@ -183,9 +196,8 @@ template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_packets(SYMMETRA_ARGS(ExchangeArgs) args) {
   platform::wait_prior();
   auto* arrived = platform::shared<typename Protocol::Data>();
-  const Reduction reduction{args.reduction, args.world};
-  exchange_rounds<Protocol>(
-      args, [&](const Round<Protocol>& round) { round.template reduce<typename Protocol::Element, kWorld>(arrived, reduction); });
+  exchange_rounds<Protocol>(args,
+                            [&](const Round<Protocol>& round) { round.template reduce<typename Protocol::Element, kWorld>(arrived); });
 }
 
 }  // namespace symmetra::kernels

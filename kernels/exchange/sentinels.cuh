@@ -1,8 +1,7 @@
 // A reduction of strips by sentinel packets, in the region of the one-shot all-reduce and by its wire format: every rank sends
 // each peer the strip that the peer reduces, 16 data bytes a packet. Any memory; strips that fit their slots.
 #pragma once
-#include "kernels/exchange/strip.cuh"
-#include "kernels/reduce.cuh"
+#include "kernels/exchange/results.cuh"
 #include "kernels/scratch.cuh"
 
 namespace symmetra::kernels {
@@ -44,9 +43,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(
   const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2;
   const uint32_t first = platform::block() << lanes_log2;
   uint32_t step = platform::blocks() << lanes_log2;
-  uint8_t* into = args.into[args.rank];
-  const Message in(args.receive_bytes[args.rank], args.row_bytes, args.into_pitch_bytes, address_bits(into));
-  const Reduction reduction{args.reduction, world};
+  const Results<Data, kWorld, Message> results(args);
   uint32_t packets = static_cast<uint32_t>(packets_of<Data>(args.largest_bytes));
   uint32_t receives = static_cast<uint32_t>(packets_of<Data>(args.receive_bytes[args.rank]));
   Data* arrived = platform::shared<Data>();
@@ -84,10 +81,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(
     platform::sync_block();
     const bool last = tile + step >= receives;
     if (last) platform::release_next();
-    platform::each(lanes, [&](uint32_t lane) {
-      if (!in.has(tile + lane)) return;
-      in.store(into, tile + lane, reduce_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, reduction));
-    });
+    platform::each(lanes, [&](uint32_t lane) { results.template store<typename Protocol::Element>(tile + lane, arrived + lane); });
     if (last) break;
     tile += step;
   }

@@ -13,9 +13,9 @@ use crate::group::{Call as Noted, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{View, escaped_groups};
-use crate::op::{Access, Call, Kernels, Numbers, Shape, Strip, Strips, Tell};
+use crate::op::{Access, Apart, Call, Kernels, Numbers, Shape, Strip, Strips, Tell};
 use crate::stream::Enqueue;
-use crate::types::{Transport, WAY_LEARNED, WAY_NOTHING};
+use crate::types::{Transport, WAY_APART, WAY_LEARNED, WAY_NOTHING};
 
 /// How the bytes move if peers can address an operand.
 #[derive(Clone, Copy)]
@@ -64,9 +64,18 @@ impl<'a> Exchange<'a> {
         Self { call: self.call, strips, counts }
     }
 
+    /// The ranks of each result, where a reduction has several.
+    fn apart(&self) -> Option<Apart> {
+        match self.call.numbers {
+            Numbers::Apart(apart) => Some(apart),
+            _ => None,
+        }
+    }
+
     /// How the bytes move, except where an exchange takes a launch for each part.
     pub(super) fn way(&self) -> Way {
         match &self.counts {
+            _ if self.apart().is_some() => Way::Reduce,
             Counts::Known { shared: Some(shared), .. } => shared.way,
             _ => Way::Push,
         }
@@ -96,7 +105,7 @@ impl<'a> Exchange<'a> {
             // The exchange itself compares sizes; types may differ.
             Counts::Own { .. } => 0,
         };
-        self.call.noted(bytes, way)
+        self.call.noted(bytes, if self.apart().is_some() { WAY_APART } else { way })
     }
 }
 
@@ -318,6 +327,7 @@ impl Inner {
             into_pitch_bytes: rows.into_pitch_bytes,
             table: peers.table,
             theirs_bytes: [shared.map_or(0, |shared| peers.offset_bytes + shared.offset_bytes); MAX_WORLD_SIZE],
+            sources: exchange.apart().map_or(0, |apart| apart.ranks as u32),
         };
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); strips lie in operands that are

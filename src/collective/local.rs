@@ -88,6 +88,7 @@ impl Inner {
             row_bytes: 0,
             from_pitch_bytes: 0,
             into_pitch_bytes: 0,
+            sources: 0,
             table: std::ptr::null(),
             theirs_bytes: [0; MAX_WORLD_SIZE],
         };

@@ -5,6 +5,7 @@
 
 mod all_reduce;
 mod announce;
+mod apart;
 mod aside;
 mod bound;
 mod call_order;
@@ -435,9 +436,10 @@ impl Inner {
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
-        match call.op.kernels {
-            Kernels::AllReduce => self.all_reduce(call, lane, queue, recorded),
-            Kernels::Exchange { .. } => self.exchange(call, shape, lane, queue, recorded),
+        match (call.op.kernels, call.numbers) {
+            (_, Numbers::Apart(apart)) => self.all_reduce_apart(call, (apart, shape), lane, queue, recorded),
+            (Kernels::AllReduce, _) => self.all_reduce(call, lane, queue, recorded),
+            (Kernels::Exchange { .. }, _) => self.exchange(call, shape, lane, queue, recorded),
         }
     }
 

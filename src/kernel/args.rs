@@ -665,10 +665,11 @@ pub struct ExchangeArgs {
     pub into_pitch_bytes: u64,
     pub table: *const PeerTable,
     pub theirs_bytes: [u64; 16usize],
+    pub sources: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExchangeArgs"][::std::mem::size_of::<ExchangeArgs>() - 888usize];
+    ["Size of ExchangeArgs"][::std::mem::size_of::<ExchangeArgs>() - 896usize];
     ["Alignment of ExchangeArgs"][::std::mem::align_of::<ExchangeArgs>() - 8usize];
     ["Offset of field: ExchangeArgs::state"][::std::mem::offset_of!(ExchangeArgs, state) - 0usize];
     ["Offset of field: ExchangeArgs::wait"][::std::mem::offset_of!(ExchangeArgs, wait) - 8usize];
@@ -695,6 +696,7 @@ const _: () = {
         [::std::mem::offset_of!(ExchangeArgs, into_pitch_bytes) - 744usize];
     ["Offset of field: ExchangeArgs::table"][::std::mem::offset_of!(ExchangeArgs, table) - 752usize];
     ["Offset of field: ExchangeArgs::theirs_bytes"][::std::mem::offset_of!(ExchangeArgs, theirs_bytes) - 760usize];
+    ["Offset of field: ExchangeArgs::sources"][::std::mem::offset_of!(ExchangeArgs, sources) - 888usize];
 };
 pub const kSignalPut: u32 = 0;
 pub const kSignalWait: u32 = 1;

@@ -2,7 +2,7 @@
 
 use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op};
 use crate::error::Parameter;
-use crate::group::{BY_NCCL, Call as Noted};
+use crate::group::{BY_NCCL, Call as Noted, MAX_WORLD_SIZE};
 use crate::memory::View;
 use crate::types::{Dtype, Reduction};
 
@@ -32,6 +32,18 @@ pub(crate) enum Numbers<'v> {
     Norm(&'v NormRows),
     /// One of so many rows of a norm, each of which is a call.
     Row(&'v NormRows, usize),
+    /// Of an all-reduce, which own kernels alone make so.
+    Apart(Apart),
+}
+
+/// An all-reduce of a few consecutive ranks each, whose results all ranks get, in the order of ranks. The input is rows; the
+/// results of a row lie side by side in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Apart {
+    /// Ranks of a result, which divide the group.
+    pub(crate) ranks: usize,
+    /// Rows of the input.
+    pub(crate) rows: usize,
 }
 
 // The methods of communicators are generic and so belong to the caller's crate: a call is made there, in place.
@@ -123,6 +135,7 @@ impl<'v> Call<'v> {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
             Numbers::Norm(rows) | Numbers::Row(rows, _) if self.elems() > 0 => rows.form(self.output.is_some()),
+            Numbers::Apart(Apart { ranks, rows }) if self.elems() > 0 => (ranks + rows * MAX_WORLD_SIZE) as u64,
             _ => 1,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use super::{Call, Cut, InPlace, Message, Numbers, Size};
+use super::{Apart, Call, Cut, InPlace, Message, Numbers, Size};
 use crate::device::Device;
 use crate::error::{Error, Parameter, Result};
 use crate::memory::View;
@@ -60,6 +60,9 @@ impl Call<'_> {
         }
         let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
         let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;
+        if let (Numbers::Apart(apart), Some(operands)) = (self.numbers, input.zip(output)) {
+            return self.check_sums(apart, operands, world).map(|()| shape(Cut::line(operands.0.elems, world)));
+        }
         if let Numbers::Counts([send, receive]) = self.numbers {
             if let Some((input, output)) = input.zip(output) {
                 self.check_counts([input, output], [send, receive], rank, world)?;
@@ -125,6 +128,7 @@ impl Call<'_> {
         let needed = needed.map_or_else(|| "more than there can be".to_owned(), |needed| needed.to_string());
         let limit = match self.numbers {
             Numbers::Along(dim, shape) => format!("the shape {shape:?} along {dim} over {world} ranks makes {needed}"),
+            Numbers::Apart(Apart { ranks, .. }) => format!("results of {ranks} of {world} ranks make {needed}"),
             _ if self.op.input.size == self.op.output.size => format!("the input has {needed}"),
             _ => format!("{} over {world} ranks makes {needed}", self.op.operation),
         };
@@ -151,6 +155,30 @@ impl Call<'_> {
         };
         let in_place = start.map(|start| start..start + own.len());
         check_apart((part, own), (whole, all), in_place)
+    }
+
+    /// Refuses operands that do not fit the results of groups of ranks, and overlap.
+    fn check_sums(&self, apart: Apart, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
+        let Apart { ranks, rows } = apart;
+        if ranks == 0 || !world.is_multiple_of(ranks) {
+            return Err(Error::invalid(
+                "the ranks of a result",
+                ranks,
+                format!("they must divide the world size, {world}"),
+            ));
+        }
+        if rows == 0 || !input.elems.is_multiple_of(rows) {
+            return Err(Error::invalid(
+                "the rows of the input",
+                rows,
+                format!("they must divide its {} elements", input.elems),
+            ));
+        }
+        let needed = input.elems.checked_mul(world / ranks);
+        if needed != Some(output.elems) {
+            return Err(self.misfit("output", output.elems, needed, world));
+        }
+        check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
     }
 
     fn check_counts(

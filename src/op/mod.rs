@@ -39,7 +39,7 @@ pub use all_gather::ALL_GATHER;
 pub use all_reduce::ALL_REDUCE;
 pub use all_to_all::{ALL_TO_ALL, ALL_TO_ALL_V};
 pub use broadcast::BROADCAST;
-pub(crate) use call::{Call, Numbers};
+pub(crate) use call::{Apart, Call, Numbers};
 pub(crate) use check::{Shape, check_apart, span};
 pub use codec::Codec;
 pub(crate) use cut::Cut;

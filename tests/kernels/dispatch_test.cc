@@ -85,7 +85,7 @@ void check_all() {
           args.dtype = dtype;
           args.reduction = reduction;
           args.algorithm = algorithm;
-          check_exchanges(args, &learned);
+          for (args.sources = 0; args.sources <= world; ++args.sources) check_exchanges(args, &learned);
         }
       }
     }

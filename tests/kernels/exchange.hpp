@@ -18,6 +18,7 @@ struct ExchangeCase {
   uint32_t from_shift, into_shift;       ///< bytes off a 64-byte boundary
   uint32_t shift_step;                   ///< and so many more from rank to rank
   uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
+  uint32_t sources;                      ///< ranks of each result of a reduction, whose strips are all one; 0: all ranks
 
   bool relays() const { return algorithm == kExchangeRelay || algorithm == kRelayPackets; }
   bool escaped() const { return algorithm == kExchangeEscaped; }
@@ -69,14 +70,18 @@ class ExchangeOperands {
   }
   const PeerTable* table() const { return &table_; }
   uint64_t row_bytes() const { return case_.rows == 1 ? 0 : case_.bytes[0][0] / case_.rows; }
+  /// Results of a reduction, side by side in each row of the output.
+  uint32_t results() const { return case_.sources == 0 ? 1 : world_ / case_.sources; }
   /// Where the strip for a rank starts in an input, and that of a rank in an output.
   uint64_t sent_at(uint32_t rank, uint32_t to) const {
+    if (case_.sources != 0) return 0;
     if (case_.rows > 1) return to * row_bytes();
     uint64_t at = 0;
     for (uint32_t before = 0; before < to; ++before) at += case_.bytes[rank][before];
     return at;
   }
   uint64_t got_at(uint32_t rank, uint32_t source) const {
+    if (case_.sources != 0) return source / case_.sources * (case_.bytes[source][rank] / case_.rows);
     if (case_.reduces() || case_.relays()) return 0;
     uint64_t at = 0;
     for (uint32_t before = 0; before < source; ++before) at += case_.bytes[before][rank];
@@ -117,7 +122,8 @@ class ExchangeOperands {
   /// Byte i of the strip from one rank to another.
   uint8_t sent(uint32_t source, uint32_t to, uint64_t i) const {
     const uint64_t row = row_bytes();
-    return data_[source][sent_at(source, to) + (row == 0 ? i : i / row * row * world_ + i % row)];
+    const bool strided = row != 0 && case_.sources == 0;
+    return data_[source][sent_at(source, to) + (strided ? i / row * row * world_ + i % row : i)];
   }
 
   std::vector<uint8_t> expect(uint32_t rank) const {
@@ -129,10 +135,19 @@ class ExchangeOperands {
       }
       return all;
     }
-    const uint32_t element = element_bytes(case_.dtype);
-    for (uint64_t i = 0; i < case_.bytes[0][rank]; i += element) {
+    const uint64_t row = case_.bytes[0][rank] / case_.rows;
+    for (uint64_t start = 0; start < case_.bytes[0][rank]; start += row) {
+      for (uint32_t result = 0; result < results(); ++result) reduce(rank, start, row, result, all);
+    }
+    return all;
+  }
+
+  /// Appends a row of a result.
+  void reduce(uint32_t rank, uint64_t start, uint64_t row, uint32_t number, std::vector<uint8_t>& all) const {
+    const uint32_t element = element_bytes(case_.dtype), sources = world_ / results();
+    for (uint64_t i = start; i < start + row; i += element) {
       std::vector<Bits> terms;
-      for (uint32_t source = 0; source < world_; ++source) {
+      for (uint32_t source = number * sources; source < (number + 1) * sources; ++source) {
         Bits bits = 0;
         for (uint32_t b = 0; b < element; ++b) bits |= Bits{sent(source, rank, i + b)} << (8 * b);
         terms.push_back(bits);
@@ -140,7 +155,6 @@ class ExchangeOperands {
       const Bits result = reference::reduce(case_.dtype, case_.reduction, element, terms);
       for (uint32_t b = 0; b < element; ++b) all.push_back(static_cast<uint8_t>(result >> (8 * b)));
     }
-    return all;
   }
 
   ExchangeCase case_;
@@ -191,8 +205,9 @@ class ExchangeGroup {
       args.theirs_bytes[peer] = c.algorithm == kReducePull ? operands.sent_at(peer, rank) : operands.got_at(peer, rank);
     }
     args.row_bytes = operands.row_bytes();
-    args.from_pitch_bytes = args.row_bytes * world_;
-    args.into_pitch_bytes = args.row_bytes;
+    args.from_pitch_bytes = c.sources == 0 ? args.row_bytes * world_ : args.row_bytes;
+    args.into_pitch_bytes = args.row_bytes * operands.results();
+    args.sources = c.sources;
     args.table = operands.table();
     if (!c.told) return {run(args, c)};
     args.learned = learned_[rank].as<Learned>();

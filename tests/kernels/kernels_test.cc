@@ -154,6 +154,9 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
     for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = equal ? all : random() % 3 == 0 ? 0 : random() % (all / unit + 1) * unit;
     for (uint32_t to = 0; to < world; ++to) c.bytes[from][to] = to_root && to != c.root ? 0 : c.bytes[from][to];
   }
+  const uint32_t sources = 1 + random() % world;
+  const bool has_several = c.algorithm == kReducePackets || c.algorithm == kReduceSentinels;
+  if (has_several && !to_root && world % sources == 0 && random() % 2 == 0) c.sources = sources;
   return c;
 }
 
@@ -296,7 +299,7 @@ void test_exchange_scrub() {
       const ExchangeGroup group(kWorld, kRelayLine * kWorld, 0);
       const uint64_t packets = 2 * kWorld * group.slot();
       for (uint32_t rank = 0; rank < kWorld; ++rank) make_stale(group.rank(rank), packets);
-      ExchangeCase c{algorithm, false, 2, 1, 1, 1, 1, kU8, kSum, 0, 0, 0, {}};
+      ExchangeCase c{algorithm, false, 2, 1, 1, 1, 1, kU8, kSum, 0, 0, 0, {}, 0};
       for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), bytes);
       const ExchangeOperands operands(c, kWorld, random);
       std::vector<std::vector<Launch>> launches(kWorld);
@@ -316,7 +319,7 @@ void test_exchange_timeout(uint32_t algorithm, uint32_t missing, uint32_t thread
   constexpr uint32_t kWorld = 4, kRoot = 1;
   const ExchangeGroup group(kWorld, 64, 0, 400'000'000);
   const bool sums = algorithm == kReduceSentinels;
-  ExchangeCase c{algorithm, false, 2, threads, 2, 1, kRoot, sums ? kBF16 : kU8, kSum, 0, 0, 0, {}};
+  ExchangeCase c{algorithm, false, 2, threads, 2, 1, kRoot, sums ? kBF16 : kU8, kSum, 0, 0, 0, {}, 0};
   for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), sums ? 776 : 777);
   const ExchangeOperands operands(c, kWorld, random);
   std::vector<std::vector<Launch>> launches(kWorld);

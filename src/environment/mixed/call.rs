@@ -11,7 +11,7 @@ use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::memory::{View, WithView};
-use crate::op::{AllReduceOptions, Call, Numbers, check_apart, span};
+use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, Numbers, check_apart, span};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
@@ -195,6 +195,15 @@ impl Mixed {
             Step::Copy { from, into } => self.world.local().copy_own(dtype, [&view(from), &view(into)], queue),
             Step::Sum { parts, from, into } => {
                 self.world.local().reduce_own((dtype, reduction), parts, [&view(from), &view(into)], queue)
+            }
+            Step::ReduceApart { groups, from, into, rows } => {
+                let apart = Apart { ranks: self.sizes.local() / groups, rows };
+                let options = AllReduceOptions { reduction, ..AllReduceOptions::default() };
+                let call = Call::new(&ALL_REDUCE, dtype).options(options).numbers(Numbers::Apart(apart));
+                let own = self.group(Part::Local)?.own().ok_or_else(|| Error::Internal {
+                    message: "own kernels do not serve a step that they alone have".to_owned(),
+                })?;
+                own.run(&call.input(view(from)).output(view(into)), queue)
             }
             Step::Collective { kind, part, from, into, rows } => {
                 let shape = [rows, from.elems / rows];

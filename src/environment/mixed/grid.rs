@@ -29,7 +29,7 @@ impl Grid {
         let [local_tensor, local_data] =
             level("local", [self.local_tensor, self.local_data], local, "ranks of a host")?;
         let [across_tensor, across_data] = level("across", [self.across_tensor, self.across_data], hosts, "hosts")?;
-        Ok(Sizes { local_tensor, local_data, across_tensor, across_data })
+        Ok(Sizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true })
     }
 }
 
@@ -57,6 +57,8 @@ pub(super) struct Sizes {
     pub(super) local_data: usize,
     pub(super) across_tensor: usize,
     pub(super) across_data: usize,
+    /// Whether one launch may sum the tensor groups of a host apart: whether own kernels serve the ranks of a host.
+    pub(super) sums_apart: bool,
 }
 
 /// Where a rank stands.

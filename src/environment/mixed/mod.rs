@@ -242,6 +242,7 @@ impl Mixed {
             made.push((layout, Over::Coordinator(group.clone())));
             groups.push(Some(Over::Coordinator(group)));
         }
+        let sums_apart = groups[Part::Local as usize].as_ref().is_some_and(|group| group.own().is_some());
         let own = || {
             let work = world.local().symmetric::<u8>(work_bytes(&sizes, config.most_bytes))?;
             let lane = Lane { order: Order::new(world.device())?, known: KnownPlans::default() };
@@ -249,6 +250,7 @@ impl Mixed {
         };
         let (work, lane) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];
+        let sizes = Sizes { sums_apart, ..sizes };
         Ok(Self { choices, world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
     }
 
@@ -441,7 +443,7 @@ impl Mixed {
 
 impl fmt::Debug for Mixed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sizes { local_tensor, local_data, across_tensor, across_data } = self.sizes;
+        let Sizes { local_tensor, local_data, across_tensor, across_data, .. } = self.sizes;
         let (tensor, data) = (self.tensor_rank(), self.data_rank());
         write!(
             out,

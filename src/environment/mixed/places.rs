@@ -24,6 +24,8 @@ pub(super) fn layout(places: &[(usize, usize)]) -> Vec<usize> {
 /// ranks that have unequally much: a mode that takes workspace besides runs in pieces then.
 pub(super) fn work_bytes(sizes: &Sizes, most_bytes: usize) -> usize {
     let mut most = 0;
+    // Several launches take more room than one.
+    let sizes = &Sizes { sums_apart: false, ..*sizes };
     // A count that the ranks do not divide takes room for what makes their shares equal.
     let counts = |bytes: usize| [most_bytes / bytes, (most_bytes / bytes).saturating_sub(1)];
     for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)) {

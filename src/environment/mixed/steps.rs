@@ -67,6 +67,14 @@ pub(super) enum Step {
         into: Stretch,
         rows: usize,
     },
+    /// An all-reduce of each tensor group of a host, whose results all ranks of the host get; `rows` of the input, of which the
+    /// results lie side by side.
+    ReduceApart {
+        groups: usize,
+        from: Stretch,
+        into: Stretch,
+        rows: usize,
+    },
     /// Reduces so many parts, which follow each other.
     Sum {
         parts: usize,
@@ -84,7 +92,7 @@ impl Step {
     pub(super) fn reduces(&self) -> bool {
         match self {
             Self::Collective { kind, .. } => matches!(kind, Kind::AllReduce | Kind::ReduceScatter),
-            Self::Sum { .. } => true,
+            Self::ReduceApart { .. } | Self::Sum { .. } => true,
             Self::Copy { .. } => false,
         }
     }
@@ -99,6 +107,9 @@ impl fmt::Display for Step {
                     write!(out, ", along {rows} rows")?;
                 }
                 Ok(())
+            }
+            Self::ReduceApart { groups, .. } => {
+                write!(out, "{} of each of {groups} tensor groups, over {}", ALL_REDUCE.operation, Part::Local.name())
             }
             Self::Sum { parts, .. } => write!(out, "sum of {parts} parts"),
             Self::Copy { .. } => out.write_str("copy"),
@@ -359,6 +370,10 @@ impl Planner {
                 }
                 if local_data == 1 {
                     return;
+                }
+                if self.sizes.sums_apart && self.sizes.local_tensor > 1 {
+                    let step = Step::ReduceApart { groups: local_data, from: all, into: output, rows: across_data };
+                    return self.plan.steps.push(step);
                 }
                 let all = self.staged(Kind::AllReduce, first, all, across_data * count, 1);
                 self.run(Kind::AllGather, Part::LocalData, all, output, across_data);

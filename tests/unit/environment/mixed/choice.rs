@@ -7,7 +7,7 @@ use MixedOperation::{AllReduce, ReduceScatterAllReduce};
 fn grids() -> impl Iterator<Item = Sizes> {
     let of = |number: usize| {
         let of = |place: u32| 1 + number / 3usize.pow(place) % 3;
-        Sizes { local_tensor: of(0), local_data: of(1), across_tensor: of(2), across_data: of(3) }
+        Sizes { local_tensor: of(0), local_data: of(1), across_tensor: of(2), across_data: of(3), sums_apart: true }
     };
     (0..81).map(of).filter(|sizes| sizes.world() > 1)
 }
@@ -83,7 +83,7 @@ fn ranges_are_what_is_chosen() {
 
 #[test]
 fn a_tuning_is_obeyed_where_it_has_measured() {
-    let sizes = Sizes { local_tensor: 2, local_data: 2, across_tensor: 1, across_data: 1 };
+    let sizes = Sizes { local_tensor: 2, local_data: 2, across_tensor: 1, across_data: 1, sums_apart: true };
     let operation = ReduceScatterAllReduce;
     let rows = [(Some(1000), "two-shot"), (None, "two-collectives")];
     let of = |kind, grid| {
@@ -119,7 +119,7 @@ fn a_tuning_is_obeyed_where_it_has_measured() {
 /// Where a kernel sums fewer parts than a mode asks for, another mode is chosen.
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_chosen() {
-    let wide = Sizes { local_tensor: 2, local_data: 1, across_tensor: 17, across_data: 1 };
+    let wide = Sizes { local_tensor: 2, local_data: 1, across_tensor: 17, across_data: 1, sums_apart: true };
     let table = built_in(wide);
     for (bytes, once, chosen) in
         [(64, false, TwoShotAcross), (1 << 20, false, TwoShotAcross), (64, true, OneCollective)]

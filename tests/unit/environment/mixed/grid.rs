@@ -38,7 +38,7 @@ fn every_rank_is_in_one_group_of_each_kind() {
     for [local_tensor, local_data, across_tensor, across_data] in
         [[1, 1, 1, 1], [2, 1, 1, 1], [1, 3, 2, 1], [2, 2, 2, 3], [4, 1, 1, 2]]
     {
-        let sizes = Sizes { local_tensor, local_data, across_tensor, across_data };
+        let sizes = Sizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true };
         for part in Part::ALL {
             let mut seen = std::collections::BTreeSet::new();
             for host in 0..sizes.hosts() {

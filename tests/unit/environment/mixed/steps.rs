@@ -65,6 +65,12 @@ fn collective(kind: Kind, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
     }
 }
 
+/// The sums of so many groups of consecutive ranks, side by side in each row.
+fn sums_apart(groups: usize, rows: usize, all: &[Vec<Made>]) -> Vec<Made> {
+    let sums: Vec<Vec<Made>> = all.chunks(all.len() / groups).map(sum).collect();
+    collective(Kind::AllGather, rows, &sums).swap_remove(0)
+}
+
 /// The outputs of all ranks, in the order of hosts: of each data rank, the plans that follow each other. `elems`: those of a data
 /// rank's input and output.
 fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize, usize)) -> Vec<Vec<Made>> {
@@ -86,7 +92,11 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
             break;
         }
         let next: Vec<Step> = next.into_iter().map(|step| step.expect("every rank takes part")).collect();
-        let Step::Collective { kind, part, rows, .. } = next[0] else { panic!("a step of one rank") };
+        let part = match next[0] {
+            Step::Collective { part, .. } => part,
+            Step::ReduceApart { .. } => Part::Local,
+            Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
+        };
         let mut groups: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
         for rank in 0..ranks.len() {
             let at = sizes.position(rank / sizes.local(), rank % sizes.local());
@@ -94,12 +104,16 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
             groups.entry(group).or_default().insert(number, rank);
         }
         let operands = |rank: usize| match next[rank] {
-            Step::Collective { from, into, .. } => [from, into],
-            _ => panic!("a step of one rank"),
+            Step::Collective { from, into, .. } | Step::ReduceApart { from, into, .. } => [from, into],
+            Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
         };
         for members in groups.values() {
             let all: Vec<_> = members.values().map(|rank| ranks[*rank].get(operands(*rank)[0])).collect();
-            let results = collective(kind, rows, &all);
+            let results = match next[0] {
+                Step::Collective { kind, rows, .. } => collective(kind, rows, &all),
+                Step::ReduceApart { groups, rows, .. } => vec![sums_apart(groups, rows, &all); all.len()],
+                Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
+            };
             members.values().zip(results).for_each(|(rank, result)| ranks[*rank].put(operands(*rank)[1], result));
         }
     }
@@ -149,14 +163,16 @@ fn placed(sizes: &Sizes, operation: MixedOperation, rows: Rows<'_>, rank: usize)
 
 fn grids() -> impl Iterator<Item = Sizes> {
     let levels = |most: usize| (1..=most).flat_map(move |a| (1..=most / a).map(move |b| (a, b)));
-    levels(4).flat_map(move |(local_tensor, local_data)| {
+    let all = levels(4).flat_map(move |(local_tensor, local_data)| {
         levels(4).map(move |(across_tensor, across_data)| Sizes {
             local_tensor,
             local_data,
             across_tensor,
             across_data,
+            sums_apart: true,
         })
-    })
+    });
+    all.flat_map(|sizes| [sizes, Sizes { sums_apart: false, ..sizes }])
 }
 
 /// Every grid of up to 4 ranks a host and 4 hosts: each input is counted once in each output, at the right place.
@@ -224,7 +240,10 @@ fn ranks_stage_alike() {
             for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
                 let collectives = |at: usize| -> Vec<String> {
                     let plan = plan_part((&sizes, at), operation, mode, (Rows::Of(&counts), 0, sizes.data()));
-                    let steps = plan.steps.iter().filter(|step| matches!(step, Step::Collective { .. }));
+                    let steps = plan
+                        .steps
+                        .iter()
+                        .filter(|step| matches!(step, Step::Collective { .. } | Step::ReduceApart { .. }));
                     steps.map(|step| format!("{step:?}")).collect()
                 };
                 assert!(
@@ -254,7 +273,13 @@ fn one_host_rounds_once() {
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
     use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
-    let of = |across_tensor, across_data| Sizes { local_tensor: 2, local_data: 1, across_tensor, across_data };
+    let of = |across_tensor, across_data| Sizes {
+        local_tensor: 2,
+        local_data: 1,
+        across_tensor,
+        across_data,
+        sums_apart: true,
+    };
     let (wide, both) = (of(17, 1), of(17, 2));
     let reduce = MixedOperation::AllReduce;
     assert_eq!(modes(&of(16, 1), reduce, 16), [OneShot, TwoShot, TwoShotAcross, OneCollective]);

@@ -1,0 +1,51 @@
+//! The all-reduce of a few consecutive ranks each, whose results all ranks get, in one launch: every rank sends all of its
+//! input to every peer, and reduces what comes. After the one-shot mode of FlashInfer's MixedComm.
+
+use super::Inner;
+use super::call_order::Lane;
+use super::exchange::{Counts, Exchange, Way};
+use super::graph_part::Recorded;
+use super::reach::Peers;
+use crate::error::{Error, Result};
+use crate::op::{Apart, Call, Rows, Shape, Strip, Strips};
+use crate::stream::Enqueue;
+use crate::types::{Transport, WAY_APART, WAY_NOTHING};
+
+impl Inner {
+    /// Enqueues a checked call, which any memory serves.
+    pub(super) fn all_reduce_apart(
+        &self,
+        call: &Call<'_>,
+        (Apart { ranks, rows }, shape): (Apart, &Shape),
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let (Some(input), Some(output)) = (&call.input, &call.output) else {
+            return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
+        };
+        let bytes = shape.bytes();
+        if bytes == 0 {
+            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
+        }
+        let row_bytes = bytes / rows as u64;
+        let into = |peer| Strip { bytes, ..Strip::part(output, peer / ranks, row_bytes) };
+        let strips = Strips::each(shape.world, |_| Strip::whole(input, call.dtype), into);
+        let rows = match rows {
+            1 => Rows::default(),
+            _ => Rows {
+                row_bytes,
+                from_pitch_bytes: row_bytes,
+                into_pitch_bytes: row_bytes * (shape.world / ranks) as u64,
+            },
+        };
+        let counts = Counts::Known { largest_bytes: bytes, shared: None };
+        let exchange = Exchange { call, strips: Strips { rows, ..strips }, counts };
+        lane.order_call(queue)?;
+        if let Some(calls) = self.in_calls(&exchange, Transport::Packets) {
+            return self.exchange_in_calls(&exchange, calls, lane, queue, recorded);
+        }
+        let fresh = self.announce(exchange.noted(WAY_APART), lane, queue, recorded)?;
+        self.launch_exchange(&exchange, Way::Reduce, Transport::Packets, Peers::NONE, fresh, queue)
+    }
+}
