@@ -12,6 +12,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// build script is not told what it runs for.
 const RUST_ALONE: [&str; 2] = ["SYMMETRA_RUST_ALONE", "DOCS_RS"];
 
+/// The chips of which Rust is told, by `symmetra_own_code`, whether their code is compiled for them alone: code for others
+/// lacks sums of 8-bit floats by multicast.
+const OWN_CODE: [&str; 2] = ["100", "103"];
+
 /// All decisions about the build.
 struct Plan {
     root: PathBuf,
@@ -59,6 +63,10 @@ impl Plan {
             println!("cargo::rerun-if-changed={folder}");
         }
         self.headers();
+        println!(
+            "cargo::rustc-check-cfg=cfg(symmetra_own_code, values({}))",
+            OWN_CODE.map(|chip| format!("\"{chip}\"")).join(", ")
+        );
         for name in RUST_ALONE {
             println!("cargo::rerun-if-env-changed={name}");
         }
@@ -72,6 +80,7 @@ impl Plan {
         self.host_kernels()?;
         if let Some(cuda) = &self.cuda {
             cuda.kernels(self)?;
+            cuda.tell();
             cuda.link()?;
         }
         if let Some(hip) = &self.hip {
@@ -215,6 +224,16 @@ impl Cuda {
         run(&mut nvcc)?;
         cc::Build::new().object(object).try_compile("symmetra_kernels_cuda")?;
         Ok(())
+    }
+
+    /// Tells Rust of chips whose one architecture of this build is their own.
+    fn tell(&self) {
+        for chip in OWN_CODE {
+            let archs: Vec<_> = self.archs.iter().filter(|arch| arch.trim_end_matches(['a', 'f']) == chip).collect();
+            if !archs.is_empty() && archs.iter().all(|arch| arch.ends_with('a')) {
+                println!("cargo::rustc-cfg=symmetra_own_code=\"{chip}\"");
+            }
+        }
     }
 
     /// Links the static runtime, so that the binary starts without a driver.

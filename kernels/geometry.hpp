@@ -235,9 +235,7 @@ constexpr bool fits(const HeapProbeArgs& args, const Geometry& geometry) {
   return known && works && channel && shape && (args.line_mask & (args.line_mask + 1)) == 0;
 }
 /// Whether a multicast sum adds values of the type.
-constexpr bool multicast_adds(uint32_t dtype) {
-  return dtype == kF32 || dtype == kF16 || dtype == kBF16 || dtype == kI32 || dtype == kU32 || dtype == kI64 || dtype == kU64;
-}
+constexpr bool multicast_adds(uint32_t dtype) { return dtype < kElementTypes && dtype != kF64 && dtype != kI8 && dtype != kU8; }
 /// Whether a range of a multicast call is whole elements, where the call looks for them.
 constexpr bool fits(const MulticastArgs& args, const Geometry& geometry) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.task < kMulticastTasks &&

@@ -5,9 +5,10 @@ mod support;
 
 use half::{bf16, f16};
 use symmetra::environment::{EnvConfig, Environment, InitMethod};
+use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{
-    Algorithm, AllReduceOptions, Config, Determinism, Device, DeviceBuffer, DeviceKind, Element, Error, HostShape,
-    Multicast, Reduction, SymmetricBuffer, Transport,
+    Algorithm, AllReduceOptions, Config, Determinism, Device, DeviceBuffer, DeviceKind, Dtype, Element, Error,
+    HostShape, Multicast, Reduction, SymmetricBuffer, Transport,
 };
 
 use support::data::{Random, mix};
@@ -16,7 +17,7 @@ use support::extent::full;
 use support::process::{Ranks, this};
 use support::world::{alone, bounded, meet, open_on};
 
-use support::{Rank, Sample, config, threads};
+use support::{Rank, Sample, config, narrow, threads};
 
 /// Settings of a group with multicast.
 fn asking(multicast: Multicast) -> Config {
@@ -47,7 +48,20 @@ fn value<T: Sample>(number: usize, rank: usize, index: usize) -> T {
 
 /// The sum over ranks at `index`.
 fn sum<T: Sample>(number: usize, world: usize, index: usize) -> u64 {
-    T::reduce(Reduction::Sum, (0..world).map(|rank| value::<T>(number, rank, index))).bits()
+    added((0..world).map(|rank| value::<T>(number, rank, index)))
+}
+
+/// The bits of a sum in this order. 8-bit floats are added in f16.
+fn added<T: Sample>(values: impl ExactSizeIterator<Item = T>) -> u64 {
+    let (decode, encode): (fn(u8) -> f32, fn(f32) -> u8) = match T::DTYPE {
+        Dtype::F8E4M3 => (|bits| F8E4M3::from_bits(bits).to_f32(), |value| narrow::e4m3(value).to_bits()),
+        Dtype::F8E5M2 => (|bits| F8E5M2::from_bits(bits).to_f32(), |value| narrow::e5m2(value).to_bits()),
+        _ => return T::reduce(Reduction::Sum, values).bits(),
+    };
+    let halves = values.map(|value| f16::from_f32(decode(value.bits() as u8)));
+    // f32 holds more than twice the digits of f16, so a sum that is rounded to both is rounded once.
+    let total = halves.reduce(|a, b| f16::from_f32(a.to_f32() + b.to_f32())).unwrap();
+    encode(total.to_f32()).into()
 }
 
 /// Elements around a buffer's parts that no call may touch.
@@ -145,8 +159,77 @@ fn a_two_shot_is_the_sum_in_rank_order_of_every_type_at_every_place() {
             check_type::<u32>(rank, 4);
             check_type::<i64>(rank, 5);
             check_type::<u64>(rank, 6);
+            check_type::<F8E4M3>(rank, 7);
+            check_type::<F8E5M2>(rank, 8);
         });
     }
+}
+
+/// Sums by a two-shot: in packets and at their ends, and, where input and output are not aligned alike, beside packets alone.
+fn check_values<T: Sample>(rank: &Rank, values: &[T], expected: &[u64]) {
+    let buffer = rank.communicator.symmetric::<T>(2 * values.len() + 64).unwrap();
+    for (from, into) in [(0, 0), (3, 3), (13, 13), (0, 1), (5, 2)] {
+        let into = values.len() + 32 + into;
+        let mut whole = vec![T::sample(0); buffer.len()];
+        whole[from..from + values.len()].copy_from_slice(values);
+        buffer.write(&whole, &rank.stream).unwrap();
+        let [input, output] = [from, into].map(|at| buffer.slice(at..at + values.len()).unwrap());
+        rank.communicator.all_reduce_with(Algorithm::MulticastTwoShot, input, output, &rank.stream).unwrap();
+        rank.finish();
+        let found = buffer.read(&rank.stream).unwrap();
+        assert_eq!(bits(&found[into..into + values.len()]), expected, "{} from {from}", T::DTYPE);
+    }
+}
+
+/// Values of which many sums are near the middle of two codes, so that the order and the width of a sum are seen.
+fn check_near_ties<T: Sample>(rank: &Rank, encode: fn(f32) -> T) {
+    const NEAR: [f32; 7] = [256.0, -256.0, 32.0, 16.0, 0.125, -0.125, 1.0 / 512.0];
+    let (world, count) = (rank.world(), 2000);
+    let value =
+        |rank: usize, index: usize| encode(NEAR[(mix((rank << 32 | index) as u64) % NEAR.len() as u64) as usize]);
+    let of = |index: usize| (0..world).map(move |rank| value(rank, index));
+    let expected: Vec<u64> = (0..count).map(|index| added(of(index))).collect();
+    let unlike = |other: &dyn Fn(usize) -> u64| (0..count).filter(|index| other(*index) != expected[*index]).count();
+    assert!(world == 2 || unlike(&|index| T::reduce(Reduction::Sum, of(index)).bits()) > 0);
+    assert!(world == 2 || unlike(&|index| added(of(index).rev())) > 0);
+    let values: Vec<T> = (0..count).map(|index| value(rank.rank(), index)).collect();
+    check_values(rank, &values, &expected);
+}
+
+#[test]
+fn sums_of_8_bit_floats_are_added_in_f16_in_rank_order() {
+    for world in worlds() {
+        with_multicast(world, &asking(Multicast::Require), |rank| {
+            check_near_ties(rank, narrow::e4m3);
+            check_near_ties(rank, narrow::e5m2);
+        });
+    }
+}
+
+/// Every pair of codes: NaNs, infinities and sums beyond the type too. f16 has more than twice the digits of either type, so
+/// of two values it gives the sum that is rounded once.
+fn check_pairs<T: Sample>(rank: &Rank, decode: fn(u8) -> T) {
+    let pair = |index: usize| [decode((index >> 8) as u8), decode(index as u8)];
+    let expected: Vec<u64> = (0..1 << 16).map(|index| added(pair(index).into_iter())).collect();
+    let once = (0..1 << 16).map(|index| T::reduce(Reduction::Sum, pair(index).into_iter()).bits());
+    assert!(once.eq(expected.iter().copied()));
+    let values: Vec<T> = (0..1 << 16).map(|index| pair(index)[rank.rank()]).collect();
+    check_values(rank, &values, &expected);
+}
+
+#[test]
+fn sums_of_8_bit_floats_saturate_and_have_one_nan() {
+    with_multicast(2, &asking(Multicast::Require), |rank| {
+        check_pairs(rank, F8E4M3::from_bits);
+        check_pairs(rank, F8E5M2::from_bits);
+    });
+    // A partial sum that overflows f16 stays infinite, and an infinity of the other sign makes it a NaN.
+    with_multicast(3, &asking(Multicast::Require), |rank| {
+        let inputs = [[0x7B, 0x7B, 0x7C, 0x3C], [0x7B, 0x7B, 0x3C, 0x7B], [0xFB, 0xFC, 0xFB, 0xFB]];
+        let values: Vec<F8E5M2> = (0..50).map(|index| F8E5M2::from_bits(inputs[rank.rank()][index % 4])).collect();
+        let expected: Vec<u64> = (0..50).map(|index| [0x7B, 0x7F, 0x7B, 0x00][index % 4]).collect();
+        check_values(rank, &values, &expected);
+    });
 }
 
 /// The bits of what every rank's sum of `count` elements from `start` is.
@@ -164,20 +247,26 @@ fn a_one_shot_sums_into_any_memory() {
         let mut config = asking(Multicast::Require);
         config.determinism = Determinism::Free;
         with_multicast(world, &config, |rank| {
-            for (number, count) in [1, 7, 8, 9, 4097].into_iter().enumerate() {
-                let input = rank.communicator.symmetric::<bf16>(count + 3).unwrap();
-                let output = DeviceBuffer::<bf16>::new(&rank.device, count).unwrap();
-                let values: Vec<bf16> = (0..count).map(|index| value(number, rank.rank(), index)).collect();
-                let start = number % 4;
-                let mut whole = vec![bf16::ZERO; count + 3];
-                whole[start..start + count].copy_from_slice(&values);
-                input.write(&whole, &rank.stream).unwrap();
-                let slice = input.slice(start..start + count).unwrap();
-                rank.communicator.all_reduce_with(Algorithm::MulticastOneShot, slice, &output, &rank.stream).unwrap();
-                rank.finish();
-                assert_eq!(bits(&output.read(&rank.stream).unwrap()), sums::<bf16>(number, world, count));
-            }
+            check_one_shot::<bf16>(rank);
+            check_one_shot::<F8E4M3>(rank);
+            check_one_shot::<F8E5M2>(rank);
         });
+    }
+}
+
+fn check_one_shot<T: Sample>(rank: &Rank) {
+    for (number, count) in [1, 7, 8, 9, 4097].into_iter().enumerate() {
+        let input = rank.communicator.symmetric::<T>(count + 3).unwrap();
+        let output = DeviceBuffer::<T>::new(&rank.device, count).unwrap();
+        let values: Vec<T> = (0..count).map(|index| value(number, rank.rank(), index)).collect();
+        let start = number % 4;
+        let mut whole = vec![T::sample(0); count + 3];
+        whole[start..start + count].copy_from_slice(&values);
+        input.write(&whole, &rank.stream).unwrap();
+        let slice = input.slice(start..start + count).unwrap();
+        rank.communicator.all_reduce_with(Algorithm::MulticastOneShot, slice, &output, &rank.stream).unwrap();
+        rank.finish();
+        assert_eq!(bits(&output.read(&rank.stream).unwrap()), sums::<T>(number, rank.world(), count));
     }
 }
 
@@ -223,6 +312,36 @@ fn exchanges_by_multicast_give_every_rank_its_part() {
             let error =
                 communicator.all_to_all(&one, &communicator.symmetric::<f32>(world).unwrap(), stream).unwrap_err();
             assert!(matches!(&error, Error::Unsupported { what, .. } if what == "all-to-all by multicast"), "{error}");
+        });
+    }
+}
+
+fn check_reduce_scatter<T: Sample>(rank: &Rank) {
+    let (own, world, communicator) = (rank.rank(), rank.world(), &rank.communicator);
+    for (number, count) in [1, 15, 16, 1001].into_iter().enumerate() {
+        let all = communicator.symmetric::<T>(world * count).unwrap();
+        let one = DeviceBuffer::<T>::new(&rank.device, count).unwrap();
+        let values: Vec<T> = (0..world * count).map(|index| value(number, own, index)).collect();
+        all.write(&values, &rank.stream).unwrap();
+        communicator.reduce_scatter(&all, &one, Reduction::Sum, &rank.stream).unwrap();
+        rank.finish();
+        let expected = &sums::<T>(number, world, world * count)[own * count..(own + 1) * count];
+        assert_eq!(bits(&one.read(&rank.stream).unwrap()), expected);
+    }
+}
+
+#[test]
+fn a_reduce_scatter_adds_8_bit_floats_in_f16_too() {
+    for world in worlds() {
+        let mut config = asking(Multicast::Require);
+        config.transport = Transport::Multicast;
+        with_multicast(world, &config, |rank| {
+            check_reduce_scatter::<F8E4M3>(rank);
+            check_reduce_scatter::<F8E5M2>(rank);
+            let bytes = rank.communicator.symmetric::<u8>(world).unwrap();
+            let one = DeviceBuffer::<u8>::new(&rank.device, 1).unwrap();
+            let error = rank.communicator.reduce_scatter(&bytes, &one, Reduction::Sum, &rank.stream).unwrap_err();
+            assert!(error.to_string().contains("floats of at most 32 bits and integers of at least 32"), "{error}");
         });
     }
 }
@@ -303,6 +422,12 @@ fn what_multicast_cannot_do_is_refused() {
         let error = rank.communicator.all_reduce_with(two, &buffer, &buffer, &rank.stream).unwrap_err();
         assert!(error.to_string().contains("`per-algorithm` allows it"), "{error}");
     });
+    with_multicast(2, &exact, |rank| {
+        let buffer = rank.communicator.symmetric::<F8E4M3>(8).unwrap();
+        let two = Algorithm::MulticastTwoShot;
+        let error = rank.communicator.all_reduce_with(two, &buffer, &buffer, &rank.stream).unwrap_err();
+        assert!(error.to_string().contains("`per-algorithm` allows it"), "{error}");
+    });
 }
 
 #[test]
@@ -323,6 +448,8 @@ fn a_large_sum_goes_by_multicast_where_that_is_open() {
             let by = |bytes| communicator.chosen(f32::DTYPE, Reduction::Sum, true, bytes);
             assert_eq!(by(1 << 20) == Algorithm::MulticastTwoShot, chosen);
             assert_ne!(by((1 << 20) - 1), Algorithm::MulticastTwoShot);
+            let narrow = communicator.chosen(F8E5M2::DTYPE, Reduction::Sum, true, 1 << 20);
+            assert_ne!(narrow, Algorithm::MulticastTwoShot);
             let buffer = communicator.symmetric::<f32>(count).unwrap();
             let values: Vec<f32> = (0..count).map(|index| value(1, rank.rank(), index)).collect();
             buffer.write(&values, &rank.stream).unwrap();

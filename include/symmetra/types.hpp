@@ -99,7 +99,9 @@ enum class Algorithm : std::uint32_t {
   kRing = 6,               ///< chunks pass from rank to rank, for the largest messages; any type
   kRecursiveDoubling = 7,  ///< exchanges with one partner after another; any type
   kMulticastOneShot = 8,   ///< every rank sums all symmetric inputs by multicast; floats of more than 2 ranks need kFree
-  kMulticastTwoShot = 9,   ///< every rank sums a share by multicast and stores it by multicast; symmetric buffers
+  /// Every rank sums a share by multicast and stores it by multicast; symmetric buffers. By both, 8-bit floats are added in f16, and
+  /// kExact refuses them; GPUs need compute capability 10.0 or 10.3 and a build for 100a or 103a.
+  kMulticastTwoShot = 9,
 };
 
 /// How an exchange (every collective but all-reduce) moves data. The numbers are stable.

@@ -27,6 +27,10 @@ typename Backend::Entry multicast_kernel([[maybe_unused]] const MulticastArgs& a
       return multicast_sum_kernel<Backend, F16>(args);
     case kBF16:
       return multicast_sum_kernel<Backend, BF16>(args);
+    case kF8E4M3:
+      return multicast_sum_kernel<Backend, AddedInF16<F8E4M3>>(args);
+    case kF8E5M2:
+      return multicast_sum_kernel<Backend, AddedInF16<F8E5M2>>(args);
     case kI32:
     case kU32:  // sums wrap alike
       return multicast_sum_kernel<Backend, U32>(args);

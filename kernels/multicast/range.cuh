@@ -17,6 +17,13 @@ struct AllFlags {
   }
 };
 
+/// 8-bit floats whose sums are those of a switch: each addition is rounded to f16, and the sum to the type. So elements beside
+/// packets get the bits that a packet has on the host device.
+template <class Float8>
+struct AddedInF16 : Float8 {
+  SYMMETRA_DEVICE static float plus(float a, float b) { return platform::unpack_f16(platform::pack_f16({a + b, 0})).low; }
+};
+
 /// How a packet of an element type is summed.
 template <class Element>
 constexpr platform::Adds kAdds = Element::kBytes == 4 ? platform::Adds::kWords : platform::Adds::kDoubleWords;
@@ -26,6 +33,10 @@ template <>
 inline constexpr platform::Adds kAdds<F16> = platform::Adds::kF16;
 template <>
 inline constexpr platform::Adds kAdds<BF16> = platform::Adds::kBF16;
+template <>
+inline constexpr platform::Adds kAdds<AddedInF16<F8E4M3>> = platform::Adds::kE4M3;
+template <>
+inline constexpr platform::Adds kAdds<AddedInF16<F8E5M2>> = platform::Adds::kE5M2;
 
 /// This rank's range of a call. In place works: one thread reads and writes each packet, and no other rank does.
 template <class Element, uint32_t kTask>

@@ -24,17 +24,31 @@ const PACKET_BYTES: u64 = 16;
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
 /// Smallest all-reduce that goes by multicast where the call leaves the choice, in bytes. An estimate: packets need no
-/// barrier, and between two ranks multicast saves nothing.
+/// barrier, and between two ranks multicast saves nothing. 8-bit floats go by multicast only where a call names it, because
+/// their sums lose more there.
 pub(super) const fn from_bytes(kind: DeviceKind, world: usize, dtype: Dtype, determinism: Determinism) -> Option<u64> {
     let allowed = determinism as u32 <= allowance(Algorithm::MulticastTwoShot, kind, world, dtype) as u32;
-    if world >= 4 && allowed && Algorithm::MulticastTwoShot.carries(dtype) { Some(1 << 20) } else { None }
+    let carried = Algorithm::MulticastTwoShot.carries(dtype) && !dtype.is_f8();
+    if world >= 4 && allowed && carried { Some(1 << 20) } else { None }
+}
+
+/// Why devices cannot add this type by multicast. `adds_f8`: all devices of the group add 8-bit floats.
+const fn unable(dtype: Dtype, adds_f8: bool) -> Option<&'static str> {
+    if adds_f8 || !dtype.is_f8() {
+        return None;
+    }
+    Some(
+        "8-bit floats need GPUs of compute capability 10.0 or 10.3, and a build with SYMMETRA_CUDA_ARCHS that names 100a \
+         or 103a: use another type or algorithm",
+    )
 }
 
 /// The most that a multicast algorithm promises of the bits of a result. A switch adds in an order of its own, which may
-/// depend on where the memory lies; the host device adds in rank order.
+/// depend on where the memory lies; the host device adds in rank order. Two ranks have one sum.
 const fn allowance(algorithm: Algorithm, kind: DeviceKind, world: usize, dtype: Dtype) -> Determinism {
     match (algorithm, kind) {
-        _ if world <= 2 || !dtype.is_float() => Determinism::Exact,
+        _ if algorithm.is_exact(dtype, world) => Determinism::Exact,
+        _ if world <= 2 => Determinism::PerAlgorithm,
         // Each rank asks the switch for its own sum.
         (Algorithm::MulticastOneShot, _) => Determinism::Free,
         (_, DeviceKind::Host) => Determinism::PerAlgorithm,
@@ -71,6 +85,9 @@ impl Inner {
                 format!("{algorithm} of the {reduction} of {dtype} over {world} ranks"),
                 "multicast only adds: leave the choice of the algorithm to the library",
             ));
+        }
+        if let Some(why) = unable(dtype, self.group.capabilities().adds_f8) {
+            return Err(Error::unsupported(format!("{algorithm} of {dtype} over {world} ranks"), why));
         }
         let allowed = allowance(algorithm, self.group.device().kind(), world, dtype);
         if asked > allowed {
@@ -222,11 +239,14 @@ impl Inner {
                 let what = format!("{} of the {} of {}", what(), call.options.reduction, call.dtype);
                 return Err(Error::unsupported(
                     what,
-                    "multicast only adds, in four-byte and longer types, f16 and bf16",
+                    "multicast only adds, in floats of at most 32 bits and integers of at least 32",
                 ));
             }
             Way::Reduce => {
                 let (kind, world) = (self.group.device().kind(), self.group.world_size());
+                if let Some(why) = unable(call.dtype, self.group.capabilities().adds_f8) {
+                    return Err(Error::unsupported(format!("{} of {}", what(), call.dtype), why));
+                }
                 let allowed = allowance(Algorithm::MulticastTwoShot, kind, world, call.dtype);
                 let asked = self.group.config().determinism;
                 if asked > allowed {
@@ -278,3 +298,7 @@ fn outside(what: &str) -> Error {
         "multicast reaches symmetric buffers of its group alone",
     )
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/collective/multicast.rs"]
+mod tests;

@@ -246,6 +246,17 @@ impl Device {
         self.0.properties.multicast != 0
     }
 
+    /// Whether kernels of this build add 8-bit floats by multicast on the device. An NVIDIA GPU needs code for its own
+    /// architecture alone. The driver must have no other code for the chip to choose.
+    pub(crate) fn adds_f8(&self) -> bool {
+        match (self.kind(), self.compute_capability()) {
+            (DeviceKind::Host, _) => true,
+            (DeviceKind::Cuda, (10, 0)) => cfg!(symmetra_own_code = "100"),
+            (DeviceKind::Cuda, (10, 3)) => cfg!(symmetra_own_code = "103"),
+            _ => false,
+        }
+    }
+
     /// Whether blocks may form clusters.
     pub(crate) fn has_clusters(&self) -> bool {
         self.0.properties.clusters != 0

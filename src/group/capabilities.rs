@@ -20,6 +20,8 @@ pub(crate) struct Capabilities {
     pub(crate) multiprocessors: u32,
     /// Whether every device changes words atomically in the memory of every other.
     pub(crate) native_atomics: bool,
+    /// Whether every device adds 8-bit floats by multicast.
+    pub(crate) adds_f8: bool,
 }
 
 impl Capabilities {
@@ -29,6 +31,7 @@ impl Capabilities {
             compute_capability: device.compute_capability(),
             multiprocessors: device.multiprocessors(),
             native_atomics: true,
+            adds_f8: device.adds_f8(),
         }
     }
 
@@ -50,6 +53,7 @@ impl Capabilities {
             compute_capability: self.compute_capability.min(other.compute_capability),
             multiprocessors: self.multiprocessors.min(other.multiprocessors),
             native_atomics: self.native_atomics && other.native_atomics,
+            adds_f8: self.adds_f8 && other.adds_f8,
         }
     }
 }
@@ -65,9 +69,10 @@ mod tests {
             compute_capability,
             multiprocessors,
             native_atomics: multiprocessors != 144,
+            adds_f8: multiprocessors != 144,
         };
         let (one, other) = (device("A", (9, 0), 132), device("B", (8, 6), 144));
-        let both = Capabilities { native_atomics: false, ..device("", (8, 6), 132) };
+        let both = Capabilities { native_atomics: false, adds_f8: false, ..device("", (8, 6), 132) };
         assert_eq!(one.clone().common(other), both);
         assert_eq!(one.clone().common(one.clone()), one);
     }

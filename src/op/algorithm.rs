@@ -43,10 +43,15 @@ pub enum Algorithm {
     RecursiveDoubling,
     /// Every rank sums all inputs by multicast ([`Config::multicast`](crate::Config::multicast)), after PyTorch's symmetric
     /// memory: one read of each packet from the switch. The input is a symmetric buffer, and the output is another. Sums of
-    /// f32, f16, bf16 and integers of 32 and 64 bits.
+    /// f32, f16, bf16, integers of 32 and 64 bits, and 8-bit floats.
     ///
     /// The bits of floats may differ from rank to rank, so more than two ranks need
     /// [`Determinism::Free`](crate::Determinism::Free).
+    ///
+    /// 8-bit floats are added in f16, which rounds every addition; other algorithms add them in f32. A partial sum beyond 65504
+    /// stays infinite. So [`Determinism::Exact`](crate::Determinism::Exact) refuses them for two ranks too, and the library
+    /// never chooses multicast for them. CUDA devices need compute capability 10.0 or 10.3, and a build for the device's own
+    /// architecture: 100a or 103a in `SYMMETRA_CUDA_ARCHS`.
     MulticastOneShot,
     /// Every rank sums its share of all inputs by multicast and stores the share in all outputs by multicast (NVLink SHARP,
     /// as in NCCL and PyTorch's symmetric memory), between two barriers. Both operands are symmetric buffers. Sums of the
@@ -97,10 +102,8 @@ impl Algorithm {
         match self {
             Self::OneShotSentinel | Self::TwoShotSentinel => dtype.is_float(),
             Self::MulticastOneShot | Self::MulticastTwoShot => {
-                matches!(
-                    dtype,
-                    Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64
-                )
+                let integer = matches!(dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64);
+                integer || (dtype.is_float() && !matches!(dtype, Dtype::F64))
             }
             _ => true,
         }
@@ -122,10 +125,11 @@ impl Algorithm {
     }
 
     /// Whether results have the bits of a sum in rank order, rounded once, as [`Determinism::Exact`](crate::Determinism::Exact) requires. True for
-    /// integers and for two ranks, which have one possible sum.
+    /// integers and for two ranks, which have one possible sum. 8-bit floats by multicast are rounded twice.
     pub const fn is_exact(self, dtype: Dtype, world_size: usize) -> bool {
         let in_rank_order = !matches!(self, Self::Ring | Self::RecursiveDoubling) && !self.is_multicast();
-        in_rank_order || !dtype.is_float() || world_size <= 2
+        let of_one_sum = if self.is_multicast() && dtype.is_f8() { 1 } else { 2 };
+        in_rank_order || !dtype.is_float() || world_size <= of_one_sum
     }
 
     /// Whether the algorithm can carry this reduction of this type: partial sums wrap, so they cannot give averages of

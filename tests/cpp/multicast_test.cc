@@ -21,11 +21,13 @@ constexpr std::size_t kFloats = kWorld * kPackets * 4;
 struct Exchange {
   device::MulticastData inputs;    ///< floats
   device::MulticastData halves;    ///< bf16, as many bytes
+  device::MulticastData quarters;  ///< e4m3, as many bytes
   device::MulticastData gathered;  ///< floats: each rank stores its part
   device::MulticastData counters;
   device::SignalPad pad;  ///< a channel a block, and one for a signal to one rank
   float* sums;
   std::uint16_t* half_sums;
+  std::uint8_t* quarter_sums;
 };
 
 /// Awaits a signal of every rank.
@@ -41,6 +43,7 @@ bool await_all(const device::SignalPad& pad, std::uint32_t channel) {
 void exchange(const Exchange& args) {
   const device::Multicast<float> inputs(args.inputs), gathered(args.gathered);
   const device::Multicast<std::uint16_t, Adds::kBF16> halves(args.halves);
+  const device::Multicast<std::uint8_t, Adds::kE4M3> quarters(args.quarters);
   const device::Multicast<std::uint32_t> counters(args.counters);
   const std::uint32_t rank = args.pad.rank, world = inputs.world(), block = platform::block();
   // What one thread signals to one rank, and what it signals to all, count alike.
@@ -51,6 +54,8 @@ void exchange(const Exchange& args) {
     std::memcpy(args.sums + i * 4, &sum, sizeof(sum));
     const Packet<std::uint16_t> half_sum = halves.load_sum(i);
     std::memcpy(args.half_sums + i * 8, &half_sum, sizeof(half_sum));
+    const Packet<std::uint8_t> quarter_sum = quarters.load_sum(i);
+    std::memcpy(args.quarter_sums + i * 16, &quarter_sum, sizeof(quarter_sum));
     if (i / kPackets == rank) gathered.store(i, sum);
     counters.add(1, i);
   }
@@ -81,6 +86,13 @@ std::uint16_t half_sum(std::size_t i) {
   return static_cast<std::uint16_t>(bits >> 16);
 }
 
+/// Codes of e4m3: 256, -256, and 2^-9, which f16 loses where it is not added last.
+std::uint8_t quarter(std::size_t rank, std::size_t i) {
+  constexpr std::uint8_t kCodes[] = {0x78, 0xF8, 0x01};
+  return kCodes[(rank + i) % 3];
+}
+std::uint8_t quarter_sum(std::size_t i) { return i % 3 == 0 ? 0x01 : 0x00; }
+
 Config with_multicast() {
   Config config;
   config.multicast = symmetra::Multicast::kRequire;
@@ -94,23 +106,30 @@ void exchange_works() {
     const Communicator communicator = Communicator::open(bootstrap, device, with_multicast());
     const SymmetricBuffer inputs = communicator.symmetric<float>(kFloats), gathered = communicator.symmetric<float>(kFloats + 4);
     const SymmetricBuffer halves = communicator.symmetric(2 * kFloats, Dtype::kBF16);
+    const SymmetricBuffer quarters = communicator.symmetric(4 * kFloats, Dtype::kF8E4M3);
     const SymmetricBuffer counters = communicator.symmetric<std::uint32_t>(4);
     const DeviceBuffer sums(device, kFloats, Dtype::kF32), half_sums(device, 2 * kFloats, Dtype::kBF16);
+    const DeviceBuffer quarter_sums(device, 4 * kFloats, Dtype::kF8E4M3);
     std::vector<float> floats(kFloats);
     for (std::size_t i = 0; i < kFloats; ++i) floats[i] = value(bootstrap.rank(), i);
     inputs.write(floats, stream);
     std::vector<std::uint16_t> words(2 * kFloats);
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = half(bootstrap.rank(), i);
     halves.write(words.data(), stream);
+    std::vector<std::uint8_t> codes(4 * kFloats);
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = quarter(bootstrap.rank(), i);
+    quarters.write(codes.data(), stream);
     communicator.barrier();
     // A view of a part: the first packet is left alone.
     const Exchange args{inputs.multicast_data(),
                         halves.multicast_data(),
+                        quarters.multicast_data(),
                         gathered.multicast_data(4),
                         counters.multicast_data(),
                         gathered.signals().view(),
                         sums.data<float>(),
-                        static_cast<std::uint16_t*>(half_sums.data())};
+                        static_cast<std::uint16_t*>(half_sums.data()),
+                        static_cast<std::uint8_t*>(quarter_sums.data())};
     CHECK_EQ(args.gathered.offset_bytes, gathered.offset_bytes() + 16);
     CHECK_EQ(args.inputs.world, kWorld);
     launch({1, 1}, &exchange, args, stream);
@@ -121,6 +140,8 @@ void exchange_works() {
     communicator.barrier();
     const std::vector<float> summed = sums.read<float>(stream), all = gathered.read<float>(stream);
     half_sums.read(words.data(), stream);
+    quarter_sums.read(codes.data(), stream);
+    for (std::size_t i = 0; i < codes.size(); ++i) CHECK_EQ(static_cast<unsigned>(codes[i]), static_cast<unsigned>(quarter_sum(i)));
     for (std::size_t i = 0; i < kFloats; ++i) {
       const float sum = value(0, i) + value(1, i) + value(2, i);
       CHECK_EQ(summed[i], sum);

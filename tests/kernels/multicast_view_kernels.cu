@@ -8,6 +8,8 @@ using namespace symmetra::device;
 extern "C" __global__ void view_sum_f32(Multicast<float> view, Packet<float>* out) { *out = view.load_sum(0); }
 extern "C" __global__ void view_sum_f16(Multicast<uint16_t, Adds::kF16> view, Packet<uint16_t>* out) { *out = view.load_sum(0); }
 extern "C" __global__ void view_sum_bf16(Multicast<uint16_t, Adds::kBF16> view, Packet<uint16_t>* out) { *out = view.load_sum(0); }
+extern "C" __global__ void view_sum_e4m3(Multicast<uint8_t, Adds::kE4M3> view, Packet<uint8_t>* out) { *out = view.load_sum(0); }
+extern "C" __global__ void view_sum_e5m2(Multicast<uint8_t, Adds::kE5M2> view, Packet<uint8_t>* out) { *out = view.load_sum(0); }
 extern "C" __global__ void view_sum_u32(Multicast<uint32_t> view, Packet<uint32_t>* out) { *out = view.load_sum(0); }
 extern "C" __global__ void view_sum_i64(Multicast<int64_t> view, Packet<int64_t>* out) { *out = view.load_sum(0); }
 extern "C" __global__ void view_store(Multicast<uint16_t> view, const Packet<uint16_t>* in) { view.store(threadIdx.x, in[threadIdx.x]); }

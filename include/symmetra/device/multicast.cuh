@@ -61,7 +61,8 @@ struct alignas(16) Packet {
 /// MulticastView::data() in Rust, gives the data; a kernel may also take this class in their place.
 ///
 /// `kAdds` says how sums add T: floats and integers of 4 and 8 bytes say so themselves; for halves it is Adds::kF16 or Adds::kBF16, with
-/// any type of 2 bytes. There is no pointer and no reference to get: ordinary accesses through the address are undefined.
+/// any type of 2 bytes; for 8-bit floats it is Adds::kE4M3 or Adds::kE5M2, with any type of 1 byte. There is no pointer and no reference to
+/// get: ordinary accesses through the address are undefined.
 template <class T, Adds kAdds = multicast::kUsual<T>>
 class Multicast {
   static_assert(std::is_trivially_copyable_v<T> && 16 % sizeof(T) == 0, "a packet of 16 bytes holds whole elements");
@@ -79,6 +80,10 @@ class Multicast {
   /// The sum over all ranks of packet `i`: of elements `i * kValues` and those that follow. Halves are added in single precision and
   /// rounded once; integers wrap. A GPU's sum is in no known order, and may differ in its last bit from rank to rank; the CPU's is in rank
   /// order.
+  ///
+  /// 8-bit floats are added in f16, and the sum is rounded to the type. The CPU rounds every addition; its sums saturate, and every NaN is
+  /// 0x7F. What a switch makes of sums beyond the type is not documented. Of NVIDIA GPUs those of compute capability 10.0 and 10.3 have
+  /// such sums, in code compiled for sm_100a and sm_103a; all other code traps.
   SYMMETRA_DEVICE Packet<T> load_sum(uint64_t i) const {
     static_assert(kAdds != Adds::kNothing, "say how sums add the type: Multicast<T, Adds::kF16>, for example");
     const auto words = platform::multicast_load_sum<kAdds, multicast::Words>(data_, i * 16);

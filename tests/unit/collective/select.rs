@@ -5,7 +5,13 @@ use crate::group::TunedTable;
 use proptest::prelude::*;
 
 fn devices(major: u32) -> Capabilities {
-    Capabilities { name: String::new(), compute_capability: (major, 0), multiprocessors: 100, native_atomics: true }
+    Capabilities {
+        name: String::new(),
+        compute_capability: (major, 0),
+        multiprocessors: 100,
+        native_atomics: true,
+        adds_f8: false,
+    }
 }
 
 proptest! {

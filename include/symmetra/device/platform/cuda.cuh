@@ -284,6 +284,11 @@ SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) {
 // Multicast accesses: to what lies at one offset of every rank's arena, by the switch between the GPUs, on sm_90 and
 // later. `At` has the members of device::Multicast. Every access is at system scope.
 
+// Sums of 8-bit floats, which ptxas refuses in code that is not for one of these chips alone.
+#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL)
+#define SYMMETRA_ADDS_F8
+#endif
+
 /// Where an access goes.
 template <class At>
 SYMMETRA_DEVICE uint8_t* multicast_address(const At& at, uint64_t bytes) {
@@ -317,6 +322,22 @@ SYMMETRA_DEVICE Data multicast_load_sum(const At& at, uint64_t bytes) {
                  : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3])
                  : "l"(p)
                  : "memory");
+  } else if constexpr (kAdds == Adds::kE4M3 || kAdds == Adds::kE5M2) {
+#ifndef SYMMETRA_ADDS_F8
+    __trap();  // the host launches no such sum here
+#else
+    if constexpr (kAdds == Adds::kE4M3) {
+      asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f16.v4.e4m3x4 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3])
+                   : "l"(p)
+                   : "memory");
+    } else {
+      asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f16.v4.e5m2x4 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(sum.word[0]), "=r"(sum.word[1]), "=r"(sum.word[2]), "=r"(sum.word[3])
+                   : "l"(p)
+                   : "memory");
+    }
+#endif
   } else if constexpr (kAdds == Adds::kWords) {
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {

@@ -266,6 +266,31 @@ SYMMETRA_DEVICE uint32_t pack_bf16(Pair pair) { return host::to_bf16(pair.low) |
 SYMMETRA_DEVICE Pair unpack_f16(uint32_t word) { return {host::from_f16(word & 0xFFFF), host::from_f16(word >> 16)}; }
 SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) { return host::to_f16(pair.low) | host::to_f16(pair.high) << 16; }
 
+namespace host {
+
+// 8-bit floats by way of f16, which has every value of both. e5m2 is the upper byte of an f16. The bits of e4m3, moved to the lowest
+// place of an f16's exponent, are 256 times less. What is rounded saturates, and every NaN becomes 0x7F.
+
+SYMMETRA_DEVICE float from_e5m2(uint32_t code) { return from_f16(code << 8); }
+SYMMETRA_DEVICE uint32_t to_e5m2(uint32_t half) {
+  const uint32_t size = half & 0x7FFF, held = std::min(size, 0x7B00u);
+  return size > 0x7C00 ? 0x7F : (half & 0x8000) >> 8 | (held + 0x7F + (held >> 8 & 1)) >> 8;
+}
+
+SYMMETRA_DEVICE float from_e4m3(uint32_t code) {
+  if ((code & 0x7F) == 0x7F) return from_f16(0x7FFF);
+  return from_f16((code & 0x80) << 8 | (code & 0x7F) << 7) * 256;
+}
+SYMMETRA_DEVICE uint32_t to_e4m3(uint32_t half) {
+  const uint32_t sign = (half & 0x8000) >> 8, size = half & 0x7FFF, held = std::min(size, 0x5F00u);  // 448
+  if (size > 0x7C00) return 0x7F;
+  // Below 2^-6: adding 2^14 rounds at 2^-9, the step of denormals.
+  if (held < 0x2400) return sign | (bits_of(from_f16(held) + 0x1p14f) - bits_of(0x1p14f));
+  return sign | (held - 0x2000 + 0x3F + (held >> 7 & 1)) >> 7;
+}
+
+}  // namespace host
+
 // Multicast accesses: to what lies at one offset of every rank's arena. `At` has the members of device::Multicast. Here
 // they are separate accesses to the memory of each rank, in an order that changes from call to call, because a switch
 // promises neither one access nor an order.
@@ -286,6 +311,16 @@ SYMMETRA_DEVICE void each_copy(const At& at, uint64_t bytes, Visit visit) {
   }
 }
 
+/// The sum of the bytes at one place of words, in rank order: 8-bit floats, added in f16.
+template <Adds kAdds>
+SYMMETRA_DEVICE uint32_t sum_bytes(const uint32_t (&words)[kMostCopies][4], uint32_t world, uint32_t i, uint32_t shift) {
+  constexpr auto from = kAdds == Adds::kE4M3 ? from_e4m3 : from_e5m2;
+  const auto value = [&](uint32_t rank) { return from(words[rank][i] >> shift & 0xFF); };
+  uint32_t total = to_f16(value(0));
+  for (uint32_t rank = 1; rank < world; ++rank) total = to_f16(from_f16(total) + value(rank));
+  return kAdds == Adds::kE4M3 ? to_e4m3(total) : to_e5m2(total);
+}
+
 /// The sum of words that hold values of one kind, in rank order.
 template <Adds kAdds>
 SYMMETRA_DEVICE void sum_words(const uint32_t (&words)[kMostCopies][4], uint32_t world, uint32_t* sum) {
@@ -302,6 +337,9 @@ SYMMETRA_DEVICE void sum_words(const uint32_t (&words)[kMostCopies][4], uint32_t
         total = {total.low + next.low, total.high + next.high};
       }
       sum[i] = kAdds == Adds::kF16 ? pack_f16(total) : pack_bf16(total);
+    } else if constexpr (kAdds == Adds::kE4M3 || kAdds == Adds::kE5M2) {
+      sum[i] = 0;
+      for (uint32_t shift = 0; shift < 32; shift += 8) sum[i] |= sum_bytes<kAdds>(words, world, i, shift) << shift;
     } else if constexpr (kAdds == Adds::kWords) {
       sum[i] = words[0][i];
       for (uint32_t rank = 1; rank < world; ++rank) sum[i] += words[rank][i];
