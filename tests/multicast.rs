@@ -53,15 +53,18 @@ fn sum<T: Sample>(number: usize, world: usize, index: usize) -> u64 {
 
 /// The bits of a sum in this order. 8-bit floats are added in f16.
 fn added<T: Sample>(values: impl ExactSizeIterator<Item = T>) -> u64 {
-    let (decode, encode): (fn(u8) -> f32, fn(f32) -> u8) = match T::DTYPE {
-        Dtype::F8E4M3 => (|bits| F8E4M3::from_bits(bits).to_f32(), |value| narrow::e4m3(value).to_bits()),
-        Dtype::F8E5M2 => (|bits| F8E5M2::from_bits(bits).to_f32(), |value| narrow::e5m2(value).to_bits()),
+    let decode: fn(u8) -> f32 = match T::DTYPE {
+        Dtype::F8E4M3 => |bits| F8E4M3::from_bits(bits).to_f32(),
+        Dtype::F8E5M2 => |bits| F8E5M2::from_bits(bits).to_f32(),
         _ => return T::reduce(Reduction::Sum, values).bits(),
     };
     let halves = values.map(|value| f16::from_f32(decode(value.bits() as u8)));
     // f32 holds more than twice the digits of f16, so a sum that is rounded to both is rounded once.
     let total = halves.reduce(|a, b| f16::from_f32(a.to_f32() + b.to_f32())).unwrap();
-    encode(total.to_f32()).into()
+    match T::DTYPE {
+        Dtype::F8E4M3 => narrow::e4m3(total.to_f32()).to_bits().into(),
+        _ => narrow::e5m2(total.to_f32()).to_bits().into(),
+    }
 }
 
 /// Elements around a buffer's parts that no call may touch.
