@@ -260,3 +260,7 @@ pub(crate) fn check_apart(
     let limit = format!("{other} is {} bytes at {:#x}; {place}", second.len(), second.start);
     Err(Error::invalid(&what.to_string(), format!("{} bytes at {:#x}", first.len(), first.start), limit))
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/op/check.rs"]
+mod tests;
