@@ -125,10 +125,7 @@ class Round {
         }
       });
       platform::sync_block();
-      platform::each(1u << lanes_log2, [&](uint32_t lane) {
-        const uint64_t i = start_ + tile + lane;
-        if (i < end_) results.template store<Element>(i, arrived + lane);
-      });
+      results.template store<Element>(start_ + tile, end_, arrived);
       platform::sync_block();  // all have read what arrived
     });
   }

@@ -9,34 +9,44 @@ namespace symmetra::kernels {
 template <class Data, uint32_t kWorld, class Message>
 class Results {
  public:
-  SYMMETRA_DEVICE explicit Results(const ExchangeArgs& args) : args_(args), into_(args.into[args.rank]), in_(strip(into_)) {}
+  SYMMETRA_DEVICE explicit Results(const ExchangeArgs& args)
+      : args_(args),
+        sources_(kWorld != 0 || args.sources == 0 ? world_of<kWorld>(args.world) : args.sources),
+        items_((kWorld != 0 || args.sources == 0 ? 1 : args.world / args.sources) << args.lanes_log2),
+        in_(args.receive_bytes[args.rank], args.row_bytes, args.into_pitch_bytes, addresses(args)) {}
 
   SYMMETRA_DEVICE bool has(auto packet) const { return in_.has(packet); }
 
-  /// Reduces, in rank order, what is in a lane of a block's tile, and stores the packet of each result.
+  /// Reduces, in rank order, what has arrived of a tile of packets, up to packet `end`. A thread makes a packet of one result.
   template <class Element>
-  SYMMETRA_DEVICE void store(auto packet, const Data* lane) const {
-    if (!in_.has(packet)) return;
+  SYMMETRA_DEVICE void store(auto tile, auto end, const Data* arrived) const {
     const uint32_t lanes_log2 = args_.lanes_log2;
-    if constexpr (kWorld == 0) {
-      const uint32_t sources = args_.sources;
-      for (uint32_t first = 0; sources != 0 && first < args_.world; first += sources) {
-        uint8_t* into = args_.into[first];
-        const Reduction reduction{args_.reduction, sources};
-        strip(into).store(into, packet, reduce_ranks<Element, 0>(lane + (first << lanes_log2), lanes_log2, reduction));
-      }
-      if (sources != 0) return;
-    }
-    in_.store(into_, packet, reduce_ranks<Element, kWorld>(lane, lanes_log2, Reduction{args_.reduction, world_of<kWorld>(args_.world)}));
+    platform::each(items_, [&](uint32_t item) {
+      const uint32_t lane = item & ((1u << lanes_log2) - 1), first = (item >> lanes_log2) * sources_;
+      if (tile + lane >= end || !in_.has(tile + lane)) return;
+      const Data* const lanes = arrived + (first << lanes_log2) + lane;
+      const Reduction reduction{args_.reduction, sources_};
+      in_.store(into(args_, first), tile + lane, reduce_ranks<Element, kWorld>(lanes, lanes_log2, reduction));
+    });
   }
 
  private:
-  SYMMETRA_DEVICE Message strip(const uint8_t* into) const {
-    return Message(args_.receive_bytes[args_.rank], args_.row_bytes, args_.into_pitch_bytes, address_bits(into));
+  /// Where the result is whose first source this is.
+  SYMMETRA_DEVICE static uint8_t* into(const ExchangeArgs& args, uint32_t first) {
+    return args.into[kWorld != 0 || args.sources == 0 ? args.rank : first];
+  }
+  /// The bitwise or of where the results are.
+  SYMMETRA_DEVICE static uintptr_t addresses(const ExchangeArgs& args) {
+    if (kWorld != 0 || args.sources == 0) return address_bits(args.into[args.rank]);
+    uintptr_t all = 0;
+    SYMMETRA_ROLLED
+    for (uint32_t first = 0; first < args.world; first += args.sources) all |= address_bits(args.into[first]);
+    return all;
   }
 
   const ExchangeArgs& args_;
-  uint8_t* into_;
+  uint32_t sources_;
+  uint32_t items_;
   Message in_;
 };
 

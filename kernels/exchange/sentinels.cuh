@@ -40,7 +40,7 @@ SYMMETRA_DEVICE StripPair<Message> make_strip_pair(const ExchangeArgs& args, uin
 template <class Protocol, uint32_t kWorld, class Message>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(ExchangeArgs) args) {
   using Data = typename Protocol::Data;
-  const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2, lanes = 1u << lanes_log2;
+  const uint32_t world = world_of<kWorld>(args.world), lanes_log2 = args.lanes_log2;
   const uint32_t first = platform::block() << lanes_log2;
   uint32_t step = platform::blocks() << lanes_log2;
   const Results<Data, kWorld, Message> results(args);
@@ -81,7 +81,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(
     platform::sync_block();
     const bool last = tile + step >= receives;
     if (last) platform::release_next();
-    platform::each(lanes, [&](uint32_t lane) { results.template store<typename Protocol::Element>(tile + lane, arrived + lane); });
+    results.template store<typename Protocol::Element>(tile, receives, arrived);
     if (last) break;
     tile += step;
   }
