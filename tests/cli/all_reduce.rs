@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use super::{Run, children, command, is_alive, pid, symmetra, wait_until};
+use super::{Run, children, command, is_alive, pid, symmetra, wait_until, wide};
 
 /// Every row of a run is right; `sizes` of them.
 fn right(run: &Run, sizes: usize) {
@@ -206,7 +206,7 @@ fn sizes_with_units_and_a_factor() {
 #[test]
 fn a_table_for_people() {
     let args = "all-reduce --device host --ranks 2 --ranks-as threads --max-bytes 2KiB --iterations 2 --seed 7";
-    let run = Run::from(command(args.split(' ')).env("COLUMNS", "100").output().unwrap()).ok();
+    let run = wide(args).ok();
     let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0].join(" "), "bytes elements dtype op algorithm time us algbw GB/s busbw GB/s wrong");
     assert_eq!(lines.len(), 3, "{}", run.stdout);

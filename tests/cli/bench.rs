@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Run, command, symmetra};
-
-/// Runs the command for a terminal in which no table breaks a line.
-fn wide(args: &str) -> Run {
-    command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap().into()
-}
+use super::{Run, symmetra, wide};
 
 /// Its JSON object.
 fn object(run: &Run) -> serde_json::Value {

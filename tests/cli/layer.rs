@@ -1,6 +1,6 @@
 //! `bench layer` on the CPU: every way is right on every number of ranks, and what goes wrong is said.
 
-use super::{Run, command, symmetra};
+use super::{symmetra, wide};
 
 const QUICK: &str = "bench layer --device host --launches 1";
 const SMALL: &str = "--hidden 128 --heads 8 --kv-heads 4 --intermediate 192";
@@ -87,7 +87,7 @@ fn named_ways_and_a_table() {
         "{QUICK} {SMALL} --ranks 2 --ranks-as threads --tokens 8 --way fused,scatter --layers 2 --seed 7 --output {}",
         file.display()
     );
-    let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+    let run = wide(&args).ok();
     let words = "2 ranks as threads on host, 2 layers, hidden 128, heads 8 and 4, intermediate 192, bf16, seed 7";
     assert!(run.stderr.contains(words), "{}", run.stderr);
     let mut lines = run.stdout.lines();

@@ -1,6 +1,6 @@
 //! `bench matmul` on the CPU: every way of every collective is right, and what goes wrong is said.
 
-use super::{Run, command, symmetra};
+use super::{symmetra, wide};
 
 const QUICK: &str = "bench matmul --device host --operations 2 --launches 1";
 
@@ -98,7 +98,7 @@ fn unequal_parts() {
 fn named_ways_and_a_table() {
     let args =
         format!("{QUICK} --collective all-gather --ranks 2 --ranks-as threads --shape 8,32,32 --way pipeline,auto");
-    let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+    let run = wide(&args).ok();
     assert!(run.stderr.contains("2 ranks as threads on host, matmul and all-gather, bf16, seed"), "{}", run.stderr);
     let mut lines = run.stdout.lines();
     let head: Vec<&str> = lines.next().unwrap().split_whitespace().collect();

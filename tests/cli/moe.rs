@@ -2,7 +2,7 @@
 
 use npyz::WriterBuilder;
 
-use super::{Run, command, symmetra};
+use super::{Run, symmetra, wide};
 
 const QUICK: &str = "bench moe --device host --operations 2 --launches 1";
 const SMALL: &str = "bench moe --device host --operations 2 --launches 1 --ranks 2 --shape 8,2,64";
@@ -87,7 +87,7 @@ fn halves_with_work_between_them() {
     for (layout, wire) in [("by-rank", "same"), ("by-source", "given-f8")] {
         let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire {wire} --tokens 3 --layout {layout} --split");
         let args = args.replace("--operations 2", "--ranks-as threads");
-        let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+        let run = wide(&args).ok();
         let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
         let columns = "tokens layout call begin us receive us work us receive behind us hidden % wrong";
         assert_eq!(head.join(" "), columns);
@@ -133,7 +133,7 @@ fn a_table_and_a_plot() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("out.svg");
     let args = format!("{SMALL} --ranks-as threads --tokens 1,2 --plot {}", svg.display());
-    let run = Run::from(command(args.split_whitespace()).env("COLUMNS", "200").output().unwrap()).ok();
+    let run = wide(&args).ok();
     let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
     let columns = "tokens mode layout method dispatch us combine us both us logical GB/s link GB/s ratio wrong";
     assert_eq!(head.join(" "), columns);

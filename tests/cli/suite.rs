@@ -89,6 +89,11 @@ fn symmetra(args: &str) -> Run {
     command(args.split_whitespace()).output().unwrap().into()
 }
 
+/// Runs the command for a terminal in which no table breaks a line, however long the times of a slow machine are.
+fn wide(args: &str) -> Run {
+    command(args.split_whitespace()).env("COLUMNS", "1000").output().unwrap().into()
+}
+
 /// Runs the program with these arguments, of any bytes.
 fn symmetra_with<S: AsRef<OsStr>>(args: &[S]) -> Run {
     command(args).output().unwrap().into()
