@@ -79,8 +79,8 @@ class Once {
   }
 
   template <class Places>
-  SYMMETRA_DEVICE void send(const Places& places, const Slots<Protocol>& slots, const Data& ahead, const device::Waiter& waiter) const {
-    const uint64_t buffer = slots.buffer();
+  SYMMETRA_DEVICE void send(const Places& places, const Slots<Protocol>& slots, uint64_t buffer, const Data& ahead,
+                            const device::Waiter& waiter) const {
     tiles([&](uint32_t tile) {
       places.each([&](const Place<Data>& place) {
         const bool present = tile + place.lane < place.sends;
@@ -112,7 +112,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_once(SYMMETRA_ARGS(Exc
   const Slots<Protocol> slots(args, call.epoch);
   const uint64_t buffer = slots.buffer();
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
-  once.send(places, slots, ahead, waiter);
+  once.send(places, slots, buffer, ahead, waiter);
   uint32_t stale = slots.stale();
   platform::keep(stale);
   once.tiles([&](uint32_t tile) {
@@ -149,7 +149,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
   const Slots<Protocol> slots(args, call.epoch);
   const uint64_t buffer = slots.buffer();
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
-  once.send(places, slots, ahead, waiter);
+  once.send(places, slots, buffer, ahead, waiter);
   uint32_t stale = slots.stale();
   platform::keep(stale);
   once.tiles([&](uint32_t tile) {

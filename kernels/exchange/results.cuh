@@ -11,8 +11,8 @@ class Results {
  public:
   SYMMETRA_DEVICE explicit Results(const ExchangeArgs& args)
       : args_(args),
-        sources_(kWorld != 0 || args.sources == 0 ? world_of<kWorld>(args.world) : args.sources),
-        items_((kWorld != 0 || args.sources == 0 ? 1 : args.world / args.sources) << args.lanes_log2),
+        sources_(several(args) ? args.sources : world_of<kWorld>(args.world)),
+        items_((several(args) ? args.world / args.sources : 1) << args.lanes_log2),
         in_(args.receive_bytes[args.rank], args.row_bytes, args.into_pitch_bytes, addresses(args)) {}
 
   SYMMETRA_DEVICE bool has(auto packet) const { return in_.has(packet); }
@@ -31,13 +31,12 @@ class Results {
   }
 
  private:
+  SYMMETRA_DEVICE static bool several(const ExchangeArgs& args) { return kWorld == 0 && args.sources != 0; }
   /// Where the result is whose first source this is.
-  SYMMETRA_DEVICE static uint8_t* into(const ExchangeArgs& args, uint32_t first) {
-    return args.into[kWorld != 0 || args.sources == 0 ? args.rank : first];
-  }
+  SYMMETRA_DEVICE static uint8_t* into(const ExchangeArgs& args, uint32_t first) { return args.into[several(args) ? first : args.rank]; }
   /// The bitwise or of where the results are.
   SYMMETRA_DEVICE static uintptr_t addresses(const ExchangeArgs& args) {
-    if (kWorld != 0 || args.sources == 0) return address_bits(args.into[args.rank]);
+    if (!several(args)) return address_bits(args.into[args.rank]);
     uintptr_t all = 0;
     SYMMETRA_ROLLED
     for (uint32_t first = 0; first < args.world; first += args.sources) all |= address_bits(args.into[first]);

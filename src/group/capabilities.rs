@@ -20,8 +20,7 @@ pub(crate) struct Capabilities {
     pub(crate) multiprocessors: u32,
     /// Whether every device changes words atomically in the memory of every other.
     pub(crate) native_atomics: bool,
-    /// Whether every device adds 8-bit floats by multicast. Ranks of older builds do not say, and add none.
-    #[serde(default)]
+    /// Whether every device adds 8-bit floats by multicast.
     pub(crate) adds_f8: bool,
 }
 
