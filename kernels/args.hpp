@@ -246,6 +246,8 @@ constexpr uint32_t kStagePackets = 1024;
 constexpr uint32_t kMostNormBlocks = 65535;
 /// Most elements of a row.
 constexpr uint32_t kMostHidden = 1u << 20;
+/// Most elements of an output row.
+constexpr uint32_t kMostWidth = 1u << 31;
 
 /// How rows are quantised: what has a scale of its own, and how that is stored. The numbers cross the language boundary.
 constexpr uint32_t kScalingStatic = 0;    ///< the caller's scale for all rows
@@ -270,6 +272,8 @@ constexpr uint32_t kScalesSwizzled128x4 = 3;  ///< bytes: blocks of 128 rows by 
 constexpr uint32_t kScaleLayouts = 4;         ///< how many there are
 /// Groups have a multiple of so many elements, which are whole packets of every type of rows.
 constexpr uint32_t kGroupStep = 16;
+/// Most elements of a group that has a scale.
+constexpr uint32_t kMostGroup = 1u << 20;
 
 /// Quantised rows of a norm.
 struct QuantisedRows {

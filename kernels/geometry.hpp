@@ -279,13 +279,13 @@ constexpr bool is_quantised(const QuantisedRows& how, uint64_t rows, uint32_t wi
   const bool grouped = how.scaling >= kScalingPerGroup, known = how.scaling == kScalingStatic || how.scaling == kScalingNvfp4;
   if (how.scaling >= kScalings || !has_format(how.scaling, how.to) || !has_layout(how.scaling, how.layout)) return false;
   if ((how.scales != nullptr) == (how.scaling == kScalingStatic) || (how.known_scale != nullptr) != known) return false;
-  if (grouped ? how.elems == 0 || how.elems % kGroupStep != 0 : how.elems != 0) return false;
+  if (grouped ? how.elems == 0 || how.elems > kMostGroup || how.elems % kGroupStep != 0 : how.elems != 0) return false;
   if (how.scaling >= kScalingMx && width % how.elems != 0) return false;
   return how.first_row + rows <= how.all_rows && how.all_rows < uint64_t{1} << 40;
 }
 constexpr bool is_row(const NormArgs& args) {
   const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
-  return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.input_pitch >= args.hidden &&
+  return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.width <= kMostWidth && args.input_pitch >= args.hidden &&
          args.rows < uint64_t{1} << 40 && (args.weight_dtype == args.dtype || args.weight_dtype == kF32) &&
          is_quantised(args.quantised, args.rows, args.width);
 }

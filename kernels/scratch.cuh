@@ -49,6 +49,9 @@ class Scratch {
   /// The slots of a hop in the memory of `rank`.
   SYMMETRA_DEVICE Packet* sources(uint32_t hop, uint32_t rank) const { return reinterpret_cast<Packet*>(args_.peers[rank]) + now(hop); }
 
+  /// The slot of this rank in its own memory, in the first hop.
+  SYMMETRA_DEVICE Packet* own_slot() const { return sources(0, args_.rank) + args_.rank * slot_; }
+
   /// Writes packet `tile` + lane of this rank to the peer's memory.
   SYMMETRA_DEVICE void send(uint32_t hop, const Pair& pair, uint32_t tile, const Data& data) const {
     platform::store_packet(pair.to + (now(hop) + tile), Protocol::encode(data, call_.epoch));

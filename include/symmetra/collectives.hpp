@@ -105,7 +105,7 @@ class Collectives {
   /// reduce_scatter_norm and an all_gather. Input and output have the rows of all ranks; residual and residual_out have those of this
   /// rank's share: part r of the rows for rank r. These may be the same memory: residual and residual_out; input and output; this rank's
   /// part of input, and residual_out. Throws what reduce_scatter_norm throws, but kTwoShotZeroCopy serves too, where
-  /// there is an output and peers can address input and output.
+  /// peers can address input, output, codes and scales, and where there is an output or rows have at most 1024 packets of 16 bytes.
   void reduce_scatter_norm_all_gather(const RowNorm& rows, Queue queue) const { norm("reduce-scatter-norm-all-gather", rows, queue); }
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many

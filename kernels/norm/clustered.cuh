@@ -156,7 +156,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
     const RowScale scale = epilogue.scale(total);
     const Data y = epilogue.y(packet, weighed, scale.factor);
-    const float largest = epilogue.grouped() ? epilogue.largest_of_group(y) : scale.largest;
+    // A lane behind the row has no y: zero times an infinite scale is NaN, which would be the largest.
+    const float largest = epilogue.grouped() ? epilogue.largest_of_group(has ? y : Data{}) : scale.largest;
     if (has) epilogue.store(packet, y, largest);
   }
   platform::sync_block();  // before the state advances

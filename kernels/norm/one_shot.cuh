@@ -49,7 +49,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
   for (uint32_t number = platform::block(); number < rows; number += platform::blocks()) {
     const Row<Element> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
     const Operands epilogue(norm, number);
-    const Stage stage(shared.stage, sum, number * packets, packets);
+    const Stage<Protocol> stage(shared.stage, scratch.own_slot(), number * packets, packets);
     // Of a thread's first packet, where a lane is a thread. A kernel that quantises has no registers left for them.
     typename Operands::Weights ahead{};
     constexpr bool kAhead = platform::kTeam > 1 && !kQuantised;
@@ -68,7 +68,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
     const RowScale scale = epilogue.scale(columns.total());
     if (number + platform::blocks() >= rows) platform::release_next();
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
-    if (number + platform::blocks() < rows) platform::sync_block();  // all have read the stage, the total and what is largest
+    // All have read the stage, the total and what is largest.
+    if (number + platform::blocks() < rows || stage.is_long()) platform::sync_block();
+    stage.clear();
   }
   for (uint32_t place = rows * packets + platform::block() * platform::threads() + platform::thread(); place < call.previous;
        place += platform::blocks() * platform::threads()) {

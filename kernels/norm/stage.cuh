@@ -5,25 +5,31 @@
 
 namespace symmetra::kernels {
 
-/// A row's packets in shared memory, or where they are too many, in this rank's own slot of the region, which no peer
-/// writes, reads or clears. Threads of the block sync between put and get.
+/// A row's packets in shared memory, or where they are too many, in this rank's own slot of the call's buffer. Peers do not
+/// write there in this call. A codec's packets do in later ones, so the block empties the place. Threads of the block sync
+/// between put, get and clear.
+template <class Protocol>
 class Stage {
  public:
   using Data = Words<4>;
 
-  /// `slot`: the row's first packet in the own slot.
-  SYMMETRA_DEVICE Stage(Data* shared, const AllReduceArgs& args, uint32_t slot, uint32_t packets)
-      : at_(packets <= kStagePackets ? shared : own(args) + slot) {}
+  /// `place`: the row's first packet in the own slot. `own`: that slot.
+  SYMMETRA_DEVICE Stage(Data* shared, Packet* own, uint32_t place, uint32_t packets)
+      : at_(packets <= kStagePackets ? shared : reinterpret_cast<Data*>(own + place)), long_(packets <= kStagePackets ? 0 : packets) {}
 
   SYMMETRA_DEVICE void put(uint32_t packet, const Data& data) const { at_[packet] = data; }
   SYMMETRA_DEVICE Data get(uint32_t packet) const { return at_[packet]; }
-
- private:
-  SYMMETRA_DEVICE static Data* own(const AllReduceArgs& args) {
-    return reinterpret_cast<Data*>(args.peers[args.rank]) + args.rank * args.slot_packets;
+  /// Whether the row lies in the slot.
+  SYMMETRA_DEVICE bool is_long() const { return long_ != 0; }
+  SYMMETRA_DEVICE void clear() const {
+    for (uint32_t packet = platform::thread(); packet < long_; packet += platform::threads()) {
+      platform::store_packet(reinterpret_cast<Packet*>(at_ + packet), Protocol::empty());
+    }
   }
 
+ private:
   Data* at_;
+  uint32_t long_;  ///< packets in the slot
 };
 
 /// The shared memory of a block: what arrived, the columns of a row, its stage, and what is largest in a quantised row or

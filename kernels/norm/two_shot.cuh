@@ -51,7 +51,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   for (uint32_t number = platform::block(); shares.has(rank, number); number += platform::blocks()) {
     const Row<Element> row(norm.input, (first_row(rank) + number) * norm.hidden, norm.hidden);
     const Operands epilogue(norm, first_row(rank) + number);
-    const Stage stage(shared.stage, sum, number * pitch, packets);
+    const Stage<Protocol> stage(shared.stage, scratch.own_slot(), number * pitch, packets);
     const auto weights = [&](uint32_t packet) { return epilogue.weights(packet); };
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
@@ -85,6 +85,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
     });
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
     platform::sync_block();  // all have read the stage, the total and what is largest
+    stage.clear();
   }
   const Groups groups = Operands::groups(norm, lanes);
   for (uint32_t number = platform::block(); gathers && number < shares.size; number += platform::blocks()) {

@@ -17,7 +17,9 @@ both! {
     /// `output = T((x (weight + weight_offset)) r)`. The squares of a row are added in an order that depends on the
     /// row's length alone. So a call has the bits of an all-reduce and a norm one after the other, and the bits of a
     /// row depend on nothing but its own values, the residual, the weight and the order of the sum over ranks:
-    /// [`Determinism::Exact`](crate::Determinism::Exact) fixes that order.
+    /// [`Determinism::Exact`](crate::Determinism::Exact) fixes that order. Where a
+    /// [`Coordinator`](crate::environment::Coordinator) sends all-reduces through a codec, the sum goes by the codec too, if
+    /// the sum has a place in one piece.
     ///
     /// [`RowNorm::quantised`] and [`RowNorm::static_scale`] also write y, as `output` has it, in a narrow format:
     /// [`Quantisation`](crate::Quantisation) has the formulas.
@@ -68,8 +70,8 @@ both! {
     ///
     /// # Errors
     /// Those of [`reduce_scatter_norm`](Self::reduce_scatter_norm), but
-    /// [`TwoShotZeroCopy`](crate::Algorithm::TwoShotZeroCopy) serves too, where there is an output and peers can address
-    /// input and output.
+    /// [`TwoShotZeroCopy`](crate::Algorithm::TwoShotZeroCopy) serves too, where peers can address input, output, codes
+    /// and scales, and where there is an output or rows have at most 1024 packets of 16 bytes.
     pub fn reduce_scatter_norm_all_gather<'op, T: Element>(
         &self,
         rows: RowNorm<'op, T>,

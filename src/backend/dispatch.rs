@@ -1,7 +1,7 @@
 //! The choice of a backend: a pure function of the facts that a group's ranks agreed on and of the properties of a call
 //! that are equal on every rank, so that all ranks choose alike.
 //!
-//! The size of an all-reduce is an input: all ranks have the same. Other sizes are none, since ranks may have unequal
+//! The size of an all-reduce, with a norm or without, is an input: all ranks have the same. Other sizes are none, since ranks may have unequal
 //! ones, as in an all-to-all of variable counts, and no backend limits them. Nor are addresses.
 
 use std::borrow::Cow;
@@ -41,7 +41,7 @@ pub(crate) struct Request {
     pub(crate) dtype: Dtype,
     /// Whether the call names an algorithm or a codec.
     pub(crate) named: bool,
-    /// Bytes of an all-reduce; 0 for other operations.
+    /// Bytes of an all-reduce, or of the sum of an all-reduce and norm; 0 for other operations.
     pub(crate) bytes: u64,
     pub(crate) captured: bool,
 }
@@ -50,7 +50,11 @@ impl Request {
     /// The request of a call. `captured`: whether its queue is captured.
     pub(crate) fn of(call: &Call<'_>, captured: bool) -> Self {
         let (operation, dtype) = (call.op.operation, call.common_dtype());
-        let elems = if operation == Operation::AllReduce { call.elems() } else { 0 };
+        let elems = match (operation, &call.input) {
+            (Operation::AllReduce, _) => call.elems(),
+            (Operation::AllReduceNorm, Some(input)) => input.elems,
+            _ => 0,
+        };
         let bytes = (elems * dtype.bytes()) as u64;
         Self { operation, reduction: call.reduction(), dtype, named: call.names_way(), bytes, captured }
     }
@@ -122,8 +126,12 @@ impl Facts {
         if self.exact {
             return Some("determinism is exact, and a codec rounds what it sends".into());
         }
-        if request.operation != Operation::AllReduce || !request.reduction.is_some_and(carried) {
-            return Some("codecs carry all-reduces, sums and averages, of f16 and bf16".into());
+        let summed = match request.operation {
+            Operation::AllReduce | Operation::AllReduceNorm => request.reduction,
+            _ => None,
+        };
+        if !summed.is_some_and(carried) {
+            return Some("codecs carry all-reduces, sums and averages, of f16 and bf16, with a norm or without".into());
         }
         (!setting.bytes().contains(&request.bytes)).then(|| format!("it is set to {setting}").into())
     }
@@ -134,7 +142,7 @@ impl Facts {
         call.clone().options(AllReduceOptions { codec, ..call.options })
     }
 
-    /// The ranges of sizes whose all-reduces may have different backends.
+    /// The ranges of sizes whose all-reduces, with a norm or without, may have different backends.
     fn sizes(&self) -> Vec<RangeInclusive<u64>> {
         let Ok(setting) = &self.quantised else { return vec![0..=u64::MAX] };
         let (first, last) = setting.bytes().into_inner();
@@ -153,7 +161,10 @@ impl Facts {
                 [] => vec![None],
                 reductions => reductions.iter().copied().map(Some).collect(),
             };
-            let sizes = if operation == Operation::AllReduce { self.sizes() } else { vec![0..=u64::MAX] };
+            let sizes = match operation {
+                Operation::AllReduce | Operation::AllReduceNorm => self.sizes(),
+                _ => vec![0..=u64::MAX],
+            };
             for (reduction, dtype) in
                 reductions.iter().flat_map(|reduction| op.dtypes().iter().map(|dtype| (*reduction, *dtype)))
             {

@@ -141,7 +141,7 @@ impl GroupBackends {
     /// Runs a call on the backend that was selected for the call.
     pub(crate) fn run(&self, backend: Backend, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         match backend {
-            Backend::Quantised => return self.local().run(&facts.by_codec(call), queue),
+            Backend::Quantised => return self.run_quantised(facts, call, queue),
             Backend::Own => return self.local().run(call, queue),
             Backend::Nccl | Backend::Host => {}
         }
@@ -165,6 +165,19 @@ impl GroupBackends {
             _ => self.through_cpu(facts, call, &shape, steps.as_ref(), queue),
         };
         run.map_err(|error| self.fail(error))
+    }
+
+    /// Runs an all-reduce by the codec that is set. A norm's sum goes by the codec, and a kernel norms the rows. A sum that has
+    /// no place in one piece goes by own kernels, which sum and norm at once.
+    fn run_quantised(&self, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        let (communicator, by_codec) = (self.local(), facts.by_codec(call));
+        let Numbers::Norm(rows) = call.numbers else { return communicator.run(&by_codec, queue) };
+        let shape = call.check(self.rank, self.world_size, communicator.device())?;
+        match call.steps(rows, &shape).and_then(Steps::in_one_sum) {
+            Ok(_) => communicator.run(&by_codec, queue),
+            Err(error) if facts.forced == Some(Backend::Quantised) => Err(error),
+            Err(_) => communicator.run(call, queue),
+        }
     }
 
     /// Runs messages between pairs on the backend that was selected for them.

@@ -45,10 +45,13 @@ impl QuantisedAllReduce {
         world_size: usize,
     ) -> std::result::Result<Self, String> {
         let tuned = tuning.filter(|tuning| self.min_bytes.is_none() && tuning.kind == kind.name());
+        let (first, most) = self.bytes().into_inner();
         let Some(tuned) = tuned.and_then(|tuning| tuning.codec(world_size, self.codec.name())) else {
-            return Ok(self);
+            return match first <= most {
+                true => Ok(self),
+                false => Err(format!("{} begins at {first} bytes, and it is set to end at {most}", self.codec)),
+            };
         };
-        let most = self.max_bytes.unwrap_or(u64::MAX);
         match tuned.from_bytes {
             Some(bytes) if bytes <= most => Ok(Self { min_bytes: Some(bytes), ..self }),
             Some(bytes) => {
@@ -58,10 +61,10 @@ impl QuantisedAllReduce {
         }
     }
 
-    /// Refuses limits out of order.
+    /// Refuses limits out of order, where both are set. A tuning may have a smallest message below the usual one.
     pub(crate) fn validate(&self) -> Result<()> {
         let bytes = self.bytes();
-        if self.codec == Codec::None || bytes.start() <= bytes.end() {
+        if self.codec == Codec::None || self.min_bytes.is_none() || bytes.start() <= bytes.end() {
             return Ok(());
         }
         let value = format!("{} to {} bytes", bytes.start(), bytes.end());

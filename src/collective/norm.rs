@@ -59,7 +59,12 @@ impl Inner {
         if call.elems() == 0 {
             return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
         }
-        if let Some(fused) = self.fused(call, rows, shape, recorded)? {
+        // No fused kernel has codecs.
+        let fused = match call.options.codec {
+            Codec::None => self.fused(call, rows, shape, recorded)?,
+            _ => None,
+        };
+        if let Some(fused) = fused {
             return self.norm_fused(call, rows, &fused, lane, queue, recorded);
         }
         call.steps(rows, shape)?.each(|step| match step {

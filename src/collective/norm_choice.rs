@@ -217,7 +217,7 @@ fn fused_by(name: &str) -> Result<Option<Algorithm>> {
 pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64, row_packets: usize) -> usize {
     let slot = slot_packets as usize;
     match algorithm {
-        Algorithm::OneShotSentinel => slot / row_packets,
+        Algorithm::OneShotSentinel => slot / row_packets.max(1),
         // Kernels count rows in 32 bits.
         Algorithm::TwoShotZeroCopy => u32::MAX as usize,
         // A packet more holds the scale of a row.

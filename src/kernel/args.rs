@@ -783,6 +783,7 @@ pub const kMostClusteredGroup: u32 = 32;
 pub const kStagePackets: u32 = 1024;
 pub const kMostNormBlocks: u32 = 65535;
 pub const kMostHidden: u32 = 1048576;
+pub const kMostWidth: u32 = 2147483648;
 pub const kScalingStatic: u32 = 0;
 pub const kScalingPerToken: u32 = 1;
 pub const kScalingPerGroup: u32 = 2;
@@ -800,6 +801,7 @@ pub const kScalesPackedColumns: u32 = 2;
 pub const kScalesSwizzled128x4: u32 = 3;
 pub const kScaleLayouts: u32 = 4;
 pub const kGroupStep: u32 = 16;
+pub const kMostGroup: u32 = 1048576;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct QuantisedRows {

@@ -5,7 +5,7 @@ use super::quantised_rows::unneeded;
 use super::{Algorithm, Call, Held, NormRows, Size};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::kernel::args::kMostHidden as MOST_HIDDEN;
+use crate::kernel::args::{kMostHidden as MOST_HIDDEN, kMostWidth as MOST_WIDTH};
 use crate::memory::View;
 use crate::types::Dtype;
 
@@ -40,8 +40,8 @@ impl Call<'_> {
         if epsilon.is_nan() || epsilon < 0.0 {
             return Err(Error::invalid("epsilon", epsilon, "it must be a number of at least 0"));
         }
-        if width < hidden || width > u32::MAX as usize {
-            let limit = format!("a row has {hidden} elements, and an output row at most {}", u32::MAX);
+        if width < hidden || width > MOST_WIDTH as usize {
+            let limit = format!("a row has {hidden} elements, and an output row at most {MOST_WIDTH}");
             return Err(Error::invalid("the width of an output row", width, limit));
         }
         let Some(input) = &self.input else {

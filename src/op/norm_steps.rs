@@ -89,6 +89,15 @@ impl<'a> Steps<'a> {
         self.pitch == self.rows.hidden()
     }
 
+    /// The steps, if the sum of all rows has a place in one piece.
+    pub(crate) fn in_one_sum(self) -> Result<Self> {
+        if self.is_one_sum() {
+            return Ok(self);
+        }
+        let reason = "the sum needs a place in one piece: ask for a residual_out that is not the residual";
+        Err(Error::unsupported("a norm with a wider output alone", reason))
+    }
+
     /// Runs all steps, in order.
     pub(crate) fn each(&self, mut run: impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
         self.reduce(&mut run)?;

@@ -11,6 +11,9 @@ use crate::types::Dtype;
 /// Elements of which a group has a multiple, and which have a scale in NVFP4.
 const GROUP_STEP: usize = args::kGroupStep as usize;
 
+/// Most elements of a group that has a scale.
+const MOST_GROUP: usize = args::kMostGroup as usize;
+
 /// What has a scale of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -122,9 +125,9 @@ impl Format {
             return Err(Error::invalid("the layout of scales", layout, format!("{scaling} has {}", names.join(", "))));
         }
         if matches!(scaling, Scaling::PerGroup | Scaling::Mx)
-            && (elems == 0 || !elems.is_multiple_of(GROUP_STEP) || u32::try_from(elems).is_err())
+            && (elems == 0 || !elems.is_multiple_of(GROUP_STEP) || elems > MOST_GROUP)
         {
-            let limit = format!("it must be a multiple of {GROUP_STEP}, below 2^32");
+            let limit = format!("it must be a multiple of {GROUP_STEP}, up to {MOST_GROUP}");
             return Err(Error::invalid("the number of elements of a group", elems, limit));
         }
         if matches!(scaling, Scaling::Mx | Scaling::Nvfp4) && !width.is_multiple_of(elems) {

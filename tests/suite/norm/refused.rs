@@ -86,7 +86,7 @@ fn lengths_and_numbers_outside_their_limits() {
         let kept = call(rank, &weight, at(0, 8), |rows| rows.residual_out(at(16, 12)));
         refused(kept, &["residual_out's length is 12", "2 rows of 4"]);
         refused(call(rank, &weight, at(0, 8), |rows| rows), &["number of outputs is 0"]);
-        for width in [0, 3] {
+        for width in [0, 3, (1 << 31) + 1, u32::MAX as usize] {
             let narrow = call(rank, &weight, at(0, 8), |rows| rows.output(at(16, 8)).padded_to(width));
             refused(narrow, &[&format!("width of an output row is {width}"), "4 elements"]);
         }

@@ -62,8 +62,8 @@ fn formats_that_are_none() {
         how(Quantisation::PerToken(Narrow::E2M1), &["format of quantised values is e2m1", "e4m3, e5m2, int8"]);
         how(Quantisation::PerGroup { to: Narrow::E2M1, elems: 16, layout }, &["is e2m1", "e4m3, e5m2, int8"]);
         how(Quantisation::Mx { to: Narrow::I8, elems: 32, layout }, &["is int8", "e4m3, e5m2, e2m1"]);
-        for elems in [0, 8, 17, 1 << 33] {
-            let words = [&format!("elements of a group is {elems}"), "multiple of 16"];
+        for elems in [0, 8, 17, (1 << 20) + 16, u32::MAX as usize - 15, 1 << 33] {
+            let words = [&format!("elements of a group is {elems}"), "multiple of 16, up to 1048576"];
             how(Quantisation::PerGroup { to: Narrow::E4M3, elems, layout }, &words);
             how(Quantisation::Mx { to: Narrow::E4M3, elems, layout }, &words);
         }

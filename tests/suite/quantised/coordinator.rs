@@ -3,13 +3,18 @@
 use half::bf16;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod, QuantisedAllReduce};
-use symmetra::{Codec, Config, Determinism, DeviceBuffer, Error, Reduction, Result, Stream, TunedCodec, Tuning};
+use symmetra::{
+    Codec, Config, Determinism, DeviceBuffer, Error, Reduction, Result, RmsNorm, RowNorm, Stream, TunedCodec, Tuning,
+};
 
 use super::bounds::check;
 use super::{Kind, config, inputs, meet};
 use crate::support::device::{device, kind};
 
 const LEN: usize = 5000;
+/// Of a row, and of a wider output row.
+const HIDDEN: usize = 50;
+const WIDTH: usize = 56;
 
 fn setting(codec: Codec, min_bytes: u64) -> QuantisedAllReduce {
     let mut setting = QuantisedAllReduce::new(codec);
@@ -80,7 +85,24 @@ fn a_setting_sends_large_sums_through_its_codec() {
             assert!(read(LEN) == named, "a graph");
             tp.through(Backend::Quantised).unwrap().all_reduce(&input, &output, &stream).unwrap();
             assert!(read(LEN) == named, "a call through the backend");
+            let weight = DeviceBuffer::from_slice(&[bf16::ONE; HIDDEN], &stream).unwrap();
+            let rows = || RowNorm::new(&input, &weight, RmsNorm::new(1e-6));
+            tp.all_reduce_norm(rows().residual_out(&output), &stream).unwrap();
+            assert!(read(LEN) == named, "the sum of a norm");
             let own = tp.through(Backend::Own).unwrap();
+            // The sum has no place in one piece.
+            let wide = [(); 2].map(|()| DeviceBuffer::<bf16>::new(tp.device(), LEN / HIDDEN * WIDTH).unwrap());
+            tp.all_reduce_norm(rows().output(&wide[0]).padded_to(WIDTH), &stream).unwrap();
+            own.all_reduce_norm(rows().output(&wide[1]).padded_to(WIDTH), &stream).unwrap();
+            tp.synchronize(&stream).unwrap();
+            let [by_choice, by_own] = wide.each_ref().map(|wide| wide.read(&stream).unwrap());
+            assert!(by_choice == by_own, "a norm of wider rows");
+            let forced = tp.through(Backend::Quantised).unwrap();
+            let error = forced.all_reduce_norm(rows().output(&wide[0]).padded_to(WIDTH), &stream).unwrap_err();
+            assert!(
+                matches!(&error, Error::Unsupported { .. }) && error.to_string().contains("in one piece"),
+                "{error}"
+            );
             own.all_reduce(&input, &output, &stream).unwrap();
             let plain = read(LEN);
             assert!(plain != named);

@@ -268,13 +268,22 @@ fn a_codec_serves_what_it_is_set_to_and_nothing_else() {
         assert_eq!(through.select(&request).is_ok(), backend == Backend::Quantised, "{request:?}");
     }
     let lines: Vec<_> = with(&[4]).explain().iter().map(ToString::to_string).collect();
+    let norm = |bytes, backend| {
+        let request = Request { operation: Operation::AllReduceNorm, ..request(Sum, Dtype::BF16, bytes, false) };
+        assert_eq!(with(&[4]).select(&request), Ok(backend), "{bytes}");
+        let single = Request { dtype: Dtype::F32, ..request };
+        assert_eq!(with(&[4]).select(&single), Ok(Backend::Own), "{bytes}");
+    };
+    norm((2 << 20) - 2, Backend::Own);
+    norm(2 << 20, Backend::Quantised);
+    let range = "of f16 bf16 from 2097152 to 8388608 bytes";
     let (by_codec, least) =
-        ("all-reduce (sum avg) of f16 bf16 from 2097152 to 8388608 bytes", "int8 from 2097152 to 8388608 bytes");
+        (format!("all-reduce (sum avg) {range}, all-reduce-norm (sum) {range}"), "int8 from 2097152 to 8388608 bytes");
     assert_eq!(
         lines[0],
         format!(
             "quantised: {by_codec}; in graphs {by_codec}; refuses: codecs carry all-reduces, sums and averages, of f16 and \
-             bf16; it is set to {least}"
+             bf16, with a norm or without; it is set to {least}"
         )
     );
     let own = "own: all-reduce (prod min max) of every type, reduce-scatter";

@@ -37,3 +37,14 @@ fn a_codec_that_was_never_faster_serves_nothing() {
     let short = tuned(QuantisedAllReduce { max_bytes: Some(100), ..QuantisedAllReduce::new(Codec::Int8) });
     assert_eq!(short, "the tuning has int8 from 4096 bytes, and it is set to end at 100");
 }
+
+#[test]
+fn an_end_below_the_usual_smallest_message_waits_for_a_tuning() {
+    let setting = QuantisedAllReduce { max_bytes: Some(1 << 20), ..QuantisedAllReduce::new(Codec::Int8) };
+    setting.validate().unwrap();
+    let tuned = setting.tuned(Some(&tuning()), DeviceKind::Host, 4).unwrap();
+    assert_eq!(tuned.bytes(), 4096..=1 << 20);
+    let words = "int8 begins at 2097152 bytes, and it is set to end at 1048576";
+    assert_eq!(setting.tuned(None, DeviceKind::Host, 4).unwrap_err(), words);
+    QuantisedAllReduce { min_bytes: Some((1 << 20) + 1), ..setting }.validate().unwrap_err();
+}

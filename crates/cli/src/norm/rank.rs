@@ -6,16 +6,15 @@ use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
 use symmetra::{
     Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Event, Graph, Queue, Reduction, RowNorm, Stream,
-    SymmetricBuffer,
 };
 
 use super::Norms;
-use super::codes::Codes;
-use super::form::{self, Form, elems_of};
+use super::codes::{Codes, Memory};
+use super::form::{self, elems_of};
 use super::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
 use super::quantised::Format;
 use super::reference::{Rows, normed, padded, with_residual};
-use crate::all_reduce::{Buffer, Data, Own};
+use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
 use crate::ranks::{Say, Task};
 
@@ -68,24 +67,24 @@ struct Bench<'a> {
 }
 
 /// The operands of a rank.
-struct Operands<T: symmetra::Element, B> {
-    input: B,
-    residual: B,
+struct Operands<T: symmetra::Element, M: Memory> {
+    input: M::Of<T>,
+    residual: M::Of<T>,
     /// In place these are `input` and `residual`.
-    apart: Option<[B; 2]>,
+    apart: Option<[M::Of<T>; 2]>,
     weight: DeviceBuffer<T>,
-    codes: Option<Codes>,
+    codes: Option<Codes<M>>,
 }
 
-impl<T: Rows, B: Buffer<T>> Operands<T, B> {
+impl<T: Rows, M: Memory> Operands<T, M> {
     /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share lie where they do
     /// among all rows.
-    fn output(&self) -> &B {
+    fn output(&self) -> &M::Of<T> {
         self.apart.as_ref().map_or(&self.input, |[output, _]| output)
     }
 
     /// The buffer that holds x.
-    fn kept(&self) -> &B {
+    fn kept(&self) -> &M::Of<T> {
         self.apart.as_ref().map_or(&self.residual, |[_, kept]| kept)
     }
 }
@@ -93,22 +92,22 @@ impl<T: Rows, B: Buffer<T>> Operands<T, B> {
 impl Bench<'_> {
     fn of_type<T: Rows>(&self) -> Result<Sample, Failure> {
         match self.norms.plain {
-            true => self.measure::<T, DeviceBuffer<T>>(),
-            false => self.measure::<T, SymmetricBuffer<T>>(),
+            true => self.measure::<T, _>(self.communicator.device()),
+            false => self.measure::<T, _>(self.communicator),
         }
     }
 
-    fn measure<T: Rows, B: Own<T>>(&self) -> Result<Sample, Failure> {
+    fn measure<T: Rows, M: Memory>(&self, memory: &M) -> Result<Sample, Failure> {
         let Self { norms, communicator, stream, tokens, .. } = *self;
         let (elems, wide) = (self.elems(), tokens * norms.width());
-        let new = |elems| B::own(communicator, elems);
+        let new = |elems| memory.room::<T>(elems);
         let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
         let operands = Operands {
             input: new(elems)?,
             residual: new(elems)?,
             apart: if norms.in_place { None } else { Some([new(wide)?, new(elems)?]) },
             weight: DeviceBuffer::from_slice(&weights, stream)?,
-            codes: norms.quantise.map(|form| self.codes(form)).transpose()?,
+            codes: norms.quantise.map(|form| self.codes(memory, form)).transpose()?,
         };
         let graphs = norms.graph.then(|| self.capture(&operands)).transpose()?;
         let rows = Data { seed: norms.seed, elems };
@@ -142,18 +141,18 @@ impl Bench<'_> {
         self.tokens * self.norms.hidden
     }
 
-    fn codes(&self, form: Format) -> symmetra::Result<Codes> {
+    fn codes<M: Memory>(&self, memory: &M, form: Format) -> symmetra::Result<Codes<M>> {
         let shape = [self.normed().len(), self.norms.width(), 0];
-        Codes::new(self.communicator.device(), form, shape, known(form), self.stream)
+        Codes::new(memory, form, shape, known(form), self.stream)
     }
 
-    fn enqueue<'b, T: Rows, B: Buffer<T>>(
+    fn enqueue<'b, T: Rows, M: Memory>(
         &self,
-        operands: &'b Operands<T, B>,
+        operands: &'b Operands<T, M>,
         queue: impl Queue<'b>,
     ) -> symmetra::Result<()> {
         let rows = RowNorm::new(operands.input.part(0..self.elems())?, &operands.weight, self.norms.norm());
-        let own = |buffer: &'b B| buffer.part(elems_of(&self.kept(), self.norms.hidden));
+        let own = |buffer: &'b M::Of<T>| buffer.part(elems_of(&self.kept(), self.norms.hidden));
         let wide = operands.output().part(elems_of(&self.normed(), self.norms.width()))?;
         let rows = rows.output(wide).padded_to(self.norms.width()).residual_out(own(operands.kept())?);
         let rows = if let Some(codes) = &operands.codes { codes.asked(rows)? } else { rows };
@@ -178,7 +177,7 @@ impl Bench<'_> {
     }
 
     /// A graph of one operation, and one of a batch.
-    fn capture<'b, T: Rows, B: Buffer<T>>(&self, operands: &'b Operands<T, B>) -> Result<[Graph<'b>; 2], Failure>
+    fn capture<'b, T: Rows, M: Memory>(&self, operands: &'b Operands<T, M>) -> Result<[Graph<'b>; 2], Failure>
     where
         Self: 'b,
     {
@@ -190,17 +189,17 @@ impl Bench<'_> {
         Ok([capture(1)?, capture(self.ops())?])
     }
 
-    fn once<T: Rows, B: Buffer<T>>(
+    fn once<T: Rows, M: Memory>(
         &self,
-        operands: &Operands<T, B>,
+        operands: &Operands<T, M>,
         graphs: Option<&[Graph<'_>; 2]>,
     ) -> symmetra::Result<()> {
         graphs.map_or_else(|| self.enqueue(operands, self.stream), |[one, _]| one.launch(self.stream))
     }
 
-    fn batch<T: Rows, B: Buffer<T>>(
+    fn batch<T: Rows, M: Memory>(
         &self,
-        operands: &Operands<T, B>,
+        operands: &Operands<T, M>,
         graphs: Option<&[Graph<'_>; 2]>,
     ) -> symmetra::Result<()> {
         let eager = || (0..self.ops()).try_for_each(|_| self.enqueue(operands, self.stream));
@@ -218,9 +217,9 @@ impl Bench<'_> {
 
     /// Microseconds an operation takes in each batch. A batch starts after an operation that is not timed, in which the
     /// ranks meet.
-    fn time<T: Rows, B: Buffer<T>>(
+    fn time<T: Rows, M: Memory>(
         &self,
-        operands: &Operands<T, B>,
+        operands: &Operands<T, M>,
         graphs: Option<&[Graph<'_>; 2]>,
     ) -> Result<Vec<f64>, Failure> {
         let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
@@ -241,11 +240,9 @@ impl Bench<'_> {
         let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
         let quantise = self.norms.quantise;
         let registers = graph && (self.communicator.device().kind() != DeviceKind::Host || one_process);
-        // Values and scales lie in plain memory, and are gathered too.
-        let pushed = plain || (quantise.is_some() && op == Form::ReduceScatterAllGather);
         let bytes = (self.elems() * dtype.bytes()) as u64;
         // The output of rows in place is not padded, and other rows have an x of their own.
-        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), (!pushed || registers, true), quantise)
+        op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), (!plain || registers, true), quantise)
     }
 
     /// An algorithm with the bits of the sum.
