@@ -1,9 +1,10 @@
 // Kernels of experts, on the host platform: ranks as threads over shared memory, dispatches and combines in a row with other experts
 // each time, every byte against the definition. Packets and direct access, by regions and in place, every layout, rows of values and of
 // bytes, placements with copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets
-// cross the wrap. Meant to run plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is
-// wrong.
+// and of barriers cross the wrap, and barriers 2^30. Meant to run plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one
+// line; exits 1 when anything is wrong.
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <cstdio>
 #include <random>
@@ -40,6 +41,7 @@ float drawn(uint32_t call, uint32_t a, uint32_t b, uint32_t c) {
 class Trial {
  public:
   Trial(const Setting& setting, std::mt19937_64& random) : set_(setting), random_(random), meet_(setting.world), wrong_(setting.world) {
+    begun_ = std::array{0u, (1u << 30) - 2, kEpochModulus - 2}[random_() % 3];
     for (const auto& list : set_.placed) starts_.push_back(starts_.back() + static_cast<uint32_t>(list.size()));
     lay_out();
     for (uint32_t rank = 0; rank < set_.world; ++rank) open(rank);
@@ -123,8 +125,11 @@ class Trial {
     const std::vector<uint32_t> table = table_of(number);
     rank.table = memory(table.size() * 4);
     std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
-    // Flags of barriers begin at 0.
-    for (uint32_t i = 0; i < 4 * kMaxBlocks; ++i) rank.calls->as<BlockState>()[i].epoch = kEpochModulus - 2;
+    for (uint32_t i = 0; i < 5 * kMaxBlocks; ++i) rank.calls->as<BlockState>()[i].epoch = i < 4 * kMaxBlocks ? kEpochModulus - 2 : begun_;
+    // As the calls before have left them: greetings have steps from bit 10 on.
+    auto* const greetings = reinterpret_cast<uint32_t*>(rank.region->as() + flags_at_);
+    std::fill_n(greetings, kExpertGreetingBytes / 4, begun_ << 10);
+    std::fill_n(greetings + (kExpertGreetingBytes + kExpertVerdictBytes) / 4, kMaxBlocks * kMaxWorld, begun_);
   }
 
   /// Rows that operands of a rank have room for.
@@ -448,6 +453,7 @@ class Trial {
   std::vector<uint32_t> starts_{0};  ///< the first copy of each rank
   std::vector<std::vector<Tokens>> routes_;
   std::vector<ExpertArgs> args_;
+  uint32_t begun_ = 0;  ///< the epoch of the first barrier
   uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
   uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0, ids_at_ = 0,
            weights_at_ = 0, region_bytes_ = 0;
