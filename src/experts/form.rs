@@ -77,6 +77,15 @@ impl Form {
             Layout::Padded { rows } => (rows, rows * local),
             Layout::BySource => (world * max_tokens, world * max_tokens),
         };
+        if let Layout::ByExpert { align } = config.layout {
+            // A capacity does not limit what ranks count before they refuse.
+            let pairs = world * pairs;
+            let most = pairs + most_local.min(pairs) * (align - 1);
+            if most > u32::MAX as usize {
+                let limit = format!("kernels count up to {}", u32::MAX);
+                return Err(Error::invalid("the number of aligned rows that may come at worst", most, limit));
+            }
+        }
         if capacity > u32::MAX as usize / 2 {
             let limit = format!("a rank may receive {} rows", u32::MAX / 2);
             return Err(Error::invalid("the number of rows that may come at worst", capacity, limit));

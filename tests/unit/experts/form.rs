@@ -41,6 +41,20 @@ fn sizes_of_a_model() {
     assert_eq!((form(&config, 8, 0).capacity, form(&config, 8, 0).most_rows), (64 * 32, 64));
 }
 
+/// Every expert may leave rows free, whatever the capacity is.
+#[test]
+fn aligned_rows_are_counted_in_32_bits() {
+    let mut config = ExpertConfig::new(65_534, 1, 1, 300_000);
+    (config.layout, config.capacity) = (Layout::ByExpert { align: 1 << 16 }, Some(1000));
+    let lists = config.placement.lists(config.experts, 1).unwrap();
+    let message = Form::new(&config, 0, &lists).unwrap_err().to_string();
+    let words = "the number of aligned rows that may come at worst is 4295070690, but kernels count up to 4294967295";
+    assert!(message.contains(words), "{message}");
+    // No more experts than there are pairs have rows.
+    config.max_tokens = 60_000;
+    assert_eq!(form(&config, 1, 0).capacity, 1000);
+}
+
 /// The parts of a head and of a region follow each other, at whole packets.
 #[test]
 fn nothing_overlaps() {
