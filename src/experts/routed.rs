@@ -51,6 +51,55 @@ use crate::types::{Dtype, Element};
 ///     })
 /// }
 /// ```
+/// What a graph reads and writes outlives the graph:
+/// ```compile_fail,E0373
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn leak<'env>(
+///     experts: &'env Experts,
+///     [ids, received]: [&'env DeviceBuffer<i32>; 2],
+///     stream: &Stream,
+/// ) -> Result<Graph<'env>> {
+///     let rows = DeviceBuffer::<f32>::new(stream.device(), 8)?;
+///     stream.capture(|capture| {
+///         experts.dispatch(&Routing::new(ids), &rows, &Received::rows(received), capture).map(drop)
+///     })
+/// }
+/// ```
+/// Here the rows are the caller's:
+/// ```
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn keep<'env>(
+///     experts: &'env Experts,
+///     [ids, received]: [&'env DeviceBuffer<i32>; 2],
+///     rows: &'env DeviceBuffer<f32>,
+///     stream: &Stream,
+/// ) -> Result<Graph<'env>> {
+///     stream.capture(|capture| {
+///         experts.dispatch(&Routing::new(ids), rows, &Received::rows(received), capture).map(drop)
+///     })
+/// }
+/// ```
+/// One that nobody uses is a warning:
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn send(experts: &Experts, ids: &DeviceBuffer<i32>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+///     experts.dispatch(&Routing::new(ids), rows, &Received::rows(rows), stream)?;
+///     Ok(())
+/// }
+/// ```
+/// Here it is dropped:
+/// ```
+/// #![deny(unused_must_use)]
+/// # use symmetra::experts::*;
+/// # use symmetra::*;
+/// fn send(experts: &Experts, ids: &DeviceBuffer<i32>, rows: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
+///     experts.dispatch(&Routing::new(ids), rows, &Received::rows(rows), stream).map(drop)
+/// }
+/// ```
 #[must_use = "a dispatch that is not combined holds its slot for nothing"]
 pub struct Routed<'a> {
     experts: Experts,
