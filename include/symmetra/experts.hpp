@@ -72,14 +72,15 @@ enum class Method : std::uint32_t {
   /// and the rows of ExpertConfig::max_tokens tokens are few enough bytes, else kDirect. Where own kernels do not serve the group: kGather.
   /// Experts::explain says which table chose. A program that plans, or dispatches a routing again, names a method.
   kAuto = 0,
-  /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and reads results there. Own kernels
-  /// alone.
+  /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and its part of each token's sum into
+  /// the memory of the token's rank. By rank and by source, where received rows are symmetric memory, rows go straight to their places;
+  /// where results are, they are read where they are. Then all ranks give the same symmetric memory. Own kernels alone.
   kDirect = 1,
   kGather = 2,     ///< an all-gather of all ranks' rows, and an all-to-all of the results
   kBroadcast = 3,  ///< a broadcast of each rank's rows, and an all-to-all of the results
   /// Rows and results go in packets that prove their own arrival: no barrier, for few tokens. At most 8192 tokens of all ranks, and 2048
   /// copies of experts. Routing and rows travel together, so plan() and Routed::dispatch() are kUnsupported. A NaN may become another NaN.
-  /// Own kernels alone.
+  /// Of four scales of Scales::kE8M0 that are NaN and lie in one word, the last becomes 2^127. Own kernels alone.
   kPackets = 4,
 };
 
@@ -158,14 +159,16 @@ struct ExpertConfig {
   /// Most rows that a rank may receive, with the rows that alignment leaves free; without a number, as many as can come at worst.
   /// Layout::kPadded has a limit of its own, and Layout::kBySource has room for all.
   std::optional<std::size_t> capacity{};
-  /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
+  /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3. Dispatches take
+  /// so many slots in turn, so that a dispatch has the same slot on all ranks. At most in_flight - 1 dispatches lie between a dispatch and
+  /// the destruction of its handle.
   std::size_t in_flight = 1;
   /// Most blocks of a kernel; without a number, as many as serve best.
   std::optional<std::uint32_t> blocks{};
 
   /// These settings with the method and the layout of a backend that engines know by name: `naive`, `allgather_reducescatter`, `mori`,
-  /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for the tokens of `world_size` ranks). Throws
-  /// kInvalidArgument with the valid names.
+  /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for a row of each token of `world_size` ranks: an
+  /// expert that a token names twice counts twice against that room). Throws kInvalidArgument with the valid names.
   ExpertConfig backend(const std::string& name, std::size_t world_size) const;
 };
 
@@ -343,7 +346,7 @@ class Experts {
   /// `scales` a scale in f32 for each 128 elements: [tokens, groups].
   ///
   /// Throws kInvalidArgument for operands of another length, type or device than the settings ask for, and for operands that overlap;
-  /// kUnsupported if every slot is held, or where the call is captured and the backend cannot be; the group's error if the group has
+  /// kUnsupported if the next slot is held, or where the call is captured and the backend cannot be; the group's error if the group has
   /// failed. What only the device sees ends the group on every rank, as a timeout does, and no row is written: kRouting for an expert that
   /// there is not, kCapacity for more rows than a rank has room for and for a count of tokens above that of the ids. A later call, or
   /// Communicator::synchronize, throws these.
@@ -363,7 +366,8 @@ class Experts {
   /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. Every rank keeps as many experts as
   /// before. Ranks give the same placement. Collective; blocks until the work of `stream` is done. Throws kMismatch on every rank if
   /// placements differ; kInvalidArgument for a placement that leaves an expert out, or with another number of experts on a rank;
-  /// kUnsupported while a dispatch holds a slot, with kPeer on the other ranks.
+  /// kUnsupported while a dispatch holds a slot, with kPeer on the other ranks. After each of these, experts are on all ranks where they
+  /// were before.
   void place(const Placement& placement, const Stream& stream) const;
 
   /// Opens the experts again on the ranks that are left when the ranks `lost` are gone, over a group and memory of their own. The ranks

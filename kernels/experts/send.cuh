@@ -180,7 +180,9 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
       encode(round);
     }
     if (row.rounds() > 1) platform::sync_block();  // all scales are there
-    // Bytes behind the last scale may be anything: nobody reads them.
+    // Bytes behind the last scale may be anything: nobody reads them. A word of four NaN scales would be a missing one: its last scale is
+    // 2^127 then, the largest that there is.
+    constexpr uint32_t scales_quiet = 0xFEFFFFFF;
     const uint32_t count = bytes ? (code_groups(args) + 3) / 4 : code_groups(args);
     for (uint32_t i = platform::threads() - 1 - platform::thread(); i * 4 < count; i += platform::threads()) {
       Words<4> data{};
@@ -188,7 +190,7 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
       for (uint32_t word = 0; word < 4; ++word) {
         if (i * 4 + word < count) data.word[word] = scales[i * 4 + word];
       }
-      sender.send(packets, scales_at + i, data, bytes ? codes_quiet : F32::kQuietNan);
+      sender.send(packets, scales_at + i, data, bytes ? scales_quiet : F32::kQuietNan);
     }
   } else {
     const bool codes = args.wire == kWireGivenF8;

@@ -25,11 +25,23 @@ pub(crate) struct Step {
 /// Which kernels of an exchange of experts.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// The first, which enter the exchange in the history: an operation, and the bytes of the largest part that a rank may
-    /// send another.
-    New(Operation, usize),
+    /// The first, which enter the exchange in the history.
+    New {
+        operation: Operation,
+        /// Of the largest part that a rank may send another.
+        bytes: usize,
+        /// The slot of the dispatch.
+        slot: usize,
+    },
     /// Those behind. The value is what the first ones returned.
     Rest(bool),
+}
+
+/// What else ranks must do alike: which slot they exchange through, and how they make sums. An exact sum is weighed by the token's rank,
+/// which chooses alone. 1 for the first slot without weights.
+fn form_of(slot: usize, steps: &[Step]) -> u64 {
+    let sums = steps.first().map_or(0, |Step { args, .. }| if args.exact != 0 { 2 } else { args.weighs.min(1) });
+    1 + (slot as u64) * 4 + u64::from(sums)
 }
 
 impl Communicator {
@@ -72,9 +84,10 @@ impl Communicator {
         let lane = &mut inner.lane.take("a call of experts")?;
         lane.order_call(queue)?;
         let first = match stage {
-            Stage::New(operation, bytes) => {
+            Stage::New { operation, bytes, slot } => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
+                let noted = noted.in_form(form_of(slot, steps));
                 // Peers take rows, and what is beside them, to be as far from the region as here.
                 let placed = steps.iter().map(|step| &step.args).find(|step| step.placed_offset != args::kStaged);
                 let noted = placed.map_or(noted, |step| {

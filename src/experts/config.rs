@@ -35,7 +35,8 @@ pub struct ExpertConfig {
     /// [`Layout::Padded`] has a limit of its own, and [`Layout::BySource`] has room for all.
     pub capacity: Option<usize>,
     /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
-    /// Default 1.
+    /// Default 1. Dispatches take so many slots in turn, so that a dispatch has the same slot on all ranks. At most
+    /// `in_flight - 1` dispatches lie between a dispatch and the drop of its handle.
     pub in_flight: usize,
     /// Most blocks of a kernel; `None`: as many as serve best.
     pub blocks: Option<u32>,
@@ -112,7 +113,8 @@ pub enum Method {
     Auto,
     /// Rows and results go in packets that prove their own arrival: no barrier, for few tokens. Of at most 8192 tokens of all
     /// ranks and 2048 copies of experts. Routing and rows travel together, so a plan, and another dispatch of a routing, are
-    /// unsupported. A NaN may become another NaN. Own kernels alone.
+    /// unsupported. A NaN may become another NaN. Of four scales of [`Scales::E8M0`] that are NaN and lie in one word, the last becomes
+    /// 2^127. Own kernels alone.
     Packets,
     /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and its part of each
     /// token's sum into the memory of the token's rank. By rank and by source, where received rows are symmetric memory, rows go
@@ -172,8 +174,8 @@ impl ExpertConfig {
     }
 
     /// The method and the layout of a backend that engines know by name: `naive`, `allgather_reducescatter`, `mori`,
-    /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for the tokens of
-    /// `world_size` ranks).
+    /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for a row of each token of
+    /// `world_size` ranks: an expert that a token names twice counts twice against that room).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another name.
@@ -183,8 +185,7 @@ impl ExpertConfig {
             "allgather_reducescatter" => (Method::Gather, Layout::ByRank),
             "mori" | "deepep_high_throughput" => (Method::Direct, Layout::ByRank),
             "deepep_low_latency" => {
-                let rows = self.max_tokens.saturating_mul(world_size).saturating_mul(self.top_k);
-                (Method::Packets, Layout::Padded { rows })
+                (Method::Packets, Layout::Padded { rows: self.max_tokens.saturating_mul(world_size) })
             }
             _ => {
                 let limit = format!("the backends of experts are {}", BACKENDS.join(", "));

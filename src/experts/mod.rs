@@ -69,7 +69,7 @@ pub use halves::{Arriving, Returning};
 pub use operands::{Combine, ExpertId, Received, Routing, ScaleOrder};
 use packets::{PacketForm, PacketStates};
 pub use routed::Routed;
-use slots::{Recorded, Region, Slot, Slots};
+use slots::{Recorded, Region, Slot, Slots, Taken};
 use steps::Underway;
 use survivors::Meeting;
 
@@ -229,11 +229,11 @@ impl Experts {
     /// returns. All ranks call it in the same order. `rows` is `[tokens, hidden]`, or with [`Wire::Bytes`] the bytes of as
     /// many rows.
     ///
-    /// The result keeps the routing for [`Routed::combine`], in one of [`ExpertConfig::in_flight`] slots.
+    /// The result keeps the routing for [`Routed::combine`], in one of [`ExpertConfig::in_flight`] slots, which dispatches take in turn.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for operands of another length, type or device than the settings ask for, and for
-    /// operands that overlap; [`Error::Unsupported`] if every slot is held, or where the call is captured and the backend
+    /// operands that overlap; [`Error::Unsupported`] if the next slot is held, or where the call is captured and the backend
     /// cannot be; the group's error if the group has failed. What only the device sees ends the group on every rank, as a
     /// timeout does: [`Error::Routing`] for an expert that there is not, [`Error::Capacity`] for more rows than a rank has
     /// room for, and for a count of tokens above that of the ids. Then no row is written.
@@ -301,20 +301,14 @@ impl Experts {
             routed.note(queue)?;
             return Ok(routed);
         }
-        let underway = Underway { slot: inner.slots.take(queue.recording().is_some())?, tokens };
+        let recorded = inner.recorded(queue);
+        let Taken { slot, number } = inner.slots.take(recorded.is_some())?;
+        let underway = Underway { slot, tokens };
         let mut routed = Routed::new(self, underway, queue);
-        let mut lane = inner.begin(underway.slot, queue)?;
-        lane.order_call(queue)?;
-        let into = sends.map(|(_, _, into)| into);
-        if !inner.heads_travel() {
-            inner.tell(underway, routing, queue)?;
-            inner.count(underway, into, queue)?;
-            inner.place_rows(underway, into, queue)?;
-        }
-        if let Some((rows, scales, into)) = sends {
-            inner.move_rows((underway, Some(routing)), (rows, scales), into, queue)?;
-        }
-        drop(lane);
+        inner
+            .dispatch_by_steps(underway, routing, sends, queue)
+            .inspect_err(|_| inner.slots.give_back_number(number))?;
+        recorded.into_iter().for_each(|recorded| recorded.note_number(number));
         routed.note(queue)?;
         Ok(routed)
     }
@@ -373,7 +367,7 @@ impl Experts {
     /// # Errors
     /// [`Error::Mismatch`] on every rank if placements differ; [`Error::InvalidArgument`] for a placement that leaves an
     /// expert out, or with another number of experts on a rank; [`Error::Unsupported`] while a dispatch holds a slot, with
-    /// [`Error::Peer`] on the other ranks.
+    /// [`Error::Peer`] on the other ranks. After each of these, experts are on all ranks where they were before.
     pub fn place(&self, placement: &Placement, stream: &Stream) -> Result<()> {
         let inner = &self.0;
         let Inner { over, form, config, .. } = &**inner;
@@ -385,11 +379,12 @@ impl Experts {
             let limit = format!("the rank has {}", known[rank].len());
             return Err(Error::invalid(&format!("the number of experts of rank {rank}"), lists[rank].len(), limit));
         }
-        let placed = inner.slots.while_free("a placement of experts", || {
-            inner.lane.lock().order(stream)?;
-            inner.table.write(&table(&lists, form.rank, config.experts), stream)
-        });
-        over.together("place experts", placed)?;
+        // Dispatches of this rank wait until all ranks have the placement, or none.
+        let ring = inner.slots.ring();
+        over.together("place experts", ring.refuse_held("a placement of experts"))?;
+        let ordered = inner.lane.lock().order(stream);
+        let table = table(&lists, form.rank, config.experts);
+        over.together("place experts", ordered.and_then(|()| inner.table.write(&table, stream)))?;
         *known = lists;
         Ok(())
     }
@@ -442,6 +437,28 @@ impl Inner {
         let reason =
             format!("the method is {:?}, whose ranks meet between sending and receiving: use Packets", self.method);
         Err(Error::unsupported(format!("{what} in two halves"), reason))
+    }
+
+    /// Dispatches by kernels of this rank alone and collectives, or kernels that meet those of all ranks. A plan sends nothing.
+    fn dispatch_by_steps(
+        self: &Arc<Self>,
+        underway: Underway,
+        routing: &Routing<'_>,
+        sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let mut lane = self.begin(underway.slot, queue)?;
+        lane.order_call(queue)?;
+        let into = sends.map(|(_, _, into)| into);
+        if !self.heads_travel() {
+            self.tell(underway, routing, queue)?;
+            self.count(underway, into, queue)?;
+            self.place_rows(underway, into, queue)?;
+        }
+        match sends {
+            Some((rows, scales, into)) => self.move_rows((underway, Some(routing)), (rows, scales), into, queue),
+            None => Ok(()),
+        }
     }
 
     /// Locks the lane for a call, and notes in a graph which slot the call writes.

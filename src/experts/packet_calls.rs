@@ -18,10 +18,10 @@ impl Inner {
         queue.recording().map(|recording| recording.part(self.id, || Recorded::new(self)))
     }
 
-    /// Bytes of the largest part that a rank may send another.
-    fn most_bytes(&self, operation: Operation) -> usize {
+    /// The first kernels of a call.
+    fn new_stage(&self, operation: Operation, underway: Underway) -> ExpertStage {
         let row = if operation == Operation::Dispatch { self.form.row_bytes } else { self.form.part_bytes };
-        self.form.max_tokens * row
+        ExpertStage::New { operation, bytes: self.form.max_tokens * row, slot: underway.slot }
     }
 
     /// Enqueues kernels of a call in a slot. Returns whether the call is the first on the device.
@@ -57,12 +57,14 @@ impl Inner {
     fn open_slot<T>(
         books: &mut Books<'_>,
         tokens: usize,
-        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
         launch: impl FnOnce(Underway) -> Result<T>,
     ) -> Result<(Underway, T)> {
-        let slot = books.take(queue.recording().is_some())?;
-        let underway = Underway { slot, tokens };
-        launch(underway).inspect_err(|_| books.give_back(slot)).map(|launched| (underway, launched))
+        let taken = books.take(recorded.is_some())?;
+        let underway = Underway { slot: taken.slot, tokens };
+        let launched = launch(underway).inspect_err(|_| books.undo(taken))?;
+        recorded.into_iter().for_each(|recorded| recorded.note_number(taken.number));
+        Ok((underway, launched))
     }
 
     /// Dispatches as a whole. Takes a slot.
@@ -77,10 +79,10 @@ impl Inner {
         let books = &mut self.slots.books(recorded.as_deref());
         self.settle(books, queue)?;
         books.pending(operation).refuse_behind("the whole of")?;
-        let launched = Self::open_slot(books, tokens, queue, |underway| {
+        let launched = Self::open_slot(books, tokens, recorded.as_deref(), |underway| {
             let send = self.send_step(underway, routing, (rows, scales))?;
             let steps = [send, self.receive_step(underway, Some(into), true)?];
-            self.launch(underway.slot, ExpertStage::New(operation, self.most_bytes(operation)), &steps, queue)
+            self.launch(underway.slot, self.new_stage(operation, underway), &steps, queue)
         });
         launched.map(|(underway, _)| underway)
     }
@@ -99,8 +101,7 @@ impl Inner {
         books.pending(operation).refuse_behind("the whole of")?;
         let back = self.return_step(underway, results, options.unweighted, true)?;
         let steps = [back, self.sum_step(underway, Some(output), options, Some(results))?];
-        let stage = ExpertStage::New(operation, self.most_bytes(operation));
-        self.launch(underway.slot, stage, &steps, queue).map(drop)
+        self.launch(underway.slot, self.new_stage(operation, underway), &steps, queue).map(drop)
     }
 
     /// Sends heads and rows. Takes a slot. Returns the number of the call.
@@ -114,8 +115,8 @@ impl Inner {
         let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
         let books = &mut self.slots.books(recorded.as_deref());
         self.settle(books, queue)?;
-        let (underway, first) = Self::open_slot(books, tokens, queue, |underway| {
-            let stage = ExpertStage::New(operation, self.most_bytes(operation));
+        let (underway, first) = Self::open_slot(books, tokens, recorded.as_deref(), |underway| {
+            let stage = self.new_stage(operation, underway);
             self.launch(underway.slot, stage, &[self.send_step(underway, routing, rows)?], queue)
         })?;
         Ok((underway, books.pending(operation).begin(underway, first)))
@@ -137,8 +138,7 @@ impl Inner {
             return Err(Error::unsupported("another combine", reason));
         }
         let step = self.return_step(underway, results, false, false)?;
-        let stage = ExpertStage::New(operation, self.most_bytes(operation));
-        let first = self.launch(underway.slot, stage, &[step], queue)?;
+        let first = self.launch(underway.slot, self.new_stage(operation, underway), &[step], queue)?;
         books.share(underway.slot);
         Ok(books.pending(operation).begin(underway, first))
     }

@@ -101,6 +101,12 @@ impl Pending {
         if operation == Operation::Dispatch { dispatches } else { combines }
     }
 
+    /// Takes all calls away without receiving them, and gives the slots that they held to `give_back`.
+    pub(super) fn abandon(&mut self, mut give_back: impl FnMut(usize)) {
+        let sent = self.0.iter_mut().flat_map(|line| line.sent.drain(..));
+        sent.for_each(|sent| give_back(sent.underway.slot));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|line| line.sent.is_empty())
     }

@@ -81,13 +81,68 @@ struct Holder {
     captured: bool,
 }
 
+/// A slot that a dispatch has taken, and the number of the dispatch.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) slot: usize,
+    pub(super) number: u64,
+}
+
+/// The slots, which dispatches take in turn.
+///
+/// Ranks exchange through the memory of a slot, so a dispatch needs the same slot on all ranks. When a handle is dropped is each rank's own
+/// matter, so which slots are free may differ. The number of a dispatch is equal on all ranks, and decides.
+pub(super) struct Ring {
+    holders: Vec<Holder>,
+    /// The number of the next dispatch.
+    next: u64,
+}
+
+impl Ring {
+    /// Takes the slot of the next dispatch.
+    fn take(&mut self, captured: bool) -> Result<Taken> {
+        let (number, count) = (self.next, self.holders.len());
+        let slot = (number % count as u64) as usize;
+        if self.holders[slot].holds > 0 {
+            let held = self.holders.iter().filter(|holder| holder.holds > 0).count();
+            let reason = format!(
+                "{held} of {count} slots (`in_flight`) are held, and slot {slot} is the next: \
+                 drop the handles of dispatches in the order of the dispatches"
+            );
+            return Err(Error::unsupported("another dispatch", reason));
+        }
+        self.holders[slot] = Holder { holds: 1, captured };
+        self.next += 1;
+        Ok(Taken { slot, number })
+    }
+
+    fn give_back(&mut self, slot: usize) {
+        self.holders[slot].holds -= 1;
+    }
+
+    /// Gives the number of a dispatch that was not enqueued to the next dispatch, unless a later one has gone.
+    fn give_back_number(&mut self, number: u64) {
+        if self.next == number + 1 {
+            self.next = number;
+        }
+    }
+
+    /// Refuses while a dispatch holds a slot.
+    pub(super) fn refuse_held(&self, what: &str) -> Result<()> {
+        match self.holders.iter().position(|holder| holder.holds > 0) {
+            None => Ok(()),
+            Some(slot) => Err(Error::unsupported(what, format!("the handle of a dispatch holds slot {slot}"))),
+        }
+    }
+}
+
 /// The holders of all slots, and the calls of streams that were begun and are not received.
 ///
-/// Locks are taken in the order: holders, pending, lane. A handle may be dropped inside the work of a call, which keeps the lane, while
-/// another thread has the holders and waits for the lane. So a drop takes none of these locks: what was dropped is noted, and whoever
+/// Locks are taken in the order: ring, pending, lane. A handle may be dropped inside the work of a call, which keeps the lane, while
+/// another thread has the ring and waits for the lane. So a drop takes none of these locks: what was dropped is noted, and whoever
 /// takes the locks next does what the notes say.
 pub(super) struct Slots {
-    holders: Mutex<Vec<Holder>>,
+    ring: Mutex<Ring>,
     pending: Mutex<Pending>,
     notes: Mutex<Notes>,
 }
@@ -103,23 +158,29 @@ struct Notes {
 
 /// The slots, locked, with the calls of one place that are pending: of streams, or of a capture.
 pub(super) struct Books<'a> {
-    holders: MutexGuard<'a, Vec<Holder>>,
+    ring: MutexGuard<'a, Ring>,
     pending: MutexGuard<'a, Pending>,
 }
 
 impl Books<'_> {
-    /// Takes a slot that nobody holds.
-    pub(super) fn take(&mut self, captured: bool) -> Result<usize> {
-        take(&mut self.holders, captured)
+    /// Takes the slot of the next dispatch.
+    pub(super) fn take(&mut self, captured: bool) -> Result<Taken> {
+        self.ring.take(captured)
+    }
+
+    /// Gives back what a dispatch has taken that was not enqueued.
+    pub(super) fn undo(&mut self, taken: Taken) {
+        self.ring.give_back(taken.slot);
+        self.ring.give_back_number(taken.number);
     }
 
     /// Holds a slot once more.
     pub(super) fn share(&mut self, slot: usize) {
-        self.holders[slot].holds += 1;
+        self.ring.holders[slot].holds += 1;
     }
 
     pub(super) fn give_back(&mut self, slot: usize) {
-        self.holders[slot].holds -= 1;
+        self.ring.give_back(slot);
     }
 
     pub(super) fn pending(&mut self, operation: Operation) -> &mut Line {
@@ -127,47 +188,41 @@ impl Books<'_> {
     }
 }
 
-fn take(holders: &mut [Holder], captured: bool) -> Result<usize> {
-    let free = holders.iter().position(|holder| holder.holds == 0);
-    let Some(slot) = free else {
-        let count = holders.len();
-        let reason = format!("{count} of {count} slots (`in_flight`) are held: drop the handle of an earlier dispatch");
-        return Err(Error::unsupported("another dispatch", reason));
-    };
-    holders[slot] = Holder { holds: 1, captured };
-    Ok(slot)
-}
-
 impl Slots {
     pub(super) fn new(count: usize) -> Self {
-        let holders = Mutex::new(vec![Holder::default(); count]);
+        let ring = Mutex::new(Ring { holders: vec![Holder::default(); count], next: 0 });
         // A slot has one handle, and as many calls may be pending: notes do not grow.
         let notes = Notes { slots: Vec::with_capacity(count), calls: Vec::with_capacity(2 * count) };
-        Self { holders, pending: Mutex::new(Pending::new(count)), notes: Mutex::new(notes) }
+        Self { ring, pending: Mutex::new(Pending::new(count)), notes: Mutex::new(notes) }
     }
 
-    /// Locks the holders, of whom those that are gone hold nothing.
-    fn holders(&self) -> MutexGuard<'_, Vec<Holder>> {
-        let mut holders = self.holders.lock();
-        self.notes.lock().slots.drain(..).for_each(|slot| holders[slot].holds -= 1);
-        holders
+    /// Locks the ring, where holders that are gone hold nothing. Dispatches wait until the caller drops the lock.
+    pub(super) fn ring(&self) -> MutexGuard<'_, Ring> {
+        let mut ring = self.ring.lock();
+        self.notes.lock().slots.drain(..).for_each(|slot| ring.give_back(slot));
+        ring
     }
 
     /// Locks the slots, with what is pending in a capture, or else on streams.
     pub(super) fn books<'a>(&'a self, recorded: Option<&'a Recorded>) -> Books<'a> {
-        let holders = self.holders();
+        let ring = self.ring();
         let mut pending = recorded.map_or(&self.pending, |recorded| &recorded.pending).lock();
         if recorded.is_none() {
             for (operation, number) in self.notes.lock().calls.drain(..) {
                 pending.of(operation).drop_handle(number);
             }
         }
-        Books { holders, pending }
+        Books { ring, pending }
     }
 
-    /// Takes a slot that nobody holds.
-    pub(super) fn take(&self, captured: bool) -> Result<usize> {
-        take(&mut self.holders(), captured)
+    /// Takes the slot of the next dispatch.
+    pub(super) fn take(&self, captured: bool) -> Result<Taken> {
+        self.ring().take(captured)
+    }
+
+    /// Gives back the number of a dispatch that was not enqueued. The handle of the dispatch gives back the slot.
+    pub(super) fn give_back_number(&self, number: u64) {
+        self.ring().give_back_number(number);
     }
 
     /// Notes that the handle of a dispatch does not hold a slot any more.
@@ -179,15 +234,6 @@ impl Slots {
     pub(super) fn note_call(&self, operation: Operation, number: u64) {
         self.notes.lock().calls.push((operation, number));
     }
-
-    /// Refuses while a dispatch holds a slot, and keeps dispatches away while `run` runs.
-    pub(super) fn while_free<T>(&self, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let holders = self.holders();
-        match holders.iter().position(|holder| holder.holds > 0) {
-            None => run(),
-            Some(slot) => Err(Error::unsupported(what, format!("the handle of a dispatch holds slot {slot}"))),
-        }
-    }
 }
 
 /// The dispatches and combines of one graph.
@@ -195,6 +241,8 @@ pub(super) struct Recorded {
     inner: Arc<Inner>,
     /// The slots that the graph writes.
     used: Mutex<Vec<usize>>,
+    /// The numbers of the dispatches of the graph.
+    numbers: Mutex<Vec<u64>>,
     /// The calls that were begun in the capture and are not received.
     pending: Mutex<Pending>,
 }
@@ -202,12 +250,17 @@ pub(super) struct Recorded {
 impl Recorded {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         let pending = Mutex::new(Pending::new(inner.config.in_flight));
-        Self { inner: inner.clone(), used: Mutex::default(), pending }
+        Self { inner: inner.clone(), used: Mutex::default(), numbers: Mutex::default(), pending }
     }
 
     /// Notes that a call of the capture has no handle any more.
     pub(super) fn note_call(&self, operation: Operation, number: u64) {
         self.pending.lock().of(operation).drop_handle(number);
+    }
+
+    /// Notes the number of a dispatch that was recorded.
+    pub(super) fn note_number(&self, number: u64) {
+        self.numbers.lock().push(number);
     }
 
     pub(super) fn uses(&self, slot: usize) {
@@ -225,14 +278,22 @@ impl Part for Recorded {
         self.inner.settle(&mut self.inner.slots.books(Some(self)), &recording)
     }
 
+    /// Gives back the slots of what was begun and not received, and the numbers of dispatches, if no later dispatch has gone: a rank whose
+    /// capture failed is in step with ranks that captured nothing.
+    fn abandon(&self) {
+        let ring = &mut *self.inner.slots.ring();
+        self.pending.lock().abandon(|slot| ring.give_back(slot));
+        self.numbers.lock().drain(..).rev().for_each(|number| ring.give_back_number(number));
+    }
+
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let slots = &self.inner.slots;
-        let holders = slots.holders();
+        let ring = slots.ring();
         if !slots.pending.lock().is_empty() {
             let reason = "a call that was begun on a stream is to be received first";
             return Err(Error::unsupported("a launch of this graph", reason));
         }
-        let eager = |slot: &usize| holders[*slot].holds > 0 && !holders[*slot].captured;
+        let eager = |slot: &usize| ring.holders[*slot].holds > 0 && !ring.holders[*slot].captured;
         let held = self.used.lock().iter().copied().find(eager);
         match held {
             None => launch(),

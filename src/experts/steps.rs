@@ -204,10 +204,16 @@ impl Inner {
     }
 
     /// Enqueues a kernel between barriers.
-    fn meet(&self, operation: Operation, args: args::ExpertArgs, work: [usize; 2], queue: &impl Enqueue) -> Result<()> {
+    fn meet(
+        &self,
+        (operation, underway): (Operation, Underway),
+        args: args::ExpertArgs,
+        work: [usize; 2],
+        queue: &impl Enqueue,
+    ) -> Result<()> {
         let step = ExpertStep { args, work, most_blocks: self.config.blocks };
-        let most = self.form.max_tokens * args.row_bytes as usize;
-        self.exchange(ExpertStage::New(operation, most), &[step], queue).map(drop)
+        let bytes = self.form.max_tokens * args.row_bytes as usize;
+        self.exchange(ExpertStage::New { operation, bytes, slot: underway.slot }, &[step], queue).map(drop)
     }
 
     /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many
@@ -277,7 +283,7 @@ impl Inner {
             // Experts of tokens that there are not are written too.
             let pairs = if beside.is_some() { form.max_tokens * form.top_k } else { 0 };
             let units = underway.tokens.max(pairs.div_ceil(BESIDE_PAIRS));
-            self.meet(Operation::Dispatch, send, [units, form.row_bytes / PACKET_BYTES], queue)?;
+            self.meet((Operation::Dispatch, underway), send, [units, form.row_bytes / PACKET_BYTES], queue)?;
         } else {
             self.step(&send, underway.tokens, row_packets, queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
@@ -352,7 +358,7 @@ impl Inner {
         if placed_offset != args::kStaged {
             let pull = self
                 .shared(args::ExpertArgs { task: args::kExpertPull, placed_offset, ..sums }, underway.tokens.max(1));
-            return self.meet(Operation::Combine, pull.args, pull.work, queue);
+            return self.meet((Operation::Combine, underway), pull.args, pull.work, queue);
         }
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
@@ -363,7 +369,7 @@ impl Inner {
             let give = args::ExpertArgs { rows, travelling: out.address, step, ..common };
             let come = if self.method == Method::Direct {
                 let deliver = args::ExpertArgs { task: args::kExpertDeliver, ..give };
-                self.meet(Operation::Combine, deliver, [form.world * form.max_tokens, items], queue)?;
+                self.meet((Operation::Combine, underway), deliver, [form.world * form.max_tokens, items], queue)?;
                 out.address
             } else {
                 let give = args::ExpertArgs { task: args::kExpertGive, ..give };

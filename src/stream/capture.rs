@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::graph::Graph;
-use super::recording::Recording;
+use super::recording::{Recording, abandon};
 use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
 
@@ -186,6 +186,7 @@ impl Stream {
         record(&capture)?;
         capture.recording.end()?;
         let (parts, kept) = capture.recording.into_parts();
-        Graph::finish(self.device(), native, parts, kept)
+        let recorded = parts.clone();
+        Graph::finish(self.device(), native, parts, kept).inspect_err(|_| abandon(&recorded))
     }
 }

@@ -15,6 +15,8 @@ pub(crate) trait Part: Any + Send + Sync {
     fn end(&self, _recording: &Recording) -> Result<()> {
         Ok(())
     }
+    /// Called in place of all others when the capture has failed: no graph comes of it.
+    fn abandon(&self) {}
     /// Refuses a launch by this thread, before any part takes a lock.
     fn admit(&self) -> Result<()> {
         Ok(())
@@ -56,7 +58,7 @@ impl Recording {
 
     /// What the graph is made of.
     pub(super) fn into_parts(self) -> (Parts, Vec<Kept>) {
-        (self.parts.into_inner(), self.kept.into_inner())
+        (std::mem::take(&mut self.parts.lock()), std::mem::take(&mut self.kept.lock()))
     }
 
     /// Records that the captured stream waits for `event`.
@@ -89,4 +91,16 @@ impl Recording {
             part
         })
     }
+}
+
+impl Drop for Recording {
+    /// Abandons the parts of which no graph was made, also where the closure of the capture panics.
+    fn drop(&mut self) {
+        abandon(&self.parts.get_mut().split_off(0));
+    }
+}
+
+/// Tells parts that the capture has failed.
+pub(super) fn abandon(parts: &Parts) {
+    parts.iter().for_each(|(_, part)| part.abandon());
 }

@@ -13,7 +13,7 @@ inline void settings() {
   CHECK(base.backend("mori", 4).layout == Layout::kByRank);
   const ExpertConfig low_latency = base.backend("deepep_low_latency", 4);
   CHECK(low_latency.layout == Layout::kPadded && low_latency.hidden == 64);
-  CHECK_EQ(low_latency.padded_rows, 4u * 16 * 2);
+  CHECK_EQ(low_latency.padded_rows, 4u * 16);
   CHECK(says(CHECK_THROWS(kInvalidArgument, base.backend("deepest", 4)), "deepep_high_throughput"));
   ExpertConfig two_slots = base;
   two_slots.in_flight = 2;

@@ -94,6 +94,7 @@ else
     SYMMETRA_TEST_REPLAYS=10000 check replays 300 "$here/test-suite" coordinator::graphs_of_all_groups
     SYMMETRA_TEST_REPLAYS=100000 check replays-of-graphs 120 "$here/test-suite" graphs::pitfall_09
     SYMMETRA_TEST_REPLAYS=10000 check replays-of-experts 200 "$here/test-suite" expert_errors::a_graph
+    SYMMETRA_TEST_REPLAYS=10000 check replays-of-halves 200 "$here/test-suite" expert_halves::graphs
     SYMMETRA_TEST_CALLS=1000000 check calls 120 "$here/test-memory" pitfall_19
   fi
   capability=$({ nvidia-smi --query-gpu=compute_cap --format=csv,noheader || true; } | sort -n | head -n 1 | tr -d .)

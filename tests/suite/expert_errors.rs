@@ -12,7 +12,7 @@ use crate::support::process::apart;
 use crate::support::system::{Usage, assert_device_flat, free_device_bytes};
 use crate::support::{Rank, config, fits, is_host, threads};
 
-const METHODS: [Method; 4] = [Method::Gather, Method::Broadcast, Method::Direct, Method::Packets];
+pub(crate) const METHODS: [Method; 4] = [Method::Gather, Method::Broadcast, Method::Direct, Method::Packets];
 
 /// Six experts, two a token, rows of four f32, at most eight tokens.
 pub(crate) fn small(method: Method) -> ExpertConfig {

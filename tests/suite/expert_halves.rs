@@ -30,7 +30,7 @@ fn each_way(world: usize, body: impl Fn(&Rank) + Sync) {
 }
 
 /// Operands with ids that follow from a number.
-fn some(rank: &Rank, experts: &Experts, number: usize) -> Operands {
+pub(crate) fn some(rank: &Rank, experts: &Experts, number: usize) -> Operands {
     let tokens = 1 + (number + rank.rank()) % 8;
     let ids: Vec<i32> = (0..tokens * 2).map(|index| ((number * 5 + index * 3) % 7) as i32 - 1).collect();
     Operands::new(rank, experts, &ids)
@@ -49,7 +49,7 @@ impl Operands {
         returning.receive(&self.output, Combine::default(), stream)
     }
 
-    fn check(&self, rank: &Rank) {
+    pub(crate) fn check(&self, rank: &Rank) {
         assert_eq!(self.output.read(&rank.stream).unwrap(), self.expected(rank));
     }
 
@@ -60,7 +60,7 @@ impl Operands {
     }
 }
 
-fn refused<T>(result: Result<T>, words: &str) {
+pub(crate) fn refused<T>(result: Result<T>, words: &str) {
     match result.map(drop) {
         Err(Error::Unsupported { what, reason }) => {
             let message = format!("{what}: {reason}");
@@ -77,7 +77,7 @@ fn two_micro_batches_are_in_flight() {
         let experts = open(rank, 2);
         let aside = Stream::new(&rank.device).unwrap();
         let streams = [&rank.stream, if rank.rank() == 2 { &aside } else { &rank.stream }];
-        for round in 0..repeats("SYMMETRA_REPLAYS", 20, 200) {
+        for round in 0..repeats("SYMMETRA_TEST_REPLAYS", 20, 200) {
             let [one, two] = [0, 1].map(|half| some(rank, &experts, round * 2 + half));
             let first = one.begin(&experts, streams[0]).unwrap();
             let (first, second) = if (round + rank.rank()).is_multiple_of(2) {
@@ -220,7 +220,7 @@ fn a_forgotten_half_keeps_its_slot() {
 /// they are received all the same.
 #[test]
 fn graphs_of_halves_leave_ranks_in_step() {
-    let replays = repeats("SYMMETRA_REPLAYS", 30, 500);
+    let replays = repeats("SYMMETRA_TEST_REPLAYS", 30, 500);
     each_way(3, |rank| {
         let experts = open(rank, 3);
         let (stream, me) = (&rank.stream, rank.rank());
@@ -243,13 +243,14 @@ fn graphs_of_halves_leave_ranks_in_step() {
                 let last = second.combine_begin(&two.received, capture)?;
                 returning.receive(&one.output, Combine::default(), capture)?;
                 last.receive(&two.output, Combine::default(), capture)?;
-                let lost = first.combine_begin(&one.received, capture)?;
+                let lost = second.combine_begin(&two.received, capture)?;
                 match me {
                     0 => drop(lost),
                     1 => std::mem::forget(lost),
-                    _ => lost.receive(&one.output, Combine::default(), capture)?,
+                    _ => lost.receive(&two.output, Combine::default(), capture)?,
                 }
-                // The third dispatch was received, so its slot is free.
+                // The first slot is the next.
+                drop(first);
                 let lost = experts.dispatch_begin(&routings[2], &none.rows, capture)?;
                 let elsewhere = experts.dispatch_begin(&routings[2], &none.rows, stream);
                 assert!(matches!(elsewhere, Err(Error::Unsupported { .. })));

@@ -19,6 +19,7 @@ mod expert_halves;
 mod expert_methods;
 mod expert_oracle;
 mod expert_properties;
+mod expert_slots;
 mod fused;
 mod graphs;
 mod heap;

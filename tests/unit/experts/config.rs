@@ -58,7 +58,7 @@ fn backends_have_names() {
         ("allgather_reducescatter", Method::Gather, Layout::ByRank),
         ("mori", Method::Direct, Layout::ByRank),
         ("deepep_high_throughput", Method::Direct, Layout::ByRank),
-        ("deepep_low_latency", Method::Packets, Layout::Padded { rows: 16 * 4 * 2 }),
+        ("deepep_low_latency", Method::Packets, Layout::Padded { rows: 16 * 4 }),
     ] {
         let named = config().backend(name, 4).unwrap();
         assert_eq!((named.method, named.layout), (method, layout), "{name}");
