@@ -394,7 +394,7 @@ void halves() {
     // What outlives a capture that failed holds nothing.
     CHECK_THROWS(kUnsupported, stream.capture([&](const Capture& capture) {
       escaped.emplace(experts.dispatch_begin(routing, more, capture));
-      const Arriving other = experts.dispatch_begin(routing, rows, capture);
+      const Arriving second = experts.dispatch_begin(routing, rows, capture);
       const Arriving refused = experts.dispatch_begin(routing, rows, capture);
     }));
     experts.place(Placement::blocks(), stream);
