@@ -402,3 +402,37 @@ fn experts_of_a_coordinator_serve_through_every_backend() {
         environment.close().unwrap();
     });
 }
+
+/// Experts of a group of two hosts, by name. Rows and results go through the CPU.
+#[cfg(feature = "gloo")]
+#[test]
+fn experts_serve_between_hosts() {
+    let form = exact(5, 2, 6, 4);
+    meet(4, |bootstrap| {
+        let rank = symmetra::bootstrap::Bootstrap::rank(&bootstrap);
+        let mut environment = EnvConfig::default();
+        environment.device = Some(device(rank));
+        environment.host = Some(format!("host-{}", rank / 2));
+        environment.interface = Some("127.0.0.1".to_owned());
+        environment.init_method = InitMethod::bootstrap(bootstrap);
+        environment.tensor_parallel_size = 4;
+        environment.communicator = config();
+        let environment = Environment::init(environment).unwrap();
+        assert_eq!(environment.hosts().count(), 2);
+        let (group, stream) = (environment.ep(), Stream::new(environment.ep().device()).unwrap());
+        let tokens = Tokens::<bf16>::any(&form, 4 - rank, rank as u64);
+        let right = bits(&tokens.exact(&form, scaled));
+        for (asked, serves) in [(Method::Auto, Method::Gather), (Method::Broadcast, Method::Broadcast)] {
+            let mut form = form.clone();
+            (form.method, form.in_flight) = (asked, 2);
+            let experts = group.experts(form).unwrap();
+            assert_eq!(experts.method(), serves);
+            for _ in 0..3 {
+                let finish = || group.synchronize(&stream).unwrap();
+                let found = round_trip((&experts, &stream), &tokens, Combine::default(), finish, scaled);
+                assert_eq!(bits(&found), right, "{serves:?}");
+            }
+        }
+        environment.close().unwrap();
+    });
+}
