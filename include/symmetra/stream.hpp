@@ -26,9 +26,9 @@ class Stream {
   /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t`, null for the default stream.
   ///
   /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it
-  /// was used with is closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). While one Stream of a
-  /// handle is being captured no other is used. A handle that is another stream on each thread, such as cudaStreamPerThread, is used from
-  /// one thread. Throws kUnsupported on the host device, whose streams have no handle.
+  /// was used with is closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). A Multiplier needs the
+  /// handle only during its calls. While one Stream of a handle is being captured no other is used. A handle that is another stream on each
+  /// thread, such as cudaStreamPerThread, is used from one thread. Throws kUnsupported on the host device, whose streams have no handle.
   static Stream borrow(const Device& device, void* native);
 
   Stream(Stream&&) noexcept = default;

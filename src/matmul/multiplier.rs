@@ -45,7 +45,8 @@ struct Inner {
 }
 
 enum Engine {
-    Host,
+    /// With the order of eager calls.
+    Host(Box<Mutex<Order>>),
     Gpu(Box<Gpu>),
 }
 
@@ -78,7 +79,7 @@ impl Multiplier {
     /// or the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
         let engine = match device.kind() {
-            DeviceKind::Host => Engine::Host,
+            DeviceKind::Host => Engine::Host(Box::new(Mutex::new(Order::new(device)?))),
             DeviceKind::Cuda => {
                 let library = CublasLt::new(device)?;
                 let eager =
@@ -98,7 +99,7 @@ impl Multiplier {
     /// What multiplies: a library with its version and the name it was loaded by, or the crate that does on the CPU.
     pub fn library(&self) -> &str {
         match &self.0.engine {
-            Engine::Host => "matrixmultiply",
+            Engine::Host(_) => "matrixmultiply",
             Engine::Gpu(gpu) => gpu.library.name(),
         }
     }
@@ -135,7 +136,7 @@ impl Multiplier {
     pub(crate) fn check(&self, product: &Product, rows: usize, operands: &[Tensor<'_>; 3]) -> Result<()> {
         check(product, rows, operands, &self.0.device)?;
         match &self.0.engine {
-            Engine::Host => Ok(()),
+            Engine::Host(_) => Ok(()),
             Engine::Gpu(gpu) => gpu.library.check(product),
         }
     }
@@ -155,6 +156,16 @@ impl Multiplier {
         }
     }
 
+    /// Refuses streams of other devices, and streams that are being captured without the library.
+    pub(crate) fn refuse_captured(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
+        self.0.device.check_same("stream", queue.stream().device())?;
+        if queue.recording().is_none() && queue.stream().is_capturing()? {
+            let reason = "in Stream::capture enqueue on the capture";
+            return Err(Error::unsupported(format!("{what} on a stream that is being captured"), reason));
+        }
+        Ok(())
+    }
+
     /// Enqueues a product that [`check`](Self::check) has passed. `whole_sums`: sums over `inner` are not split among blocks.
     pub(crate) fn enqueue_checked(
         &self,
@@ -164,11 +175,7 @@ impl Multiplier {
         whole_sums: bool,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        self.0.device.check_same("stream", queue.stream().device())?;
-        if queue.recording().is_none() && queue.stream().is_capturing()? {
-            let reason = "in Stream::capture enqueue on the capture";
-            return Err(Error::unsupported("a product on a stream that is being captured", reason));
-        }
+        self.refuse_captured("a product", queue)?;
         if rows == 0 {
             return Ok(());
         }
@@ -183,11 +190,14 @@ impl Multiplier {
     /// The memory of the product lives until the queue has done the work.
     unsafe fn multiply(&self, product: &Product, gemm: &Gemm, whole_sums: bool, queue: &impl Enqueue) -> Result<()> {
         match &self.0.engine {
-            Engine::Host => {
+            Engine::Host(order) => {
                 let work = Work { product: *product, gemm: *gemm };
                 let launch = HostLaunch { call: CALL, shape: HostShape::default(), shared_bytes: 0 };
+                let mut order = order.lock();
+                order.order_call(queue)?;
                 // SAFETY: the caller vouches for the memory; the function takes such work.
-                unsafe { launch.enqueue(&HostKernel::new(host::multiply, &work), queue) }
+                let launched = unsafe { launch.enqueue(&HostKernel::new(host::multiply, &work), queue) };
+                launched.and(order.end_call(queue))
             }
             // SAFETY: passed on.
             Engine::Gpu(gpu) => unsafe { gpu.multiply(&self.0, (product, gemm), whole_sums, queue) },
@@ -219,8 +229,9 @@ impl Gpu {
         match queue.recording() {
             None => {
                 let mut eager = self.eager.lock();
-                eager.order.order(queue.stream())?;
-                enqueue(eager.workspace.as_raw())?;
+                eager.order.order_call(queue)?;
+                let enqueued = enqueue(eager.workspace.as_raw());
+                enqueued.and(eager.order.end_call(queue))?;
             }
             Some(recording) => enqueue(self.workspace_of(owner, recording)?.as_raw())?,
         }
@@ -246,3 +257,7 @@ impl fmt::Debug for Multiplier {
         write!(out, "Multiplier({}, {:?})", self.library(), self.0.device)
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/matmul/multiplier.rs"]
+mod tests;

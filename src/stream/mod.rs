@@ -48,6 +48,8 @@ struct Inner {
     handle: Option<u64>,
     /// Whether others know the handle, and so may capture the stream natively.
     exposed: AtomicBool,
+    /// Whether the handle is the caller's, who may destroy the stream.
+    borrowed: bool,
     /// Whether the stream is being captured. Read while something is enqueued, so that a capture starts
     /// between calls; enqueueing never waits for it.
     capturing: RwLock<bool>,
@@ -89,14 +91,14 @@ impl Stream {
     /// The handle belongs to `device`. It stays valid until every clone of the result is dropped. For each communicator
     /// and coordinator that used the stream, the handle also stays valid until that one is closed, was used with another
     /// stream, or has left the stream ([`Communicator::leave`](crate::Communicator::leave),
-    /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). While one `Stream` of a handle is being captured,
-    /// no other `Stream` of the handle is used. A handle that is another stream on each thread, such as
+    /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). A multiplier needs the handle only during its
+    /// calls. While one `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that is another stream on each thread, such as
     /// `cudaStreamPerThread`, is used from one thread: calls are ordered by their streams.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
         let stream = unsafe { device.raw()?.borrow_stream(raw) }?;
-        Self::own(device, stream, None).inspect(Self::expose)
+        Self::own(device, stream, (None, true)).inspect(Self::expose)
     }
 
     /// Wraps the caller's stream with a handle that is valid as long as `owner`, which the result keeps.
@@ -111,21 +113,27 @@ impl Stream {
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
         // SAFETY: the caller's promise, and `owner` outlives the handle's last use.
         let stream = unsafe { device.raw()?.borrow_stream(raw) }?;
-        Self::own(device, stream, Some(owner)).inspect(Self::expose)
+        Self::own(device, stream, (Some(owner), false)).inspect(Self::expose)
     }
 
     fn wrap(device: &Device, raw: UniquePtr<sys::Stream>) -> Result<Self> {
-        Self::own(device, raw, None)
+        Self::own(device, raw, (None, false))
     }
 
-    fn own(device: &Device, raw: UniquePtr<sys::Stream>, owner: Option<Arc<dyn Any + Send + Sync>>) -> Result<Self> {
+    /// Wraps a stream with the owner of its handle, and whether the handle is borrowed without an owner.
+    fn own(
+        device: &Device,
+        raw: UniquePtr<sys::Stream>,
+        (owner, borrowed): (Option<Arc<dyn Any + Send + Sync>>, bool),
+    ) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let handle = (device.kind() != DeviceKind::Host).then(|| raw.raw());
         let (capturing, exposed) = (RwLock::new(false), AtomicBool::new(false));
-        Ok(Self(Arc::new(Inner { raw, _owner: owner, device: device.clone(), id, handle, exposed, capturing })))
+        let device = device.clone();
+        Ok(Self(Arc::new(Inner { raw, _owner: owner, device, id, handle, exposed, borrowed, capturing })))
     }
 
     fn expose(&self) {
@@ -136,7 +144,9 @@ impl Stream {
     #[cfg(test)]
     pub(crate) fn with_handle(device: &Device, handle: u64) -> Result<Self> {
         let mut stream = Self::new(device)?;
-        Arc::get_mut(&mut stream.0).into_iter().for_each(|inner| inner.handle = Some(handle));
+        if let Some(inner) = Arc::get_mut(&mut stream.0) {
+            (inner.handle, inner.borrowed) = (Some(handle), true);
+        }
         Ok(stream)
     }
 
@@ -199,6 +209,11 @@ impl Stream {
         if let Some(last) = Arc::into_inner(self.0) {
             reaper::hand_over(Arc::new(last));
         }
+    }
+
+    /// Whether the caller may destroy the stream while the library has a clone.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.0.borrowed
     }
 
     /// Whether both are clones, or have one handle of the runtime's. A handle that was destroyed may come again as

@@ -61,7 +61,7 @@ impl Order {
     }
 
     /// The stream of the last call, unless the order has left that stream.
-    #[cfg(feature = "nccl")]
+    #[cfg(any(test, feature = "nccl"))]
     pub(crate) fn last(&self) -> Option<&Stream> {
         match &self.last {
             Last::On(last) => Some(last),
@@ -100,6 +100,15 @@ impl Order {
         match queue.recording() {
             None => self.order(queue.stream()),
             Some(_) => Ok(()),
+        }
+    }
+
+    /// Ends a call that [`order_call`](Self::order_call) began. A borrowed stream may end before the next call, and nobody
+    /// tells this order, so the order leaves such a stream behind each call.
+    pub(crate) fn end_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+        match queue.recording() {
+            None if queue.stream().is_borrowed() => self.leave(queue.stream()),
+            _ => Ok(()),
         }
     }
 }

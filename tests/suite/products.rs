@@ -1,10 +1,14 @@
 //! Products of matrices alone: values, types, layouts, bits, graphs, and what is refused.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fastrand::Rng;
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
 use symmetra::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
-use symmetra::{Device, DeviceBuffer, Dtype, Element, Error, Stream};
+use symmetra::{Device, DeviceBuffer, Dtype, Element, Error, HostShape, Stream, launch_host};
 
 use crate::matrices::{Case, Value, stored};
 use crate::support::device::{device, is_host};
@@ -247,20 +251,38 @@ fn calls_on_several_streams_run_one_after_another() {
     let right = bench.upload(&stored(&case.right, Layout::Columns, [1, 96, 96]));
     let chain = [(); 5].map(|()| DeviceBuffer::<f32>::new(&bench.device, 96 * 96).unwrap());
     chain[0].write(&case.left, &bench.stream).unwrap();
-    // Each product reads the result of the product before, which is enqueued on another stream.
+    // Each product reads the result of the product before, which is enqueued on another stream. On the CPU the first stream is
+    // held up until all are enqueued.
     let streams = [(); 4].map(|()| Stream::new(&bench.device).unwrap());
+    static OPEN: AtomicBool = AtomicBool::new(false);
+    unsafe extern "C" fn hold(open: *const &'static AtomicBool) {
+        // SAFETY: the launch below passes such a reference.
+        let open = unsafe { *open };
+        while !open.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+    if is_host() {
+        // SAFETY: the flag is static, and the kernel writes nothing.
+        unsafe { launch_host(HostShape::default(), hold, &OPEN, &streams[0]) }.unwrap();
+    }
     let mut expected: Vec<f64> = case.left.iter().map(|value| f64::from(*value)).collect();
     for (step, stream) in streams.iter().enumerate() {
-        let event = symmetra::Event::new(&bench.device).unwrap();
         let operands = [Tensor::of(&chain[step]), Tensor::of(&right), Tensor::of(&chain[step + 1])];
         bench.multiplier.enqueue(&product, 96, operands, stream).unwrap();
-        stream.record(&event).unwrap();
-        event.synchronize().unwrap();
         let element = |row: usize, column: usize| {
             (0..96).map(|k| expected[row * 96 + k] * case.right[k * 96 + column].wide()).sum::<f64>()
         };
         expected = (0..96 * 96).map(|place| element(place / 96, place % 96)).collect();
     }
+    // Products that nothing orders would be done at some time.
+    let early = (0..if is_host() { 100 } else { 0 }).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        streams[3].is_done().unwrap()
+    });
+    OPEN.store(true, Ordering::Release);
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    assert!(!early, "the last product ran before the first");
     assert!(expected.iter().all(|value| value.abs() < 2f64.powi(24)), "f32 holds the sums");
     assert_eq!(chain[4].read(&bench.stream).unwrap().into_iter().map(f64::from).collect::<Vec<_>>(), expected);
 }
