@@ -13,8 +13,9 @@ impl Communicator {
     /// Enqueues and returns. PyTorch's symmetric memory has such a function under the name `_pipelined_all_gather_and_consume`.
     ///
     /// `consume(source)` enqueues on `queue` what reads elements `source * n..(source + 1) * n` of `output`, where `n` is the
-    /// length of `input`. The own part comes first, then that of the next rank, and so on. An error of `consume` ends the call;
-    /// work that is enqueued by then stays enqueued, and the calls of other ranks are not affected.
+    /// length of `input`. The own part comes first, then that of the next rank, and so on. Without elements, `consume` is called
+    /// for every rank too, and nothing is copied. An error of `consume` ends the call; work that is enqueued by then stays
+    /// enqueued, and the calls of other ranks are not affected.
     ///
     /// `consume` cannot call this communicator, which is busy until `consume` returns: calls, plans, launches of graphs and
     /// `close` are [`Error::Unsupported`](crate::Error::Unsupported). Calls of other threads wait.
@@ -40,9 +41,10 @@ impl Communicator {
     ///
     /// `produce(destination)` enqueues on `queue` what writes elements `destination * n..(destination + 1) * n` of `input`,
     /// where `n` is the length of `input` divided by the world size. The part of the next rank comes first, the own part last.
-    /// An error of `produce` ends the group, because other ranks wait for parts; work that is enqueued by then stays enqueued.
-    /// In a capture the error ends the call alone. `produce` cannot call this communicator, as `consume` of
-    /// [`all_gather_and_consume`](Self::all_gather_and_consume) cannot.
+    /// Without elements, `produce` is called for every rank too, and nothing is copied. An error of `produce` ends the group,
+    /// because other ranks wait for parts; work that is enqueued by then stays enqueued. In a capture the error ends the call
+    /// alone. `produce` cannot call this communicator, as `consume` of [`all_gather_and_consume`](Self::all_gather_and_consume)
+    /// cannot.
     ///
     /// Parts go through a workspace as large as `output`: see [`reserve_workspace`](Self::reserve_workspace). Copies straight
     /// into the `output` of a peer could not be called back when the peer has given up the call.

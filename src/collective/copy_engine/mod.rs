@@ -58,6 +58,12 @@ impl<'a> Parts<'a> {
         Self { events: SmallVec::new(), own, each }
     }
 
+    /// Enqueues the work for the parts of all ranks, which have no elements, in the order that parts with elements have.
+    fn of_nothing(&mut self, gathers: bool, (rank, world): (usize, usize)) -> Result<()> {
+        let first = usize::from(!gathers);
+        (first..first + world).try_for_each(|step| (self.each)((rank + step) % world))
+    }
+
     /// Enqueues the work for the part of a rank, which the side stream then waits for.
     fn produce(&mut self, peer: usize, beside: &Beside<'_, impl Enqueue>) -> Result<()> {
         (self.each)(peer)?;
@@ -170,6 +176,9 @@ impl Inner {
         let apart = !in_place && parts.as_ref().is_none_or(|parts| parts.own == Own::Beside);
         let copies = Copies { call, bytes, way, offset_bytes, apart };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            if bytes == 0 {
+                return parts.map_or(Ok(()), |parts| parts.of_nothing(true, (rank, world)));
+            }
             // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
             // device's work, or are the caller's duty; so is the workspace, which side and graph own.
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
@@ -228,6 +237,9 @@ impl Inner {
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            if bytes == 0 {
+                return parts.map_or(Ok(()), |parts| parts.of_nothing(false, (rank, world)));
+            }
             let mut produce = |peer: usize| parts.as_mut().map_or(Ok(()), |parts| parts.produce(peer, beside));
             let Some(workspace) = &workspace else {
                 produce(0)?;
@@ -276,6 +288,9 @@ impl Inner {
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            if bytes == 0 {
+                return parts.map_or(Ok(()), |parts| parts.of_nothing(false, (rank, world)));
+            }
             // SAFETY: operands have so many parts (bounds, checked above) and are freed only after the device's work, or are
             // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
             // graph. Nobody else writes there between the barriers (exclusion).
@@ -311,14 +326,12 @@ impl Inner {
     ) -> Result<Pending<'op>> {
         let _entered = self.group.enter()?;
         let operation = copies.call.op.operation;
-        if copies.bytes == 0 {
-            let mut lane = self.lane.take(operation)?;
-            self.announce_empty(copies.call.noted(0, WAY_NOTHING), &mut lane, queue, recorded)?;
-            return self.beside(queue, recorded, false, |_| Ok(()));
-        }
         let mut lane = self.lane.take(operation)?;
+        if copies.bytes == 0 {
+            self.announce_empty(copies.call.noted(0, WAY_NOTHING), &mut lane, queue, recorded)?;
+        }
         let mut fresh = false;
-        if self.group.world_size() > 1 {
+        if copies.bytes > 0 && self.group.world_size() > 1 {
             // The comparison of calls uses the lane's scratch, and the first call signals on the lane's channel.
             if self.group.config().check_calls || !lane.told {
                 lane.order_call(queue)?;
@@ -329,7 +342,8 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        let run = || self.beside(queue, recorded, copies.apart, |beside| work(beside, fresh));
+        let apart = copies.apart && copies.bytes > 0;
+        let run = || self.beside(queue, recorded, apart, |beside| work(beside, fresh));
         let pending = self.lane.work(&mut lane, run);
         // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
         // next call's barrier for this one's.

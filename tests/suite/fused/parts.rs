@@ -221,3 +221,36 @@ fn an_error_of_a_producer_ends_the_group() {
         gate.pass();
     });
 }
+
+/// Parts without elements come too, in the same order, and nothing is copied.
+#[test]
+fn work_for_parts_without_elements() {
+    for world in [1, 3] {
+        if !fits(world) {
+            continue;
+        }
+        threads(world, &config(), |rank| {
+            let Rank { communicator, stream, device, .. } = rank;
+            let [input, output] = [(); 2].map(|()| DeviceBuffer::<f32>::new(device, 0).unwrap());
+            let me = rank.rank();
+            for captured in [false, true] {
+                let seen = std::cell::RefCell::new(Vec::new());
+                let see = |part: usize| {
+                    // Work within the call cannot call the communicator.
+                    assert!(matches!(
+                        communicator.all_reduce_in_place(&output, stream),
+                        Err(Error::Unsupported { .. })
+                    ));
+                    seen.borrow_mut().push(part);
+                    Ok(())
+                };
+                run!(rank, captured, |queue| communicator.all_gather_and_consume(&input, &output, queue, see)).unwrap();
+                let order: Vec<usize> = (0..world).map(|step| (me + step) % world).collect();
+                assert_eq!(seen.take(), order);
+                run!(rank, captured, |queue| communicator.produce_and_all_to_all(&input, &output, queue, see)).unwrap();
+                let order: Vec<usize> = (1..=world).map(|step| (me + step) % world).collect();
+                assert_eq!(seen.take(), order);
+            }
+        });
+    }
+}
