@@ -4,6 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use super::apart::Operands;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
@@ -14,7 +15,7 @@ use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
-use crate::matmul::{Product, Scaling, Tensor};
+use crate::matmul::{Numeric, Product, Scaling, Tensor, check_unit};
 use crate::op::{ALL_GATHER, Call, Held};
 use crate::stream::{Enqueue, Queue};
 use crate::types::Dtype;
@@ -145,7 +146,8 @@ impl AllGatherMatmul {
         let work = Work { world: place.1, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
         let refused = scales_refused(&products[0], part_rows);
         let words = format!("{:?} along {dim} over {:?}, {products:?}, {options:?}", division.shape, division.lens);
-        let asked = Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused };
+        let asked =
+            Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused, multiplier: None };
         let plan = Plan::new(over, &words, &asked)?;
         let pipelined = plan.planned.parts > 1;
         let part_rows = if pipelined { part_rows } else { rows };
@@ -162,13 +164,16 @@ impl AllGatherMatmul {
     }
 
     /// Enqueues the all-gather and the products, and returns. `shard` is this rank's part of the left factor, with its
-    /// scales; `gathered`, if given, gets the whole left factor; `products` are right factor and result of each product, in
-    /// the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank.
-    /// In a capture, the graph borrows the plan.
+    /// scales; `gathered`, if given, gets the whole left factor, and its scales if they are gathered and `gathered` has memory
+    /// for them; `products` are right factor and result of each product, in the order of the plan. Results have as many rows as
+    /// the whole. A symmetric shard lies at the same offset on every rank. The shard may be this rank's part of `gathered`, if
+    /// parts are equal and contiguous. In a capture, the graph borrows the plan.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number of products than the plan's, operands whose type, length or device does
-    /// not fit, and operands that overlap; then nothing is enqueued. Else those of an
+    /// not fit, a shard of 8-bit floats that does not begin at a multiple of 16 bytes, scales or a bias that are missing or
+    /// needless, and memory that is written and overlaps another operand; [`Error::Unsupported`] on a stream that is being
+    /// captured; then nothing is enqueued. Else those of an
     /// [`all_gather`](Communicator::all_gather) and of [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -210,19 +215,12 @@ impl AllGatherMatmul {
         operands: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let (plan, division) = (&self.plan, &self.division);
-        let (rank, device) = (plan.over.rank(), plan.over.device());
-        let dtype = self.products[0].numeric.dtypes()[0];
-        check_operand("shard", &shard.memory, dtype, division.part_elems(rank), device)?;
-        let keeps = gathered.is_some();
-        let whole = match gathered {
-            None => self.gathered.held(dtype, division.elems()),
-            Some(gathered) => {
-                check_operand("gathered memory", &gathered.memory, dtype, division.elems(), device)?;
-                gathered.memory
-            }
-        };
-        let scales = self.gathered_scales(&shard)?;
+        let (plan, division, rank) = (&self.plan, &self.division, self.plan.over.rank());
+        let dtype = self.dtype();
+        self.check_factor(&shard, gathered.as_ref())?;
+        let whole = gathered.as_ref().map(|gathered| gathered.memory.again());
+        let whole = whole.unwrap_or_else(|| self.gathered.held(dtype, division.elems()));
+        let scales = self.gathered_scales(&shard, gathered.as_ref());
         // On the stack for as many as a layer has: a call allocates nothing.
         let calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
             .into_iter()
@@ -235,6 +233,7 @@ impl AllGatherMatmul {
         for (product, call) in self.products.iter().zip(&calls) {
             plan.multiplier.check(product, self.rows, call)?;
         }
+        self.check_apart(&shard, gathered.as_ref(), &calls)?;
         let _call = plan.begin(queue)?;
         if let (Some(own), Some((all, _)), Some(scales)) = (&shard.scales, &self.scales, &scales) {
             plan.gather(all, own, scales, queue)?;
@@ -247,26 +246,82 @@ impl AllGatherMatmul {
             });
         };
         let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
-        let parts = Parts::new(if keeps { Own::Beside } else { Own::Left }, &mut multiply);
+        let parts = Parts::new(if gathered.is_some() { Own::Beside } else { Own::Left }, &mut multiply);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)
     }
 
-    /// Where the scales of the whole are: in the plan's memory, or those of the shard itself.
-    fn gathered_scales(&self, shard: &Tensor<'_>) -> Result<Option<Held>> {
-        let (plan, rank) = (&self.plan, self.plan.over.rank());
-        let needed = |elems: usize| match &shard.scales {
-            Some(scales) => check_operand("shard's scales", scales, Dtype::F32, elems, plan.over.device()),
-            None => Err(Error::invalid("the shard's scales", "not given", format!("the plan has {elems}"))),
-        };
-        match (&self.scales, self.products[0].scaling) {
-            (Some((all, memory)), _) => {
-                needed(all.part_elems(rank))?;
-                Ok(Some(memory.held(Dtype::F32, self.rows)))
-            }
-            // The check of the product does the rest.
-            (None, _) => Ok(shard.scales.as_ref().map(Held::again)),
+    /// The type of the left factor.
+    fn dtype(&self) -> Dtype {
+        self.products[0].numeric.dtypes()[0]
+    }
+
+    /// Checks the own part of the left factor, and where the whole goes.
+    fn check_factor(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>) -> Result<()> {
+        let (division, rank, dtype) = (&self.division, self.plan.over.rank(), self.dtype());
+        let device = self.plan.over.device();
+        check_operand("shard", &shard.memory, dtype, division.part_elems(rank), device)?;
+        if matches!(self.products[0].numeric, Numeric::F8 { .. }) {
+            // A pipeline multiplies the own part where the part is.
+            check_unit("shard", shard.memory.strip().address as usize)?;
         }
+        if shard.bias.is_some() {
+            return Err(Error::invalid("operand", "a bias of the shard", "the bias belongs to the right factor"));
+        }
+        if let Some((all, _)) = &self.scales {
+            let needed = all.part_elems(rank);
+            let Some(scales) = &shard.scales else {
+                let limit = format!("the plan has {needed} elements");
+                return Err(Error::invalid("the shard's scales", "not given", limit));
+            };
+            check_operand("shard's scales", scales, Dtype::F32, needed, device)?;
+        }
+        let Some(gathered) = gathered else { return Ok(()) };
+        check_operand("gathered memory", &gathered.memory, dtype, division.elems(), device)?;
+        if gathered.bias.is_some() {
+            return Err(Error::invalid(
+                "operand",
+                "a bias of the gathered memory",
+                "the bias belongs to the right factor",
+            ));
+        }
+        match (&gathered.scales, &self.scales) {
+            (Some(scales), Some(_)) => check_operand("gathered memory's scales", scales, Dtype::F32, self.rows, device),
+            (Some(_), None) => {
+                Err(Error::invalid("the gathered memory's scales", "given", "the plan gathers no scales"))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Where the scales of the whole are: in the caller's memory or the plan's, or those of the shard itself.
+    fn gathered_scales(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>) -> Option<Held> {
+        let Some((_, memory)) = &self.scales else {
+            // The check of the product does the rest.
+            return shard.scales.as_ref().map(Held::again);
+        };
+        let given = gathered.and_then(|gathered| gathered.scales.as_ref().map(Held::again));
+        Some(given.unwrap_or_else(|| memory.held(Dtype::F32, self.rows)))
+    }
+
+    /// Refuses operands that overlap, but for a shard that is its part of the gathered memory.
+    fn check_apart(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>, calls: &[[Tensor<'_>; 3]]) -> Result<()> {
+        let rank = self.plan.over.rank();
+        let place =
+            |division: &Division| (division.is_equal() && division.is_contiguous()).then(|| division.part(rank));
+        let whole = gathered.map(|gathered| &gathered.memory);
+        let scales = gathered.and_then(|gathered| gathered.scales.as_ref());
+        let mut operands = Operands::new();
+        operands.reads_in_place("the shard", Some(&shard.memory), whole.zip(place(&self.division)));
+        let part = self.scales.as_ref().and_then(|(division, _)| place(division));
+        operands.reads_in_place("the shard's scales", shard.scales.as_ref(), scales.zip(part));
+        operands.writes("the gathered memory", None, whole);
+        operands.writes("the gathered memory's scales", None, scales);
+        for (number, [_, right, result]) in calls.iter().enumerate() {
+            operands.right(Some(number), right);
+            operands.writes("the result", Some(number), Some(&result.memory));
+        }
+        operands.check()
     }
 
     /// Multiplies the part of one rank. The own part is read where the caller has it.

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::cost::Work;
-use super::division::Division;
+use super::division::{Division, check_bytes};
 use super::options::{FusedOptions, Planned, Way};
 use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, scales_refused};
-use super::reduce_scatter::{MatmulReduceScatter, partial_of, result_shape};
+use super::reduce_scatter::{MatmulReduceScatter, Partial, partial_of, result_shape};
 use crate::collective::Communicator;
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
@@ -20,7 +20,10 @@ use crate::types::Reduction;
 /// any thread, for any number of layers of the same shape.
 pub struct MatmulAllReduce {
     plan: Plan,
+    /// As asked for, on every rank.
     product: Product,
+    /// Of this rank, perhaps without the bias.
+    own_product: Product,
     rows: usize,
     reduction: Reduction,
     parts: Kind,
@@ -81,8 +84,8 @@ fn divide(left: &[usize], product: &Product, options: &FusedOptions, world_size:
         return Err(Error::unsupported(format!("rows {rows:?} of an all-reduce"), "every rank gets all rows"));
     }
     let shape = result_shape(left, product)?;
-    let rows = shape.iter().rev().skip(1).try_fold(1usize, |all, len| all.checked_mul(*len));
-    let rows = rows.ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has too many rows"))?;
+    check_bytes(&shape, world_size)?;
+    let rows: usize = shape.iter().rev().skip(1).product();
     let lens = if rows.is_multiple_of(world_size) { vec![rows / world_size; world_size] } else { vec![rows] };
     Ok(Division { shape: vec![rows, product.columns], dim: 0, lens })
 }
@@ -101,30 +104,32 @@ impl MatmulAllReduce {
         let refused = (!divides).then_some("the world size does not divide the rows");
         let refused = refused.or_else(|| scales_refused(&product, rows / world));
         let cost = work.all_reduced();
-        let plan = Plan::new(over, &words, &Asked { what: WHAT, division: &division, options, cost, refused })?;
+        let asked = Asked { what: WHAT, division: &division, options, cost, refused, multiplier: None };
+        let plan = Plan::new(over, &words, &asked)?;
+        let own_product = partial_of(product, reduction, rank);
         let parts = match plan.planned.way {
             Way::Pipeline => {
                 let pipeline = FusedOptions { way: Way::Pipeline, reduction, rows: None };
-                let scattered =
-                    MatmulReduceScatter::new(plan.over.clone(), &[rows, product.inner], 0, product, &pipeline)?;
+                let (over, left) = (plan.over.clone(), [rows, product.inner]);
+                let scattered = MatmulReduceScatter::new(over, &left, 0, product, &pipeline, Some(&plan.multiplier))?;
                 let bytes = division.part_elems(rank) * dtype.bytes();
                 Kind::Parts(Box::new(scattered), plan.memory(bytes)?)
             }
             _ => {
-                let partial = partial_of(product, reduction, rank);
-                plan.over.together(WHAT, plan.multiplier.prepare(&partial, rows, plan.whole_sums))?;
+                plan.over.together(WHAT, plan.multiplier.prepare(&own_product, rows, plan.whole_sums))?;
                 Kind::Whole(plan.memory(division.elems() * dtype.bytes())?)
             }
         };
-        Ok(Self { plan, product: partial_of(product, reduction, rank), rows, reduction, parts })
+        Ok(Self { plan, product, own_product, rows, reduction, parts })
     }
 
     /// Enqueues the product and the all-reduce, and returns. `right` has the bias if the product has one, on every rank. In a
     /// capture, the graph borrows the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands whose type, length or device does not fit, and
-    /// operands that overlap; then nothing is enqueued. Else those of an [`all_reduce`](Communicator::all_reduce) and of
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands whose type, length or device does not fit, scales
+    /// or a bias that are missing or needless, and a result that overlaps another operand;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a stream that is being captured; then nothing is enqueued. Else those of an [`all_reduce`](Communicator::all_reduce) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -153,32 +158,26 @@ impl MatmulAllReduce {
         Ok(heap_bytes(world_size, &[whole, division.largest_part() * product.result.bytes()], whole))
     }
 
-    pub(crate) fn run(
-        &self,
-        [left, mut right]: [Tensor<'_>; 2],
-        result: &Tensor<'_>,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
         let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
         check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
+        let memory = match &self.parts {
+            Kind::Whole(memory) => memory,
+            Kind::Parts(scattered, _) => scattered.partial(),
+        };
+        let partial = memory.held(dtype, elems);
+        let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
+        let call = call.operands(&plan.multiplier, factors, (&partial, result))?;
+        let _call = plan.begin(queue)?;
         match &self.parts {
-            Kind::Whole(memory) => {
-                if !self.product.bias {
-                    // Another rank adds the bias.
-                    right.bias = None;
-                }
-                let partial = memory.held(dtype, elems);
-                let call = [left, right, Tensor::held(partial.again(), None)];
-                plan.multiplier.check(&self.product, self.rows, &call)?;
-                let _call = plan.begin(queue)?;
-                plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
+            Kind::Whole(_) => {
+                plan.multiplier.enqueue_checked(&self.own_product, self.rows, &call, plan.whole_sums, queue)?;
                 let sum = Call::new(&ALL_REDUCE, dtype).options(self.reduction);
                 plan.over.run(&sum.input(partial.view()).output(result.memory.view()), queue)
             }
             Kind::Parts(scattered, memory) => {
-                let _call = plan.begin(queue)?;
                 let own = memory.held(dtype, elems / plan.over.world_size());
-                scattered.run([left, right], &Tensor::held(own.again(), None), queue)?;
+                scattered.run_checked(&call, (&partial, &own), queue)?;
                 let gather = Call::new(&ALL_GATHER, dtype);
                 plan.over.run(&gather.input(own.view()).output(result.memory.view()), queue)
             }

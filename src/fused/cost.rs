@@ -53,14 +53,15 @@ fn product_us(product: &Product, rows: usize) -> f64 {
         Numeric::Tf32 => 370e6,
         _ => 740e6,
     };
-    let tiles = rows.div_ceil(TILE) * product.columns.div_ceil(TILE);
-    let tile_us = 2.0 * (TILE * TILE * product.inner) as f64 / (flops_per_us / MULTIPROCESSORS);
+    // In floats: a product of three sizes may be no number of the machine.
+    let tiles = rows.div_ceil(TILE) as f64 * product.columns.div_ceil(TILE) as f64;
+    let tile_us = 2.0 * (TILE * TILE) as f64 * product.inner as f64 / (flops_per_us / MULTIPROCESSORS);
     let [left, right] = product.numeric.dtypes().map(|dtype| dtype.bytes());
-    let read = product.inner * (rows * left + product.columns * right);
+    let read = product.inner as f64 * (rows as f64 * left as f64 + product.columns as f64 * right as f64);
     // Between a last wave that waits for its slowest tile, and tiles that the library makes smaller to fill the wave.
-    let waves = tiles as f64 / MULTIPROCESSORS;
+    let waves = tiles / MULTIPROCESSORS;
     let tiled_us = (waves + waves.ceil()) / 2.0 * tile_us;
-    tiled_us.max(read as f64 / READ_BYTES_PER_US) + PRODUCT_US
+    tiled_us.max(read / READ_BYTES_PER_US) + PRODUCT_US
 }
 
 impl Work<'_> {
@@ -79,7 +80,7 @@ impl Work<'_> {
 
     /// A collective by kernels, alone.
     fn collective_us(&self) -> f64 {
-        (self.peers() * self.part_bytes) as f64 / COLLECTIVE_BYTES_PER_US + COLLECTIVE_US
+        self.peers() as f64 * self.part_bytes as f64 / COLLECTIVE_BYTES_PER_US + COLLECTIVE_US
     }
 
     fn bound_us(&self) -> f64 {
@@ -104,7 +105,7 @@ impl Work<'_> {
             moved = multiplied.max(moved) + self.copy_us();
         }
         // The own part is last. All are read, and the sum is written.
-        let reduce_us = ((self.world + 1) * self.part_bytes) as f64 / READ_BYTES_PER_US + REDUCE_US;
+        let reduce_us = (self.world + 1) as f64 * self.part_bytes as f64 / READ_BYTES_PER_US + REDUCE_US;
         let pipeline_us = (multiplied + share_us).max(moved) + reduce_us + END_US;
         let sequence_us = self.products_us(self.rows) + self.collective_us();
         Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }

@@ -16,6 +16,24 @@ pub(super) struct Division {
     pub(super) lens: Vec<usize>,
 }
 
+/// The most bytes of a plan's memory of one kind. A plan has at most three, so the sum of all, rounded up, is a number.
+const MOST_BYTES: usize = isize::MAX as usize / 4;
+
+/// Refuses shapes of so many elements that byte counts are no numbers, with elements of four bytes at most and, on each rank, as
+/// many elements for each other rank.
+pub(super) fn check_bytes(shape: &[usize], world: usize) -> Result<()> {
+    // Without elements too: the other dimensions are multiplied alone.
+    let elems = shape.iter().try_fold(1usize, |all, len| all.checked_mul((*len).max(1)));
+    let bytes = elems.and_then(|elems| elems.checked_mul(4)?.checked_mul(world.max(1)));
+    match bytes {
+        Some(bytes) if bytes <= MOST_BYTES => Ok(()),
+        _ => {
+            let limit = format!("4 bytes an element for each of {world} ranks must be at most {MOST_BYTES}");
+            Err(Error::invalid("the shape", format!("{shape:?}"), limit))
+        }
+    }
+}
+
 impl Division {
     /// From the shape of this rank's part.
     pub(super) fn of_part(
@@ -56,14 +74,12 @@ impl Division {
 
     fn new(shape: &[usize], dim: usize, lens: Vec<usize>) -> Result<Self> {
         let mut shape = shape.to_vec();
-        let too_large = |shape: &[usize]| {
-            Error::invalid("the shape", format!("{shape:?}"), "it has more elements than there can be")
-        };
         let sum = lens.iter().try_fold(0usize, |sum, len| sum.checked_add(*len));
-        shape[dim] = sum.ok_or_else(|| too_large(&shape))?;
-        if shape.iter().try_fold(1usize, |all, len| all.checked_mul(*len)).is_none() {
-            return Err(too_large(&shape));
-        }
+        let sum = sum.ok_or_else(|| {
+            Error::invalid("the sum of rows", format!("{lens:?}"), format!("it must be at most {}", usize::MAX))
+        })?;
+        shape[dim] = sum;
+        check_bytes(&shape, lens.len())?;
         let division = Self { shape, dim, lens };
         if !division.is_equal() && !division.is_contiguous() {
             let what = format!("parts of lengths {:?} along dimension {dim} of {:?}", division.lens, division.shape);

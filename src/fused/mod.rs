@@ -36,6 +36,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod apart;
 mod cost;
 mod division;
 mod options;

@@ -40,6 +40,8 @@ pub(super) struct Asked<'a> {
     pub(super) cost: Cost,
     /// Why the shape cannot go part by part, if so.
     pub(super) refused: Option<&'static str>,
+    /// What multiplies, if another plan of the same calls has found that already.
+    pub(super) multiplier: Option<&'a Multiplier>,
 }
 
 impl Plan {
@@ -47,8 +49,10 @@ impl Plan {
     pub(super) fn new(over: Over, words: &str, asked: &Asked<'_>) -> Result<Self> {
         over.agree(asked.what, words)?;
         let device = over.device().clone();
-        let multiplier = Multiplier::new(&device);
-        let multiplier = over.together(asked.what, multiplier)?;
+        let multiplier = match asked.multiplier {
+            Some(multiplier) => multiplier.clone(),
+            None => over.together(asked.what, Multiplier::new(&device))?,
+        };
         let (way, reason) = choose(asked, &over, &device)?;
         let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
         let on_gpu = device.kind() != DeviceKind::Host;
@@ -66,6 +70,7 @@ impl Plan {
     pub(super) fn begin(&self, queue: &impl Enqueue) -> Result<MutexGuard<'_, ()>> {
         // Before the lock: another thread may hold it, and wait for the call in which this one works.
         self.over.refuse_within(self.what)?;
+        self.multiplier.refuse_captured(self.what, queue)?;
         let call = self.calls.lock();
         self.over.local().order(self.what, queue)?;
         Ok(call)
@@ -236,3 +241,7 @@ pub(super) fn heap_bytes(world_size: usize, buffers: &[usize], operand: usize) -
     let all = buffers.iter().copied().chain([workspace_bytes(operand, world_size)]);
     all.map(|bytes| buffer_bytes(bytes.max(1) as u64, world_size)).sum()
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/fused/plan.rs"]
+mod tests;

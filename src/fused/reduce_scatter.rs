@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::apart::Operands;
 use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
@@ -13,7 +14,7 @@ use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
-use crate::matmul::{Product, Tensor};
+use crate::matmul::{Multiplier, Product, Tensor};
 use crate::op::{Call, Held, Message, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Reduction};
@@ -24,7 +25,10 @@ pub struct MatmulReduceScatter {
     plan: Plan,
     /// Of the product.
     division: Division,
+    /// As asked for, on every rank.
     product: Product,
+    /// Of this rank, perhaps without the bias.
+    own_product: Product,
     rows: usize,
     reduction: Reduction,
     /// The product of this rank.
@@ -58,7 +62,7 @@ impl Communicator {
         product: Product,
         options: FusedOptions,
     ) -> Result<MatmulReduceScatter> {
-        MatmulReduceScatter::new(Over::Communicator(self.clone()), left, dim, product, &options)
+        MatmulReduceScatter::new(Over::Communicator(self.clone()), left, dim, product, &options, None)
     }
 }
 
@@ -75,7 +79,7 @@ impl Coordinator {
         product: Product,
         options: FusedOptions,
     ) -> Result<MatmulReduceScatter> {
-        MatmulReduceScatter::new(Over::Coordinator(self.clone()), left, dim, product, &options)
+        MatmulReduceScatter::new(Over::Coordinator(self.clone()), left, dim, product, &options, None)
     }
 }
 
@@ -83,6 +87,44 @@ impl Coordinator {
 pub(super) fn partial_of(product: Product, reduction: Reduction, rank: usize) -> Product {
     let bias = product.bias && (rank == 0 || reduction == Reduction::Average);
     Product { bias, ..product }
+}
+
+/// The product of a rank in a sum over the ranks.
+pub(super) struct Partial<'a> {
+    /// As asked for, equal on all ranks.
+    pub(super) asked: &'a Product,
+    /// Of this rank, perhaps without the bias.
+    pub(super) own: &'a Product,
+    pub(super) rows: usize,
+}
+
+impl Partial<'_> {
+    /// The operands of this rank's product, which goes to `partial` and then into the sum `result`. Every rank checks the
+    /// operands that were asked for, and then a rank that adds no bias leaves the bias.
+    pub(super) fn operands<'op>(
+        &self,
+        multiplier: &Multiplier,
+        [left, right]: [Tensor<'op>; 2],
+        (partial, result): (&Held, &Tensor<'op>),
+    ) -> Result<[Tensor<'op>; 3]> {
+        let mut call = [left, right, result.with_memory(partial.again())];
+        multiplier.check(self.asked, self.rows, &call)?;
+        check_result_apart(&call, &result.memory)?;
+        if !self.own.bias {
+            call[1].bias = None;
+        }
+        Ok(call)
+    }
+}
+
+/// Refuses a sum that overlaps a factor.
+fn check_result_apart([left, right, _]: &[Tensor<'_>; 3], result: &Held) -> Result<()> {
+    let mut operands = Operands::new();
+    operands.reads("the left factor", None, Some(&left.memory));
+    operands.reads("the left factor's scales", None, left.scales.as_ref());
+    operands.right(None, right);
+    operands.writes("the result", None, Some(result));
+    operands.check()
 }
 
 /// The shape of the product of a left factor.
@@ -122,6 +164,7 @@ impl MatmulReduceScatter {
         dim: usize,
         product: Product,
         options: &FusedOptions,
+        multiplier: Option<&Multiplier>,
     ) -> Result<Self> {
         const WHAT: &str = "a plan of matmul + reduce-scatter";
         let (rank, world) = (over.rank(), over.world_size());
@@ -132,25 +175,26 @@ impl MatmulReduceScatter {
         let work = Work { world, products: &[product], rows, part_bytes };
         let refused = scales_refused(&product, rows / world);
         let words = format!("{left:?} along {dim} over {:?}, {product:?}, {options:?}", division.lens);
-        let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused };
+        let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused, multiplier };
         let plan = Plan::new(over, &words, &asked)?;
         let part_rows = rows / plan.planned.parts;
-        let product = partial_of(product, reduction, rank);
-        plan.over.together(WHAT, plan.multiplier.prepare(&product, part_rows, plan.whole_sums))?;
+        let own_product = partial_of(product, reduction, rank);
+        plan.over.together(WHAT, plan.multiplier.prepare(&own_product, part_rows, plan.whole_sums))?;
         if let Some(own) = plan.pipeline() {
             own.reserve_workspace(part_bytes * world)?;
         }
         let partial = plan.memory(division.elems() * dtype.bytes())?;
         let most = division.largest_part() * dtype.bytes();
         let received = (!division.is_equal()).then(|| plan.memory(most * world)).transpose()?;
-        Ok(Self { plan, division, product, rows, reduction, partial, received })
+        Ok(Self { plan, division, product, own_product, rows, reduction, partial, received })
     }
 
     /// Enqueues the product and the reduce-scatter, and returns. `right` has the bias if the product has one, on every rank.
     /// `result` is this rank's part. In a capture, the graph borrows the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for operands whose type, length or device does not fit, and operands that overlap; then
+    /// [`Error::InvalidArgument`] for operands whose type, length or device does not fit, scales or a bias that are missing or
+    /// needless, and a result that overlaps another operand; [`Error::Unsupported`] on a stream that is being captured; then
     /// nothing is enqueued. Else those of a [`reduce_scatter`](Communicator::reduce_scatter) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
@@ -188,31 +232,38 @@ impl MatmulReduceScatter {
         Ok(heap_bytes(world_size, &buffers, parts))
     }
 
-    pub(crate) fn run(
-        &self,
-        [left, mut right]: [Tensor<'_>; 2],
-        result: &Tensor<'_>,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
         let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
         let rank = plan.over.rank();
         check_operand("result", &result.memory, dtype, division.part_elems(rank), plan.over.device())?;
-        if !self.product.bias {
-            // Another rank adds the bias.
-            right.bias = None;
-        }
         let partial = self.partial.held(dtype, division.elems());
-        let call = [left, right, Tensor::held(partial.again(), None)];
-        plan.multiplier.check(&self.product, self.rows, &call)?;
+        let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
+        let call = call.operands(&plan.multiplier, factors, (&partial, result))?;
+        self.run_checked(&call, (&partial, &result.memory), queue)
+    }
+
+    /// The product of this rank.
+    pub(super) fn partial(&self) -> &Memory {
+        &self.partial
+    }
+
+    /// Enqueues a call whose operands were checked: the product goes to `partial`, which is the plan's memory.
+    pub(super) fn run_checked(
+        &self,
+        call: &[Tensor<'_>; 3],
+        (partial, result): (&Held, &Held),
+        queue: &impl Enqueue,
+    ) -> Result<()> {
+        let (plan, dtype) = (&self.plan, self.product.result);
         let _call = plan.begin(queue)?;
         let Some(own) = plan.pipeline() else {
-            plan.multiplier.enqueue_checked(&self.product, self.rows, &call, plan.whole_sums, queue)?;
-            return self.scatter(&partial, &result.memory, queue);
+            plan.multiplier.enqueue_checked(&self.own_product, self.rows, call, plan.whole_sums, queue)?;
+            return self.scatter(partial, result, queue);
         };
-        let mut multiply = |destination: usize| self.multiply_part(destination, &call, queue);
+        let mut multiply = |destination: usize| self.multiply_part(destination, call, queue);
         let parts = Parts::new(Own::Left, &mut multiply);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
-        let scatter = scatter.input(partial.view()).output(result.memory.view());
+        let scatter = scatter.input(partial.view()).output(result.view());
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
     }
 
@@ -240,8 +291,8 @@ impl MatmulReduceScatter {
     /// Multiplies the rows for one rank.
     fn multiply_part(&self, destination: usize, call: &[Tensor<'_>; 3], queue: &impl Enqueue) -> Result<()> {
         let rows = self.rows / self.plan.planned.parts;
-        let operands = rows_of(&self.product, call, (destination, rows));
-        self.plan.multiplier.enqueue_checked(&self.product, rows, &operands, self.plan.whole_sums, queue)
+        let operands = rows_of(&self.own_product, call, (destination, rows));
+        self.plan.multiplier.enqueue_checked(&self.own_product, rows, &operands, self.plan.whole_sums, queue)
     }
 }
 

@@ -11,3 +11,5 @@ mod tensor;
 pub use multiplier::Multiplier;
 pub use product::{F8, Layout, Numeric, Product, Scaling};
 pub use tensor::Tensor;
+
+pub(crate) use tensor::check_unit;

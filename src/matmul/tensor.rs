@@ -31,6 +31,11 @@ impl<'op> Tensor<'op> {
         Self { memory, scales, bias: None, _operands: PhantomData }
     }
 
+    /// Another memory with the operand's scales and bias.
+    pub(crate) fn with_memory(&self, memory: Held) -> Self {
+        Self { memory, ..self.again() }
+    }
+
     /// Another of the operand, with the same memory.
     pub(crate) fn again(&self) -> Self {
         let again = |held: &Option<Held>| held.as_ref().map(Held::again);
@@ -120,7 +125,7 @@ pub(super) fn too_large(rows: usize) -> Error {
 }
 
 /// Refuses codes, and scales of rows, that cuBLASLt does not take.
-fn check_unit(name: &str, address: usize) -> Result<()> {
+pub(crate) fn check_unit(name: &str, address: usize) -> Result<()> {
     if address.is_multiple_of(F8_UNIT) {
         return Ok(());
     }

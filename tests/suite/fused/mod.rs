@@ -27,6 +27,7 @@ macro_rules! run {
 
 mod beside;
 mod bits;
+mod operands;
 mod parts;
 mod refused;
 mod within;

@@ -71,3 +71,13 @@ fn no_way_beats_the_bound() {
         }
     }
 }
+
+/// The largest sizes that a plan may have are numbers of the model.
+#[test]
+fn the_largest_sizes_have_a_cost() {
+    let largest = Product::new(i32::MAX as usize, i32::MAX as usize, Numeric::F32);
+    let work = Work { world: 16, products: &[largest], rows: 1 << 59, part_bytes: 1 << 61 };
+    for cost in [work.gathered(), work.scattered(), work.all_reduced()] {
+        assert!(cost.bound_us.is_finite() && cost.bound_us > 0.0, "{cost:?}");
+    }
+}

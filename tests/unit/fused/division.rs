@@ -42,8 +42,16 @@ fn what_cannot_be_divided_says_the_value_and_the_limit() {
         ),
         (words(Division::of_whole(&[3, 4], 0, Some(&[3]), 2)), "the length of rows is 1, but the world size is 2"),
         (words(Division::of_part(&[3, 4], 0, Some(&[2, 3]), (0, 2))), "dimension 0 of [3, 4] is 3, but rows[0] is 2"),
-        (words(Division::of_part(&[usize::MAX / 2, 4], 0, None, (0, 2))), "it has more elements than there can be"),
-        (words(Division::of_part(&[usize::MAX, 4], 0, None, (0, 2))), "it has more elements than there can be"),
+        (
+            words(Division::of_part(&[usize::MAX / 4, 4], 0, None, (0, 2))),
+            "the shape is [9223372036854775806, 4], but 4 bytes an element for each of 2 ranks must be at most 2305843009213693951",
+        ),
+        (
+            words(Division::of_part(&[usize::MAX, 4], 0, None, (0, 2))),
+            "the sum of rows is [18446744073709551615, 18446",
+        ),
+        (words(Division::of_part(&[1 << 59, 8], 0, None, (0, 2))), "4 bytes an element for each of 2 ranks"),
+        (words(Division::of_whole(&[0, 1 << 40, 1 << 40], 0, None, 2)), "4 bytes an element for each of 2 ranks"),
         (words(Division::of_part(&[2, 1, 4], 1, Some(&[1, 2]), (0, 2))), "dimensions before the cut one must be 1"),
     ] {
         assert!(found.contains(expected), "{found}\n{expected}");
