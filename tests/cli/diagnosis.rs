@@ -15,6 +15,15 @@ fn doctor_says_whether_there_is_multicast() {
 }
 
 #[test]
+fn info_and_doctor_name_what_multiplies() {
+    assert!(symmetra("doctor").stdout.contains("products on host: matrixmultiply"));
+    let run = symmetra("info --device host").ok();
+    assert!(run.stdout.contains("matrixmultiply"), "{}", run.stdout);
+    let info = symmetra("info --device host --json").ok().objects().remove(0);
+    assert_eq!(info["products"][0], serde_json::json!({ "device": "host", "library": "matrixmultiply" }));
+}
+
+#[test]
 fn info_for_people() {
     let run = symmetra("info --device host --ranks 8").ok();
     for words in [

@@ -4,7 +4,8 @@ use super::{symmetra, wide};
 
 const QUICK: &str = "bench layer --device host --launches 1";
 const SMALL: &str = "--hidden 128 --heads 8 --kv-heads 4 --intermediate 192";
-const WAYS: [&str; 5] = ["all-reduce", "scatter", "scatter-gather", "fused", "pipeline"];
+const WAYS: [&str; 7] =
+    ["all-reduce", "all-reduce-apart", "fused-all-reduce", "scatter", "scatter-gather", "fused", "pipeline"];
 
 /// The report of a run whose rows are all right.
 fn report(args: &str) -> serde_json::Value {
@@ -45,7 +46,7 @@ fn every_way_on_every_number_of_ranks() {
                 (&[4, 20][number / 2].into(), &["graph", "eager"][number % 2].into())
             );
             // One rank has no parts.
-            let here = if ranks == 1 { &WAYS[..4] } else { &WAYS[..] };
+            let here = if ranks == 1 { &WAYS[..6] } else { &WAYS[..] };
             for way in here {
                 let (us, tokens) = (&row["time_us"][way], &row["tokens_per_s"][way]);
                 assert!(positive(us) && positive(tokens), "{row}");
@@ -61,13 +62,15 @@ fn every_way_on_every_number_of_ranks() {
             for product in ["qkv", "o", "gate_up", "down"] {
                 // On a CPU the library's choice is one after the other.
                 assert_eq!(row["plans"]["fused"][product], "sequence", "{row}");
+                let sums = &row["plans"]["fused-all-reduce"][product];
+                assert!(if ["o", "down"].contains(&product) { sums == "sequence" } else { sums.is_null() }, "{row}");
                 assert!(ranks == 1 || row["plans"]["pipeline"][product] == "pipeline", "{row}");
             }
         }
     }
 }
 
-/// Rows that the ranks cannot share equally: one way runs, and the others say why they do not.
+/// Rows that the ranks cannot share equally: ways of all rows run, and the others say why they do not.
 #[test]
 fn unequal_shares() {
     let report = report(&format!("{SMALL} --ranks 2 --ranks-as threads --layers 2 --tokens 1,5"));
@@ -75,7 +78,9 @@ fn unequal_shares() {
         let missing = row["missing"].as_object().unwrap();
         assert_eq!(missing.len(), 4, "{row}");
         assert!(missing.values().all(|reason| reason.as_str().unwrap().contains("no equal shares for 2 ranks")));
-        assert_eq!((&row["best"], row["time_us"].as_object().unwrap().len()), (&"all-reduce".into(), 1), "{row}");
+        let ran = row["time_us"].as_object().unwrap();
+        assert_eq!(ran.keys().collect::<Vec<_>>(), ["all-reduce", "all-reduce-apart", "fused-all-reduce"], "{row}");
+        assert!(ran.contains_key(row["best"].as_str().unwrap()), "{row}");
     }
 }
 

@@ -49,6 +49,9 @@ fn every_collective_in_every_way() {
             assert!(plans["auto"]["reason"].as_str().unwrap().contains("CPU"), "{row}");
             assert_eq!((&row["missing"], &row["operations"]), (&serde_json::json!({}), &2.into()), "{row}");
             assert!(row["ratio"].is_null(), "{row}");
+            let us = |side: &str| row["time_us"][side].as_f64().unwrap();
+            let bound = us("product").max(us("collective"));
+            assert_eq!((&row["bound_us"], &row["share"]), (&bound.into(), &(bound / us("auto")).into()), "{row}");
         }
     }
 }
@@ -81,6 +84,8 @@ fn unequal_parts() {
         for row in rows(&report) {
             let missing = row["missing"].as_object().unwrap();
             assert!(missing.contains_key("pipeline") && missing.contains_key("collective") != alone, "{row}");
+            // The bound is that of both alone.
+            assert_eq!(row["bound_us"].is_null(), !alone, "{row}");
             assert!(positive(&row["time_us"]["auto"]) && positive(&row["time_us"]["product"]), "{row}");
         }
         let forced = format!("{QUICK} {args} --way pipeline");
@@ -102,11 +107,14 @@ fn named_ways_and_a_table() {
     assert!(run.stderr.contains("2 ranks as threads on host, matmul and all-gather, bf16, seed"), "{}", run.stderr);
     let mut lines = run.stdout.lines();
     let head: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-    let columns = "layer M K N mode way pipeline us auto us product us collective us predicted us bound us ratio wrong";
-    assert_eq!(head.join(" "), columns);
+    let columns = "layer M K N mode way pipeline us auto us product us collective us predicted us bound us bound / way";
+    assert_eq!(head.join(" "), format!("{columns} ratio wrong"));
     let row: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
     assert_eq!(row[..6], ["shape", "8", "32", "16", "graph", "pipeline"], "{}", run.stdout);
-    assert_eq!(row[10..], ["-", "-", "-", "0"], "{}", run.stdout);
+    let us = |column: usize| row[column].parse::<f64>().unwrap();
+    assert!((us(11) - us(8).max(us(9))).abs() < 1e-9, "the longer of product and collective: {}", run.stdout);
+    assert!((us(12) - us(11) / us(6)).abs() < 0.02, "{}", run.stdout);
+    assert_eq!([row[10], row[13], row[14]], ["-", "-", "0"], "{}", run.stdout);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use experts::Layer;
 use grid::GridInfo;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
+use symmetra::matmul::Multiplier;
 use symmetra::{
     Config, Device, DeviceKind, Dtype, Range, TransportRange, TunedCodec, Tuning, explain, explain_broadcast,
     explain_exchange, explain_norm, explain_quantised_norm, explain_reduction, required_bytes,
@@ -120,6 +121,8 @@ struct Info {
     config: Vec<(&'static str, String, String)>,
     /// Which NCCL is found, or why none is.
     nccl: String,
+    /// What multiplies matrices, for each kind of device.
+    products: Vec<ProductsInfo>,
     arena_bytes: u64,
     algorithms: Vec<Choices>,
     /// Elements of the rows whose norms are explained.
@@ -148,6 +151,13 @@ struct Info {
 struct BrokenDevice {
     device: String,
     error: String,
+}
+
+/// A kind of device, and the library that multiplies there, or why none does.
+#[derive(Debug, Serialize)]
+struct ProductsInfo {
+    device: &'static str,
+    library: String,
 }
 
 /// One row of the choices for exchanges.
@@ -213,6 +223,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         device: kind.name(),
         config: surroundings::settings(&config, args.sizes(), ranks),
         nccl: surroundings::nccl(&gpus),
+        products: products(&gpus)?,
         arena_bytes: required_bytes(ranks, &config)?,
         algorithms: algorithms(&Dtype::ALL, explain(kind, device, ranks, config.tuning.as_ref())?),
         hidden: args.hidden,
@@ -238,6 +249,19 @@ fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<Broken
         }
     }
     (opened, broken)
+}
+
+/// What multiplies on the CPU, and on the first GPU of each kind.
+fn products(gpus: &[Device]) -> Result<Vec<ProductsInfo>, Failure> {
+    let host = Device::host()?;
+    let first = |kind| gpus.iter().find(|gpu| gpu.kind() == kind);
+    let devices = std::iter::once(&host).chain(devices::GPUS.iter().filter_map(|gpu| first(gpu.kind)));
+    let found = devices.map(|device| {
+        let multiplier = Multiplier::new(device);
+        let library = multiplier.map_or_else(|error| error.to_string(), |multiplier| multiplier.library().to_owned());
+        ProductsInfo { device: device.kind().name(), library }
+    });
+    Ok(found.collect())
 }
 
 fn features() -> Vec<&'static str> {
@@ -392,6 +416,11 @@ fn print(info: &Info) -> Result<(), Failure> {
     let mut nccl = Table::new(["NCCL"], []);
     nccl.add_row([info.nccl.as_str()]);
     output::line(format_args!("\n{nccl}"))?;
+    let mut products = Table::new(["products on", "library"], []);
+    for ProductsInfo { device, library } in &info.products {
+        products.add_row([*device, library.as_str()]);
+    }
+    output::line(format_args!("\n{products}"))?;
     output::line("\nSettings of an environment here; what a program sets beats them")?;
     let mut settings = Table::new(["setting", "value", "from"], []);
     for (name, value, source) in &info.config {

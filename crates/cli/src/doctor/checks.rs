@@ -8,6 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, getrlimit};
 use symmetra::DeviceKind;
 use symmetra::bootstrap::Directory;
+use symmetra::matmul::Multiplier;
 
 use super::Finding;
 use crate::all_reduce;
@@ -25,6 +26,7 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
     report(group("2 ranks as threads on the CPU", [RankDevice::Host; 2], RanksAs::Threads))?;
     report(group("2 ranks as processes on the CPU", [RankDevice::Host; 2], RanksAs::Processes))?;
     report(multicast(RankDevice::Host))?;
+    report(products(RankDevice::Host))?;
     shmem().into_iter().try_for_each(&mut *report)?;
     for gpu in &GPUS {
         let count = gpu.count();
@@ -32,6 +34,7 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
         for one in 0..count {
             report(versions((gpu.device)(one)))?;
             report(multicast((gpu.device)(one)))?;
+            report(products((gpu.device)(one)))?;
         }
         for one in 0..count {
             for other in one + 1..count {
@@ -190,6 +193,15 @@ fn multicast(one: RankDevice) -> Finding {
     match one.open().and_then(|device| MulticastWords::new(&device)) {
         Ok(words) if words.all() => Finding::ok(check, words.to_string()),
         Ok(words) => Finding::none(check, words.to_string()),
+        Err(error) => Finding::none(check, error.to_string()),
+    }
+}
+
+/// What multiplies matrices, which only products and plans need.
+fn products(one: RankDevice) -> Finding {
+    let check = format!("products on {one}");
+    match one.open().and_then(|device| Multiplier::new(&device)) {
+        Ok(multiplier) => Finding::ok(check, multiplier.library()),
         Err(error) => Finding::none(check, error.to_string()),
     }
 }

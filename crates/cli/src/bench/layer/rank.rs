@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulReduceScatter};
+use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::matmul::Multiplier;
-use symmetra::{Communicator, Error, Stream, SymmetricBuffer};
+use symmetra::{Communicator, Error, Stream, SymmetricBuffer, fused};
 
 use super::LayerRace;
 use super::check::Check;
@@ -110,13 +110,13 @@ impl LayerRace {
         missing: &mut BTreeMap<String, String>,
     ) -> Result<BTreeMap<&'static str, Plans>, Failure> {
         let mut all = BTreeMap::new();
-        for way in self.ways.iter().copied().filter(|way| way.shares()) {
-            if operands.own.is_none() {
+        for way in self.ways.iter().copied() {
+            if way.shares() && operands.own.is_none() {
                 missing.insert(way.name().to_owned(), self.unequal(operands.tokens));
                 continue;
             }
             let Some(options) = options(way) else { continue };
-            match Plans::new(communicator, self.shape.halves(self.ranks), operands.tokens, &options) {
+            match Plans::new(way, communicator, self.shape.halves(self.ranks), operands.tokens, &options) {
                 Ok(plans) => {
                     all.insert(way.name(), plans);
                 }
@@ -137,13 +137,16 @@ impl LayerRace {
     fn heap_bytes_of(&self, tokens: usize) -> u64 {
         let buffers = super::operands::STATES + 2;
         let rows = buffers as u64 * ((tokens * self.shape.hidden * 2) as u64 + BESIDE);
-        let with_plans = self.ways.iter().filter_map(|way| options(*way));
-        rows + with_plans.map(|options| self.plan_bytes(tokens, &options)).sum::<u64>()
+        let with_plans = self.ways.iter().filter_map(|way| Some((*way, options(*way)?)));
+        rows + with_plans.map(|(way, options)| self.plan_bytes(tokens, way, &options)).sum::<u64>()
     }
 
-    /// Nothing where ranks have no equal shares: then there are no plans.
-    fn plan_bytes(&self, tokens: usize, options: &FusedOptions) -> u64 {
+    /// Nothing where ranks have no equal shares, and plans need them: then there are no plans.
+    fn plan_bytes(&self, tokens: usize, way: Way, options: &FusedOptions) -> u64 {
         let of = |Half { first, second }: &Half| {
+            if !way.shares() {
+                return MatmulAllReduce::heap_bytes(self.ranks, &[tokens, second.inner], second, options).unwrap_or(0);
+            }
             let shard = [tokens / self.ranks, first.inner];
             let gather = AllGatherMatmul::heap_bytes(self.ranks, &shard, 0, &[*first], options);
             let scatter = MatmulReduceScatter::heap_bytes(self.ranks, &[tokens, second.inner], 0, second, options);
@@ -161,7 +164,17 @@ fn options(way: Way) -> Option<FusedOptions> {
 }
 
 /// How each product with its collective runs.
-fn explained(Plans(halves): &Plans) -> BTreeMap<String, String> {
-    let ways = halves.iter().flat_map(|(gather, scatter)| [gather.explain().way, scatter.explain().way]);
-    PRODUCTS.into_iter().zip(ways).map(|(product, way)| (product.to_owned(), way.name().to_owned())).collect()
+fn explained(plans: &Plans) -> BTreeMap<String, String> {
+    let ways: Vec<Option<fused::Way>> = match plans {
+        Plans::Shares(halves) => {
+            let of = |(gather, scatter): &(AllGatherMatmul, MatmulReduceScatter)| {
+                [gather.explain(), scatter.explain()].map(|plan| Some(plan.way))
+            };
+            halves.iter().flat_map(of).collect()
+        }
+        // The first product of a half has no plan.
+        Plans::Whole(halves) => halves.iter().flat_map(|sum| [None, Some(sum.explain().way)]).collect(),
+    };
+    let named = PRODUCTS.into_iter().zip(ways);
+    named.filter_map(|(product, way)| Some((product.to_owned(), way?.name().to_owned()))).collect()
 }

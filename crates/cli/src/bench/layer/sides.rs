@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulReduceScatter};
+use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::matmul::Multiplier;
 use symmetra::{Communicator, SymmetricSlice, half::bf16};
 
@@ -39,16 +39,29 @@ impl Side<'_> {
 }
 
 /// The plans of both halves of a layer.
-pub(super) struct Plans(pub(super) [(AllGatherMatmul, MatmulReduceScatter); 2]);
+pub(super) enum Plans {
+    /// Each rank has a share of the rows.
+    Shares([(AllGatherMatmul, MatmulReduceScatter); 2]),
+    /// Each rank has all rows.
+    Whole([MatmulAllReduce; 2]),
+}
 
 impl Plans {
-    /// For ranks with equal shares of the rows. Collective; blocks.
+    /// Of a way that has plans. Collective; blocks.
     pub(super) fn new(
+        way: Way,
         communicator: &Communicator,
         halves: [Half; 2],
         tokens: usize,
         options: &FusedOptions,
     ) -> symmetra::Result<Self> {
+        let [attention, mlp] = halves;
+        if !way.shares() {
+            let of = |Half { second, .. }: Half| {
+                communicator.plan_matmul_all_reduce(&[tokens, second.inner], second, options.clone())
+            };
+            return Ok(Self::Whole([of(attention)?, of(mlp)?]));
+        }
         let share = tokens / communicator.world_size();
         let of = |Half { first, second }: Half| {
             let gather = communicator.plan_all_gather_matmul(&[share, first.inner], 0, &[first], options.clone())?;
@@ -56,8 +69,7 @@ impl Plans {
                 communicator.plan_matmul_reduce_scatter(&[tokens, second.inner], 0, second, options.clone())?;
             Ok::<_, symmetra::Error>((gather, scatter))
         };
-        let [attention, mlp] = halves;
-        Ok(Self([of(attention)?, of(mlp)?]))
+        Ok(Self::Shares([of(attention)?, of(mlp)?]))
     }
 }
 
@@ -91,7 +103,9 @@ impl<'s> Heat<'s> {
     /// A way of ours, with plans if it needs any.
     pub(super) fn ours(self, way: Way, plans: Option<&'s Plans>) -> symmetra::Result<Side<'s>> {
         let half = |number| match (way, plans) {
-            (_, Some(plans)) => self.by_plans(number, plans),
+            (_, Some(Plans::Shares(plans))) => self.by_plans(number, plans),
+            (_, Some(Plans::Whole(plans))) => self.by_sums(number, plans),
+            (Way::AllReduceApart, None) => self.by_collectives(number, self.communicator, false),
             (Way::Scatter, None) => {
                 let gather = self.gather(self.communicator, number)?;
                 Ok([gather].into_iter().chain(self.by_calls(number, Form::ReduceScatter)?).collect())
@@ -103,7 +117,7 @@ impl<'s> Heat<'s> {
         Ok(Side {
             name: way.name(),
             kept: self.rows(way.shares()),
-            normed_at: if plans.is_some() { self.shard() } else { normed.clone() },
+            normed_at: if matches!(plans, Some(Plans::Shares(_))) { self.shard() } else { normed.clone() },
             normed,
             halves: (0..self.weights.len()).map(half).collect::<symmetra::Result<_>>()?,
         })
@@ -112,21 +126,25 @@ impl<'s> Heat<'s> {
     /// A way of another library's collectives, with our products and our norm.
     pub(super) fn peer(self, way: PeerWay, library: &'s impl Library) -> symmetra::Result<Side<'s>> {
         let shares = way == PeerWay::Scatter;
-        let (rows, operands) = (self.rows(shares), self.operands);
-        let half = |number| {
-            let mut steps: Steps<'s> = Vec::new();
-            if shares {
-                steps.push(self.gather(library, number)?);
-            }
-            steps.extend(self.products(number)?);
-            let collective = if shares { Collective::ReduceScatter } else { Collective::AllReduce };
-            steps.push(library.step(collective, [operands.partial_part(), operands.sum_part(&rows)])?);
-            let norm = self.norm(number, (self.alone, Form::AllReduce), operands.sum(&rows)?, [&rows; 2])?;
-            steps.push(Box::new(norm));
-            Ok(steps)
-        };
+        let rows = self.rows(shares);
+        let half = |number| self.by_collectives(number, library, shares);
         let halves = (0..self.weights.len()).map(half).collect::<symmetra::Result<_>>()?;
         Ok(Side { name: way.name(), kept: rows.clone(), normed_at: rows.clone(), normed: rows, halves })
+    }
+
+    /// Products, a collective that sums, and a norm. Where ranks share the rows, a gather before.
+    fn by_collectives(self, number: usize, library: &'s impl Library, shares: bool) -> symmetra::Result<Steps<'s>> {
+        let (rows, operands) = (self.rows(shares), self.operands);
+        let mut steps: Steps<'s> = Vec::new();
+        if shares {
+            steps.push(self.gather(library, number)?);
+        }
+        steps.extend(self.products(number)?);
+        let collective = if shares { Collective::ReduceScatter } else { Collective::AllReduce };
+        steps.push(library.step(collective, [operands.partial_part(), operands.sum_part(&rows)])?);
+        let norm = self.norm(number, (self.alone, Form::AllReduce), operands.sum(&rows)?, [&rows; 2])?;
+        steps.push(Box::new(norm));
+        Ok(steps)
     }
 
     /// Products, and one call that sums and norms.
@@ -137,7 +155,11 @@ impl<'s> Heat<'s> {
     }
 
     /// Both products of a half by plans, and the norm of this rank's share.
-    fn by_plans(self, number: usize, Plans(plans): &'s Plans) -> symmetra::Result<Steps<'s>> {
+    fn by_plans(
+        self,
+        number: usize,
+        plans: &'s [(AllGatherMatmul, MatmulReduceScatter); 2],
+    ) -> symmetra::Result<Steps<'s>> {
         let (operands, own, weights) = (self.operands, self.rows(true), &self.weights[number]);
         let ((gather, scatter), Half { first, second }) = (&plans[number % 2], self.halves[number % 2]);
         let tokens = operands.tokens;
@@ -158,6 +180,22 @@ impl<'s> Heat<'s> {
         ])
     }
 
+    /// The first product of a half alone, the second by a plan that sums, and the norm of all rows.
+    fn by_sums(self, number: usize, plans: &'s [MatmulAllReduce; 2]) -> symmetra::Result<Steps<'s>> {
+        let (operands, all, second) = (self.operands, self.all(), self.halves[number % 2].second);
+        let [first, _] = self.products(number)?;
+        Ok(vec![
+            first,
+            Box::new(Call::MultiplySum {
+                plan: &plans[number % 2],
+                left: operands.first(number, 0..operands.tokens * second.inner)?,
+                right: &self.weights[number].second,
+                result: operands.sum(&all)?,
+            }),
+            Box::new(self.norm(number, (self.alone, Form::AllReduce), operands.sum(&all)?, [&all, &all])?),
+        ])
+    }
+
     /// Gathers the normed rows before a half.
     fn gather(self, library: &'s impl Library, number: usize) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
         let part = |rows: &Range<usize>| self.operands.normed_part(number, rows);
@@ -165,11 +203,11 @@ impl<'s> Heat<'s> {
     }
 
     /// Both products of a half, alone.
-    fn products(self, number: usize) -> symmetra::Result<Steps<'s>> {
+    fn products(self, number: usize) -> symmetra::Result<[Box<dyn Step<'s> + 's>; 2]> {
         let (operands, weights, multiplier) = (self.operands, &self.weights[number], self.multiplier);
         let Half { first, second } = self.halves[number % 2];
         let rows = operands.tokens;
-        Ok(vec![
+        Ok([
             Box::new(Call::Multiply {
                 multiplier,
                 product: first,

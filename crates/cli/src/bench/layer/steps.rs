@@ -1,6 +1,6 @@
 //! The steps of a layer that are no collectives of their own: products, norms and calls of plans.
 
-use symmetra::fused::{AllGatherMatmul, MatmulReduceScatter};
+use symmetra::fused::{AllGatherMatmul, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::half::bf16;
 use symmetra::matmul::{Multiplier, Product, Tensor};
 use symmetra::{Capture, Communicator, DeviceBuffer, Queue, Ref, RowNorm, Stream, SymmetricSlice};
@@ -41,6 +41,12 @@ pub(super) enum Call<'s> {
         right: &'s DeviceBuffer<bf16>,
         result: SymmetricSlice<'s, bf16>,
     },
+    MultiplySum {
+        plan: &'s MatmulAllReduce,
+        left: Ref<'s, bf16>,
+        right: &'s DeviceBuffer<bf16>,
+        result: SymmetricSlice<'s, bf16>,
+    },
 }
 
 impl<'s> Call<'s> {
@@ -58,6 +64,9 @@ impl<'s> Call<'s> {
                 plan.enqueue(Tensor::of(*shard), None, [(Tensor::of(*right), Tensor::of(result))], queue)
             }
             Self::MultiplyScatter { plan, left, right, result } => {
+                plan.enqueue(Tensor::of(left), Tensor::of(*right), Tensor::of(*result), queue)
+            }
+            Self::MultiplySum { plan, left, right, result } => {
                 plan.enqueue(Tensor::of(left), Tensor::of(*right), Tensor::of(*result), queue)
             }
         }

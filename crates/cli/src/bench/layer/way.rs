@@ -10,6 +10,10 @@ use symmetra::fused;
 pub(super) enum Way {
     /// Products, and one call that sums, adds the residual and norms all rows on every rank
     AllReduce,
+    /// Products, an all-reduce, and a norm of all rows on every rank
+    AllReduceApart,
+    /// Plans of matmul + all-reduce by the library's choice, and a norm of all rows on every rank
+    FusedAllReduce,
     /// Products, and one call that sums and norms the rows of a rank's share; an all-gather before the next product
     Scatter,
     /// Products, and one call that sums, norms the rows of a rank's share and gathers the normed rows
@@ -21,12 +25,22 @@ pub(super) enum Way {
 }
 
 /// All ways, in their order.
-pub(super) const ALL: [Way; 5] = [Way::AllReduce, Way::Scatter, Way::ScatterGather, Way::Fused, Way::Pipeline];
+pub(super) const ALL: [Way; 7] = [
+    Way::AllReduce,
+    Way::AllReduceApart,
+    Way::FusedAllReduce,
+    Way::Scatter,
+    Way::ScatterGather,
+    Way::Fused,
+    Way::Pipeline,
+];
 
 impl Way {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
+            Self::AllReduceApart => "all-reduce-apart",
+            Self::FusedAllReduce => "fused-all-reduce",
             Self::Scatter => "scatter",
             Self::ScatterGather => "scatter-gather",
             Self::Fused => "fused",
@@ -36,13 +50,13 @@ impl Way {
 
     /// Whether each rank has a share of the rows, as many as every rank.
     pub(super) fn shares(self) -> bool {
-        self != Self::AllReduce
+        !matches!(self, Self::AllReduce | Self::AllReduceApart | Self::FusedAllReduce)
     }
 
     /// How the plans of this way run, if the way has plans.
     pub(super) const fn plans(self) -> Option<fused::Way> {
         match self {
-            Self::Fused => Some(fused::Way::Auto),
+            Self::Fused | Self::FusedAllReduce => Some(fused::Way::Auto),
             Self::Pipeline => Some(fused::Way::Pipeline),
             _ => None,
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::MatmulRace;
 use super::layers::Fusion;
 use super::numbers::{Precision, Scales};
-use super::rank::{Explained, Lap};
+use super::rank::{COLLECTIVE, Explained, Lap, PRODUCT};
 use crate::bench::hearing::{Heard, Report, Sides};
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
@@ -37,6 +37,10 @@ pub(crate) struct Row {
     time_us: BTreeMap<String, f64>,
     /// The host's time for one operation: of a graph's launch, its share.
     host_us: BTreeMap<String, f64>,
+    /// The longer of the product alone and of the collective alone, in this run.
+    bound_us: Option<f64>,
+    /// The bound by the time of our first plan.
+    share: Option<f64>,
     /// The best peer's time by that of our first plan.
     ratio: Option<f64>,
     wrong: BTreeMap<String, u64>,
@@ -84,6 +88,8 @@ impl Heard for MatmulRace {
         let Sides { time_us, host_us, wrong } = Sides::new(&names, of_side);
         let peers: Vec<f64> = self.competitors.iter().filter_map(|peer| time_us.get(peer.name())).copied().collect();
         let first = self.side_names()[0];
+        let alone = |side: &str| time_us.get(side).copied();
+        let bound_us = alone(PRODUCT).zip(alone(COLLECTIVE)).map(|(product, collective)| product.max(collective));
         let lap = laps.swap_remove(0);
         vec![Row {
             shape: layer.name.clone(),
@@ -93,6 +99,8 @@ impl Heard for MatmulRace {
             mode: lap.mode,
             operations: lap.operations,
             way: lap.plans.get(first).map_or("-", |plan| plan.way.name()),
+            bound_us,
+            share: bound_us.zip(alone(first)).map(|(bound, ours)| bound / ours),
             ratio: time_us.get(first).and_then(|ours| ratio(*ours, &peers)),
             plans: lap.plans,
             missing: lap.missing,
@@ -108,7 +116,7 @@ impl Report<Settings, Row> {
     pub(super) fn table(&self) -> impl Display {
         let mut headings: Vec<String> = ["layer", "M", "K", "N", "mode", "way"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
-        headings.extend(["predicted us", "bound us", "ratio", "wrong"].map(str::to_owned));
+        headings.extend(["predicted us", "bound us", "bound / way", "ratio", "wrong"].map(str::to_owned));
         let right = (0..headings.len()).filter(|column| ![0, 4, 5].contains(column));
         let mut table = Table::new(headings, right);
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
@@ -119,8 +127,7 @@ impl Report<Settings, Row> {
             cells.extend(self.sides.iter().map(|side| number(row.time_us.get(*side).copied())));
             let plan = row.plans.get(self.sides[0]);
             cells.push(number(plan.and_then(|plan| plan.predicted_us)));
-            cells.push(number(plan.and_then(|plan| plan.bound_us)));
-            cells.push(number(row.ratio));
+            cells.extend([row.bound_us, row.share, row.ratio].map(number));
             cells.push(row.wrong.values().sum::<u64>().to_string());
             table.add_row(cells);
         }
