@@ -40,6 +40,14 @@ Planned planned_of(const core::ExplainedPlan& plan) {
           time_of(plan.predicted),    time_of(plan.bound), std::string(plan.reason)};
 }
 
+std::vector<core::AskedProduct> products_of(const std::vector<Product>& products) {
+  std::vector<core::AskedProduct> asked;
+  for (const Product& product : products) asked.push_back(product_of(product));
+  return asked;
+}
+
+rust::Slice<const core::AskedProduct> all_of(const std::vector<core::AskedProduct>& products) { return {products.data(), products.size()}; }
+
 void enqueue_sum(const core::SummingPlan& plan, const Factor& left, const Factor& right, const Operand& result, const Queue& queue) {
   const core::AskedFactor factor = factor_of(left);
   const core::AskedOperands operands{factor_of(right), operand_of(result)};
@@ -55,10 +63,9 @@ std::string name(Way way) {
 AllGatherMatmul Collectives::plan_all_gather_matmul(const std::vector<std::size_t>& shard, std::size_t dim,
                                                     const std::vector<Product>& products, const FusedOptions& options) const {
   const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
-  std::vector<core::AskedProduct> asked;
-  for (const Product& product : products) asked.push_back(product_of(product));
-  const rust::Slice<const core::AskedProduct> all(asked.data(), asked.size());
-  return AllGatherMatmul(share(call([&] { return core::plan_all_gather_matmul(group, shape_of(shard), dim, all, fused_of(options)); })));
+  const std::vector<core::AskedProduct> asked = products_of(products);
+  return AllGatherMatmul(
+      share(call([&] { return core::plan_all_gather_matmul(group, shape_of(shard), dim, all_of(asked), fused_of(options)); })));
 }
 
 MatmulReduceScatter Collectives::plan_matmul_reduce_scatter(const std::vector<std::size_t>& left, std::size_t dim, const Product& product,
@@ -87,16 +94,32 @@ void AllGatherMatmul::enqueue(const Factor& shard, const std::optional<Operand>&
 
 Planned AllGatherMatmul::explain() const { return planned_of(core::gathering_explain(live(core_))); }
 
+std::uint64_t AllGatherMatmul::heap_bytes(std::size_t world_size, const std::vector<std::size_t>& shard, std::size_t dim,
+                                          const std::vector<Product>& products, const FusedOptions& options) {
+  const std::vector<core::AskedProduct> asked = products_of(products);
+  return call([&] { return core::gathering_heap_bytes(world_size, shape_of(shard), dim, all_of(asked), fused_of(options)); });
+}
+
 void MatmulReduceScatter::enqueue(const Factor& left, const Factor& right, Operand result, Queue queue) const {
   enqueue_sum(live(core_), left, right, result, queue);
 }
 
 Planned MatmulReduceScatter::explain() const { return planned_of(core::summing_explain(live(core_))); }
 
+std::uint64_t MatmulReduceScatter::heap_bytes(std::size_t world_size, const std::vector<std::size_t>& left, std::size_t dim,
+                                              const Product& product, const FusedOptions& options) {
+  return call([&] { return core::scattering_heap_bytes(world_size, shape_of(left), dim, product_of(product), fused_of(options)); });
+}
+
 void MatmulAllReduce::enqueue(const Factor& left, const Factor& right, Operand result, Queue queue) const {
   enqueue_sum(live(core_), left, right, result, queue);
 }
 
 Planned MatmulAllReduce::explain() const { return planned_of(core::summing_explain(live(core_))); }
+
+std::uint64_t MatmulAllReduce::heap_bytes(std::size_t world_size, const std::vector<std::size_t>& left, const Product& product,
+                                          const FusedOptions& options) {
+  return call([&] { return core::reducing_heap_bytes(world_size, shape_of(left), product_of(product), fused_of(options)); });
+}
 
 }  // namespace symmetra

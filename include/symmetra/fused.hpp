@@ -84,16 +84,24 @@ class AllGatherMatmul {
 
   /// Enqueues the all-gather and the products, and returns; operands are used in stream order. `shard` is this rank's part of the left
   /// factor, with its scales; `gathered`, if given, receives the whole left factor; `products` are right factor and result of each product,
-  /// in the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank. On
-  /// Backend::kHost the call blocks until its result is complete.
+  /// in the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank. The shard
+  /// may be this rank's part of `gathered`, if parts are equal and contiguous. On Backend::kHost the call blocks until its result is
+  /// complete.
   ///
-  /// Throws kInvalidArgument for another number of products than the plan's, operands whose type, length or device does not fit, and
-  /// operands that overlap; then nothing is enqueued. Else throws what Collectives::all_gather and Multiplier::enqueue throw.
+  /// Throws kInvalidArgument for another number of products than the plan's, operands whose type, length or device does not fit, a shard of
+  /// 8-bit floats that does not begin at a multiple of 16 bytes, scales or a bias that are missing or needless, and memory that is written
+  /// and overlaps another operand; kUnsupported on a stream that is being captured; then nothing is enqueued. Else throws what
+  /// Collectives::all_gather and Multiplier::enqueue throw.
   void enqueue(const Factor& shard, const std::optional<Operand>& gathered, const std::vector<std::pair<Factor, Operand>>& products,
                Queue queue) const;
 
   /// How the plan runs, and why.
   Planned explain() const;
+
+  /// The most bytes of the symmetric heap that such a plan takes on each rank, for Config::heap_bytes. `shard` is that of rank 0. Needs no
+  /// ranks. Throws what Collectives::plan_all_gather_matmul throws for arguments that are wrong by themselves.
+  static std::uint64_t heap_bytes(std::size_t world_size, const std::vector<std::size_t>& shard, std::size_t dim,
+                                  const std::vector<Product>& products, const FusedOptions& options = {});
 
  private:
   friend class Collectives;
@@ -116,12 +124,18 @@ class MatmulReduceScatter {
   /// Enqueues the product and the reduce-scatter, and returns; operands are used in stream order. `right` has the bias if the product has
   /// one, on every rank. `result` is this rank's part. On Backend::kHost the call blocks until its result is complete.
   ///
-  /// Throws kInvalidArgument for operands whose type, length or device does not fit, and operands that overlap; then nothing is enqueued.
-  /// Else throws what Collectives::reduce_scatter and Multiplier::enqueue throw.
+  /// Throws kInvalidArgument for operands whose type, length or device does not fit, scales or a bias that are missing or needless, and a
+  /// result that overlaps another operand; kUnsupported on a stream that is being captured; then nothing is enqueued. Else throws what
+  /// Collectives::reduce_scatter and Multiplier::enqueue throw.
   void enqueue(const Factor& left, const Factor& right, Operand result, Queue queue) const;
 
   /// How the plan runs, and why.
   Planned explain() const;
+
+  /// The most bytes of the symmetric heap that such a plan takes on each rank, for Config::heap_bytes. Needs no ranks. Throws what
+  /// Collectives::plan_matmul_reduce_scatter throws for arguments that are wrong by themselves.
+  static std::uint64_t heap_bytes(std::size_t world_size, const std::vector<std::size_t>& left, std::size_t dim, const Product& product,
+                                  const FusedOptions& options = {});
 
  private:
   friend class Collectives;
@@ -144,12 +158,18 @@ class MatmulAllReduce {
   /// Enqueues the product and the all-reduce, and returns; operands are used in stream order. `right` has the bias if the product has one,
   /// on every rank. On Backend::kHost the call blocks until its result is complete.
   ///
-  /// Throws kInvalidArgument for operands whose type, length or device does not fit, and operands that overlap; then nothing is enqueued.
-  /// Else throws what Collectives::all_reduce and Multiplier::enqueue throw.
+  /// Throws kInvalidArgument for operands whose type, length or device does not fit, scales or a bias that are missing or needless, and a
+  /// result that overlaps another operand; kUnsupported on a stream that is being captured; then nothing is enqueued. Else throws what
+  /// Collectives::all_reduce and Multiplier::enqueue throw.
   void enqueue(const Factor& left, const Factor& right, Operand result, Queue queue) const;
 
   /// How the plan runs, and why.
   Planned explain() const;
+
+  /// The most bytes of the symmetric heap that such a plan takes on each rank, for Config::heap_bytes. Needs no ranks. Throws what
+  /// Collectives::plan_matmul_all_reduce throws for arguments that are wrong by themselves.
+  static std::uint64_t heap_bytes(std::size_t world_size, const std::vector<std::size_t>& left, const Product& product,
+                                  const FusedOptions& options = {});
 
  private:
   friend class Collectives;

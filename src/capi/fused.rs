@@ -71,6 +71,13 @@ mod bridge {
             options: &AskedFused,
         ) -> Result<Box<GatheringPlan>>;
         fn gathering_explain(plan: &GatheringPlan) -> ExplainedPlan;
+        fn gathering_heap_bytes(
+            world_size: usize,
+            shard: &[usize],
+            dim: usize,
+            products: &[AskedProduct],
+            options: &AskedFused,
+        ) -> Result<u64>;
         unsafe fn gathering_enqueue(
             plan: &GatheringPlan,
             shard: &AskedFactor,
@@ -94,6 +101,19 @@ mod bridge {
             options: &AskedFused,
         ) -> Result<Box<SummingPlan>>;
         fn summing_explain(plan: &SummingPlan) -> ExplainedPlan;
+        fn scattering_heap_bytes(
+            world_size: usize,
+            left: &[usize],
+            dim: usize,
+            product: &AskedProduct,
+            options: &AskedFused,
+        ) -> Result<u64>;
+        fn reducing_heap_bytes(
+            world_size: usize,
+            left: &[usize],
+            product: &AskedProduct,
+            options: &AskedFused,
+        ) -> Result<u64>;
         unsafe fn summing_enqueue(
             plan: &SummingPlan,
             left: &AskedFactor,
@@ -177,6 +197,44 @@ unsafe fn plan_all_gather_matmul(
 
 fn gathering_explain(plan: &GatheringPlan) -> ExplainedPlan {
     plan.plan.explain().into()
+}
+
+fn gathering_heap_bytes(
+    world_size: usize,
+    shard: &[usize],
+    dim: usize,
+    products: &[AskedProduct],
+    options: &AskedFused<'_>,
+) -> Result<u64, Report> {
+    guard(|| {
+        let products = products.iter().map(Product::try_from).collect::<Result<Vec<_>>>()?;
+        AllGatherMatmul::heap_bytes(world_size, shard, dim, &products, &FusedOptions::try_from(options)?)
+    })
+}
+
+fn scattering_heap_bytes(
+    world_size: usize,
+    left: &[usize],
+    dim: usize,
+    product: &AskedProduct,
+    options: &AskedFused<'_>,
+) -> Result<u64, Report> {
+    guard(|| {
+        let (product, options) = (Product::try_from(product)?, FusedOptions::try_from(options)?);
+        MatmulReduceScatter::heap_bytes(world_size, left, dim, &product, &options)
+    })
+}
+
+fn reducing_heap_bytes(
+    world_size: usize,
+    left: &[usize],
+    product: &AskedProduct,
+    options: &AskedFused<'_>,
+) -> Result<u64, Report> {
+    guard(|| {
+        let (product, options) = (Product::try_from(product)?, FusedOptions::try_from(options)?);
+        MatmulAllReduce::heap_bytes(world_size, left, &product, &options)
+    })
 }
 
 /// # Safety

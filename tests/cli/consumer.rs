@@ -396,7 +396,7 @@ fn experts_work() {
 #[test]
 fn products_work() {
     let text = run(&mut Command::new(build("tests/cpp/matmul_test.cc", &["-g"])));
-    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 8, "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
 }
 
 /// Ranks as processes, over a library with NVSHMEM's functions; in a build without the feature, what they are told.

@@ -264,6 +264,28 @@ void shapes() {
   std::printf("shapes ok\n");
 }
 
+/// A heap as large as heap_bytes says has room for the plan.
+void heaps() {
+  constexpr std::size_t kWorld = 3;
+  const Product product(64, 96, Numeric::f32());
+  for (const Way way : {Way::kSequence, Way::kPipeline}) {
+    const std::vector<std::uint64_t> bytes = {AllGatherMatmul::heap_bytes(kWorld, {11, 64}, 0, {product}, way),
+                                              MatmulReduceScatter::heap_bytes(kWorld, {33, 64}, 0, product, way),
+                                              MatmulAllReduce::heap_bytes(kWorld, {33, 64}, product, way)};
+    for (std::size_t which = 0; which < bytes.size(); ++which)
+      test::ranks(kWorld, [&](Bootstrap& bootstrap) {
+        Config config;
+        config.heap_bytes = bytes[which];
+        const Communicator group = Communicator::open(bootstrap, Device::host(), config);
+        if (which == 0) group.plan_all_gather_matmul({11, 64}, 0, {product}, way);
+        if (which == 1) group.plan_matmul_reduce_scatter({33, 64}, 0, product, way);
+        if (which == 2) group.plan_matmul_all_reduce({33, 64}, product, way);
+        group.close();
+      });
+  }
+  std::printf("heaps ok\n");
+}
+
 /// Whether the words of an error are those of Rust.
 void says(const Error& error, const std::string& words) {
   if (std::string(error.what()).find(words) == std::string::npos)
@@ -347,6 +369,12 @@ void refused_plans() {
          "a plan of matmul + reduce-scatter part by part is not supported: the last dimension is cut");
     says(CHECK_THROWS(kInvalidArgument, group.plan_matmul_all_reduce({2, 4}, product, static_cast<Way>(3))),
          "the number of a Way is 3, but it must be less than 3");
+    const std::size_t huge = std::size_t{1} << 59;
+    const std::string limit = "4 bytes an element for each of 2 ranks must be at most 2305843009213693951";
+    says(CHECK_THROWS(kInvalidArgument, AllGatherMatmul::heap_bytes(2, {huge, 4}, 0, {product})), limit);
+    says(CHECK_THROWS(kInvalidArgument, MatmulReduceScatter::heap_bytes(2, {huge, 4}, 0, product)), limit);
+    says(CHECK_THROWS(kInvalidArgument, MatmulAllReduce::heap_bytes(2, {huge, 4}, product)), limit);
+    says(CHECK_THROWS(kInvalidArgument, MatmulAllReduce::heap_bytes(0, {2, 4}, product)), "the world size is 0, but a group has 1 to");
     FusedOptions rows;
     rows.rows = {1, 1, 1};
     says(CHECK_THROWS(kInvalidArgument, group.plan_matmul_reduce_scatter({3, 4}, 0, product, rows)),
@@ -366,6 +394,16 @@ void refused_plans() {
     says(CHECK_THROWS(kInvalidArgument, gather.enqueue(left, std::nullopt, {}, stream)), "the number of products is 0, but the plan has 1");
     says(CHECK_THROWS(kInvalidArgument, gather.enqueue(right, std::nullopt, {{right, right}}, stream)),
          "the shard's length is 16, but the plan has 8 elements");
+    // The shard is the first half of the result.
+    const Operand first(result.data<float>(), 8);
+    const DeviceBuffer wide(device, 16, Dtype::kF32);
+    says(CHECK_THROWS(kInvalidArgument, gather.enqueue(ConstOperand(wide.data<float>(), 8), std::nullopt, {{right, wide}}, stream)),
+         "they may not overlap");
+    says(CHECK_THROWS(kInvalidArgument, plan->enqueue(result, right, first, stream)), "they may not overlap");
+    says(CHECK_THROWS(kInvalidArgument, plan->enqueue(left, Factor(right).biased(left), result, stream)),
+         "the bias is given, but the product has none");
+    says(CHECK_THROWS(kInvalidArgument, gather.enqueue(Factor(left).biased(left), std::nullopt, {{right, wide}}, stream)),
+         "a bias of the shard");
 
     // Nothing was enqueued, so the ranks still agree; and a graph keeps the plan.
     left.write(std::vector<float>(8, 1), stream);
@@ -401,6 +439,7 @@ int main() {
   products(seed);
   for (std::size_t world = 1; world <= 4; ++world) plans(world, seed);
   shapes();
+  heaps();
   refused_products();
   refused_plans();
 }
