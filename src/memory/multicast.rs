@@ -97,11 +97,31 @@ const AGAIN: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(2)
 /// Why ranks do not go on.
 struct Stopped {
     why: String,
-    early: bool,
+    /// Whether all ranks try again: only fabric managers that are not ready stopped them, and every rank has time.
+    again: bool,
+}
+
+/// A try of the steps.
+#[derive(Clone, Copy)]
+struct Attempt {
+    deadline: Instant,
+    /// How long ranks wait before the next try; `None`: there is none.
+    pause: Option<Duration>,
+}
+
+impl Attempt {
+    /// Whether this rank has time for another try. Ranks have deadlines of their own, so each says this to the others.
+    fn has_time(self) -> bool {
+        #[cfg(test)]
+        if tests::is_in_a_hurry() {
+            return false;
+        }
+        self.pause.is_some_and(|pause| Instant::now() + pause < self.deadline)
+    }
 }
 
 /// Compares the outcomes of a step. All ranks succeed, or all have the failure of the lowest rank that failed.
-fn together<T>(mesh: &mut Mesh, deadline: Instant, step: Step, own: Result<T>) -> Result<Result<T, Stopped>> {
+fn together<T>(mesh: &mut Mesh, attempt: Attempt, step: Step, own: Result<T>) -> Result<Result<T, Stopped>> {
     #[cfg(test)]
     let own = tests::fault(step).and(own);
     let failure = own.as_ref().err().map(|error| {
@@ -112,13 +132,13 @@ fn together<T>(mesh: &mut Mesh, deadline: Instant, step: Step, own: Result<T>) -
         };
         Failure { why, early }
     });
-    let all = tell(mesh, "to open multicast", &failure, deadline)?;
-    let first = all.iter().enumerate().find_map(|(rank, failure)| Some((rank, failure.as_ref()?)));
+    let all = tell(mesh, "to open multicast", &(failure, attempt.has_time()), attempt.deadline)?;
+    let first = all.iter().enumerate().find_map(|(rank, (failure, _))| Some((rank, failure.as_ref()?)));
     Ok(match first {
         None => Ok(own?),
         Some((rank, Failure { why, .. })) => Err(Stopped {
             why: format!("rank {rank} cannot {}: {why}", step.name()),
-            early: all.iter().flatten().all(|failure| failure.early),
+            again: all.iter().all(|(failure, has_time)| *has_time && failure.as_ref().is_none_or(|own| own.early)),
         }),
     })
 }
@@ -132,8 +152,8 @@ pub(super) fn prepare(group: &Group) -> Result<Opened<usize>> {
         return Ok(Err(why));
     }
     group.exchange(|mesh, deadline| {
-        trying_again(deadline, || {
-            together(mesh, deadline, Step::Ask, permitted(refusal(), || Multicast::granularity(device, world)))
+        trying_again(deadline, |attempt| {
+            together(mesh, attempt, Step::Ask, permitted(refusal(), || Multicast::granularity(device, world)))
         })
     })
 }
@@ -153,7 +173,9 @@ fn permitted(refusal: Result<Option<String>>, ask: impl FnOnce() -> Result<usize
 pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) -> Result<Opened<Bound>> {
     let opened = match prepared {
         Err(why) => Err(why),
-        Ok(_) => group.exchange(|mesh, deadline| trying_again(deadline, || steps(group, arena, mesh, deadline)))?,
+        Ok(_) => {
+            group.exchange(|mesh, deadline| trying_again(deadline, |attempt| steps(group, arena, mesh, attempt)))?
+        }
     };
     match (opened, group.config().multicast) {
         (Err(why), Asked::Require) if group.world_size() > 1 => Err(unavailable(why)),
@@ -166,23 +188,26 @@ pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) 
 }
 
 /// Calls `open` again, on all ranks alike, while only fabric managers that are not ready keep ranks from it.
-fn trying_again<T>(deadline: Instant, mut open: impl FnMut() -> Result<Result<T, Stopped>>) -> Result<Opened<T>> {
+fn trying_again<T>(
+    deadline: Instant,
+    mut open: impl FnMut(Attempt) -> Result<Result<T, Stopped>>,
+) -> Result<Opened<T>> {
     for pause in AGAIN {
-        match open()? {
-            Err(stopped) if stopped.early && Instant::now() + pause < deadline => std::thread::sleep(pause),
+        match open(Attempt { deadline, pause: Some(pause) })? {
+            Err(stopped) if stopped.again => std::thread::sleep(pause),
             outcome => return Ok(outcome.map_err(|stopped| stopped.why)),
         }
     }
-    Ok(open()?.map_err(|stopped| stopped.why))
+    Ok(open(Attempt { deadline, pause: None })?.map_err(|stopped| stopped.why))
 }
 
 /// Makes the steps. What a rank has made when a rank fails is undone as it is dropped, the last first.
-fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, deadline: Instant) -> Result<Result<Multicast, Stopped>> {
+fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, attempt: Attempt) -> Result<Result<Multicast, Stopped>> {
     /// The value of a step that all ranks made; else the function ends.
     macro_rules! made {
         ($step:expr, $own:expr) => {{
             let own = $own;
-            match together(mesh, deadline, $step, own)? {
+            match together(mesh, attempt, $step, own)? {
                 Ok(value) => value,
                 Err(stopped) => return Ok(Err(stopped)),
             }
@@ -195,7 +220,7 @@ fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, deadline: Instant)
     // A rank that creates nothing sends a descriptor that nobody reads.
     let export = || created.as_ref().map_or_else(|| arena.export_fd(), Multicast::export_fd);
     let own = made!(Step::Share, export());
-    let mut fds = mesh.all_gather_fds(own.as_fd(), deadline)?;
+    let mut fds = mesh.all_gather_fds(own.as_fd(), attempt.deadline)?;
     let theirs = fds.get_mut(0).and_then(Option::take);
     // Rank 0 imports too: its object would otherwise address its memory by another path than those of the others.
     let object = Multicast::import(device, if creates { own } else { theirs.unwrap_or(own) }, bytes);

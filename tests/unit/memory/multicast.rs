@@ -1,6 +1,6 @@
 //! Tests of `src/memory/multicast.rs`, whose module they are.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::*;
 use crate::bootstrap::Threads;
@@ -11,6 +11,12 @@ use crate::memory::Arena;
 thread_local! {
     /// The failures to come of this thread's rank.
     static FAULTS: RefCell<Vec<(Step, Error)>> = const { RefCell::new(Vec::new()) };
+    /// Whether this thread's rank says that it has no time for another try.
+    static HURRY: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(super) fn is_in_a_hurry() -> bool {
+    HURRY.get()
 }
 
 /// The failure of this rank in a step, if a test asks for one.
@@ -26,10 +32,21 @@ const STEPS: [Step; 7] = [Step::Ask, Step::Create, Step::Share, Step::Import, St
 /// Opens arenas of four ranks, of which one has the failures. What each rank's opening came to: whether multicast is open,
 /// or why not, or the error.
 fn opened(asked: Asked, failing: usize, faults: &[(Step, Error)]) -> Vec<Result<Opened<()>>> {
+    opened_beside(None, asked, failing, faults)
+}
+
+/// As [`opened`], beside a rank that has no time for another try.
+fn opened_beside(
+    hurried: Option<usize>,
+    asked: Asked,
+    failing: usize,
+    faults: &[(Step, Error)],
+) -> Vec<Result<Opened<()>>> {
     let rank = |rank: usize, bootstrap: Threads| {
         if rank == failing {
             FAULTS.set(faults.to_vec());
         }
+        HURRY.set(hurried == Some(rank));
         let config = Config { multicast: asked, heap_bytes: 1 << 16, ..Config::default() };
         let group = Group::open(bootstrap, &Device::host().unwrap(), config).unwrap();
         let arena = Arena::open(&group)?;
@@ -109,6 +126,21 @@ fn a_fabric_manager_that_is_late_is_waited_for() {
             opened(Asked::Require, 0, &twice).into_iter().for_each(|outcome| assert_eq!(outcome.unwrap(), Ok(())));
             let ever = [(step, late()), (step, late()), (step, late()), (step, late())];
             opened(Asked::Try, 0, &ever).into_iter().for_each(|outcome| assert!(outcome.unwrap().is_err()));
+        }
+    }
+}
+
+/// Ranks have deadlines of their own: a rank that tried again alone would wait for those that do not.
+#[test]
+fn ranks_try_again_only_where_all_have_time() {
+    let _turn = TURN.lock();
+    let late = || Error::Device { code: NOT_READY, message: "system not yet initialized".to_owned() };
+    if cfg!(feature = "multicast") {
+        for (step, hurried) in [(Step::Ask, 2), (Step::Create, 0), (Step::Add, 3)] {
+            let why = format!("rank 0 cannot {}: {}", step.name(), late());
+            for outcome in opened_beside(Some(hurried), Asked::Try, 0, &[(step, late())]) {
+                assert_eq!(outcome.unwrap(), Err(why.clone()), "{step:?}, rank {hurried} has no time");
+            }
         }
     }
 }
