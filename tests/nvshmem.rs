@@ -198,7 +198,7 @@ fn operations(rank: &Rank, session: &Session) {
     }
 }
 
-/// All-reduces of one type by every algorithm, with symmetric and plain memory on the other side.
+/// All-reduces of one type by every algorithm, on its memory alone and with symmetric memory on the other side.
 fn reductions<T: Sample>(rank: &Rank, session: &Session) {
     const ROOM: usize = 3000;
     let Rank { communicator, stream, .. } = rank;
@@ -295,9 +295,17 @@ fn a_rank_without_the_library_is_named_by_all() {
 
 #[test]
 fn an_old_version_is_refused() {
-    let reason = "is version 2.4.5, but it must be 3.0.0 or newer";
+    let reason = "is version 2.4.5, but it must be 3.0.0 or newer, below 4.0.0";
     let expected: [&[&str]; 2] = [&["Unsupported", reason], &["Unsupported", reason]];
     refused("an_old_version_is_refused", "major: * 2", |_| Vec::new(), &expected);
+}
+
+/// Its structures may be others.
+#[test]
+fn a_version_that_is_not_known_is_refused() {
+    let reason = "is version 4.4.5, but it must be 3.0.0 or newer, below 4.0.0";
+    let expected: [&[&str]; 2] = [&["Unsupported", reason], &["Unsupported", reason]];
+    refused("a_version_that_is_not_known_is_refused", "major: * 4", |_| Vec::new(), &expected);
 }
 
 /// Ranks with other versions of the library, each in a folder of its own.
@@ -428,6 +436,28 @@ fn an_initialisation_that_fails_is_said_by_all() {
         let said = world.0.hear(rank).words;
         assert!(said.starts_with("Device: device error 4: nvshmemx_hostlib_init_attr of NVSHMEM failed"), "{said}");
     }
+    world.0.finish(&[0, 1]);
+}
+
+/// The library would read and write more of an id of another version than this build has.
+#[test]
+fn an_id_of_a_version_that_is_not_known_is_said_by_all() {
+    const TEST: &str = "an_id_of_a_version_that_is_not_known_is_said_by_all";
+    if let Some(child) = this() {
+        return bounded(LIMIT, || {
+            let rank = child.open(&config());
+            child.say(&said(open(&rank)));
+            rank.communicator.clone().close().unwrap();
+        });
+    }
+    let _alone = alone();
+    let world = World::start(TEST, 2, "", "id version: * 131200");
+    for (rank, kind) in ["Unsupported", "Peer: rank 0"].into_iter().enumerate() {
+        let said = world.0.hear(rank).words;
+        let reason = "unique ids are of version 0x20080, but they must be 0x10080";
+        assert!(said.starts_with(kind) && said.contains(reason), "rank {rank}: {said}");
+    }
+    assert!((0..2).all(|pe| world.calls(pe).is_empty()), "no processing element was initialised");
     world.0.finish(&[0, 1]);
 }
 

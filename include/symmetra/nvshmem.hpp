@@ -1,6 +1,6 @@
 /// \file
-/// Memory of NVSHMEM as operands of collectives, without copies. All of it has run on one GPU that two processes share, and nothing on
-/// several GPUs.
+/// Memory of NVSHMEM as operands of collectives, without copies. All-reduces on it have run on 2 GPUs, and the rest, with join, adopt and
+/// map, on one GPU that two processes share.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ class Session {
  public:
   /// Initialises NVSHMEM with the ranks of `communicator`. `library`: the file to load; empty: what SYMMETRA_NVSHMEM_LIBRARY names, else
   /// libnvshmem_host.so.3. Collective; blocks. Throws kUnsupported in a build without the feature `nvshmem`, and before anything of
-  /// NVSHMEM is called: for a library that is missing or older than version 3, two ranks in one process, another value of
+  /// NVSHMEM is called: for a library that is missing or of another major version than 3, two ranks in one process, another value of
   /// `NVSHMEM_DISABLE_NVLS`, an NVSHMEM that is initialised, and a session that was not closed, with kPeer on the other ranks; kMismatch
   /// for versions that differ. After that kDevice with the code of NVSHMEM, kTimeout and kPeerLost.
   static Session open(const Communicator& communicator, const std::string& library = "");

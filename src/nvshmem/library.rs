@@ -13,8 +13,8 @@ use crate::variables::{NVSHMEM_LIBRARY, optional};
 
 /// The name of the library for the dynamic loader.
 const USUAL: &str = "libnvshmem_host.so.3";
-/// The first major version whose functions and structures are those declared here.
-const OLDEST: i32 = 3;
+/// The major version whose functions and structures are those declared here.
+const MAJOR: i32 = 3;
 
 /// NVSHMEM, loaded. Cheap to clone.
 #[derive(Clone)]
@@ -100,6 +100,18 @@ impl UniqueId {
         self.version.to_ne_bytes().into_iter().chain(self.internal.map(|byte| byte as u8)).collect()
     }
 
+    /// Refuses an id whose layout this build does not know: its version is that of another structure.
+    pub(super) fn check_version(&self) -> Result<()> {
+        match (self.version, first::<Self>()) {
+            (version, known) if version == known => Ok(()),
+            (version, known) => {
+                let reason =
+                    format!("the library's unique ids are of version {version:#x}, but they must be {known:#x}");
+                Err(Error::unsupported("NVSHMEM", reason))
+            }
+        }
+    }
+
     /// The id with these bytes, as [`to_bytes`](Self::to_bytes) gave them.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, internal) = bytes.split_first_chunk::<4>()?;
@@ -155,7 +167,7 @@ impl Library {
     /// NVSHMEM is not initialised by this.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the library is missing, lacks a function (with its name) or is older than version 3;
+    /// [`Error::Unsupported`] when the library is missing, lacks a function (with its name) or is of another major version than 3;
     /// [`Error::InvalidArgument`] for a variable that is not text.
     pub fn find(path: Option<&OsStr>) -> Result<Self> {
         let named = match path {
@@ -187,8 +199,9 @@ impl Library {
         let Version { major, minor, patch } = &mut version;
         // SAFETY: writes three numbers; needs no initialisation.
         unsafe { (symbols.nvshmemx_vendor_get_version_info)(major, minor, patch) };
-        if version.major < OLDEST {
-            let reason = format!("{shown} is version {version}, but it must be {OLDEST}.0.0 or newer");
+        if version.major != MAJOR {
+            let reason =
+                format!("{shown} is version {version}, but it must be {MAJOR}.0.0 or newer, below {}.0.0", MAJOR + 1);
             return Err(Error::unsupported(WHAT, reason));
         }
         Ok(Self(Arc::new(Inner { symbols, version, name: format!("{WHAT} {version}, {shown}") })))

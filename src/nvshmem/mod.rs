@@ -1,6 +1,6 @@
 //! NVSHMEM as an allocator: its symmetric memory as operands of collectives, without copies (feature `nvshmem`). The
-//! library is loaded at run time. Collectives on its memory have run on one GPU that two processes share; `join`, `adopt`
-//! and `map` have run over a library with NVSHMEM's functions and shared memory of the CPU alone.
+//! library is loaded at run time. All-reduces on its memory have run on 2 GPUs, and `join`, `adopt` and `map` on one GPU that
+//! two processes share.
 //!
 //! ```no_run
 //! # use symmetra::{Communicator, Result, Stream, nvshmem::{Library, Session}};

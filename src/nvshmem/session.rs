@@ -245,6 +245,7 @@ fn exchange_id(calls: &Calls) -> Result<UniqueId> {
             let mut id = UniqueId::empty();
             // SAFETY: writes one id.
             succeed("nvshmemx_get_uniqueid", unsafe { (symbols.nvshmemx_get_uniqueid)(&raw mut id) })?;
+            id.check_version()?;
             Ok(id.to_bytes())
         }),
         _ => Ok(Vec::new()),

@@ -156,6 +156,7 @@ int nvshmemx_get_uniqueid(UniqueId* id) {
   if (!is_first<UniqueId>(id->version)) return 7;
   std::snprintf(id->internal, sizeof id->internal, "world-%d-%lld", static_cast<int>(getpid()),
                 static_cast<long long>(std::chrono::steady_clock::now().time_since_epoch().count()));
+  answer("id version", pe, id->version);
   return code(__func__);
 }
 
