@@ -24,7 +24,7 @@ const MAX_SHOWN_BYTES: usize = 200;
 /// Size of a header in bytes.
 pub(super) const HEADER_BYTES: usize = 24;
 /// Most ranks a bootstrap connects.
-pub(super) const MAX_WORLD_SIZE: usize = 256;
+pub(crate) const MAX_WORLD_SIZE: usize = 256;
 
 const MAGIC: [u8; 4] = *b"SYMF";
 

@@ -26,7 +26,7 @@ pub(crate) mod wait;
 
 pub use all_gather::Bootstrap;
 pub use directory::Directory;
-pub(crate) use frame::{check_world_size, shown};
+pub(crate) use frame::{MAX_WORLD_SIZE as MAX_RANKS, check_world_size, shown};
 pub use local::Local;
 pub use tcp::{Tcp, TcpConfig};
 pub use threads::Threads;

@@ -166,6 +166,8 @@ void refused() {
     const Error error = CHECK_THROWS(kInvalidArgument, Mixed::open(group, wrong));
     CHECK(std::string(error.what()).find("3 x ?, but there are 4 ranks of a host") != std::string::npos);
     CHECK_THROWS(kInvalidArgument, wrong.required_bytes(4, 1));
+    CHECK_THROWS(kInvalidArgument, shape.config().required_bytes(0, 2));
+    CHECK_THROWS(kInvalidArgument, shape.config().required_bytes(17, 1));
     CHECK(shape.config().required_bytes(4, 1) > 2 * 4000u);
     MixedConfig other = shape.config();
     other.most_bytes += group.rank() == 1;

@@ -1,6 +1,8 @@
 //! Where every rank stands on a grid of tensor and data parallelism, inside hosts and across hosts. Pure.
 
+use crate::bootstrap::MAX_RANKS;
 use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
 
 /// How the ranks of a host, and the hosts, divide into tensor and data parallelism. Of the two sizes of a level, the one that
 /// is missing is what the other leaves; where both are missing, the level is tensor parallel. Tensor varies fastest: with `t`
@@ -24,12 +26,22 @@ impl Grid {
     /// The sizes for so many ranks on each of so many hosts.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], which shows the arithmetic, where the sizes of a level do not make up the level.
+    /// [`Error::InvalidArgument`], which shows the arithmetic, where the sizes of a level do not make up the level, and for
+    /// ranks or hosts that are none or more than a world has.
     pub(super) fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
+        limited("the ranks of a host", local, MAX_WORLD_SIZE)?;
+        limited("the hosts", hosts, MAX_RANKS / local)?;
         let [local_tensor, local_data] =
             level("local", [self.local_tensor, self.local_data], local, "ranks of a host")?;
         let [across_tensor, across_data] = level("across", [self.across_tensor, self.across_data], hosts, "hosts")?;
         Ok(Sizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true })
+    }
+}
+
+fn limited(what: &str, number: usize, most: usize) -> Result<()> {
+    match (1..=most).contains(&number) {
+        true => Ok(()),
+        false => Err(Error::invalid(what, number, format!("there is at least 1, and there are at most {most}"))),
     }
 }
 

@@ -32,6 +32,29 @@ fn sizes_that_do_not_make_up_the_level_show_the_arithmetic() {
     assert!(message.contains("across_tensor x across_data") && message.contains("there are 3 hosts"), "{message}");
 }
 
+#[test]
+fn ranks_and_hosts_that_no_world_has_are_refused_with_the_limit() {
+    for (local, hosts, what, value, limit) in [
+        (0, 2, "the ranks of a host", "0", "at most 16"),
+        (17, 1, "the ranks of a host", "17", "at most 16"),
+        (usize::MAX, usize::MAX, "the ranks of a host", "18446744073709551615", "at most 16"),
+        (2, 0, "the hosts", "0", "at most 128"),
+        (2, 129, "the hosts", "129", "at most 128"),
+        (16, usize::MAX, "the hosts", "18446744073709551615", "at most 16"),
+    ] {
+        let error = Grid::default().sizes(local, hosts).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
+        assert!([what, value, limit].iter().all(|word| message.contains(word)), "{local} x {hosts}: {message}");
+        let mut config = crate::environment::MixedConfig::default();
+        config.most_bytes = 1 << 40;
+        assert_eq!(config.required_bytes(local, hosts), Err(error));
+    }
+    let mut config = crate::environment::MixedConfig::default();
+    config.most_bytes = 1 << 40;
+    assert!(config.required_bytes(16, 16).is_ok() && config.required_bytes(1, 256).is_ok());
+}
+
 /// Each kind of group divides all ranks into groups of one size, numbered from 0.
 #[test]
 fn every_rank_is_in_one_group_of_each_kind() {
