@@ -326,8 +326,9 @@ fn transports(kind: DeviceKind, ranks: usize, config: &Config) -> Vec<TransportI
     };
     let broadcasts = rows("broadcast", &|direct| explain_broadcast(kind, ranks, config, direct));
     let reductions = rows("reduction of floats", &|direct| explain_reduction(kind, ranks, config, Dtype::BF16, direct));
+    let integers = rows("reduction of integers", &|direct| explain_reduction(kind, ranks, config, Dtype::I32, direct));
     let others = rows("others", &|direct| explain_exchange(kind, ranks, config, direct));
-    broadcasts.into_iter().chain(reductions).chain(others).collect()
+    broadcasts.into_iter().chain(reductions).chain(integers).chain(others).collect()
 }
 
 /// What a tuning of these devices has for codecs.
