@@ -1,6 +1,7 @@
 /// \file
 /// Collectives over grids of tensor and data parallelism, inside hosts and across hosts. docs/mixed.md has the tables of operations, modes
-/// and roundings. Grids have run on the host device, on one host and on several, and on one GPU that ranks share.
+/// and roundings. Grids have run on the host device, on one host and on several; on one GPU that ranks share; and on 2 GPUs, as one host
+/// and as two by name.
 #pragma once
 
 #include <cstddef>
@@ -80,7 +81,8 @@ struct MixedConfig {
   std::size_t most_bytes = std::size_t{1} << 20;
 
   /// Bytes of heap that the workspace takes of each rank, for `local` ranks on each of `hosts` hosts. Throws kInvalidArgument for a grid
-  /// that does not fit, with the arithmetic, and for `most_bytes` beyond 1 TiB.
+  /// that does not fit, with the arithmetic, for no ranks or hosts, for more than 16 ranks of a host or 256 in all, and for `most_bytes`
+  /// beyond 1 TiB.
   std::uint64_t required_bytes(std::size_t local, std::size_t hosts) const;
 };
 
@@ -120,9 +122,9 @@ class Mixed {
   std::vector<MixedOperation> operations() const;
   /// The modes of an operation on this grid, without kAuto; none if the grid does not have the operation.
   std::vector<MixedMode> modes(MixedOperation operation) const;
-  /// The mode that kAuto stands for, for so many bytes of `x` or of a slice: what the tuning of the communicator (Config::tuning) has for
-  /// this grid, else an estimate. `direct`: whether peers can address input and output. Equal on all ranks. Throws kUnsupported for an
-  /// operation that this grid does not have.
+  /// The mode that kAuto stands for in a sum, for so many bytes of `x` or of a slice: what the tuning of the communicator (Config::tuning)
+  /// has for this grid, else an estimate. `direct`: whether peers can address input and output. A call of which nothing serves a step in
+  /// this mode goes by another. Equal on all ranks. Throws kUnsupported for an operation that this grid does not have.
   MixedMode select(MixedOperation operation, Dtype dtype, bool direct, std::uint64_t bytes) const;
   /// The steps of an operation in a mode, in words, in order. Throws kUnsupported for what this grid does not have, with what it has.
   std::vector<std::string> explain(MixedOperation operation, MixedMode mode) const;
@@ -130,7 +132,8 @@ class Mixed {
   /// Runs an operation on operands of one type. `output` may be `input` in an all-reduce.
   ///
   /// Throws kUnsupported for an operation or a mode that this grid does not have, with what it has, for an average in a mode that rounds
-  /// more than once, for such a mode under Determinism::kExact, and for a capture where a step blocks; kInvalidArgument for lengths that do
+  /// more than once, for such a mode under Determinism::kExact, for a capture where a step blocks, and for a step that nothing serves, or
+  /// not by the transport of the configuration; kInvalidArgument for lengths that do
   /// not fit each other or `rows`, operands that overlap or whose types differ, and a message of which not even a piece fits the workspace;
   /// kClosed after close; else what the steps' operations throw. Nothing is enqueued then.
   void perform(MixedOperation operation, ConstOperand input, Operand output, Queue queue,
@@ -157,7 +160,7 @@ class Mixed {
   /// different calls.
   void synchronize(const Stream& stream) const;
   /// Closes the groups of the grid; the world stays open. Collective; blocks. Throws the first error of a group that had failed, and
-  /// kClosed when the grid is closed.
+  /// kClosed when the grid is closed. Throws kUnsupported in work that a call of one of these groups runs; nothing is closed then.
   void close() const;
 
  private:

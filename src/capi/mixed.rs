@@ -203,6 +203,10 @@ unsafe fn mixed_synchronize(grid: &MixedGrid, queue: Queue) -> Result<(), Report
 fn mixed_close(grid: &MixedGrid) -> Result<(), Report> {
     guard(|| match grid.1.swap(true, Ordering::AcqRel) {
         true => Err(Error::Closed),
-        false => grid.0.close_groups(),
+        false => {
+            // Nothing is closed then, so the grid stays.
+            let refused = grid.0.may_close().inspect_err(|_| grid.1.store(false, Ordering::Release));
+            refused.and_then(|()| grid.0.close_groups())
+        }
     })
 }

@@ -1,5 +1,6 @@
-//! The all-reduce of a few consecutive ranks each, whose results all ranks get, in one launch: every rank sends all of its
-//! input to every peer, and reduces what comes. After the one-shot mode of FlashInfer's MixedComm.
+//! Reductions of a grid's one-shot mode in one launch, after FlashInfer's MixedComm. The all-reduce of a few consecutive ranks
+//! each, whose results all ranks get: every rank sends all of its input to every peer. The reduce-scatter whose parts go to a
+//! few consecutive ranks each: every rank sends a peer the peer's part. Each rank reduces what comes.
 
 use super::Inner;
 use super::call_order::Lane;
@@ -41,11 +42,43 @@ impl Inner {
         };
         let counts = Counts::Known { largest_bytes: bytes, shared: None };
         let exchange = Exchange { call, strips: Strips { rows, ..strips }, counts };
+        self.reduce_packets(&exchange, lane, queue, recorded)
+    }
+
+    /// Enqueues a checked call, which any memory serves.
+    pub(super) fn reduce_shared(
+        &self,
+        call: &Call<'_>,
+        (ranks, shape): (usize, &Shape),
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let (Some(input), Some(output)) = (&call.input, &call.output) else {
+            return Err(Error::Internal { message: "a reduce-scatter without operands was found right".to_owned() });
+        };
+        let bytes = shape.bytes();
+        if bytes == 0 {
+            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
+        }
+        let mut strips = Strips::each(shape.world, |peer| Strip::part(input, peer / ranks, bytes), |_| Strip::NONE);
+        strips.into[shape.rank] = Strip::whole(output, call.dtype);
+        let counts = Counts::Known { largest_bytes: bytes, shared: None };
+        self.reduce_packets(&Exchange { call, strips, counts }, lane, queue, recorded)
+    }
+
+    fn reduce_packets(
+        &self,
+        exchange: &Exchange<'_>,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
         lane.order_call(queue)?;
-        if let Some(calls) = self.in_calls(&exchange, Transport::Packets) {
-            return self.exchange_in_calls(&exchange, calls, lane, queue, recorded);
+        if let Some(calls) = self.in_calls(exchange, Transport::Packets) {
+            return self.exchange_in_calls(exchange, calls, lane, queue, recorded);
         }
         let fresh = self.announce(exchange.noted(WAY_APART), lane, queue, recorded)?;
-        self.launch_exchange(&exchange, Way::Reduce, Transport::Packets, Peers::NONE, fresh, queue)
+        self.launch_exchange(exchange, Way::Reduce, Transport::Packets, Peers::NONE, fresh, queue)
     }
 }

@@ -7,7 +7,7 @@ use super::graph_part::Recorded;
 use super::reach::{Peers, arena_offset};
 use super::select::Reach;
 use super::transport::{Place, packets_up_to_bytes};
-use super::{Inner, shape_of};
+use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE};
 use crate::kernel::args;
@@ -72,10 +72,15 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Whether own kernels alone make the call so: by packets.
+    fn is_apart(&self) -> bool {
+        matches!(self.call.numbers, Numbers::Apart(_) | Numbers::Shared(_))
+    }
+
     /// How the bytes move, except where an exchange takes a launch for each part.
     pub(super) fn way(&self) -> Way {
         match &self.counts {
-            _ if self.apart().is_some() => Way::Reduce,
+            _ if self.is_apart() => Way::Reduce,
             Counts::Known { shared: Some(shared), .. } => shared.way,
             _ => Way::Push,
         }
@@ -105,7 +110,7 @@ impl<'a> Exchange<'a> {
             // The exchange itself compares sizes; types may differ.
             Counts::Own { .. } => 0,
         };
-        self.call.noted(bytes, if self.apart().is_some() { WAY_APART } else { way })
+        self.call.noted(bytes, if self.is_apart() { WAY_APART } else { way })
     }
 }
 
@@ -232,15 +237,31 @@ impl Inner {
             named => named,
         };
         match (transport, reach) {
-            (Transport::Direct, Reach::Pushed) => Err(Error::unsupported(
-                format!("a direct {} on plain memory", exchange.call.op.operation),
-                "peers cannot address it: use symmetric or adopted memory",
-            )),
+            (Transport::Direct, Reach::Pushed) => Err(unreached(exchange.call)),
             (Transport::Direct, Reach::Direct) => {
                 let bytes = shared.operand.elems * exchange.call.dtype.bytes();
                 Ok([Some((transport, self.peers(shared.operand, bytes, recorded, 0)?)), None])
             }
             _ => Ok([Some((transport, none)), None]),
+        }
+    }
+
+    /// Refuses an exchange of a checked call that the transport which the configuration names cannot make of the call's
+    /// operands. Enqueues nothing.
+    fn check_transport(&self, call: &Call<'_>, shape: &Shape, recording: bool) -> Result<()> {
+        let asked = self.group.config().transport;
+        let Kernels::Exchange { strips, access } = call.op.kernels else { return Ok(()) };
+        let exchange = self.exchange_of(call, shape, strips(call, shape), access);
+        if shape.world == 1 || matches!(exchange.counts, Counts::Known { largest_bytes: 0, .. }) {
+            return Ok(());
+        }
+        match (asked, &exchange.counts) {
+            (Transport::Multicast, _) => self.multicast_task(&exchange).map(drop),
+            (Transport::Direct, Counts::Known { shared: Some(shared), .. }) => {
+                if self.reaches(shared.operand, recording) { Ok(()) } else { Err(unreached(call)) }
+            }
+            (Transport::Direct, Counts::Own { arena_bytes: None }) => Err(unreached(call)),
+            _ => Ok(()),
         }
     }
 
@@ -355,6 +376,27 @@ impl Inner {
             }
         }
     }
+}
+
+impl Communicator {
+    /// Refuses a call of own kernels that the transport which the configuration names cannot make of the call's operands.
+    /// Enqueues nothing. `recording`: whether the call would be recorded.
+    pub(crate) fn check_operands(&self, call: &Call<'_>, recording: bool) -> Result<()> {
+        let (inner, group) = (&self.0, &self.0.group);
+        if !matches!(group.config().transport, Transport::Direct | Transport::Multicast) {
+            return Ok(());
+        }
+        let shape = call.check(group.rank(), group.world_size(), group.device())?;
+        inner.check_transport(call, &shape, recording)
+    }
+}
+
+/// The error of a direct exchange on memory that peers cannot address.
+fn unreached(call: &Call<'_>) -> Error {
+    Error::unsupported(
+        format!("a direct {} on plain memory", call.op.operation),
+        "peers cannot address it: use symmetric or adopted memory",
+    )
 }
 
 pub(super) fn algorithm(transport: Transport, way: Way) -> u32 {

@@ -392,7 +392,7 @@ pub fn explain_broadcast(kind: DeviceKind, world_size: usize, config: &Config, d
 }
 
 /// The transport of reduce-scatters and reduces of this type, for each range of bytes from one rank to another, smallest
-/// first. Transports of integers are those of [`explain_exchange`]. `direct`: whether peers can address the input.
+/// first. Integers go in LL packets, so fewer of their bytes go by packets than of floats. `direct`: whether peers can address the input.
 pub fn explain_reduction(
     kind: DeviceKind,
     world_size: usize,
@@ -438,6 +438,7 @@ impl Inner {
     ) -> Result<()> {
         match (call.op.kernels, call.numbers) {
             (_, Numbers::Apart(apart)) => self.all_reduce_apart(call, (apart, shape), lane, queue, recorded),
+            (_, Numbers::Shared(ranks)) => self.reduce_shared(call, (ranks, shape), lane, queue, recorded),
             (Kernels::AllReduce, _) => self.all_reduce(call, lane, queue, recorded),
             (Kernels::Exchange { .. }, _) => self.exchange(call, shape, lane, queue, recorded),
         }

@@ -13,7 +13,7 @@ use crate::group::Determinism;
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::View;
-use crate::op::{Algorithm, Strips};
+use crate::op::{Algorithm, Strip, Strips};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_MULTICAST};
 
@@ -214,14 +214,12 @@ impl Inner {
         queue.enqueue("launch an all-reduce by multicast", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
     }
 
-    /// Enqueues an exchange by multicast: an all-gather, a reduce-scatter, or a broadcast.
-    pub(super) fn multicast_exchange(
-        &self,
-        exchange: &Exchange<'_>,
-        lane: &mut Lane,
-        queue: &impl Enqueue,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
+    /// The kernel's task of an exchange by multicast, this rank's part, and where in the arenas the exchange begins, in bytes
+    /// from the start of the arena and from the start of the operand. Enqueues nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an exchange that multicast cannot make.
+    pub(super) fn multicast_task(&self, exchange: &Exchange<'_>) -> Result<(u32, Strip, [u64; 2])> {
         let call = exchange.call;
         let what = || format!("{} by multicast", call.op.operation);
         self.multicast_is_open(&what())?;
@@ -257,6 +255,19 @@ impl Inner {
             }
             _ => (args::kMulticastToAll, from[rank]),
         };
+        Ok((task, own, [arena_bytes, offset_bytes]))
+    }
+
+    /// Enqueues an exchange by multicast: an all-gather, a reduce-scatter, or a broadcast.
+    pub(super) fn multicast_exchange(
+        &self,
+        exchange: &Exchange<'_>,
+        lane: &mut Lane,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<()> {
+        let call = exchange.call;
+        let (task, own, [arena_bytes, offset_bytes]) = self.multicast_task(exchange)?;
         lane.order_call(queue)?;
         let whole = self.multicast_args(task, call.dtype, call.op.operation.number())?;
         let (bytes, noted) =

@@ -106,6 +106,15 @@ impl Coordinator {
     /// that dies meanwhile, and within `deadlines.open` for a rank of another host. [`Error::Peer`] if another rank failed;
     /// [`Error::Closed`], or the group's error if the group has failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        self.split_as((color, key), |_| ())
+    }
+
+    /// [`split`](Self::split), with other settings of the new group's communicator, equal on all its ranks.
+    pub(super) fn split_as(
+        &self,
+        (color, key): (Option<u32>, i32),
+        change: impl FnOnce(&mut Config),
+    ) -> Result<Option<Self>> {
         self.check()?;
         let mut all_ranks = self.serving().as_bootstrap();
         let deadline = until(self.local().group().config().deadlines.open);
@@ -122,7 +131,7 @@ impl Coordinator {
         let own = listened.transpose();
         let made = match part.is_empty() {
             true => own.map(|_| None),
-            false => own.and_then(|id| self.open_part(&part, id, &places, deadline)).map(Some),
+            false => own.and_then(|id| self.open_part((&part, id), &places, deadline, change)).map(Some),
         };
         self.together("split the group", made)
     }
@@ -143,11 +152,19 @@ impl Coordinator {
     }
 
     /// Meets the ranks of a part and opens their group. `id`: of the rank that listens.
-    fn open_part(&self, part: &[usize], id: Option<UniqueId>, places: &[Place], deadline: Instant) -> Result<Self> {
+    fn open_part(
+        &self,
+        (part, id): (&[usize], Option<UniqueId>),
+        places: &[Place],
+        deadline: Instant,
+        change: impl FnOnce(&mut Config),
+    ) -> Result<Self> {
         let (origin, local) = (self.origin(), self.local());
+        let mut communicator = local.group().config().clone();
+        change(&mut communicator);
         let rank = part.iter().position(|rank| *rank == self.rank()).unwrap_or(0);
         let config = GroupConfig {
-            communicator: local.group().config().clone(),
+            communicator,
             host: Some(origin.host.clone()),
             interface: origin.interface.clone(),
             backend: origin.backend,

@@ -112,9 +112,13 @@ impl Coordinator {
         self.serving.run(backend, &self.facts, call, queue)
     }
 
-    /// Refuses a call without operands that no backend serves, or none that can be captured.
-    pub(crate) fn check_served(&self, call: &Call<'_>, captured: bool) -> Result<()> {
-        self.select(&Request::of(call, captured)).map(drop)
+    /// Refuses a call that no backend serves, none that can be captured, or own kernels do not on these operands. Enqueues
+    /// nothing. `recorded`: whether the call would be recorded; `captured`: that, or the stream is captured by another owner.
+    pub(crate) fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
+        match (self.select(&Request::of(call, captured))?, self.serving.own()) {
+            (Backend::Own, Some(own)) => own.check_operands(call, recorded),
+            _ => Ok(()),
+        }
     }
 
     /// Runs messages between pairs on the first backend that serves them.

@@ -58,11 +58,12 @@ impl Over {
         }
     }
 
-    /// Refuses a call that nothing serves, or that cannot be captured. Enqueues nothing.
-    pub(crate) fn check_served(&self, call: &Call<'_>, captured: bool) -> Result<()> {
+    /// Refuses a call that nothing serves, or that cannot be captured. Enqueues nothing. `recorded`: whether the call would
+    /// be recorded; `captured`: that, or the stream is captured by another owner.
+    pub(crate) fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
         match self {
-            Self::Communicator(_) => Ok(()),
-            Self::Coordinator(coordinator) => coordinator.check_served(call, captured),
+            Self::Communicator(communicator) => communicator.check_operands(call, recorded),
+            Self::Coordinator(coordinator) => coordinator.check_served(call, [recorded, captured]),
         }
     }
 

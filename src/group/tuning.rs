@@ -127,6 +127,10 @@ pub struct TunedGrid {
     pub operation: String,
     /// True for operands that peers can address.
     pub direct: bool,
+    /// The smallest and the largest of the bytes of `x` or of a slice that were measured: the rows for others are those of the
+    /// built-in table. `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_bytes: Option<[u64; 2]>,
     /// Ranges of the bytes of `x` or of a slice, in ascending order; the last has no upper limit. The algorithm is a mode.
     pub rows: Vec<TunedRow>,
 }
@@ -246,12 +250,12 @@ impl Tuning {
     }
 
     /// Of a grid by its tensor and data ranks of a host, and its tensor and data hosts.
-    pub(crate) fn grid_rows(&self, sizes: [usize; 4], operation: &str, direct: bool) -> Option<&[TunedRow]> {
+    pub(crate) fn grid(&self, sizes: [usize; 4], operation: &str, direct: bool) -> Option<&TunedGrid> {
         let is_asked = |grid: &&TunedGrid| {
             let of = [grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data];
             (of, grid.operation.as_str(), grid.direct) == (sizes, operation, direct)
         };
-        self.grids.iter().find(is_asked).map(|grid| grid.rows.as_slice())
+        self.grids.iter().find(is_asked)
     }
 
     /// The codec's entry for a world size.

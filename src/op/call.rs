@@ -34,6 +34,8 @@ pub(crate) enum Numbers<'v> {
     Row(&'v NormRows, usize),
     /// Of an all-reduce, which own kernels alone make so.
     Apart(Apart),
+    /// Of a reduce-scatter, which own kernels alone make so: so many consecutive ranks, which divide the group, get each part.
+    Shared(usize),
 }
 
 /// An all-reduce of a few consecutive ranks each, whose results all ranks get, in the order of ranks. The input is rows; the
@@ -135,6 +137,7 @@ impl<'v> Call<'v> {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
             Numbers::Norm(rows) | Numbers::Row(rows, _) if self.elems() > 0 => rows.form(self.output.is_some()),
+            Numbers::Shared(ranks) if self.elems() > 0 => ranks as u64,
             Numbers::Apart(Apart { ranks, rows }) if self.elems() > 0 => (ranks + rows * MAX_WORLD_SIZE) as u64,
             _ => 1,
         }

@@ -63,6 +63,9 @@ impl Call<'_> {
         if let (Numbers::Apart(apart), Some(operands)) = (self.numbers, input.zip(output)) {
             return self.check_sums(apart, operands, world).map(|()| shape(Cut::line(operands.0.elems, world)));
         }
+        if let (Numbers::Shared(ranks), Some((input, output))) = (self.numbers, input.zip(output)) {
+            return self.check_shared(ranks, (input, output), world).map(|()| shape(Cut::line(output.elems, world)));
+        }
         if let Numbers::Counts([send, receive]) = self.numbers {
             if let Some((input, output)) = input.zip(output) {
                 self.check_counts([input, output], [send, receive], rank, world)?;
@@ -128,6 +131,7 @@ impl Call<'_> {
         let needed = needed.map_or_else(|| "more than there can be".to_owned(), |needed| needed.to_string());
         let limit = match self.numbers {
             Numbers::Along(dim, shape) => format!("the shape {shape:?} along {dim} over {world} ranks makes {needed}"),
+            Numbers::Shared(ranks) => format!("a part for each {ranks} of {world} ranks makes {needed}"),
             Numbers::Apart(Apart { ranks, .. }) => format!("results of {ranks} of {world} ranks make {needed}"),
             _ if self.op.input.size == self.op.output.size => format!("the input has {needed}"),
             _ => format!("{} over {world} ranks makes {needed}", self.op.operation),
@@ -160,13 +164,7 @@ impl Call<'_> {
     /// Refuses operands that do not fit the results of groups of ranks, and overlap.
     fn check_sums(&self, apart: Apart, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
         let Apart { ranks, rows } = apart;
-        if ranks == 0 || !world.is_multiple_of(ranks) {
-            return Err(Error::invalid(
-                "the ranks of a result",
-                ranks,
-                format!("they must divide the world size, {world}"),
-            ));
-        }
+        check_divides("the ranks of a result", ranks, world)?;
         if rows == 0 || !input.elems.is_multiple_of(rows) {
             return Err(Error::invalid(
                 "the rows of the input",
@@ -177,6 +175,16 @@ impl Call<'_> {
         let needed = input.elems.checked_mul(world / ranks);
         if needed != Some(output.elems) {
             return Err(self.misfit("output", output.elems, needed, world));
+        }
+        check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+    }
+
+    /// Refuses operands that do not fit parts of which each goes to several ranks, and overlap.
+    fn check_shared(&self, ranks: usize, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
+        check_divides("the ranks of a part", ranks, world)?;
+        let needed = output.elems.checked_mul(world / ranks);
+        if needed != Some(input.elems) {
+            return Err(self.misfit("input", input.elems, needed, world));
         }
         check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
     }
@@ -204,6 +212,13 @@ impl Call<'_> {
             return Err(Error::invalid(&format!("send_counts[{rank}] of rank {rank}"), send[rank], limit));
         }
         check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+    }
+}
+
+fn check_divides(what: &str, ranks: usize, world: usize) -> Result<()> {
+    match ranks > 0 && world.is_multiple_of(ranks) {
+        true => Ok(()),
+        false => Err(Error::invalid(what, ranks, format!("they must divide the world size, {world}"))),
     }
 }
 

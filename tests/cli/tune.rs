@@ -315,13 +315,26 @@ fn grids_are_tuned() {
     let info = symmetra(&format!("info --json {shown}")).ok().objects().remove(0);
     let choices = info["grid"]["choices"].as_array().unwrap();
     assert_eq!(choices.len(), 4);
-    let reasons = choices.iter().flat_map(|choice| choice["ranges"].as_array().unwrap());
-    assert!(reasons.into_iter().all(|range| range["reason"] == "measured by `symmetra tune`"), "{choices:?}");
+    let [least, most] = tuning.grids[0].measured_bytes.unwrap();
+    for range in choices.iter().flat_map(|choice| choice["ranges"].as_array().unwrap()) {
+        let measured = (least..=most).contains(&range["up_to_bytes"].as_u64().unwrap_or(u64::MAX));
+        let reason = if measured { "measured by `symmetra tune`" } else { "estimated from the steps" };
+        assert_eq!(range["reason"], reason, "{least} to {most} bytes: {choices:?}");
+    }
     let run =
         symmetra(&format!("mixed {} --min-bytes 2KiB --max-bytes 2KiB --iterations 2 --json {shown}", both[1])).ok();
     let rows = &tuning.grids[1].rows;
     let range = rows.iter().find(|range| range.up_to_bytes.is_none_or(|limit| limit >= 2048)).unwrap();
     assert_eq!(run.objects()[0]["runs"], range.algorithm.as_str(), "{rows:?}");
+    // One collective is one-shot by another name on a level alone.
+    let level = "--min-bytes 2KiB --dtype bf16 --ranks 2 --ranks-as threads --local-tp 2";
+    let report =
+        symmetra(&format!("{FAST} --mixed {level} --json --output {}", path.display())).ok().objects().remove(0);
+    let sections = report["sections"].as_array().unwrap().iter().filter(|section| !section["grid"].is_null());
+    for row in sections.flat_map(|section| section["rows"].as_array().unwrap()) {
+        let timed: Vec<_> = row["times_us"].as_array().unwrap().iter().map(|time| time[0].as_str().unwrap()).collect();
+        assert_eq!(timed, ["one-shot", "two-shot"], "{row}");
+    }
     symmetra("tune --local-tp 2").refused(2, &["--local-tp", "--mixed"]);
     symmetra("tune --mixed --ranks 4 --local-tp 3").refused(2, &["3 x ?", "4 ranks of a host"]);
 }

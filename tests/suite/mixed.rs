@@ -6,7 +6,7 @@ use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{
     Coordinator, Grid, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions,
 };
-use symmetra::{Determinism, DeviceBuffer, Element, Error, Reduction, Stream};
+use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Reduction, Stream, Transport};
 
 use crate::support::data::{Random, mix};
 use crate::support::device::device;
@@ -314,7 +314,113 @@ fn grids_of_two_hosts() {
         run([2, 1, 1, 2], &[1, 0, 0, 1]);
         run([1, 2, 2, 1], &[0, 1, 0, 1]);
         run([1, 2, 1, 2], &[0, 0, 1, 1]);
+        // Several rows of results of a few ranks each.
+        run([2, 2, 1, 2], &[0, 0, 0, 0, 1, 1, 1, 1]);
+        run([2, 2, 2, 1], &[0, 1, 0, 1, 0, 1, 0, 1]);
     }
+}
+
+/// Operations and modes follow each other in any order on one object.
+#[test]
+fn calls_of_a_grid_follow_each_other_in_any_order() {
+    let (sizes, hosts, seed) = ([2, 2, 1, 1], [0; 4], fastrand::u64(..));
+    meet(4, |bootstrap| {
+        let group = open(bootstrap, &hosts, |_| {});
+        let mixed = Mixed::open(&group, &grid(sizes)).unwrap();
+        let mut random = Random(mix(seed));
+        for number in 0..if full() { 200 } else { 40 } {
+            let operations = mixed.operations();
+            let operation = operations[random.below(operations.len())];
+            let modes: Vec<MixedMode> = mixed.modes(operation).into_iter().chain([MixedMode::Auto]).collect();
+            let mode = modes[random.below(modes.len())];
+            let memory = [Memory::Plain, Memory::Symmetric, Memory::Adopted][random.below(3)];
+            let rows: Vec<usize> = (0..2).map(|_| random.below(3000)).collect();
+            let case = Case { operation, mode, rows: &rows, reduction: Reduction::Sum, memory };
+            match random.below(2) {
+                0 => case.check::<f32>(&mixed, &group, (&sizes, &hosts), mix(seed ^ number)),
+                _ => case.check::<u8>(&mixed, &group, (&sizes, &hosts), mix(seed ^ number)),
+            }
+        }
+        mixed.close().unwrap();
+        group.close().unwrap();
+    });
+}
+
+/// Groups that a grid splits off take any memory, also where the configuration names a transport.
+#[test]
+fn a_named_transport_serves_what_peers_can_address() {
+    let (sizes, hosts, seed) = ([2, 2, 1, 1], [0; 4], fastrand::u64(..));
+    // Adopted memory need not be addressable on the host device.
+    for (transport, memories) in [
+        (Transport::Packets, [Memory::Plain, Memory::Symmetric, Memory::Adopted].as_slice()),
+        (Transport::Direct, &[Memory::Symmetric]),
+    ] {
+        meet(4, |bootstrap| {
+            let group = open(bootstrap, &hosts, |config| config.communicator.transport = transport);
+            let mixed = Mixed::open(&group, &grid(sizes)).unwrap();
+            for operation in mixed.operations() {
+                for mode in mixed.modes(operation).into_iter().chain([MixedMode::Auto]) {
+                    for memory in memories.iter().copied() {
+                        let case = Case { operation, mode, rows: &[130; 2], reduction: Reduction::Sum, memory };
+                        case.check::<i32>(&mixed, &group, (&sizes, &hosts), seed);
+                    }
+                }
+            }
+            mixed.close().unwrap();
+            group.close().unwrap();
+        });
+    }
+}
+
+/// A step that the named transport cannot make refuses the call before an earlier step is enqueued, and `auto` goes by the next
+/// mode.
+#[test]
+fn what_a_named_transport_cannot_make_is_refused_before_anything_moves() {
+    let (sizes, hosts, seed) = ([2, 2, 1, 1], [0; 4], fastrand::u64(..));
+    meet(4, |bootstrap| {
+        let group = open(bootstrap, &hosts, |config| config.communicator.transport = Transport::Direct);
+        let mixed = Mixed::open(&group, &grid(sizes)).unwrap();
+        let stream = Stream::new(group.device()).unwrap();
+        let elems = 40 << 10;
+        let [from, into] = [elems, 2 * elems].map(|len| DeviceBuffer::<f32>::new(group.device(), len).unwrap());
+        // The all-gather over the host comes behind a reduce-scatter over a group that takes any memory.
+        if group.rank() == 1 {
+            let error = mixed.all_reduce_all_gather(&from, &into, MixedMode::TwoShot, &stream).unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+            assert!(error.to_string().contains("a direct all-gather on plain memory"), "{error}");
+        }
+        // Nothing of it was enqueued: the rank makes its calls with the others.
+        let operation = MixedOperation::AllReduceAllGather;
+        assert_eq!(mixed.select(operation, Dtype::F32, false, 4 * elems as u64).unwrap(), MixedMode::TwoShot);
+        let rows = [elems; 2];
+        for mode in [MixedMode::OneShot, MixedMode::Auto] {
+            let case = Case { operation, mode, rows: &rows, reduction: Reduction::Sum, memory: Memory::Plain };
+            case.check::<f32>(&mixed, &group, (&sizes, &hosts), seed);
+        }
+        mixed.close().unwrap();
+        group.close().unwrap();
+    });
+}
+
+/// Hosts that call different modes are told what they called.
+#[cfg(feature = "gloo")]
+#[test]
+fn hosts_that_call_different_modes_are_at_odds() {
+    if !is_host() {
+        return;
+    }
+    meet(2, |bootstrap| {
+        let group = open(bootstrap, &[0, 1], |_| {});
+        let mixed = Mixed::open(&group, &grid([1, 1, 2, 1])).unwrap();
+        let stream = Stream::new(group.device()).unwrap();
+        let buffer = DeviceBuffer::from_slice(&[1.0f32; 10], &stream).unwrap();
+        let mode = [MixedMode::OneShot, MixedMode::OneCollective][group.rank()];
+        let error = mixed.all_reduce(&buffer, &buffer, mode, &stream).unwrap_err();
+        let words = error.to_string();
+        assert!(matches!(error, Error::Mismatch { .. }), "{words}");
+        assert!(words.contains("all-gather") && words.contains("all-reduce"), "{words}");
+        drop(mixed);
+    });
 }
 
 #[cfg(feature = "gloo")]
@@ -444,6 +550,8 @@ fn what_a_grid_does_not_have_is_refused_with_what_it_has() {
         mixed.synchronize(&stream).unwrap();
         let steps = mixed.explain(MixedOperation::AllReduceAllGather, one_shot).unwrap();
         assert_eq!(steps, ["all-reduce of each of 2 tensor groups, over the host"]);
+        let steps = mixed.explain(MixedOperation::ReduceScatterAllReduce, one_shot).unwrap();
+        assert_eq!(steps, ["reduce-scatter to each of 2 tensor groups, over the host"]);
         mixed.close().unwrap();
         group.close().unwrap();
     });

@@ -22,6 +22,7 @@ fn tuning(mode: &str) -> Tuning {
         across_data: 1,
         operation: OPERATION.name().to_owned(),
         direct: true,
+        measured_bytes: Some([16, 1 << 20]),
         rows: vec![row(Some(64), mode), row(None, "two-shot")],
     };
     Tuning { kind: kind().name().to_owned(), grids: vec![grid], ..Tuning::default() }
@@ -93,8 +94,10 @@ fn calls_run_in_the_mode_that_was_measured() {
             ranges.into_iter().map(|range| (range.up_to_bytes, range.reason)).collect::<Vec<_>>()
         };
         let tuned = "measured by `symmetra tune`";
-        assert_eq!(said(true), [(64, tuned), (u64::MAX, tuned)]);
-        assert_eq!(said(false), [(128 << 10, "estimated from the steps"), (u64::MAX, "estimated from the steps")]);
+        let estimated = "estimated from the steps";
+        // What no size measured is not said to be measured.
+        assert_eq!(said(true), [(15, estimated), (64, tuned), (1 << 20, tuned), (u64::MAX, estimated)]);
+        assert_eq!(said(false), [(128 << 10, estimated), (u64::MAX, estimated)]);
         mixed.close().unwrap();
         group.close().unwrap();
     });

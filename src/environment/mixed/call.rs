@@ -11,9 +11,32 @@ use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::memory::{View, WithView};
-use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, Numbers, check_apart, span};
+use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, Numbers, REDUCE_SCATTER, check_apart, span};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
+
+/// What a call asks for, beside its mode and its rows.
+struct Asked<'a> {
+    operation: MixedOperation,
+    dtype: Dtype,
+    operands: &'a [View<'a>; 2],
+    work: &'a View<'a>,
+    reduction: Reduction,
+}
+
+impl Asked<'_> {
+    fn view(&self, stretch: Stretch) -> View<'_> {
+        let (range, dtype) = (stretch.start..stretch.start + stretch.elems, self.dtype);
+        match stretch.space {
+            Space::Input => self.operands[0].part(range, dtype),
+            Space::Output => self.operands[1].part(range, dtype),
+            Space::Work => View {
+                elems: stretch.elems,
+                ..self.work.part(range.start * dtype.bytes()..range.end * dtype.bytes(), Dtype::U8)
+            },
+        }
+    }
+}
 
 impl Mixed {
     pub(super) fn rounds_once(&self, dtype: Dtype) -> bool {
@@ -31,20 +54,18 @@ impl Mixed {
     ) -> Result<()> {
         let mut lane = self.lane.lock();
         let Lane { order, known } = &mut *lane;
-        let plans = self.plans(operation, dtype, &operands, options, known)?;
+        let recorded = queue.recording().is_some();
+        let captured = recorded || (self.sizes.hosts() > 1 && queue.stream().is_capturing()?);
+        let work = &self.work;
+        let asked =
+            Asked { operation, dtype, operands: &operands, work: &work.view_of(), reduction: options.reduction };
+        let plans = self.plans(&asked, options, [recorded, captured], known)?;
         self.world.check()?;
         self.world.local().refuse_within(operation)?;
         self.groups.iter().flatten().try_for_each(|group| group.refuse_within(operation))?;
-        // Ahead of what would be recorded: a group whose calls block cannot be captured. Pieces have equal steps.
-        let captured = queue.recording().is_some();
-        for step in plans.iter().take(1).flat_map(|plan| &plan.steps) {
-            if let Step::Collective { kind, part, .. } = *step {
-                self.group(part)?.check_served(&Call::new(kind.op(), dtype), captured)?;
-            }
-        }
         order.order_call(queue)?;
         let mut steps = plans.iter().flat_map(|plan| &plan.steps);
-        self.spread(steps.try_for_each(|step| self.step(step, dtype, &operands, options.reduction, queue)))
+        self.spread(steps.try_for_each(|step| self.step(step, &asked, queue)))
     }
 
     /// Ends all groups of the grid when one has failed: a rank that shares no group with the one that is lost waits for a
@@ -61,15 +82,16 @@ impl Mixed {
         result
     }
 
-    /// Checks a call and plans it, in as many pieces as the workspace asks for. Enqueues nothing.
+    /// Checks a call and plans it, in as many pieces as the workspace asks for. Enqueues nothing. `queue`: whether the call
+    /// would be recorded, and whether it would be captured in any way.
     fn plans<'k>(
         &self,
-        operation: MixedOperation,
-        dtype: Dtype,
-        operands: &[View<'_>; 2],
+        asked: &Asked<'_>,
         options: MixedOptions<'_>,
+        queue: [bool; 2],
         known: &'k mut KnownPlans,
     ) -> Result<&'k [Plan]> {
+        let Asked { operation, dtype, operands, .. } = *asked;
         mode::check(&self.sizes, operation, options.mode)?;
         let [input, output] = operands;
         let device = self.world.device();
@@ -91,25 +113,42 @@ impl Mixed {
         let in_place = (operation == MixedOperation::AllReduce).then(|| spans[1].clone());
         check_apart(("the input", spans[0].clone()), ("the output", spans[1].clone()), in_place)?;
         let bytes = rows.most() * dtype.bytes();
-        let mode = match options.mode {
-            MixedMode::Auto => {
-                let direct = operands.iter().all(|view| view.place.is_direct());
-                let once = self.rounds_once(dtype) || options.reduction == Reduction::Average;
-                self.choices.choose(Ask { operation, direct, once }, bytes as u64)
+        let shape = |mode| Shape { mode, elem_bytes: dtype.bytes(), rows };
+        if options.mode != MixedMode::Auto {
+            let shape = shape(options.mode);
+            let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
+            return self.check_plans(asked, shape.mode, plans, queue).map(|()| plans);
+        }
+        let direct = operands.iter().all(|view| view.place.is_direct());
+        let once = self.rounds_once(dtype) || options.reduction == Reduction::Average;
+        let mut refused = None;
+        // The choice first, and where a step is not served the next that the built-in table would take. Equal on all ranks:
+        // what serves depends on what is equal there.
+        for mode in self.choices.in_order(Ask { operation, direct, once }, bytes as u64) {
+            let shape = shape(mode);
+            let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
+            match self.check_plans(asked, mode, plans, queue) {
+                // Known by now.
+                Ok(()) => return known.of(operation, shape, || self.pieces(operation, shape)),
+                Err(error @ Error::Unsupported { .. }) => refused = refused.or(Some(error)),
+                Err(error) => return Err(error),
             }
-            mode => mode,
-        };
-        let shape = Shape { mode, elem_bytes: dtype.bytes(), rows };
-        let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
-        let Some(plan) = plans.first() else { return Ok(plans) };
+        }
+        Err(refused.unwrap_or_else(|| Error::Internal { message: format!("{operation} in no mode was found right") }))
+    }
+
+    /// Refuses plans of which a step is not served, or that round more often than asked. Enqueues nothing.
+    fn check_plans(&self, asked: &Asked<'_>, mode: MixedMode, plans: &[Plan], queue: [bool; 2]) -> Result<()> {
+        let Asked { operation, dtype, reduction, .. } = *asked;
+        let Some(plan) = plans.first() else { return Ok(()) };
         let parts = plan.most_parts();
         if parts > MAX_WORLD_SIZE {
             let reason = format!("the mode sums {parts} parts on a rank, and a kernel takes {MAX_WORLD_SIZE}");
             return Err(Error::unsupported(format!("{operation} by {mode} over {} ranks", self.sizes.world()), reason));
         }
         let roundings = plan.roundings();
-        let how = || format!("{operation} ({}) of {dtype} by {mode}", options.reduction);
-        if operation.reduces() && roundings > 1 && options.reduction == Reduction::Average {
+        let how = || format!("{operation} ({reduction}) of {dtype} by {mode}");
+        if operation.reduces() && roundings > 1 && reduction == Reduction::Average {
             let reason = format!("the mode reduces in {roundings} steps, and an average of averages rounds otherwise");
             return Err(Error::unsupported(how(), reason));
         }
@@ -117,7 +156,13 @@ impl Mixed {
             let reason = format!("the configuration asks for exact determinism, and the mode rounds {roundings} times");
             return Err(Error::unsupported(how(), reason));
         }
-        Ok(plans)
+        // Pieces have equal steps.
+        plan.steps.iter().try_for_each(|step| match *step {
+            Step::Collective { part, .. } => {
+                self.collective(step, asked, |call| self.group(part)?.check_served(call, queue))
+            }
+            _ => Ok(()),
+        })
     }
 
     /// What each data rank has, `count` of which is this rank's.
@@ -170,48 +215,46 @@ impl Mixed {
         group.ok_or_else(|| Error::Internal { message: format!("{} is this rank alone", part.name()) })
     }
 
-    fn step(
-        &self,
-        step: &Step,
-        dtype: Dtype,
-        operands: &[View<'_>; 2],
-        reduction: Reduction,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let work = &self.work;
-        let work = work.view_of();
-        let view = |stretch: Stretch| {
-            let range = stretch.start..stretch.start + stretch.elems;
-            match stretch.space {
-                Space::Input => operands[0].part(range, dtype),
-                Space::Output => operands[1].part(range, dtype),
-                Space::Work => View {
-                    elems: stretch.elems,
-                    ..work.part(range.start * dtype.bytes()..range.end * dtype.bytes(), Dtype::U8)
-                },
-            }
+    /// Gives `run` the call of a step that is a collective.
+    fn collective(&self, step: &Step, asked: &Asked<'_>, run: impl FnOnce(&Call<'_>) -> Result<()>) -> Result<()> {
+        let options = AllReduceOptions { reduction: asked.reduction, ..AllReduceOptions::default() };
+        let call = |op, numbers, from, into| {
+            let call = Call::new(op, asked.dtype).options(options).numbers(numbers);
+            run(&call.input(asked.view(from)).output(asked.view(into)))
         };
         match *step {
-            Step::Copy { from, into } => self.world.local().copy_own(dtype, [&view(from), &view(into)], queue),
-            Step::Sum { parts, from, into } => {
-                self.world.local().reduce_own((dtype, reduction), parts, [&view(from), &view(into)], queue)
+            Step::Collective { kind, from, into, rows, .. } => {
+                let shape = [rows, from.elems / rows];
+                call(kind.op(), if rows > 1 { Numbers::Along(1, &shape) } else { Numbers::None }, from, into)
             }
             Step::ReduceApart { groups, from, into, rows } => {
                 let apart = Apart { ranks: self.sizes.local() / groups, rows };
-                let options = AllReduceOptions { reduction, ..AllReduceOptions::default() };
-                let call = Call::new(&ALL_REDUCE, dtype).options(options).numbers(Numbers::Apart(apart));
+                call(&ALL_REDUCE, Numbers::Apart(apart), from, into)
+            }
+            Step::ReduceShared { groups, from, into } => {
+                call(&REDUCE_SCATTER, Numbers::Shared(self.sizes.local() / groups), from, into)
+            }
+            Step::Sum { .. } | Step::Copy { .. } => {
+                Err(Error::Internal { message: format!("the step {step} is no collective") })
+            }
+        }
+    }
+
+    fn step(&self, step: &Step, asked: &Asked<'_>, queue: &impl Enqueue) -> Result<()> {
+        let local = self.world.local();
+        let view = |stretch| asked.view(stretch);
+        match *step {
+            Step::Copy { from, into } => local.copy_own(asked.dtype, [&view(from), &view(into)], queue),
+            Step::Sum { parts, from, into } => {
+                local.reduce_own((asked.dtype, asked.reduction), parts, [&view(from), &view(into)], queue)
+            }
+            Step::ReduceApart { .. } | Step::ReduceShared { .. } => {
                 let own = self.group(Part::Local)?.own().ok_or_else(|| Error::Internal {
                     message: "own kernels do not serve a step that they alone have".to_owned(),
                 })?;
-                own.run(&call.input(view(from)).output(view(into)), queue)
+                self.collective(step, asked, |call| own.run(call, queue))
             }
-            Step::Collective { kind, part, from, into, rows } => {
-                let shape = [rows, from.elems / rows];
-                let numbers = if rows > 1 { Numbers::Along(1, &shape) } else { Numbers::None };
-                let options = AllReduceOptions { reduction, ..AllReduceOptions::default() };
-                let call = Call::new(kind.op(), dtype).options(options).numbers(numbers);
-                self.group(part)?.run(&call.input(view(from)).output(view(into)), queue)
-            }
+            Step::Collective { part, .. } => self.collective(step, asked, |call| self.group(part)?.run(call, queue)),
         }
     }
 }

@@ -30,7 +30,15 @@ pub(super) struct Choices {
     /// Those that round a value at most once. [operation]
     once: Vec<Vec<MixedMode>>,
     /// [operation][whether peers can address the operands]; none where nothing was tuned.
-    tuned: Vec<[Vec<MixedRange>; 2]>,
+    tuned: Vec<[Tuned; 2]>,
+}
+
+/// What a tuning has for an operation.
+#[derive(Default)]
+struct Tuned {
+    ranges: Vec<MixedRange>,
+    /// The smallest and the largest size that was measured; the other rows come from the built-in table.
+    measured: Option<[u64; 2]>,
 }
 
 /// What a choice depends on beside the size. Equal on all ranks.
@@ -54,9 +62,11 @@ impl Choices {
             modes.iter().copied().filter(|mode| !operation.reduces() || roundings(*mode) <= 1).collect()
         });
         let once = once.collect();
-        let rows = |operation: MixedOperation, direct| {
-            let rows = tuning.and_then(|tuning| tuning.grid_rows(sizes.by_level(), operation.name(), direct));
-            rows.unwrap_or_default().iter().map(tuned).collect::<Result<Vec<_>>>()
+        let rows = |operation: MixedOperation, direct| -> Result<Tuned> {
+            let grid = tuning.and_then(|tuning| tuning.grid(sizes.by_level(), operation.name(), direct));
+            let Some(grid) = grid else { return Ok(Tuned::default()) };
+            let ranges = grid.rows.iter().map(tuned).collect::<Result<Vec<_>>>()?;
+            Ok(Tuned { ranges, measured: grid.measured_bytes })
         };
         let tuned =
             MixedOperation::ALL.into_iter().map(|operation| Ok([rows(operation, false)?, rows(operation, true)?]));
@@ -71,15 +81,25 @@ impl Choices {
     /// The mode for so many bytes of `x` or of a slice. The grid has the operation.
     pub(super) fn choose(&self, ask: Ask, bytes: u64) -> MixedMode {
         let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
-        let tuned = tuned.iter().find(|range| bytes <= range.up_to_bytes).map(|range| range.mode);
+        let tuned = tuned.ranges.iter().find(|range| bytes <= range.up_to_bytes).map(|range| range.mode);
         tuned.filter(|mode| self.is_able(*mode, ask)).unwrap_or_else(|| self.built_in(ask, bytes))
+    }
+
+    /// The [choice](Self::choose), then the other modes that are able, in the order of the built-in table.
+    pub(super) fn in_order(&self, ask: Ask, bytes: u64) -> impl Iterator<Item = MixedMode> + use<'_> {
+        let first = self.choose(ask, bytes);
+        let others = self.wanted(bytes).into_iter().filter(move |mode| *mode != first && self.is_able(*mode, ask));
+        std::iter::once(first).chain(others)
     }
 
     /// The choices for all sizes, smallest first.
     pub(super) fn ranges(&self, ask: Ask) -> Vec<MixedRange> {
         let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
         let mut ranges: Vec<MixedRange> = Vec::new();
+        let Tuned { ranges: tuned, measured } = tuned;
         let ends = tuned.iter().map(|range| range.up_to_bytes).chain([self.most_one_shot(), u64::MAX]);
+        // Where measured sizes begin and end, what is said may change.
+        let ends = ends.chain(measured.iter().flat_map(|[least, most]| [least.saturating_sub(1), *most]));
         let mut ends: Vec<u64> = ends.collect();
         ends.sort_unstable();
         ends.dedup();
@@ -87,7 +107,8 @@ impl Choices {
             let mode = self.choose(ask, up_to_bytes);
             let of_tuning =
                 tuned.iter().find(|range| up_to_bytes <= range.up_to_bytes).map(|range| range.mode) == Some(mode);
-            let reason = if of_tuning { TUNED } else { ESTIMATED };
+            let was_measured = measured.is_none_or(|[least, most]| (least..=most).contains(&up_to_bytes));
+            let reason = if of_tuning && was_measured { TUNED } else { ESTIMATED };
             match ranges.last_mut() {
                 Some(last) if (last.mode, last.reason) == (mode, reason) => last.up_to_bytes = up_to_bytes,
                 _ => ranges.push(MixedRange { up_to_bytes, mode, reason }),
@@ -103,12 +124,16 @@ impl Choices {
     }
 
     fn built_in(&self, ask: Ask, bytes: u64) -> MixedMode {
+        self.wanted(bytes).into_iter().find(|mode| self.is_able(*mode, ask)).unwrap_or(MixedMode::OneCollective)
+    }
+
+    /// All modes, the first that a grid has is taken.
+    fn wanted(&self, bytes: u64) -> [MixedMode; 5] {
         use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
-        let wanted = match bytes > self.most_one_shot() {
+        match bytes > self.most_one_shot() {
             true => [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective],
             false => [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective],
-        };
-        wanted.into_iter().find(|mode| self.is_able(*mode, ask)).unwrap_or(OneCollective)
+        }
     }
 
     /// Most bytes that go by one-shot without a tuning.

@@ -22,10 +22,10 @@ use super::Coordinator;
 use super::over::Over;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::group::Tuning;
+use crate::group::{Config, Multicast, Tuning};
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
 use crate::stream::{Order, Queue, Stream};
-use crate::types::{Dtype, Element, Reduction};
+use crate::types::{Dtype, Element, Reduction, Transport};
 
 pub use choice::MixedRange;
 use choice::{Ask, Choices};
@@ -33,7 +33,7 @@ pub use grid::Grid;
 use grid::{Part, Position, Sizes};
 use known::KnownPlans;
 pub use mode::{MixedMode, MixedOperation};
-use places::{layout, positions, work_bytes};
+use places::{first_alike, layout, positions, work_bytes};
 use steps::Step;
 
 /// The largest `most_bytes`: workspaces of all ranks of a world can be counted.
@@ -60,7 +60,8 @@ impl MixedConfig {
     /// between allocations.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, and for `most_bytes` beyond 1 TiB.
+    /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, for no ranks or hosts, for more than 16 ranks
+    /// of a host or 256 ranks in all, and for `most_bytes` beyond 1 TiB.
     pub fn required_bytes(&self, local: usize, hosts: usize) -> Result<u64> {
         let sizes = self.sizes(local, hosts)?;
         Ok(buffer_bytes(work_bytes(&sizes, self.most_bytes) as u64, local))
@@ -109,6 +110,22 @@ impl MixedConfig {
         let sizes = self.sizes(local, hosts)?;
         mode::check(&sizes, operation, MixedMode::Auto)?;
         Ok(Choices::new(sizes, kind, tuning)?.ranges(Ask { operation, direct, once: false }))
+    }
+
+    /// The first mode that runs an operation by the steps of `mode`, over groups of the same ranks: itself, or one of which `mode`
+    /// is another name on a grid of so many ranks on each of so many hosts. `Auto` is itself.
+    ///
+    /// # Errors
+    /// Those of [`explain`](Self::explain).
+    pub fn first_alike(
+        &self,
+        (local, hosts): (usize, usize),
+        operation: MixedOperation,
+        mode: MixedMode,
+    ) -> Result<MixedMode> {
+        let sizes = self.sizes(local, hosts)?;
+        mode::check(&sizes, operation, mode)?;
+        Ok(if mode == MixedMode::Auto { mode } else { first_alike(&sizes, operation, mode) })
     }
 
     /// The sizes of the grid for so many ranks on each of so many hosts: tensor and data ranks of a host, tensor and data hosts.
@@ -236,7 +253,7 @@ impl Mixed {
                 continue;
             }
             let (color, key) = places[world.rank()];
-            let group = world.split(Some(color as u32), key as i32)?;
+            let group = world.split_as((Some(color as u32), key as i32), of_part)?;
             let group = group.ok_or_else(|| Error::Internal { message: "a part of a grid has no group".to_owned() })?;
             split.push(group.clone());
             made.push((layout, Over::Coordinator(group.clone())));
@@ -288,9 +305,10 @@ impl Mixed {
         self.sizes.data()
     }
 
-    /// The mode that `Auto` stands for, for so many bytes of `x` or of a slice: what the tuning of the communicator
+    /// The mode that `Auto` stands for in a sum, for so many bytes of `x` or of a slice: what the tuning of the communicator
     /// ([`Config::tuning`](crate::Config::tuning)) has for this grid, else an estimate from the times of the steps. `direct`:
-    /// whether peers can address input and output. Equal on all ranks.
+    /// whether peers can address input and output. A call of which nothing serves a step in this mode goes by another. Equal on
+    /// all ranks.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation that this grid does not have.
@@ -324,11 +342,13 @@ impl Mixed {
 
     /// Sums `x` of all ranks. `input` and `output` have equal lengths and may be one operand. See [`MixedOperation::AllReduce`].
     ///
-    /// A call of the same lengths, type and mode as the last call of its operation allocates nothing.
+    /// A call of the same lengths, type and mode as the last call of its operation allocates nothing, unless `Auto` has to pass over
+    /// a mode that nothing serves.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation or a mode that this grid does not have, with what it has, for an average in a
-    /// mode that rounds more than once, and for such a mode under [`crate::Determinism::Exact`];
+    /// mode that rounds more than once, for such a mode under [`crate::Determinism::Exact`], and for a step that nothing serves, or
+    /// not by the transport of the configuration;
     /// [`Error::InvalidArgument`] for lengths that do not fit each other, for operands that overlap, and for a message of
     /// which not even a piece fits the workspace; else those of the steps' operations. Nothing is enqueued then.
     pub fn all_reduce<'op, T: Element>(
@@ -430,14 +450,27 @@ impl Mixed {
     /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in work that a
     /// call of one of these groups runs; nothing is closed then.
     pub fn close(self) -> Result<()> {
+        self.may_close()?;
         self.close_groups()
     }
 
+    /// Refuses to close in work that a call of a group runs: before anything is closed.
+    pub(crate) fn may_close(&self) -> Result<()> {
+        self.split.iter().try_for_each(|group| group.local().refuse_within("closing"))
+    }
+
     pub(crate) fn close_groups(&self) -> Result<()> {
-        // Before anything is closed.
-        self.split.iter().try_for_each(|group| group.local().refuse_within("closing"))?;
         let closed: Vec<Result<()>> = self.split.iter().rev().map(|group| group.clone().close()).collect();
         closed.into_iter().rev().collect()
+    }
+}
+
+/// The settings of a group that a grid splits off. No operand lies in its heap and none is registered with it, so multicast
+/// reaches none and peers address none: steps over such a group take any memory.
+fn of_part(config: &mut Config) {
+    (config.multicast, config.heap_bytes) = (Multicast::Off, 0);
+    if matches!(config.transport, Transport::Direct | Transport::Multicast) {
+        config.transport = Transport::Auto;
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where the ranks of a grid stand, which groups are one, and how much workspace calls take. Pure.
 
-use super::grid::{Position, Sizes};
+use super::grid::{Part, Position, Sizes};
 use super::mode::{MixedMode, MixedOperation};
-use super::steps;
+use super::steps::{self, Step};
 
 /// Where every rank of the world stands.
 pub(super) fn positions(sizes: &Sizes, hosts: &[Vec<usize>], ranks: &[usize]) -> Vec<Position> {
@@ -18,6 +18,27 @@ pub(super) fn positions(sizes: &Sizes, hosts: &[Vec<usize>], ranks: &[usize]) ->
 pub(super) fn layout(places: &[(usize, usize)]) -> Vec<usize> {
     let first = |color: usize| places.iter().position(|(other, _)| *other == color).unwrap_or(0);
     places.iter().flat_map(|(color, key)| [first(*color), *key]).collect()
+}
+
+/// The first mode whose steps are those of `mode`, over groups of the same ranks in the same order. The grid has both.
+pub(super) fn first_alike(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> MixedMode {
+    let ranks = || (0..sizes.hosts()).flat_map(|host| (0..sizes.local()).map(move |local| sizes.position(host, local)));
+    let layouts = Part::ALL.map(|part| layout(&ranks().map(|at| part.of(sizes, at)).collect::<Vec<_>>()));
+    // A part by the first part of the same ranks.
+    let first = |part: Part| layouts.iter().position(|layout| *layout == layouts[part as usize]);
+    let steps = |mode, count| {
+        let steps = steps::plan(sizes, operation, mode, count).steps.into_iter();
+        let named = |step| match step {
+            Step::Collective { kind, part, from, into, rows } => (first(part), Some((kind, from, into, rows)), None),
+            other => (None, None, Some(other)),
+        };
+        steps.map(named).collect::<Vec<_>>()
+    };
+    // With shares that the ranks make up, and with others.
+    let counts = [sizes.world(), sizes.world() + 1];
+    let alike = |other: &MixedMode| counts.iter().all(|count| steps(*other, *count) == steps(mode, *count));
+    let others = MixedMode::ALL.into_iter().filter(|other| other.is_on(sizes, operation));
+    others.into_iter().find(alike).unwrap_or(mode)
 }
 
 /// Bytes of workspace for every operation in every mode of so many bytes, of any type, and to stage the operands of data

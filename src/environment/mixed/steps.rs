@@ -75,6 +75,12 @@ pub(super) enum Step {
         into: Stretch,
         rows: usize,
     },
+    /// A reduce-scatter of a part for each tensor group of a host, which all ranks of the group get.
+    ReduceShared {
+        groups: usize,
+        from: Stretch,
+        into: Stretch,
+    },
     /// Reduces so many parts, which follow each other.
     Sum {
         parts: usize,
@@ -92,7 +98,7 @@ impl Step {
     pub(super) fn reduces(&self) -> bool {
         match self {
             Self::Collective { kind, .. } => matches!(kind, Kind::AllReduce | Kind::ReduceScatter),
-            Self::ReduceApart { .. } | Self::Sum { .. } => true,
+            Self::ReduceApart { .. } | Self::ReduceShared { .. } | Self::Sum { .. } => true,
             Self::Copy { .. } => false,
         }
     }
@@ -110,6 +116,14 @@ impl fmt::Display for Step {
             }
             Self::ReduceApart { groups, .. } => {
                 write!(out, "{} of each of {groups} tensor groups, over {}", ALL_REDUCE.operation, Part::Local.name())
+            }
+            Self::ReduceShared { groups, .. } => {
+                write!(
+                    out,
+                    "{} to each of {groups} tensor groups, over {}",
+                    REDUCE_SCATTER.operation,
+                    Part::Local.name()
+                )
             }
             Self::Sum { parts, .. } => write!(out, "sum of {parts} parts"),
             Self::Copy { .. } => out.write_str("copy"),
@@ -409,6 +423,10 @@ impl Planner {
             }
             MixedMode::OneShot => {
                 let own = self.exchanged(input, local_data * count);
+                if self.sizes.sums_apart && local_tensor > 1 {
+                    let step = Step::ReduceShared { groups: local_data, from: own, into: output };
+                    return self.plan.steps.push(step);
+                }
                 let parts = self.repeated(own, local_data, local_tensor, count);
                 self.run(Kind::ReduceScatter, Part::Local, parts, output, 1);
             }

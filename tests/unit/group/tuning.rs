@@ -57,16 +57,22 @@ fn files_of_version_1_are_read() {
         across_data: 3,
         operation: "all-gather".to_owned(),
         direct: true,
+        measured_bytes: Some([8 << 10, 1 << 20]),
         rows: rows(limit),
     };
     let newest = Tuning { grids: vec![grid(None)], ..newer.clone() };
     newest.save(&path).unwrap();
     assert_eq!(Tuning::load(&path).unwrap(), newest);
-    let found = |sizes, operation, direct| newest.grid_rows(sizes, operation, direct).is_some();
+    let found = |sizes, operation, direct| newest.grid(sizes, operation, direct).is_some();
     assert!(found([2, 1, 1, 3], "all-gather", true));
     assert!(!found([2, 1, 3, 1], "all-gather", true) && !found([2, 1, 1, 3], "all-reduce", true));
     assert!(!found([2, 1, 1, 3], "all-gather", false));
     assert_ne!(newest.digest(), newer.digest());
+    // Files that do not say what was measured.
+    let unsaid = Tuning { grids: vec![TunedGrid { measured_bytes: None, ..grid(None) }], ..newer.clone() };
+    unsaid.save(&path).unwrap();
+    assert!(!fs::read_to_string(&path).unwrap().contains("measured_bytes"));
+    assert_eq!(Tuning::load(&path).unwrap(), unsaid);
     assert!(Tuning { grids: vec![grid(Some(5))], ..new }.save(&path).is_err());
 }
 

@@ -88,13 +88,16 @@ impl Laps<'_, '_, '_> {
         input.write(&values, timing.stopwatch.stream())?;
         group.barrier()?;
         for operation in mixed.operations() {
-            let modes = mixed.modes(operation);
+            let first = |mode| world.config().first_alike((world.local(), world.hosts), operation, mode);
+            // Of names of the same steps the first is measured: noise would decide between them.
+            let modes: Vec<MixedMode> =
+                mixed.modes(operation).into_iter().filter(|mode| first(*mode) == Ok(*mode)).collect();
             let names: Vec<String> = modes.iter().map(MixedMode::to_string).collect();
             for count in sizes_elems.iter().copied() {
                 let times_us = self.times(operation, &modes, [&input, &output], [count, data * count])?;
                 let times_ns = timing.agree(&names, &times_us)?;
                 let bytes = (count * dtype.bytes()) as u64;
-                let before = mixed.select(operation, *dtype, direct, bytes)?.to_string();
+                let before = first(mixed.select(operation, *dtype, direct, bytes)?)?.to_string();
                 if group.rank() == 0 {
                     say(GridLap { world: *world, dtype: *dtype, operation, direct, bytes, times_ns, before })?;
                 }
@@ -144,10 +147,11 @@ impl Laps<'_, '_, '_> {
 /// The built-in choices for every number of bytes.
 pub(super) fn built_in(device: &Device, lap: &GridLap) -> Result<Vec<Choice>, Failure> {
     let GridLap { world, operation, direct, .. } = lap;
-    let ranges = world.config().choices((world.local(), world.hosts), *operation, (device.kind(), *direct), None)?;
-    let choice = |range: symmetra::environment::MixedRange| Choice {
-        up_to_bytes: range.up_to_bytes,
-        algorithm: range.mode.to_string(),
+    let (config, ranks) = (world.config(), (world.local(), world.hosts));
+    let ranges = config.choices(ranks, *operation, (device.kind(), *direct), None)?;
+    let choice = |range: symmetra::environment::MixedRange| {
+        let mode = config.first_alike(ranks, *operation, range.mode)?;
+        Ok(Choice { up_to_bytes: range.up_to_bytes, algorithm: mode.to_string() })
     };
-    Ok(ranges.into_iter().map(choice).collect())
+    ranges.into_iter().map(choice).collect()
 }

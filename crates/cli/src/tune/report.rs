@@ -204,6 +204,7 @@ fn grid_section(device: &Device, ranks: usize, laps: &[GridLap], tuning: &mut Tu
         across_data,
         operation: operation.to_owned(),
         direct,
+        measured_bytes: Some([laps[0].bytes, laps[laps.len() - 1].bytes]),
         rows: rows(&choices),
     });
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();

@@ -32,7 +32,7 @@ fn tuned(sizes: Sizes, operation: MixedOperation, direct: bool, rows: &[(Option<
     let [local_tensor, local_data, across_tensor, across_data] = sizes.by_level();
     let operation = operation.name().to_owned();
     let rows = rows.iter().map(row).collect();
-    TunedGrid { local_tensor, local_data, across_tensor, across_data, operation, direct, rows }
+    TunedGrid { local_tensor, local_data, across_tensor, across_data, operation, direct, measured_bytes: None, rows }
 }
 
 #[test]
@@ -99,6 +99,12 @@ fn a_tuning_is_obeyed_where_it_has_measured() {
         ranges.into_iter().map(|range| (range.up_to_bytes, range.mode, range.reason)).collect::<Vec<_>>()
     };
     assert_eq!(reasons(&table, true), [(1000, TwoShot, TUNED), (u64::MAX, TwoCollectives, TUNED)]);
+    let mut some = tuned(sizes, operation, true, &rows);
+    some.measured_bytes = Some([64, 4096]);
+    let some = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![some]))).unwrap();
+    let (of_tuning, beyond) =
+        ([(1000, TwoShot, TUNED), (4096, TwoCollectives, TUNED)], (u64::MAX, TwoCollectives, ESTIMATED));
+    assert_eq!(reasons(&some, true), [(63, TwoShot, ESTIMATED), of_tuning[0], of_tuning[1], beyond]);
     // Of other memory, another grid and another kind of device nothing was measured.
     let estimated = [(128 << 10, OneShot, ESTIMATED), (u64::MAX, TwoShot, ESTIMATED)];
     assert_eq!(reasons(&table, false), estimated);
@@ -114,6 +120,21 @@ fn a_tuning_is_obeyed_where_it_has_measured() {
     let unknown = tuned(sizes, operation, true, &[(None, "three-shot")]);
     let error = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![unknown]))).err().unwrap();
     assert!(error.to_string().contains("three-shot") && error.to_string().contains("two-shot-across"), "{error}");
+}
+
+/// Where nothing serves the choice, the modes that are left are tried in the order of the table.
+#[test]
+fn behind_the_choice_come_the_other_modes_that_are_able() {
+    let sizes = Sizes { local_tensor: 2, local_data: 1, across_tensor: 2, across_data: 1, sums_apart: true };
+    let table = built_in(sizes);
+    let order = |bytes, once| table.in_order(ask(AllReduce, true, once), bytes).collect::<Vec<_>>();
+    assert_eq!(order(64, false), [OneShot, TwoShotAcross, TwoShot, OneCollective]);
+    assert_eq!(order(16 << 10, false), [TwoShotAcross, TwoShot, OneShot, OneCollective]);
+    assert_eq!(order(16 << 10, true), [OneCollective]);
+    let rows = tuned(sizes, AllReduce, true, &[(None, "one-collective")]);
+    let table = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![rows]))).unwrap();
+    let order = table.in_order(ask(AllReduce, true, false), 64).collect::<Vec<_>>();
+    assert_eq!(order, [OneCollective, OneShot, TwoShotAcross, TwoShot]);
 }
 
 /// Where a kernel sums fewer parts than a mode asks for, another mode is chosen.

@@ -94,7 +94,7 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
         let next: Vec<Step> = next.into_iter().map(|step| step.expect("every rank takes part")).collect();
         let part = match next[0] {
             Step::Collective { part, .. } => part,
-            Step::ReduceApart { .. } => Part::Local,
+            Step::ReduceApart { .. } | Step::ReduceShared { .. } => Part::Local,
             Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
         };
         let mut groups: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
@@ -104,7 +104,9 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
             groups.entry(group).or_default().insert(number, rank);
         }
         let operands = |rank: usize| match next[rank] {
-            Step::Collective { from, into, .. } | Step::ReduceApart { from, into, .. } => [from, into],
+            Step::Collective { from, into, .. }
+            | Step::ReduceApart { from, into, .. }
+            | Step::ReduceShared { from, into, .. } => [from, into],
             Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
         };
         for members in groups.values() {
@@ -112,6 +114,13 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
             let results = match next[0] {
                 Step::Collective { kind, rows, .. } => collective(kind, rows, &all),
                 Step::ReduceApart { groups, rows, .. } => vec![sums_apart(groups, rows, &all); all.len()],
+                Step::ReduceShared { groups, .. } => {
+                    let parts = sum(&all);
+                    let part = |rank: usize| {
+                        parts.chunks(parts.len().div_ceil(groups).max(1)).nth(rank / (all.len() / groups))
+                    };
+                    (0..all.len()).map(|rank| part(rank).unwrap_or_default().to_vec()).collect()
+                }
                 Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
             };
             members.values().zip(results).for_each(|(rank, result)| ranks[*rank].put(operands(*rank)[1], result));
@@ -240,10 +249,7 @@ fn ranks_stage_alike() {
             for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
                 let collectives = |at: usize| -> Vec<String> {
                     let plan = plan_part((&sizes, at), operation, mode, (Rows::Of(&counts), 0, sizes.data()));
-                    let steps = plan
-                        .steps
-                        .iter()
-                        .filter(|step| matches!(step, Step::Collective { .. } | Step::ReduceApart { .. }));
+                    let steps = plan.steps.iter().filter(|step| !matches!(step, Step::Sum { .. } | Step::Copy { .. }));
                     steps.map(|step| format!("{step:?}")).collect()
                 };
                 assert!(
@@ -308,6 +314,33 @@ fn the_workspace_holds_every_smaller_call() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// On a level alone one-shot and one collective are one call, of which noise would choose a name.
+#[test]
+fn names_of_the_same_steps_are_told() {
+    use super::super::places::first_alike;
+    use MixedMode::{OneCollective, OneShot, TwoShot};
+    use MixedOperation::{AllGather, AllReduce, ReduceScatter, ReduceScatterAllReduce};
+    let of = |[local_tensor, local_data, across_tensor, across_data]: [usize; 4]| Sizes {
+        local_tensor,
+        local_data,
+        across_tensor,
+        across_data,
+        sums_apart: true,
+    };
+    assert_eq!(first_alike(&of([4, 1, 1, 1]), AllReduce, OneCollective), OneShot);
+    assert_eq!(first_alike(&of([4, 1, 1, 1]), AllReduce, TwoShot), TwoShot);
+    assert_eq!(first_alike(&of([1, 3, 1, 1]), AllGather, OneCollective), OneShot);
+    assert_eq!(first_alike(&of([1, 3, 1, 1]), ReduceScatter, OneCollective), OneShot);
+    // An all-gather of parts and a sum are other steps than a reduce-scatter.
+    assert_eq!(first_alike(&of([1, 1, 1, 3]), ReduceScatter, OneCollective), OneCollective);
+    for (sizes, operation) in [([2, 2, 1, 1], ReduceScatterAllReduce), ([2, 1, 2, 1], AllReduce)] {
+        let sizes = of(sizes);
+        for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
+            assert_eq!(first_alike(&sizes, operation, mode), mode, "{operation} on {sizes:?}");
         }
     }
 }
