@@ -34,6 +34,7 @@ fn sizes_that_do_not_make_up_the_level_show_the_arithmetic() {
 
 #[test]
 fn ranks_and_hosts_that_no_world_has_are_refused_with_the_limit() {
+    let config = crate::environment::MixedConfig { most_bytes: 1 << 40, ..Default::default() };
     for (local, hosts, what, value, limit) in [
         (0, 2, "the ranks of a host", "0", "at most 16"),
         (17, 1, "the ranks of a host", "17", "at most 16"),
@@ -46,12 +47,8 @@ fn ranks_and_hosts_that_no_world_has_are_refused_with_the_limit() {
         let message = error.to_string();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
         assert!([what, value, limit].iter().all(|word| message.contains(word)), "{local} x {hosts}: {message}");
-        let mut config = crate::environment::MixedConfig::default();
-        config.most_bytes = 1 << 40;
         assert_eq!(config.required_bytes(local, hosts), Err(error));
     }
-    let mut config = crate::environment::MixedConfig::default();
-    config.most_bytes = 1 << 40;
     assert!(config.required_bytes(16, 16).is_ok() && config.required_bytes(1, 256).is_ok());
 }
 
