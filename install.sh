@@ -4,13 +4,14 @@ set -eu
 
 usage() {
   cat <<'TEXT'
-usage: ./install.sh --prefix DIR [--features cuda,hip,nccl,nvshmem,gloo] [--shared] [--debug] [--archive FILE]
+usage: ./install.sh --prefix DIR [--features cuda,hip,nccl,nvshmem,multicast,gloo] [--shared] [--debug] [--archive FILE]
 
   --prefix DIR     where include/, lib/, lib/pkgconfig/ and lib/cmake/ go
   --features cuda  build with NVIDIA GPUs; needs nvcc
   --features hip   build with AMD GPUs; needs ROCm's headers and clang
   --features nccl  build with NCCL as a backend, found at run time
   --features nvshmem  build with memory of NVSHMEM, found at run time
+  --features multicast  build with sums and stores by NVLink multicast, run on the host device alone
   --features gloo  build for ranks on several hosts; needs Gloo, which programs then link
   --shared         install libsymmetra.so instead of libsymmetra.a
   --debug          build with debug information, and keep it

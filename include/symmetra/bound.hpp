@@ -36,8 +36,8 @@ class BoundAllReduce {
   /// is enqueueing at this moment, the call is refused instead of waiting.
   ///
   /// Throws kInvalidArgument for a stream of another device; kClosed after the communicator was closed; the group's error if the group has
-  /// failed; kUnsupported while another thread enqueues a call of the communicator, or on a stream that is being captured; kDevice if the
-  /// launch fails.
+  /// failed; kUnsupported while another thread enqueues a call of the communicator, or on a stream that Stream::capture records (enqueue on
+  /// the Capture there); kDevice if the launch fails. A stream that its owner captures natively is served.
   void enqueue(Queue queue) const;
 
  private:

@@ -67,7 +67,7 @@ class Graph {
 
   /// Enqueues all captured work on `stream`. Does not block or allocate. Throws kNotRegistered before register_pointers() where it is
   /// needed, kClosed after a communicator in the graph was closed, the group's error if the group has failed, kInvalidArgument for a stream
-  /// of another device, and kUnsupported for a stream that is being captured.
+  /// of another device, and kUnsupported for a stream that Stream::capture records.
   void launch(const Stream& stream) const;
 
  private:

@@ -58,8 +58,8 @@ class Coordinator : public Collectives {
   /// When all ranks are on one host the object is destroyed after they have met, else with the group, as Environment::init says.
   ///
   /// Throws kMismatch if ranks differ in settings; kInvalidArgument for a setting outside its limits or a malformed variable; kUnsupported
-  /// for ranks on several hosts, which the message names, without an engine between them or an interface; and the errors of
-  /// Communicator::open.
+  /// for ranks on several hosts, which the message names, without an interface, or in a build with neither NCCL (feature `nccl`) nor an
+  /// engine (feature `gloo`); and the errors of Communicator::open.
   static Coordinator open(std::unique_ptr<Bootstrap> bootstrap, const Device& device, const GroupConfig& config = GroupConfig());
 
   Coordinator(Coordinator&&) noexcept = default;

@@ -103,12 +103,12 @@ class Environment {
  public:
   /// Meets the other ranks and opens all groups. Collective; blocks. After close() a process may call it again.
   ///
-  /// When ranks are on several hosts, the ranks of each host open communicators of their own, and an engine (feature
-  /// `gloo`) connects groups that span hosts.
+  /// When ranks are on several hosts, the ranks of each host open communicators of their own, and NCCL (feature `nccl`) or
+  /// an engine (feature `gloo`) connects groups that span hosts.
   ///
   /// Throws kInvalidArgument for sizes whose product does not divide the world size (the message shows the arithmetic),
   /// a malformed or missing variable, or a device that does not exist; kMismatch when ranks differ in sizes or
-  /// settings; kUnsupported for ranks on several hosts, which the message names, without an engine; and the errors of
+  /// settings; kUnsupported for ranks on several hosts, which the message names, in a build without either; and the errors of
   /// Communicator::open.
   static Environment init(const EnvConfig& config);
   /// Meets over the caller's bootstrap, which also gives rank and world size. One thread at a time uses the object, but

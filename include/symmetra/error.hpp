@@ -14,11 +14,11 @@ enum class ErrorKind : std::uint32_t {
   kInvalidArgument = 1,  ///< a value outside its limit; the message names both
   kUnsupported = 2,      ///< a valid request that this build, device or algorithm cannot serve
   kOutOfMemory = 3,      ///< too little arena or device memory
-  kDevice = 4,           ///< a device runtime call failed; native_code() is its code
+  kDevice = 4,           ///< a call of the device runtime or of NCCL failed; native_code() is its code
   kSystem = 5,           ///< a system call failed; native_code() is errno
   kBootstrap = 6,        ///< ranks could not meet: wrong size, rank, secret, or a stranger
   kTimeout = 7,          ///< a deadline passed; rank() is the rank that was waited for, or -1
-  kPeerLost = 8,         ///< a rank died; rank() is its number
+  kPeerLost = 8,         ///< a rank died, or a call needs a rank that left; rank() is its number
   kAborted = 9,          ///< the group was aborted
   kMismatch = 10,        ///< ranks disagree; rank() is the rank that differs
   kClosed = 11,          ///< the group was closed

@@ -63,8 +63,8 @@ void launch_bytes(HostShape shape, void (*entry)(const void* launched, const voi
 /// memory of its block at platform::shared(). It must not throw. What it reaches through `args` must live until the work is done, or as
 /// long as a captured graph and its launches. On a GPU, launch the kernel by the GPU's own runtime.
 ///
-/// Throws kUnsupported on a GPU, and on a stream that is being captured; kInvalidArgument for a shape outside its limits; kDevice if the
-/// launch fails.
+/// Throws kUnsupported on a GPU, and on a stream that Stream::capture records: launch on the Capture there; kInvalidArgument for a shape
+/// outside its limits; kDevice if the launch fails.
 template <class Args, class Thread = core::LaunchedThread>
 void launch(HostShape shape, void (*kernel)(const Args& args), const Args& args, Queue queue) {
   using Launched = core::Launched<Args, Thread>;

@@ -131,7 +131,8 @@ impl<'a> BoundAllReduce<'a> {
     /// # Errors
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Closed`] after the communicator was closed;
     /// the group's error if the group has failed; [`Error::Unsupported`] while another thread enqueues a call of the
-    /// communicator, or on a stream that is being captured; [`Error::Device`] if the launch fails.
+    /// communicator, or on a stream that [`Stream::capture`](crate::Stream::capture) records (enqueue on the capture there);
+    /// [`Error::Device`] if the launch fails. A stream that its owner captures natively is served.
     pub fn enqueue<'op>(&self, queue: impl Queue<'op>) -> Result<()>
     where
         'a: 'op,

@@ -42,7 +42,8 @@ const RESERVED_BYTES: u32 = 16;
 /// ```
 ///
 /// # Errors
-/// [`Error::Unsupported`] on a GPU, and on a stream that is being captured; [`Error::InvalidArgument`] for no blocks or more than
+/// [`Error::Unsupported`] on a GPU, and on a stream that [`Stream::capture`](crate::Stream::capture) records (launch on the capture
+/// there); [`Error::InvalidArgument`] for no blocks or more than
 /// 256, no threads, or more than 4096 threads in all blocks; [`Error::Device`] if the launch fails.
 ///
 /// # Safety

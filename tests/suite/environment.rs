@@ -309,7 +309,7 @@ fn several_hosts_without_an_engine_between_them_are_refused_by_name() {
         let words = error.to_string();
         assert!(matches!(error, Error::Unsupported { .. }), "{words}");
         assert!(words.contains("2 hosts, right (ranks 0, 2), left (ranks 1)"), "{words}");
-        assert!(words.contains("feature `gloo` (Debian: libgloo-dev)"), "{words}");
+        assert!(words.contains("the feature `nccl`, or with the feature `gloo` (Debian: libgloo-dev)"), "{words}");
     }
 }
 

@@ -10,7 +10,10 @@ use crate::memory::View;
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
 
-/// What this build lacks.
+/// What a build lacks that can open no group on several hosts.
+const NEITHER: &str =
+    "nothing between hosts was built: build with the feature `nccl`, or with the feature `gloo` (Debian: libgloo-dev)";
+/// What this build lacks to move operands through the CPU.
 const LACKING: &str = "no engine between hosts was built: build with the feature `gloo` (Debian: libgloo-dev)";
 /// Most bytes that a rank gives the others at a time.
 const SLICE_BYTES: usize = 32 << 20;
@@ -29,7 +32,7 @@ impl Engines {
     /// hosts.
     pub(crate) fn open(interface: Option<&str>, hosts: &Hosts) -> Result<Self> {
         if cfg!(not(feature = "nccl")) {
-            return Err(unsupported(hosts, LACKING));
+            return Err(unsupported(hosts, NEITHER));
         }
         let interface = interface.ok_or_else(|| interface_unknown(hosts))?.to_owned();
         Ok(Self { interface })
