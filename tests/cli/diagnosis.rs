@@ -6,7 +6,11 @@ use super::symmetra;
 
 /// What the host device, this build and this run say of multicast.
 fn multicast_words() -> &'static str {
-    if cfg!(feature = "multicast") { "device can, build has, run may" } else { "device can, build lacks, run may" }
+    if cfg!(feature = "multicast") {
+        "a group that asks for it has it"
+    } else {
+        "the device can, but the build lacks this feature"
+    }
 }
 
 #[test]
@@ -84,6 +88,12 @@ fn info_prints_who_is_in_which_group() {
     let info = symmetra("info --json --device host --pp 3").ok().objects().remove(0);
     assert_eq!(info["layout"][1], serde_json::json!({ "parallelism": "pp", "groups": [[0, 1, 2]] }));
     assert_eq!(info["layout"][0]["groups"], serde_json::json!([[0], [1], [2]]));
+    symmetra("info --device host --tp 2 --ranks 3").refused(2, &["--ranks is 3", "--tp 2", "2 ranks"]);
+    for ranks in [2, 4, 8] {
+        let info =
+            symmetra(&format!("info --json --device host --tp 2 --dp 4 --ranks {ranks}")).ok().objects().remove(0);
+        assert_eq!(info["ranks"], ranks);
+    }
 }
 
 #[test]

@@ -122,6 +122,13 @@ fn small_sizes_of_whole_parts_are_measured_once() {
 }
 
 #[test]
+fn shifts_go_both_ways() {
+    for by in ["--by -1", "--by=-7", "--by 4", "--by 0"] {
+        right(&format!("shift {by} --ranks 3 --ranks-as threads --max-bytes 16KiB"), 5);
+    }
+}
+
+#[test]
 fn help_tells_what_a_size_is_and_how_it_ends() {
     for (command, size) in [("all-gather", "larger operand"), ("bench all-gather", "input")] {
         let help = symmetra(&format!("{command} --help")).ok().stdout;
@@ -139,6 +146,7 @@ fn wrong_usage() {
         ("broadcast --ranks 2 --root 2", ["--root is 2", "2 ranks"].as_slice()),
         ("all-gather --root 1", &["all-gather has no root"]),
         ("scatter --by 1", &["scatter has no distance"]),
+        ("shift --by 1.5", &["--by", "1.5"]),
         ("shift --root 1", &["shift has no root"]),
         ("all-to-all --in-place", &["--in-place", "all-to-all"]),
         ("all-gather --along 3", &["3 is not in 0..=2"]),

@@ -149,6 +149,11 @@ impl MulticastWords {
 
 impl std::fmt::Display for MulticastWords {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "device {}, build {}, run {}", self.device, self.build, self.run)
+        out.write_str(match (self.device, self.build, self.run) {
+            ("cannot", ..) => "the device cannot do it",
+            (_, "lacks", _) => "the device can, but the build lacks this feature",
+            (.., "forbidden") => "the device can, but SYMMETRA_MULTICAST is not 1",
+            _ => "a group that asks for it has it",
+        })
     }
 }

@@ -35,15 +35,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) group: GroupArgs,
 
-    /// The rank that gives or gets, where there is one [default: 0]
+    /// Of broadcast, reduce, gather and scatter: the rank that gives or gets [default: 0]
     #[arg(long)]
     pub(crate) root: Option<usize>,
 
-    /// How many ranks further the operation goes, where it goes round [default: 1]
-    #[arg(long)]
-    pub(crate) by: Option<usize>,
+    /// Of shift: how many ranks further data go; a negative number goes the other way round [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) by: Option<isize>,
 
-    /// Work along dimension 0, 1 or 2 of a tensor, of which a rank's part is 4 x 4 x n: all-gather and reduce-scatter
+    /// Of all-gather and reduce-scatter: work along dimension 0, 1 or 2 of a tensor, of which a rank's part is 4 x 4 x n
     #[arg(long, value_name = "DIM", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) along: Option<u8>,
 
@@ -85,11 +85,11 @@ impl SweepArgs {
 #[group(id = "sweep", multiple = true)]
 #[command(next_help_heading = "Measuring")]
 pub(crate) struct SweepArgs {
-    /// Element type [default: f32, or bf16 with a codec]
+    /// Element type [default: f32; of all-reduce with --codec: bf16]
     #[arg(long, value_parser = names::dtype_parser())]
     pub(crate) dtype: Option<Dtype>,
 
-    /// What becomes of the values of all ranks
+    /// Of operations that reduce: what becomes of the values of all ranks
     #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
     pub(crate) op: Reduction,
 

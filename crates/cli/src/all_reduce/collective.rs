@@ -76,11 +76,11 @@ impl Collective {
     /// Refuses flags that mean nothing to the operation.
     pub(super) fn check(self, args: &exchange::Args, ranks: usize) -> Result<(), Failure> {
         let (name, op, parameter) = (self.name(), self.op(), self.0.parameter());
-        for (flag, what, value, takes) in [
-            ("--root", "root", args.root, parameter == Parameter::Root),
-            ("--by", "distance", args.by, parameter == Parameter::Distance),
+        for (flag, what, given, takes) in [
+            ("--root", "root", args.root.is_some(), parameter == Parameter::Root),
+            ("--by", "distance", args.by.is_some(), parameter == Parameter::Distance),
         ] {
-            if value.is_some() && !takes {
+            if given && !takes {
                 return Err(Failure::usage(format!("{flag}: {name} has no {what}")));
             }
         }
@@ -126,7 +126,7 @@ impl Collective {
     /// The root or the distance that the flags ask for.
     pub(super) fn parameter(self, args: &exchange::Args) -> usize {
         match self.0.parameter() {
-            Parameter::Distance => args.by.unwrap_or(1) % args.ranks as usize,
+            Parameter::Distance => args.by.unwrap_or(1).rem_euclid(args.ranks as isize) as usize,
             _ => args.root.unwrap_or(0),
         }
     }

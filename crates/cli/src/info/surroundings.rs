@@ -18,6 +18,11 @@ impl Groups {
     pub(super) fn ranks(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
     }
+
+    /// Whether some group has this many ranks.
+    pub(super) fn has_group_of(&self, ranks: usize) -> bool {
+        self.groups.iter().any(|group| group.len() == ranks)
+    }
 }
 
 /// The layout of `sizes` = tensor, pipeline, data over as many ranks as they take.
