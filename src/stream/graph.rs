@@ -99,7 +99,7 @@ impl Graph<'_> {
     /// # Errors
     /// [`Error::NotRegistered`] before [`register`](Self::register) where it is needed. [`Error::Closed`] after the
     /// communicator was closed; the group's error if the group has failed. [`Error::InvalidArgument`] for a stream of
-    /// another device. [`Error::Unsupported`] for a stream that is being captured.
+    /// another device. [`Error::Unsupported`] for a stream that [`Stream::capture`] records.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;
         stream.refuse_captured("launch a graph")?;
