@@ -91,20 +91,6 @@ impl Args {
         self.ranks.or(tensor_parallel).unwrap_or(4) as usize
     }
 
-    /// Refuses a number of ranks that is neither that of all ranks of the layout nor that of one of its groups.
-    fn check_ranks(&self, layout: &[surroundings::Groups]) -> Result<(), Failure> {
-        let all = layout[0].ranks();
-        match self.ranks.map(|ranks| ranks as usize) {
-            Some(ranks) if ranks != all && !layout.iter().any(|groups| groups.has_group_of(ranks)) => {
-                let [tp, pp, dp] = [self.tp, self.pp, self.dp].map(|size| size.unwrap_or(1));
-                Err(Failure::usage(format!(
-                    "--ranks is {ranks}, but --tp {tp} --pp {pp} --dp {dp} has {all} ranks and no group of {ranks}"
-                )))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The grid, where one was asked for.
     fn grid_world(&self, ranks: usize) -> Result<Option<GridWorld>, Failure> {
         let asked = self.grid.is_given() || self.hosts > 1;
@@ -218,10 +204,7 @@ struct RangeInfo {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = args.ranks();
-    let layout = args.sizes().map(surroundings::layout).transpose()?;
-    if let Some(layout) = &layout {
-        args.check_ranks(layout)?;
-    }
+    let layout = args.sizes().map(|sizes| surroundings::layout(sizes, args.ranks)).transpose()?;
     let kind = devices::kind(args.device, ranks, false);
     let gpus = devices::GPUS.iter().flat_map(|gpu| (0..gpu.count()).map(gpu.device));
     let (gpus, broken) = opened(gpus);

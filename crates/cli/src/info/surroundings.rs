@@ -20,19 +20,27 @@ impl Groups {
     }
 
     /// Whether some group has this many ranks.
-    pub(super) fn has_group_of(&self, ranks: usize) -> bool {
+    fn has_group_of(&self, ranks: usize) -> bool {
         self.groups.iter().any(|group| group.len() == ranks)
     }
 }
 
-/// The layout of `sizes` = tensor, pipeline, data over as many ranks as they take.
-pub(super) fn layout(sizes: [usize; 3]) -> Result<Vec<Groups>, Failure> {
+/// The layout of `sizes` = tensor, pipeline, data over as many ranks as they take. Refuses a number of ranks, if one is given,
+/// that neither the layout nor one of its groups has.
+pub(super) fn layout(sizes: [usize; 3], ranks: Option<u64>) -> Result<Vec<Groups>, Failure> {
     let [tensor, pipeline, data] = sizes;
     let world_size = sizes.iter().product();
     let layout = Layout::new(world_size, tensor, pipeline, data)?;
     let groups =
         |parallelism| Groups { parallelism: Parallelism::name(parallelism), groups: layout.groups(parallelism) };
-    Ok(Parallelism::ALL.map(groups).into())
+    let layout: Vec<Groups> = Parallelism::ALL.map(groups).into();
+    let has = |ranks: usize| ranks == world_size || layout.iter().any(|groups| groups.has_group_of(ranks));
+    match ranks.map(|ranks| ranks as usize).filter(|ranks| !has(*ranks)) {
+        None => Ok(layout),
+        Some(ranks) => Err(Failure::usage(format!(
+            "--ranks is {ranks}, but --tp {tensor} --pp {pipeline} --dp {data} has {world_size} ranks and no group of {ranks}"
+        ))),
+    }
 }
 
 pub(super) fn layout_table(layout: &[Groups]) -> Table {

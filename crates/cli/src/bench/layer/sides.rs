@@ -41,9 +41,9 @@ impl Side<'_> {
 /// The plans of both halves of a layer.
 pub(super) enum Plans {
     /// Each rank has a share of the rows.
-    Shares([(AllGatherMatmul, MatmulReduceScatter); 2]),
+    Shares(Box<[(AllGatherMatmul, MatmulReduceScatter); 2]>),
     /// Each rank has all rows.
-    Whole([MatmulAllReduce; 2]),
+    Whole(Box<[MatmulAllReduce; 2]>),
 }
 
 impl Plans {
@@ -60,7 +60,7 @@ impl Plans {
             let of = |Half { second, .. }: Half| {
                 communicator.plan_matmul_all_reduce(&[tokens, second.inner], second, options.clone())
             };
-            return Ok(Self::Whole([of(attention)?, of(mlp)?]));
+            return Ok(Self::Whole(Box::new([of(attention)?, of(mlp)?])));
         }
         let share = tokens / communicator.world_size();
         let of = |Half { first, second }: Half| {
@@ -69,7 +69,7 @@ impl Plans {
                 communicator.plan_matmul_reduce_scatter(&[tokens, second.inner], 0, second, options.clone())?;
             Ok::<_, symmetra::Error>((gather, scatter))
         };
-        Ok(Self::Shares([of(attention)?, of(mlp)?]))
+        Ok(Self::Shares(Box::new([of(attention)?, of(mlp)?])))
     }
 }
 
