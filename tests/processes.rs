@@ -15,7 +15,7 @@ use symmetra::{
 
 use support::batch::{Bench, MOST, ROOM, batches};
 use support::data::{Random, shuffle};
-use support::process::{Child, Ranks, Said, permuted_gpus, this};
+use support::process::{Child, Ranks, Said, permuted_gpus, this, within_a_second};
 use support::system::is_mapped;
 use support::world::bounded;
 use support::{Data, Rank, Sample, config, fits, is_host};
@@ -316,8 +316,8 @@ fn until_error(child: &Child, rank: &Rank, call: impl Fn() -> symmetra::Result<(
     unreachable!()
 }
 
-/// A rank is killed; the survivors learn it in time and go on together.
-fn killed(test: &str, part: &str, victim: usize, delay: Duration) {
+/// A rank is killed; the survivors learn it and go on together. Gives how long the slowest took.
+fn killed(test: &str, part: &str, victim: usize, delay: Duration) -> Duration {
     const WORLD: usize = 3;
     let _alone = support::world::alone();
     let mut ranks = Ranks::start(test, WORLD, &format!("{victim}:{part}"));
@@ -331,12 +331,11 @@ fn killed(test: &str, part: &str, victim: usize, delay: Duration) {
     let words: Vec<&str> = said.iter().map(|said| said.words.as_str()).collect();
     let gone = format!("rank {victim} is gone");
     assert!(words.iter().all(|words| words.starts_with(&gone)), "{part}: not all say that {gone}: {words:#?}");
-    let took: Vec<Duration> = said.iter().map(|said| said.at.duration_since(death)).collect();
-    assert!(took.iter().all(|took| *took < Duration::from_secs(1)), "{part}: learned after {took:?}");
     ranks.tell(&survivors, "again");
     ranks.expect(&survivors, "reduced");
     assert_eq!(std::fs::read_dir(ranks.directory().join("tmp")).unwrap().count(), 0, "{part}: files are left");
     ranks.finish(&survivors);
+    said.iter().map(|said| said.at.duration_since(death)).max().unwrap()
 }
 
 /// A rank of a test with a killed rank.
@@ -382,7 +381,8 @@ macro_rules! killed {
             }
             if fits(3) {
                 for delay_ms in $delays_ms {
-                    killed(stringify!($name), $part, $victim, Duration::from_millis(delay_ms));
+                    let (name, delay) = (stringify!($name), Duration::from_millis(delay_ms));
+                    within_a_second(name, || killed(name, $part, $victim, delay));
                 }
             }
         }
@@ -456,6 +456,8 @@ fn sleeper(child: &Child) {
     (0..3).for_each(|_| call().unwrap());
     rank.finish();
     communicator.group().barrier().unwrap();
+    // Before any rank waits.
+    let start = Instant::now();
     child.say("ready");
     child.hear();
     let failure = || {
@@ -474,9 +476,7 @@ fn sleeper(child: &Child) {
         assert!(late.is_ok() || late == Err(error.clone()), "{late:?}");
         child.say(&error.to_string());
     } else {
-        let start = Instant::now();
-        call().unwrap();
-        let error = failure();
+        let error = call().err().unwrap_or_else(failure);
         assert!(
             start.elapsed() >= STEADY / 2 && start.elapsed() < STEADY + Duration::from_secs(5),
             "{:?}",

@@ -48,19 +48,21 @@ fn a_rank_that_does_not_call_is_named_to_everybody() {
     let address = free_address();
     let (done, wait) = channel::<()>();
     let wait = std::sync::Mutex::new(wait);
+    let together = Barrier::new(4);
     let results = on_threads(4, |rank| {
         let mut tcp = Tcp::connect(config(address, rank, 4, 10.0)).unwrap();
+        together.wait();
         match rank {
             2 => {
-                let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(5));
+                let _ = wait.lock().unwrap().recv_timeout(Duration::from_secs(20));
                 None
             }
             0 => {
-                let result = tcp.barrier(within(0.3));
+                let result = tcp.barrier(within(1.5));
                 done.send(()).unwrap();
                 Some(result)
             }
-            _ => Some(tcp.barrier(within(5.0))),
+            _ => Some(tcp.barrier(within(20.0))),
         }
     });
     for result in results.into_iter().flatten() {

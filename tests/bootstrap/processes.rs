@@ -85,12 +85,13 @@ fn pitfall_1_kill_9_of_a_process_is_named_to_everybody() {
         let mut voices: Vec<_> = children.iter_mut().map(answers).collect();
         voices.iter_mut().for_each(|voice| assert_eq!(answer(voice), "ready"));
         thread::scope(|scope| {
-            let rank0 = scope.spawn(|| local.barrier(within(10.0)));
+            let rank0 = scope.spawn(|| local.barrier(within(30.0)));
             thread::sleep(Duration::from_millis(100));
             children[1].kill().unwrap();
             let killed = Instant::now();
             assert_eq!(lost(rank0.join().unwrap()), 2);
-            assert!(killed.elapsed() < Duration::from_secs(1));
+            // At once: the deadline is far away.
+            assert!(killed.elapsed() < Duration::from_secs(5));
         });
         let words = answer(&mut voices[0]);
         assert!(words.starts_with("rank 2 is gone") && words.ends_with("found by rank 0"), "{words}");
@@ -111,8 +112,9 @@ fn pitfall_1_kill_9_of_rank_0_is_named_to_everybody() {
     assert_eq!(answer(&mut answers(&mut rank0)), "ready");
     rank0.kill().unwrap();
     let killed = Instant::now();
-    assert_eq!(lost(local.barrier(within(10.0))), 0);
-    assert!(killed.elapsed() < Duration::from_secs(1));
+    assert_eq!(lost(local.barrier(within(30.0))), 0);
+    // At once: the deadline is far away.
+    assert!(killed.elapsed() < Duration::from_secs(5));
     rank0.wait().unwrap();
     // Its socket is still there, and is replaced.
     assert!(directory.path().join("rank0.sock").exists());

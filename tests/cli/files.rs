@@ -1,6 +1,7 @@
 //! `all-reduce --input`: one tensor a file, read and written here by hand.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -333,8 +334,9 @@ fn an_end_by_a_signal_leaves_nothing() {
         mknodat(CWD, &input, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let mut run = command(["all-reduce", "--device", "host", "--ranks-as", ranks_as, "--input"]);
         let mut run = run.arg(shards.path("{rank}")).arg("--output").arg(shards.path("sum")).spawn().unwrap();
-        // For the command, which reads the header; the rank waits for a writer that never comes.
-        fs::write(&input, npy("<i4", false, "()", &40i32.to_le_bytes())).unwrap();
+        // For the command, which reads the header; the rank waits for more from a writer that stays silent.
+        let mut writer = fs::File::options().write(true).open(&input).unwrap();
+        writer.write_all(&npy("<i4", false, "()", &[])).unwrap();
         wait_until("the start of the sum", || fs::read_dir(shards.directory.path()).unwrap().count() == 2);
         kill_process(pid(&run), Signal::TERM).unwrap();
         assert_eq!(run.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));

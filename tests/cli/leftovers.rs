@@ -1,6 +1,7 @@
 //! What a command leaves behind that a signal ends, and what the next one removes.
 
 use std::fs;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -94,19 +95,22 @@ fn the_unfinished_output_of_a_killed_command_is_swept_by_the_next() {
     let start = || {
         let mut run = command(["all-reduce", "--device", "host", "--ranks-as", "threads", "--input"]);
         let run = run.arg(shards.path("{rank}")).arg("--output").arg(shards.path("sum")).spawn().unwrap();
-        // For the command, which reads the header; the rank waits for a writer that never comes.
-        fs::write(shards.path("0"), array(40)).unwrap();
-        run
+        // For the command, which reads the header; the rank waits for more from a writer that stays silent.
+        let mut writer = fs::File::options().write(true).open(shards.path("0")).unwrap();
+        writer.write_all(&npy("<i4", false, "()", &[])).unwrap();
+        (run, writer)
     };
     let folder = shards.directory.path();
-    let mut killed = start();
+    let (mut killed, writer) = start();
     wait_until("the start of the sum", || names(folder).len() == 2);
     killed.kill().unwrap();
     killed.wait().unwrap();
+    // The next finds an empty pipe.
+    drop(writer);
     let left = names(folder).into_iter().find(|name| name.ends_with(".unfinished")).unwrap();
 
     // One that lives keeps its file.
-    let mut living = start();
+    let (mut living, _writer) = start();
     wait_until("the start of the next sum", || !names(folder).contains(&left) && names(folder).len() == 2);
     let kept = names(folder).into_iter().find(|name| name.ends_with(".unfinished")).unwrap();
     let other = Shards::new("npy", &[array(40), array(2)]);

@@ -8,7 +8,7 @@ use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placemen
 use symmetra::{DeviceBuffer, Dtype, Error, Operand, Queue, Result, Stream, SymmetricBuffer};
 
 use crate::support::data::mix;
-use crate::support::process::{Child, Ranks, Said, this};
+use crate::support::process::{Child, Ranks, Said, this, within_a_second};
 use crate::support::world::{bounded, open_on};
 use crate::support::{Rank, fits};
 use crate::{LIMIT, VICTIM, WORLD, direct};
@@ -165,8 +165,9 @@ fn mortal(method: Method, way: Way, child: &Child) {
     child.hear();
 }
 
-/// One rank is killed while experts work.
-fn killed(test: &str) {
+/// One rank is killed while experts work. Gives the longest that a survivor took to learn of the death, or to open the
+/// experts without the lost rank.
+fn death(test: &str) -> Duration {
     let _alone = crate::support::world::alone();
     let mut ranks = Ranks::start(test, WORLD, "");
     let survivors = [0, 2];
@@ -174,18 +175,21 @@ fn killed(test: &str) {
     std::thread::sleep(Duration::from_millis(30));
     let death = Instant::now();
     ranks.signal(VICTIM, Signal::KILL);
-    for rank in survivors {
+    let learned = survivors.map(|rank| {
         let Said { words, at } = ranks.hear(rank);
         assert!(words.starts_with(&format!("rank {VICTIM} is gone")), "{words}");
-        let took = at.duration_since(death);
-        assert!(took < Duration::from_secs(1), "learned after {took:?}");
-    }
-    for rank in survivors {
-        let took_ms: u64 = ranks.hear(rank).words.parse().unwrap();
-        assert!(took_ms < 1000, "rank {rank} was without the lost one after {took_ms} ms");
-    }
+        at.duration_since(death)
+    });
+    let without = survivors.map(|rank| Duration::from_millis(ranks.hear(rank).words.parse().unwrap()));
+    eprintln!("{test}: learned after {learned:?}, without the lost rank after {without:?}");
     ranks.tell(&survivors, "done");
     ranks.finish(&survivors);
+    learned.into_iter().chain(without).max().unwrap()
+}
+
+/// One rank is killed while experts work, and the survivors go on in under a second.
+fn killed(test: &str) {
+    within_a_second(test, || death(test));
 }
 
 /// A rank of a test with a stopped rank.

@@ -11,10 +11,10 @@ use symmetra::{Communicator, DeviceBuffer, Error, Operation, Queue, Result, Stre
 
 use crate::support::data::mix;
 use crate::support::extent::full;
-use crate::support::process::{Child, Ranks, Said, this};
+use crate::support::process::{Child, Ranks, Said, this, within_a_second};
 use crate::support::world::{Gate, bounded, meet, open, open_on};
 use crate::support::{Rank, config, fits};
-use crate::{LIMIT, STEADY, VICTIM, WORLD, direct, failure, taken, worlds};
+use crate::{LIMIT, STEADY, VICTIM, WORLD, direct, failure, taken, told, worlds};
 
 /// Of a part.
 const ROWS: usize = 13;
@@ -180,11 +180,14 @@ fn pitfall_02_26_a_plan_with_a_late_rank_names_it_and_nothing_is_written() {
             layer.check(2, communicator, stream);
             if own == VICTIM {
                 pads.signals().wait(0, 0, stream).unwrap();
+                // Before the others call: a call after they have given up is refused.
+                layer.call(stream).unwrap();
             }
+            // Before any of the others waits.
             let start = Instant::now();
-            layer.call(stream).unwrap();
+            gate.pass();
             if own != VICTIM {
-                let error = failure(&rank, LIMIT / 4);
+                let error = told(layer.call(stream), &rank, LIMIT / 4);
                 gave_up(case, &error, start.elapsed());
                 assert_eq!(layer.call(stream), Err(error), "{case:?}: rank {own}");
                 layer.reuse(77.0, stream);
@@ -224,12 +227,11 @@ fn pitfall_04_a_rank_that_leaves_a_plan_out_is_named() {
             graph.register().unwrap();
             graph.launch(stream).unwrap();
             rank.finish();
-            communicator.group().barrier().unwrap();
+            // Before any of the others waits.
             let start = Instant::now();
-            if rank.rank() != VICTIM {
-                graph.launch(stream).unwrap();
-            }
-            match failure(&rank, LIMIT / 4) {
+            gate.pass();
+            let launched = if rank.rank() == VICTIM { Ok(()) } else { graph.launch(stream) };
+            match told(launched, &rank, LIMIT / 4) {
                 Error::Aborted { .. } if rank.rank() == VICTIM => {}
                 error => {
                     gave_up(case, &error, start.elapsed());
@@ -311,8 +313,8 @@ fn mortal(way: Way, child: &Child) {
     child.say("planned");
 }
 
-/// One rank is killed during plans; the others learn it in time and go on together.
-fn killed(test: &str, delay: Duration) {
+/// One rank is killed during plans; the others learn it and go on together. Gives how long the slowest took.
+fn killed(test: &str, delay: Duration) -> Duration {
     let _alone = crate::support::world::alone();
     let mut ranks = Ranks::start(test, WORLD, "");
     let survivors = [0, 2];
@@ -320,15 +322,19 @@ fn killed(test: &str, delay: Duration) {
     std::thread::sleep(delay);
     let death = Instant::now();
     ranks.signal(VICTIM, Signal::KILL);
-    for rank in survivors {
+    let took = survivors.map(|rank| {
         let Said { words, at } = ranks.hear(rank);
         assert!(words.starts_with(&format!("rank {VICTIM} is gone")), "{words}");
-        let took = at.duration_since(death);
-        assert!(took < Duration::from_secs(1), "learned after {took:?}");
-    }
+        at.duration_since(death)
+    });
     ranks.tell(&survivors, "again");
     ranks.expect(&survivors, "planned");
     ranks.finish(&survivors);
+    took.into_iter().max().unwrap()
+}
+
+fn killed_in_time(test: &str, delay_ms: u64) {
+    within_a_second(test, || killed(test, Duration::from_millis(delay_ms)));
 }
 
 /// A rank of a test with a stopped rank.
@@ -393,8 +399,8 @@ macro_rules! by_processes {
 }
 
 by_processes! {
-    pitfall_01_killed_during_plans_in_sequence: Way::Sequence, mortal, |test| killed(test, Duration::from_millis(25));
-    pitfall_01_killed_during_plans_part_by_part: Way::Pipeline, mortal, |test| killed(test, Duration::from_millis(40));
+    pitfall_01_killed_during_plans_in_sequence: Way::Sequence, mortal, |test| killed_in_time(test, 25);
+    pitfall_01_killed_during_plans_part_by_part: Way::Pipeline, mortal, |test| killed_in_time(test, 40);
     pitfall_02_a_rank_is_stopped_during_plans_in_sequence: Way::Sequence, sleeper, |test| stopped(test, Way::Sequence);
     pitfall_02_a_rank_is_stopped_during_plans_part_by_part: Way::Pipeline, sleeper, |test| stopped(test, Way::Pipeline);
 }

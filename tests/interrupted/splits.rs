@@ -50,7 +50,8 @@ fn pitfall_01_killed_during_a_split() {
         let told = ranks.hear(rank);
         assert_eq!(told.words, "told");
         let took = told.at.duration_since(death);
-        assert!(took < Duration::from_secs(3), "rank {rank}: {took:?}");
+        // All deadlines are of a minute or longer.
+        assert!(took < Duration::from_secs(10), "rank {rank}: {took:?}");
     }
     ranks.tell(&survivors, "end");
     ranks.finish(&survivors);

@@ -317,7 +317,7 @@ void test_exchange_scrub() {
 void test_exchange_timeout(uint32_t algorithm, uint32_t missing, uint32_t threads) {
   std::mt19937_64 random(12);
   constexpr uint32_t kWorld = 4, kRoot = 1;
-  const ExchangeGroup group(kWorld, 64, 0, 400'000'000);
+  const ExchangeGroup group(kWorld, 64, 0, 2'000'000'000);
   const bool sums = algorithm == kReduceSentinels;
   ExchangeCase c{algorithm, false, 2, threads, 2, 1, kRoot, sums ? kBF16 : kU8, kSum, 0, 0, 0, {}, 0};
   for (auto& strips : c.bytes) std::fill(std::begin(strips), std::end(strips), sums ? 776 : 777);
@@ -364,7 +364,7 @@ void test_refresh(uint32_t algorithm) {
 /// comes late it may finish, but writes into nobody's operands.
 void test_timeout(uint32_t algorithm, uint32_t threads, uint32_t codec = kCodecNone) {
   std::mt19937_64 random(9);
-  const Group group(algorithm, 3, 4096, 0, 400'000'000);
+  const Group group(algorithm, 3, 4096, 0, 2'000'000'000);
   Case c{300, kF32, 2, threads, 2, 0, 0, false, false};
   if (codec != kCodecNone) c = {600, kBF16, 2, threads, 3, 0, 0, false, false};
   c.codec = codec;
@@ -378,7 +378,7 @@ void test_timeout(uint32_t algorithm, uint32_t threads, uint32_t codec = kCodecN
     // By recursive doubling rank 1 waits for rank 0, which waits for rank 2; hosts follow the chain.
     const uint32_t named = algorithm == kRecursiveDoubling && rank == 1 ? 0 : 2;
     check(why.peer == named && why.epoch == 0 && why.sequence == 0, "the timeout names it", algorithm, why.peer, why.epoch);
-    check(why.timeout_ns == 400'000'000, "and says how long it was", algorithm);
+    check(why.timeout_ns == 2'000'000'000, "and says how long it was", algorithm);
     check(group.rank(rank).progress.as<Progress>()->failed == 1, "the rank is marked");
   }
   const std::vector<uint8_t> before(group.rank(2).region.as(), group.rank(2).region.as() + group.rank(2).region.bytes());
@@ -458,7 +458,8 @@ void test_signals(uint32_t threads) {
   launches[0].push_back(pads.launch(0, kSignalWait, kWorld - 1, threads));
   launcher::run(launches);
   check(token == kWorld * kRounds, "signals order plain writes", static_cast<uint32_t>(token));
-  launcher::run({{pads.launch(0, kSignalBarrier, 0, threads, 400'000'000)}, {pads.launch(1, kSignalBarrier, 0, threads, 400'000'000)}, {}});
+  launcher::run(
+      {{pads.launch(0, kSignalBarrier, 0, threads, 2'000'000'000)}, {pads.launch(1, kSignalBarrier, 0, threads, 2'000'000'000)}, {}});
   for (uint32_t rank = 0; rank < 2; ++rank) {
     const Status& why = pads.ranks[rank].why();
     check(why.code == kStatusTimeout && why.op == kOpSignalBarrier && why.peer == 2, "a barrier times out", why.code, why.op, why.peer);
@@ -500,7 +501,7 @@ void test_agree() {
         args.state = ranks[rank].state.as<BlockState>();
         args.ours[0] = 1000 + call;
         args.ours[1] = !same && rank == 1 && call == 3 ? (uint64_t{7} << 40 | 5) : 4;
-        args.wait = {ranks[rank].progress.as<Progress>(), ranks[rank].status.as<Status>(), 2'000'000'000};
+        args.wait = {ranks[rank].progress.as<Progress>(), ranks[rank].status.as<Status>(), 60'000'000'000};
         args.rank = rank;
         args.world = kWorld;
         const Geometry geometry{1, rank + 1, kSharedBytes, 0};

@@ -14,8 +14,8 @@ use symmetra::Error;
 use symmetra::bootstrap::Threads;
 use symmetra_ring::{BroadcastRing, Invitation, Overflow, RingConfig};
 
-use crate::support::process::{Ranks, this};
-use crate::support::world::{alone, bounded};
+use crate::support::process::{Ranks, this, within_a_second};
+use crate::support::world::{alone, bounded, until};
 use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -188,12 +188,12 @@ fn pitfall_1_the_end_of_either_side_is_told_to_the_other() {
     let start = Instant::now();
     // Its farewell may be on its way when the next message is sent.
     let error = loop {
-        match writer.send_by(b"y", within(5.0)) {
+        match writer.send_by(b"y", within(20.0)) {
             Ok(()) => assert_eq!(readers[0].receive().map(<[u8]>::to_vec).unwrap().len(), 1),
             Err(error) => break error,
         }
     };
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(lost::<()>(Err(error)).0, 2);
     // Whom the writer gave up is told to the others.
     drop(writer);
@@ -222,7 +222,7 @@ fn pitfall_1_whom_the_writer_gave_up_is_told_on_other_hosts() {
             let others = (1..4).filter(|rank| *rank != culprit);
             others.for_each(|rank| assert_eq!(readers[rank - 1].receive().unwrap(), b"x"));
         }
-        assert_eq!(timed_out(writer.send_by(b"y", within(0.2))).0, Some(culprit));
+        assert_eq!(timed_out(writer.send_by(b"y", within(1.0))).0, Some(culprit));
         drop(writer);
         for rank in (1..4).filter(|rank| *rank != culprit) {
             let (named, words) = lost(readers[rank - 1].receive());
@@ -260,16 +260,18 @@ fn pitfall_1_a_killed_reader_of_another_host_is_named() {
         return;
     }
     let _alone = alone();
-    let ranks = Ranks::start(NAME, 2, "");
-    ranks.expect(&[1], "ready");
-    ranks.expect(&[0], "full");
-    thread::sleep(Duration::from_millis(50));
-    let killed = Instant::now();
-    ranks.signal(1, Signal::KILL);
-    let noticed = ranks.hear(0);
-    assert_eq!(noticed.words, "noticed");
-    assert!(noticed.at - killed < Duration::from_secs(1), "{:?}", noticed.at - killed);
-    ranks.finish(&[0]);
+    within_a_second(NAME, || {
+        let ranks = Ranks::start(NAME, 2, "");
+        ranks.expect(&[1], "ready");
+        ranks.expect(&[0], "full");
+        thread::sleep(Duration::from_millis(50));
+        let killed = Instant::now();
+        ranks.signal(1, Signal::KILL);
+        let noticed = ranks.hear(0);
+        assert_eq!(noticed.words, "noticed");
+        ranks.finish(&[0]);
+        noticed.at - killed
+    });
 }
 
 #[test]
@@ -298,14 +300,16 @@ fn pitfall_1_a_killed_writer_is_named_on_other_hosts() {
         return;
     }
     let _alone = alone();
-    let ranks = Ranks::start(NAME, 2, "");
-    ranks.expect(&[1], "waiting");
-    let killed = Instant::now();
-    ranks.signal(0, Signal::KILL);
-    let noticed = ranks.hear(1);
-    assert_eq!(noticed.words, "noticed");
-    assert!(noticed.at - killed < Duration::from_secs(1), "{:?}", noticed.at - killed);
-    ranks.finish(&[1]);
+    within_a_second(NAME, || {
+        let ranks = Ranks::start(NAME, 2, "");
+        ranks.expect(&[1], "waiting");
+        let killed = Instant::now();
+        ranks.signal(0, Signal::KILL);
+        let noticed = ranks.hear(1);
+        assert_eq!(noticed.words, "noticed");
+        ranks.finish(&[1]);
+        noticed.at - killed
+    });
 }
 
 /// Longer than sockets hold, to a reader that is suspended when the writer leaves, and goes on a little later.
@@ -480,10 +484,13 @@ fn garbage() {
     let (mut of_probe, of_reader, of_writer) = (ranks.remove(2), ranks.remove(1), ranks.remove(0));
     // The guest's invitation tells the port; a guest with another key is a stranger like any other.
     let python = python();
+    // Without a guest the ring waits in vain.
+    let open = Duration::from_secs(if python.is_some() { 50 } else { 8 });
+    let watched = log.clone();
     let probe = thread::spawn(move || {
         let mut address = None;
         let mut config = at(small(), "guest");
-        config.open = Duration::from_secs(8);
+        config.open = open;
         let invited = BroadcastRing::invite(&mut of_probe, config, |invitation| {
             let endpoint = invitation.endpoint.strip_prefix("tcp://").unwrap().to_owned();
             let place: SocketAddr = endpoint.parse().unwrap();
@@ -493,7 +500,8 @@ fn garbage() {
                 let mut stranger = invitation.clone();
                 (stranger.public_key, stranger.secret_key) = (STRANGER.0.to_owned(), STRANGER.1.to_owned());
                 let mut child = guest(&stranger, python);
-                thread::sleep(Duration::from_millis(700));
+                let refused = || watched.text().contains("its key is unknown");
+                until(Duration::from_secs(30), "the stranger is turned away", refused);
                 child.kill().unwrap();
                 child.wait().unwrap();
                 address = Some((place, guest(&invitation, python)));
@@ -505,7 +513,7 @@ fn garbage() {
     let far = |mut bootstrap: Threads, host: &'static str| {
         thread::spawn(move || {
             let mut config = at(small(), host);
-            config.open = Duration::from_secs(8);
+            config.open = open;
             BroadcastRing::create(&mut bootstrap, config)
         })
     };

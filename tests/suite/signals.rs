@@ -229,14 +229,16 @@ fn missing(steady: Duration, operation: Operation, call: impl Fn(&Rank, &Symmetr
     world::meet(3, |bootstrap| {
         let rank = world::open(bootstrap, &short(steady)).unwrap();
         let buffer = rank.communicator.symmetric::<f32>(1).unwrap();
-        everyone.pass();
+        // Before any rank waits.
         let start = Instant::now();
-        call(&rank, &buffer).unwrap();
+        everyone.pass();
+        let mut outcome = call(&rank, &buffer);
         let failure = loop {
-            match rank.communicator.synchronize(&rank.stream) {
+            match outcome.and_then(|()| rank.communicator.synchronize(&rank.stream)) {
                 Err(error) => break error,
                 Ok(()) => std::thread::sleep(Duration::from_millis(2)),
             }
+            outcome = Ok(());
             assert!(start.elapsed() < steady + Duration::from_secs(20), "rank {} never learned of it", rank.rank());
         };
         match (&failure, rank.rank()) {

@@ -100,6 +100,19 @@ pub struct Said {
     pub at: Instant,
 }
 
+/// Runs `killed`, which gives how long ranks took to learn of a death, until a run stays below a second. A busy machine may
+/// hold up the ranks of one run, a defect holds up those of all three.
+pub fn within_a_second(what: &str, mut killed: impl FnMut() -> Duration) {
+    let mut took = Vec::new();
+    while took.len() < 3 {
+        took.push(killed());
+        if took[took.len() - 1] < Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("{what}: learned after {took:?}");
+}
+
 /// The rank processes of one test.
 pub struct Ranks {
     processes: Vec<Process>,
@@ -213,6 +226,12 @@ impl Ranks {
             let status = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
             status.is_some_and(|(_, status)| status.stopped())
         });
+    }
+
+    /// Blocks until a rank's process has ended, in whatever way.
+    pub fn wait_ended(&mut self, rank: usize) {
+        let child = &mut self.processes[rank].child;
+        super::world::until(PATIENCE, "the rank ends", || child.try_wait().unwrap().is_some());
     }
 
     fn pid(&self, rank: usize) -> Pid {

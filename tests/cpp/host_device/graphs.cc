@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -72,6 +73,8 @@ void test_a_launch_waits_for_the_one_before_on_another_stream() {
   auto graph = capture->finish(keepalive(released));
   CHECK(graph->launch(*first) == 0);
   CHECK(graph->launch(*second) == 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (begun.load() == 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
   std::this_thread::sleep_for(milliseconds(20));
   CHECK(begun.load() == 1);
   gate.open();

@@ -16,7 +16,7 @@ fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Memory> + Sync, say
     let rank = |bootstrap: Threads| {
         let device = Device::host().unwrap();
         let mut config = Config { heap_bytes: 1 << 16, ..Config::default() };
-        config.deadlines.open = Duration::from_secs(2);
+        config.deadlines.open = Duration::from_secs(10);
         let group = Group::open(bootstrap, &device, config).unwrap();
         let mut arena = Arena::open(&group).unwrap();
         let spoils = group.rank() == 2;

@@ -114,16 +114,17 @@ fn pitfall_1_kill_9_of_a_process_is_named_by_all_and_noticed_by_the_monitor() {
     let (mut monitor, reports) = reports(&mesh);
     let killed = thread::scope(|scope| {
         // Rank 3 holds up the all-gather in which rank 2 is killed.
-        let rank0 = scope.spawn(|| mesh.barrier(within(10.0)));
+        let rank0 = scope.spawn(|| mesh.barrier(within(30.0)));
         thread::sleep(Duration::from_millis(100));
         children[1].kill().unwrap();
         let killed = Instant::now();
         assert_eq!(lost(rank0.join().unwrap()), 2);
         killed
     });
-    let (rank, noticed) = reports.recv_timeout(Duration::from_secs(5)).unwrap();
+    let (rank, noticed) = reports.recv_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(rank, 2);
-    assert!(noticed - killed < Duration::from_millis(500), "{:?}", noticed - killed);
+    // At once: the deadlines are of 10 s and more.
+    assert!(noticed - killed < Duration::from_secs(5), "{:?}", noticed - killed);
     assert!(voices[0].answer().starts_with("rank 2 is gone"));
     assert_eq!(voices[2].answer(), "monitor: 2");
     monitor.stop();
