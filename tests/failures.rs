@@ -18,7 +18,8 @@ use support::device::device;
 use support::world::{Gate, alone, meet, open, open_on, until};
 use support::{Rank, config, fits, is_host, system, threads};
 
-const STEADY: Duration = Duration::from_millis(300);
+/// A rank that is held up for less comes in time.
+const STEADY: Duration = Duration::from_secs(1);
 /// How long a failure may take to show beyond its deadline, on a machine busy with other things.
 const SLACK: Duration = Duration::from_secs(5);
 
@@ -260,6 +261,7 @@ fn pitfall_03_abort_ends_a_wait_from_another_thread() {
 
 #[test]
 fn pitfall_03_abort_ends_a_barrier_of_the_hosts() {
+    let gate = Gate::new(3);
     meet(3, |bootstrap| {
         let rank = open(bootstrap, &support::config()).unwrap();
         let group = rank.communicator.group();
@@ -268,14 +270,16 @@ fn pitfall_03_abort_ends_a_barrier_of_the_hosts() {
             std::thread::sleep(Duration::from_millis(50));
             group.abort();
             // The group it leaves stays open: nobody learns of the abort from its end.
-            std::thread::sleep(Duration::from_millis(1500));
+            gate.pass();
             return;
         }
         let begun = Instant::now();
         let error = group.barrier().unwrap_err();
         assert!(matches!(error, Error::Aborted { .. }), "{error}");
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        // All deadlines are of a minute.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         assert_eq!(group.all_gather_bytes(&[1]), Err(error));
+        gate.pass();
     });
 }
 
@@ -377,7 +381,7 @@ fn a_rank_that_leaves_after_good_work_fails_only_what_needs_it() {
             }
             gate.pass();
             // The monitor has seen the departure, and has looked around since.
-            std::thread::sleep(Duration::from_millis(1300));
+            std::thread::sleep(Duration::from_secs(3));
             rank.communicator.synchronize(&rank.stream).unwrap();
             assert_eq!(buffer.read(&rank.stream).unwrap(), buffer.borrow().read(&rank.stream).unwrap());
             rank.communicator.group().check().unwrap();
@@ -649,13 +653,14 @@ fn pitfall_07_an_idle_group_burns_nothing() {
         graph.launch(&rank.stream).unwrap();
         rank.finish();
         rank.communicator.group().barrier().unwrap();
-        if rank.rank() == 0 {
+        // The least of some: the process does other things as well.
+        let burnt = [(); 3].map(|()| {
             let before = system::processor_time();
             std::thread::sleep(Duration::from_millis(700));
-            let burnt = system::processor_time() - before;
-            assert!(burnt < Duration::from_millis(20), "{burnt:?} in 700 ms");
-        } else {
-            std::thread::sleep(Duration::from_millis(700));
+            system::processor_time() - before
+        });
+        if rank.rank() == 0 {
+            assert!(burnt.into_iter().min().unwrap() < Duration::from_millis(20), "{burnt:?} in 700 ms");
         }
         rank.communicator.group().barrier().unwrap();
     });

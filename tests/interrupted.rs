@@ -34,7 +34,8 @@ const WORLD: usize = 3;
 /// The rank that is late or killed, and the root of what has one.
 const VICTIM: usize = 1;
 const LIMIT: Duration = Duration::from_secs(120);
-const STEADY: Duration = Duration::from_millis(300);
+/// A rank that is held up for less comes in time.
+const STEADY: Duration = Duration::from_secs(1);
 /// Elements of a part, and of a row.
 const COUNT: usize = 700;
 const HIDDEN: usize = 100;

@@ -21,7 +21,7 @@ use support::world::bounded;
 use support::{Data, Rank, Sample, config, fits, is_host};
 
 const LIMIT: Duration = Duration::from_secs(120);
-const STEADY: Duration = Duration::from_millis(400);
+const STEADY: Duration = Duration::from_secs(1);
 
 /// Every algorithm, memory and way for one type, as the threads run it. Gives what peers have mapped.
 fn results<T: Sample>(rank: &Rank) -> [DeviceBuffer<T>; 2] {

@@ -13,8 +13,8 @@ use crate::{config, converse, free_address, lost, on_threads, private_directory,
 fn a_world_that_stays_incomplete_names_the_missing_ranks_to_everybody() {
     let address = free_address();
     let results = on_threads(3, |rank| match rank {
-        2 => Tcp::connect(config(address, 3, 5, 10.0)).map(drop),
-        rank => Tcp::connect(config(address, rank, 5, if rank == 0 { 1.0 } else { 10.0 })).map(drop),
+        2 => Tcp::connect(config(address, 3, 5, 20.0)).map(drop),
+        rank => Tcp::connect(config(address, rank, 5, if rank == 0 { 5.0 } else { 20.0 })).map(drop),
     });
     for result in results {
         let (rank, detail) = timed_out(result);
@@ -30,7 +30,7 @@ fn a_rank_0_that_never_comes_is_named_with_the_address() {
     let (rank, detail) = timed_out(Tcp::connect(config(address, 1, 2, 0.3)));
     assert_eq!(rank, Some(0));
     assert!(detail.contains(&address.to_string()) && detail.contains("refused"), "{detail}");
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(8));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_listener_that_stays_silent_ends_in_a_timeout() {
     let (rank, detail) = timed_out(Tcp::connect(config(listener.local_addr().unwrap(), 1, 2, 0.3)));
     assert_eq!(rank, Some(0));
     assert!(detail.contains("no challenge came"), "{detail}");
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(8));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn pitfall_1_a_rank_that_leaves_is_named_to_everybody_and_for_ever() {
                 assert_eq!(lost(local.all_gather(b"?", within(10.0))), leaving, "rank {rank}");
             }
         });
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.elapsed() < Duration::from_secs(9));
     }
 }
 
@@ -93,21 +93,21 @@ fn pitfall_1_a_rank_that_leaves_is_named_to_everybody_and_for_ever() {
 fn a_rank_that_gives_up_first_is_not_blamed_for_the_missing() {
     let address = free_address();
     let start = Instant::now();
-    let limit = |rank| if rank == 2 { 1.5 } else { 20.0 };
+    let limit = |rank| if rank == 2 { 4.0 } else { 30.0 };
     for result in on_threads(3, |rank| Tcp::connect(config(address, rank, 4, limit(rank))).map(drop)) {
         let (rank, detail) = timed_out(result);
         assert_eq!(rank, Some(3), "{detail}");
         assert!(detail.contains("ranks {3} of 4 did not connect"), "{detail}");
         assert!(detail.contains("before rank 2 gave up"), "{detail}");
     }
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(25));
 
     let directory = private_directory();
     let together = Barrier::new(4);
     let results = on_threads(4, |rank| {
         let mut local = Local::connect(&directory, rank, 4, within(20.0)).unwrap();
         together.wait();
-        let result = (rank != 2).then(|| local.barrier(within(if rank == 3 { 1.5 } else { 20.0 })));
+        let result = (rank != 2).then(|| local.barrier(within(if rank == 3 { 4.0 } else { 40.0 })));
         together.wait();
         result
     });
@@ -119,7 +119,7 @@ fn a_rank_that_gives_up_first_is_not_blamed_for_the_missing() {
             "{detail}"
         );
     }
-    assert!(start.elapsed() < Duration::from_secs(15));
+    assert!(start.elapsed() < Duration::from_secs(35));
 }
 
 #[test]

@@ -235,19 +235,23 @@ fn burn_nothing() {
                         "tcp" => Box::new(Tcp::connect(config(address, rank, 3, 10.0)).unwrap()),
                         "local" => Box::new(Local::connect(directory, rank, 3, within(10.0)).unwrap()),
                         _ if rank == 2 => return,
-                        _ => return assert!(Local::connect(directory, rank, 3, within(1.2)).is_err()),
+                        _ => return assert!(Local::connect(directory, rank, 3, within(2.6)).is_err()),
                     };
                     if rank == 2 {
-                        thread::sleep(Duration::from_millis(1200));
+                        thread::sleep(Duration::from_millis(2600));
                     }
                     bootstrap.barrier(within(10.0)).unwrap();
                 });
             }
         }
         thread::sleep(Duration::from_millis(400));
-        let before = cpu_time();
-        thread::sleep(Duration::from_millis(waiting));
-        println!("> {}", (cpu_time() - before).as_secs_f64() * 1e3);
+        // The least of some: ranks that are late still open meanwhile.
+        let burnt = [(); 3].map(|()| {
+            let before = cpu_time();
+            thread::sleep(Duration::from_millis(waiting));
+            cpu_time() - before
+        });
+        println!("> {}", burnt.into_iter().min().unwrap().as_secs_f64() * 1e3);
         drop(stranger.join());
     });
 }

@@ -152,7 +152,7 @@ fn pitfall_35_half_of_an_encrypted_frame_is_waited_for_until_the_deadline() {
         }
         let start = Instant::now();
         let outcome = tcp.all_gather(b"precious", within(if tcp.rank() == 0 { 0.3 } else { 10.0 }));
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
         outcome.map(drop)
     });
     for outcome in outcomes {

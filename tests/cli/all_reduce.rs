@@ -214,7 +214,8 @@ fn a_table_for_people() {
     assert_eq!(lines[2][8], "0");
     // Talk goes elsewhere, and no progress bar to a pipe.
     assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
-    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    // Of a slow machine a warning may tell.
+    assert_eq!(run.stderr.lines().filter(|line| !line.contains("WARN")).count(), 1, "{}", run.stderr);
     // A program that reads it gets 80 characters a line, and still a line a row.
     let run = symmetra(args).ok();
     run.fits(80);

@@ -8,7 +8,7 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::{Algorithm, Communicator, DeviceBuffer, Error, Result, SymmetricBuffer};
 
 use crate::support::process::{Child, Ranks, this, within_a_second};
-use crate::support::world::{Gate, bounded, meet, open, open_on};
+use crate::support::world::{Gate, bounded, meet, open, open_on, until};
 use crate::support::{Rank, fits, is_host};
 use crate::{LIMIT, OPS, Op, Parts, STEADY, VICTIM, WORLD, direct, failure};
 
@@ -134,7 +134,12 @@ fn an_idle_group_stays_well_beside_a_rank_that_departed() {
         }
         gate.pass();
         if rank.rank() != VICTIM {
-            names_who_left(&buffer.signals().put(0, VICTIM, stream).unwrap_err(), VICTIM);
+            let mut put = Ok(());
+            until(Duration::from_secs(20), "the departure is seen", || {
+                put = buffer.signals().put(0, VICTIM, stream);
+                put.is_err()
+            });
+            names_who_left(&put.unwrap_err(), VICTIM);
         }
         gate.pass();
     });

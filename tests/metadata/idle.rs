@@ -24,9 +24,13 @@ fn pitfall_7_an_idle_ring_uses_no_processor_time() {
             let readers: Vec<_> = readers.collect();
             writer.send(b"before").unwrap();
             thread::sleep(Duration::from_millis(100));
-            let before = processor_time();
-            thread::sleep(Duration::from_millis(300));
-            child.say(&(processor_time() - before).as_micros().to_string());
+            // The least of some: a reader may be late to its wait.
+            let used = [(); 3].map(|()| {
+                let before = processor_time();
+                thread::sleep(Duration::from_millis(300));
+                processor_time() - before
+            });
+            child.say(&used.into_iter().min().unwrap().as_micros().to_string());
             writer.send(b"after").unwrap();
             readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap().unwrap(), b"after"));
         });

@@ -258,7 +258,7 @@ fn pitfall_1_waits_end_when_the_one_waited_for_leaves() {
     let left = Instant::now();
     drop(writer);
     let ((rank, _), returned) = waiting.join().unwrap();
-    assert!(rank == 0 && returned - left < Duration::from_secs(1));
+    assert!(rank == 0 && returned - left < Duration::from_secs(10));
 
     let (mut writer, readers) = ring(2, &config);
     let waiting = thread::spawn(move || (lost(writer.send(&[0; 5000])), Instant::now()));
@@ -266,7 +266,7 @@ fn pitfall_1_waits_end_when_the_one_waited_for_leaves() {
     let left = Instant::now();
     drop(readers);
     let ((rank, _), returned) = waiting.join().unwrap();
-    assert!(rank == 1 && returned - left < Duration::from_secs(1));
+    assert!(rank == 1 && returned - left < Duration::from_secs(10));
 }
 
 #[test]

@@ -461,7 +461,7 @@ fn a_graph_ends_with_its_group() {
 #[test]
 fn a_rank_that_skips_a_call_is_named() {
     let mut config = config(3);
-    config.deadlines = Deadlines { steady: Duration::from_millis(300), ..config.deadlines };
+    config.deadlines = Deadlines { steady: Duration::from_secs(1), ..config.deadlines };
     meet(3, |bootstrap| {
         let rank = crate::support::world::open(bootstrap, &config).unwrap();
         let Rank { communicator, stream, .. } = &rank;

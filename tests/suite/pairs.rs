@@ -574,13 +574,13 @@ fn who_waits_in_vain_learns_for_whom() {
 #[test]
 fn a_late_peer_is_waited_for_at_first_use() {
     let mut config = small();
-    config.deadlines.steady = Duration::from_millis(200);
+    config.deadlines.steady = Duration::from_secs(1);
     for captured in [false, true] {
         threads(2, &config, |rank| {
             let Rank { communicator, stream, device } = rank;
             let (own, peer) = (rank.rank(), 1 - rank.rank());
             if own == 1 {
-                std::thread::sleep(Duration::from_millis(700));
+                std::thread::sleep(Duration::from_millis(2500));
             }
             let out = DeviceBuffer::<u8>::new(device, 3 * QUEUE).unwrap();
             let into = DeviceBuffer::<u8>::new(device, 3 * QUEUE).unwrap();

@@ -162,7 +162,7 @@ fn pitfall_04_ranks_that_enqueue_different_plans_are_told() {
             let gate = Gate::new(2);
             meet(2, |bootstrap| {
                 let mut config = config();
-                (config.check_calls, config.deadlines.steady) = (check_calls, Duration::from_millis(300));
+                (config.check_calls, config.deadlines.steady) = (check_calls, Duration::from_secs(1));
                 let rank = open(bootstrap, &config).unwrap();
                 let Rank { communicator, stream, .. } = &rank;
                 let layers = [4, 5].map(|rows| Layer::new(communicator, way, rows, stream).unwrap());

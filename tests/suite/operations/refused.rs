@@ -8,6 +8,7 @@ use symmetra::{
     SymmetricSlice, Transport,
 };
 
+use crate::support::world::Gate;
 use crate::support::{Rank, config, threads};
 
 /// Refused at the call, with these words.
@@ -214,8 +215,9 @@ fn pitfall_4_a_rank_that_skips_is_named() {
     for (operation, call) in calls {
         let mut config = config();
         config.check_calls = false;
-        config.deadlines.first_use = Duration::from_millis(300);
-        config.deadlines.steady = Duration::from_millis(300);
+        config.deadlines.first_use = Duration::from_secs(1);
+        config.deadlines.steady = Duration::from_secs(1);
+        let together = Gate::new(2);
         let errors = failing(&config, |rank| {
             let buffer = DeviceBuffer::from_slice(&[1.0f32; 100], &rank.stream)?;
             if rank.rank() == 2 {
@@ -225,6 +227,8 @@ fn pitfall_4_a_rank_that_skips_is_named() {
                 }
                 return rank.communicator.group().check();
             }
+            // Neither of the two comes late to the other.
+            together.pass();
             call(&rank.communicator, &buffer, &rank.stream)?;
             rank.communicator.synchronize(&rank.stream)
         });

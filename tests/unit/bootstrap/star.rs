@@ -246,7 +246,7 @@ fn pitfall_1_a_rank_that_comes_after_another_died_is_told_who() {
         for error in [rank2, rank0.join().unwrap()] {
             assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
         }
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     });
 }
 

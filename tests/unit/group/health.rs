@@ -114,12 +114,13 @@ fn ranks_that_waited_for_nothing_name_no_operation() {
 
 #[test]
 fn who_leaves_because_of_a_loss_is_not_taken_for_the_lost() {
-    let gone = std::sync::Barrier::new(3);
+    let (begun, gone) = (std::sync::Barrier::new(2), std::sync::Barrier::new(3));
     let rank = |bootstrap: Threads| -> Result<()> {
         let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
         match group.rank() {
             // Meets no rank, and looks only when both have left, at rank 0 first.
             1 => group.exchange(|mesh, deadline| {
+                begun.wait();
                 gone.wait();
                 mesh.all_gather(&[], deadline).map(drop)
             }),
@@ -134,8 +135,8 @@ fn who_leaves_because_of_a_loss_is_not_taken_for_the_lost() {
                 Ok(())
             }
             _ => {
-                // Time for rank 1 to begin.
-                std::thread::sleep(Duration::from_millis(200));
+                // After the loss rank 1 could not begin.
+                begun.wait();
                 drop(group);
                 gone.wait();
                 Ok(())

@@ -77,7 +77,7 @@ fn so_is_who_fails_what_is_made_of_it() {
 
 #[test]
 fn who_is_late_in_a_part_is_named_to_the_whole() {
-    let (open, over) = (Duration::from_secs(1), Barrier::new(4));
+    let (open, over) = (Duration::from_secs(4), Barrier::new(4));
     let results = on_groups_within(open, 4, |group| {
         let start = Instant::now();
         let outcome =

@@ -268,9 +268,13 @@ fn burn_nothing() {
         mesh.barrier(within(10.0)).unwrap();
         if mesh.rank() == 0 {
             thread::sleep(Duration::from_millis(100));
-            let before = cpu_time();
-            thread::sleep(Duration::from_millis(500));
-            println!("> {}", (cpu_time() - before).as_secs_f64() * 1e3);
+            // The least of some: a rank may be late to its barrier.
+            let burnt = [(); 3].map(|()| {
+                let before = cpu_time();
+                thread::sleep(Duration::from_millis(500));
+                cpu_time() - before
+            });
+            println!("> {}", burnt.into_iter().min().unwrap().as_secs_f64() * 1e3);
         }
         // All others wait here for rank 0.
         mesh.barrier(within(10.0)).unwrap();
