@@ -340,7 +340,7 @@ fn killed_in_time(test: &str, delay_ms: u64) {
 /// A rank of a test with a stopped rank.
 fn sleeper(way: Way, child: &Child) {
     // Long enough for calls without end on a busy machine.
-    let rank = child.open(&direct(Duration::from_secs(1)));
+    let rank = child.open(&direct(Duration::from_secs(3)));
     let Rank { communicator, stream, .. } = &rank;
     let layers = layers(way, communicator);
     let error = until_error(&layers, child, &rank);
