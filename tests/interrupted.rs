@@ -196,7 +196,7 @@ fn late(op: Op) {
             let error = told(parts.call(op, VICTIM, communicator, stream), &rank, LIMIT / 4);
             assert!(matches!(error, Error::Timeout { rank: Some(VICTIM), .. }), "{op:?}: rank {own} got {error}");
             let took = start.elapsed();
-            assert!(took >= STEADY / 2 && took < STEADY + Duration::from_secs(5), "{op:?}: {took:?}");
+            assert!(took >= STEADY / 2 && took < STEADY + Duration::from_secs(20), "{op:?}: {took:?}");
             assert_eq!(parts.call(op, VICTIM, communicator, stream), Err(error), "{op:?}: rank {own}");
             parts.input.write(&other, stream).unwrap();
             parts.output.write(&other, stream).unwrap();

@@ -162,7 +162,7 @@ fn gave_up(case: (Kind, Way), error: &Error, took: Duration) {
         panic!("{case:?}: {error}")
     };
     assert_eq!((*named, *waited), (operation(case), STEADY), "{case:?}: {error}");
-    assert!(took >= STEADY / 2 && took < STEADY + Duration::from_secs(5), "{case:?}: {took:?}");
+    assert!(took >= STEADY / 2 && took < STEADY + Duration::from_secs(20), "{case:?}: {took:?}");
 }
 
 /// The stream of one rank is held up until the others have given up and use their memory for something else.
