@@ -285,9 +285,9 @@ constexpr bool is_quantised(const QuantisedRows& how, uint64_t rows, uint32_t wi
 }
 constexpr bool is_row(const NormArgs& args) {
   const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
-  return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.width <= kMostWidth && args.input_pitch >= args.hidden &&
-         args.rows < uint64_t{1} << 40 && (args.weight_dtype == args.dtype || args.weight_dtype == kF32) &&
-         is_quantised(args.quantised, args.rows, args.width);
+  return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.width <= kMostWidth &&
+         args.input_pitch >= args.hidden && args.rows < uint64_t{1} << 40 &&
+         (args.weight_dtype == args.dtype || args.weight_dtype == kF32) && is_quantised(args.quantised, args.rows, args.width);
 }
 /// Words for what is largest: in a norm of summed rows `items` is 0.
 constexpr uint32_t largest_words(const NormArgs& args, uint32_t items) {
