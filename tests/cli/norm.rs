@@ -67,8 +67,13 @@ fn every_kind_of_quantised_rows() {
             assert!(rows.iter().all(|row| row["algorithm"] == runs), "{op}: {rows:?}");
         }
     }
-    // Codes lie in plain memory, which peers address once a graph is registered.
-    for (form, runs) in [("", "two-shot-sentinel"), ("--graph", "two-shot-zero-copy")] {
+    // Peers address codes as they do rows: in plain memory once a graph is registered.
+    for (form, runs) in [
+        ("", "two-shot-zero-copy"),
+        ("--plain", "two-shot-sentinel"),
+        ("--plain --graph", "two-shot-zero-copy"),
+        ("--algorithm two-shot-zero-copy", "two-shot-zero-copy"),
+    ] {
         let args = "--ranks 2 --hidden 2880 --tokens 200 --ranks-as threads --op reduce-scatter-all-gather";
         let rows = right(&format!("{args} --quantise per-token-e4m3 {form}"), 1);
         assert_eq!(rows[0]["algorithm"], runs, "{rows:?}");

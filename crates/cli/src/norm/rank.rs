@@ -36,11 +36,12 @@ impl Task for Norms {
     const NAME: &'static str = "norms";
     type Found = Sample;
 
-    /// Room for four buffers of the most tokens, each with its signals.
+    /// Room for four buffers of the most tokens, and for values, a byte each at most, and scales; each with its signals.
     fn heap_bytes(&self) -> u64 {
         let tokens = self.tokens.iter().max().copied().unwrap_or(0);
-        let bytes = tokens * self.width() * self.dtype.bytes();
-        if self.plain { 1 << 20 } else { 4 * (bytes as u64 + (64 << 10)) }
+        let values = tokens * self.width();
+        let codes = self.quantise.map_or(0, |form| values + form.scales_bytes(tokens, self.width()));
+        if self.plain { 1 << 20 } else { (4 * values * self.dtype.bytes() + codes) as u64 + 6 * (64 << 10) }
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
