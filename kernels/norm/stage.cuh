@@ -5,9 +5,9 @@
 
 namespace symmetra::kernels {
 
-/// A row's packets in shared memory, or where they are too many, in this rank's own slot of the call's buffer. Peers do not
-/// write there in this call. A codec's packets do in later ones, so the block empties the place. Threads of the block sync
-/// between put, get and clear.
+/// A row's packets in shared memory, or where they are too many, in this rank's own slot of the call's buffer, as packets. Peers
+/// do not write there in this call. A codec's packets do in later ones, so the block empties the place. Threads of the block
+/// sync between put, get and clear.
 template <class Protocol>
 class Stage {
  public:
@@ -15,20 +15,29 @@ class Stage {
 
   /// `place`: the row's first packet in the own slot. `own`: that slot.
   SYMMETRA_DEVICE Stage(Data* shared, Packet* own, uint32_t place, uint32_t packets)
-      : at_(packets <= kStagePackets ? shared : reinterpret_cast<Data*>(own + place)), long_(packets <= kStagePackets ? 0 : packets) {}
+      : shared_(shared), slot_(own + place), long_(packets <= kStagePackets ? 0 : packets) {}
 
-  SYMMETRA_DEVICE void put(uint32_t packet, const Data& data) const { at_[packet] = data; }
-  SYMMETRA_DEVICE Data get(uint32_t packet) const { return at_[packet]; }
+  SYMMETRA_DEVICE void put(uint32_t packet, const Data& data) const {
+    if (!is_long()) {
+      shared_[packet] = data;
+    } else {
+      platform::store_packet(slot_ + packet, Protocol::encode(data, 0));
+    }
+  }
+  SYMMETRA_DEVICE Data get(uint32_t packet) const {
+    return is_long() ? Protocol::decode(platform::load_packet(slot_ + packet)) : shared_[packet];
+  }
   /// Whether the row lies in the slot.
   SYMMETRA_DEVICE bool is_long() const { return long_ != 0; }
   SYMMETRA_DEVICE void clear() const {
     for (uint32_t packet = platform::thread(); packet < long_; packet += platform::threads()) {
-      platform::store_packet(reinterpret_cast<Packet*>(at_ + packet), Protocol::empty());
+      platform::store_packet(slot_ + packet, Protocol::empty());
     }
   }
 
  private:
-  Data* at_;
+  Data* shared_;
+  Packet* slot_;
   uint32_t long_;  ///< packets in the slot
 };
 
