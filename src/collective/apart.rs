@@ -26,9 +26,6 @@ impl Inner {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
         };
         let bytes = shape.bytes();
-        if bytes == 0 {
-            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
-        }
         let row_bytes = bytes / rows as u64;
         let into = |peer| Strip { bytes, ..Strip::part(output, peer / ranks, row_bytes) };
         let strips = Strips::each(shape.world, |_| Strip::whole(input, call.dtype), into);
@@ -40,9 +37,7 @@ impl Inner {
                 into_pitch_bytes: row_bytes * (shape.world / ranks) as u64,
             },
         };
-        let counts = Counts::Known { largest_bytes: bytes, shared: None };
-        let exchange = Exchange { call, strips: Strips { rows, ..strips }, counts };
-        self.reduce_packets(&exchange, lane, queue, recorded)
+        self.reduce_packets(call, (Strips { rows, ..strips }, bytes), lane, queue, recorded)
     }
 
     /// Enqueues a checked call, which any memory serves.
@@ -58,27 +53,29 @@ impl Inner {
             return Err(Error::Internal { message: "a reduce-scatter without operands was found right".to_owned() });
         };
         let bytes = shape.bytes();
-        if bytes == 0 {
-            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
-        }
         let mut strips = Strips::each(shape.world, |peer| Strip::part(input, peer / ranks, bytes), |_| Strip::NONE);
         strips.into[shape.rank] = Strip::whole(output, call.dtype);
-        let counts = Counts::Known { largest_bytes: bytes, shared: None };
-        self.reduce_packets(&Exchange { call, strips, counts }, lane, queue, recorded)
+        self.reduce_packets(call, (strips, bytes), lane, queue, recorded)
     }
 
+    /// `bytes` are those of the largest strip.
     fn reduce_packets(
         &self,
-        exchange: &Exchange<'_>,
+        call: &Call<'_>,
+        (strips, bytes): (Strips, u64),
         lane: &mut Lane,
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
+        if bytes == 0 {
+            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
+        }
         lane.order_call(queue)?;
-        if let Some(calls) = self.in_calls(exchange, Transport::Packets) {
-            return self.exchange_in_calls(exchange, calls, lane, queue, recorded);
+        let exchange = Exchange { call, strips, counts: Counts::Known { largest_bytes: bytes, shared: None } };
+        if let Some(calls) = self.in_calls(&exchange, Transport::Packets) {
+            return self.exchange_in_calls(&exchange, calls, lane, queue, recorded);
         }
         let fresh = self.announce(exchange.noted(WAY_APART), lane, queue, recorded)?;
-        self.launch_exchange(exchange, Way::Reduce, Transport::Packets, Peers::NONE, fresh, queue)
+        self.launch_exchange(&exchange, Way::Reduce, Transport::Packets, Peers::NONE, fresh, queue)
     }
 }
