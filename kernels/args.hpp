@@ -280,8 +280,8 @@ struct QuantisedRows {
   void* values;              ///< own; rows of `width` codes; null: not asked for
   void* scales;              ///< own; null: kScalingStatic
   const float* known_scale;  ///< own; kScalingStatic: the scale; kScalingNvfp4: the scale of scales; else null
-  uint64_t first_row;        ///< number of the first row of the launch among all rows of the call
-  uint64_t all_rows;         ///< of the call: layouts of columns depend on it
+  uint64_t first_row;        ///< number of the launch's row 0 among those with codes; modulo 2^64, where own rows alone have codes
+  uint64_t all_rows;         ///< rows with codes: layouts of columns depend on it
   uint32_t scaling;          ///< kScaling*
   uint32_t to;               ///< kNarrow*
   uint32_t elems;            ///< of a group; without groups 0

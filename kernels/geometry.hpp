@@ -274,20 +274,23 @@ constexpr bool has_format(uint32_t scaling, uint32_t to) {
   return to < kNarrows && to != (scaling == kScalingMx ? kNarrowI8 : kNarrowE2M1);
 }
 /// Whether rows can be quantised so, or are not quantised.
-constexpr bool is_quantised(const QuantisedRows& how, uint64_t rows, uint32_t width) {
+constexpr bool is_quantised(const QuantisedRows& how, uint32_t width) {
   if (how.values == nullptr) return true;
   const bool grouped = how.scaling >= kScalingPerGroup, known = how.scaling == kScalingStatic || how.scaling == kScalingNvfp4;
   if (how.scaling >= kScalings || !has_format(how.scaling, how.to) || !has_layout(how.scaling, how.layout)) return false;
   if ((how.scales != nullptr) == (how.scaling == kScalingStatic) || (how.known_scale != nullptr) != known) return false;
   if (grouped ? how.elems == 0 || how.elems > kMostGroup || how.elems % kGroupStep != 0 : how.elems != 0) return false;
-  if (how.scaling >= kScalingMx && width % how.elems != 0) return false;
-  return how.first_row + rows <= how.all_rows && how.all_rows < uint64_t{1} << 40;
+  return how.scaling < kScalingMx || width % how.elems == 0;
+}
+/// Whether there are codes for so many rows from a row on, or rows are not quantised.
+constexpr bool has_codes(const QuantisedRows& how, uint64_t first_row, uint64_t rows) {
+  return how.values == nullptr || (first_row + rows <= how.all_rows && how.all_rows < uint64_t{1} << 40);
 }
 constexpr bool is_row(const NormArgs& args) {
   const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
   return types && args.hidden >= 1 && args.hidden <= kMostHidden && args.width >= args.hidden && args.width <= kMostWidth &&
          args.input_pitch >= args.hidden && args.rows < uint64_t{1} << 40 &&
-         (args.weight_dtype == args.dtype || args.weight_dtype == kF32) && is_quantised(args.quantised, args.rows, args.width);
+         (args.weight_dtype == args.dtype || args.weight_dtype == kF32) && is_quantised(args.quantised, args.width);
 }
 /// Words for what is largest: in a norm of summed rows `items` is 0.
 constexpr uint32_t largest_words(const NormArgs& args, uint32_t items) {
@@ -295,7 +298,8 @@ constexpr uint32_t largest_words(const NormArgs& args, uint32_t items) {
   return items > kNormLargestWords ? (items + 3) / 4 * 4 : kNormLargestWords;
 }
 constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
-  return is_row(args) && geometry.blocks >= 1 && geometry.blocks <= kMostNormBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
+  return is_row(args) && has_codes(args.quantised, args.quantised.first_row, args.rows) && geometry.blocks >= 1 &&
+         geometry.blocks <= kMostNormBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
          geometry.shared_bytes >= kNormSharedBytes + largest_words(args, 0) * 4;
 }
 
@@ -317,14 +321,20 @@ constexpr uint64_t norm_shared_bytes(const FusedNormArgs& args) {
   const uint64_t arrived = args.sum.algorithm == kOneShotSentinel ? 0 : uint64_t{items(args)} * 16;
   return kNormSharedBytes + arrived + uint64_t{largest_words(args.norm, items(args))} * 4 + stage;
 }
+/// Whether there are codes for all rows that a rank quantises: of all ranks, or where rows are scattered and not gathered of
+/// its own share.
+constexpr bool has_codes(const FusedNormArgs& args) {
+  const QuantisedRows& how = args.norm.quantised;
+  if (args.share_rows == 0 || args.gathers != 0) return has_codes(how, how.first_row, args.norm.rows);
+  return has_codes(how, how.first_row + args.sum.rank * args.share_rows, args.norm.rows / args.sum.world);
+}
 /// Whether rows are scattered in a way that the algorithm has.
 constexpr bool is_scattered(const FusedNormArgs& args) {
   if (args.share_rows == 0) return args.sum.algorithm != kTwoShotZeroCopy;
   const bool whole =
       args.norm.rows % args.sum.world == 0 && args.norm.rows / args.sum.world <= args.share_rows && args.share_rows < uint64_t{1} << 32;
   const bool codes = args.norm.quantised.values != nullptr;
-  // Codes of rows that are not gathered would be numbered in the share.
-  if (codes && (args.gathers == 0 || args.sum.algorithm == kOneShotSentinel)) return false;
+  if (codes && args.sum.algorithm == kOneShotSentinel) return false;
   // A row that is too long for the stage waits in the output.
   const bool staged = codes && row_packets(args.norm) <= kStagePackets;
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && (args.norm.output != nullptr || staged);
@@ -357,7 +367,7 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const bool known = sum.world >= 2 && sum.world <= kMaxWorld && sum.rank < sum.world && is_row(args.norm) &&
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
                      (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel || sum.algorithm == kTwoShotZeroCopy);
-  if (!known || sum.lanes_log2 > 16 || !is_scattered(args)) return false;
+  if (!known || sum.lanes_log2 > 16 || !is_scattered(args) || !has_codes(args)) return false;
   const uint64_t packets = row_packets(args.norm);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
                      (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{self, quantises_anywhere, rows_at_once, scattered_choice, serves_scattered};
+use super::norm_choice::{self, quantises_anywhere, rows_at_once, scattered_choice};
 use super::reach::Peers;
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
@@ -84,16 +84,7 @@ impl Inner {
     ) -> Result<Option<Fused>> {
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
         let world = self.group.world_size();
-        let (named, gathers) = (call.options.algorithm, call.op.gathers_rows());
-        if scatters && !serves_scattered(rows.quantised.is_some(), gathers) {
-            return match named {
-                Algorithm::Auto => Ok(None),
-                named => {
-                    let reason = "quantised rows of a share go by the library's choice";
-                    Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
-                }
-            };
-        }
+        let gathers = call.op.gathers_rows();
         let operands = gathered(call, rows);
         let reached = |(view, _): &(View<'_>, usize)| self.reaches(view, recorded.is_some());
         // A row that is too long for a block's memory waits in the output.
@@ -236,14 +227,25 @@ impl Inner {
         Ok(())
     }
 
-    /// The arguments of scattered rows, whose operands for own rows are moved back to where the rows of rank 0 would be.
+    /// The arguments of scattered rows, whose operands for own rows are moved back to where the rows of rank 0 would be. Codes
+    /// of own rows are numbered so that own rows begin at 0.
     fn as_all_rows(&self, whole: args::NormArgs, call: &Call<'_>) -> args::NormArgs {
-        let before = self.group.rank() * (whole.rows as usize / self.group.world_size());
+        let share = whole.rows as usize / self.group.world_size();
+        let before = self.group.rank() * share;
         let (narrow, wide) = rows_bytes(&whole, before, call.dtype);
+        let quantised = match call.op.gathers_rows() {
+            true => whole.quantised,
+            false => args::QuantisedRows {
+                first_row: (before as u64).wrapping_neg(),
+                all_rows: share as u64,
+                ..whole.quantised
+            },
+        };
         args::NormArgs {
             residual: ahead(whole.residual.cast_mut(), narrow).cast_const(),
             residual_out: ahead(whole.residual_out, narrow),
             output: if call.op.gathers_rows() { whole.output } else { ahead(whole.output, wide) },
+            quantised,
             ..whole
         }
     }
@@ -369,7 +371,10 @@ fn from_row(whole: args::NormArgs, start: usize, count: usize, dtype: Dtype) -> 
         residual_out: behind(whole.residual_out, narrow),
         output: behind(whole.output, wide),
         rows: count as u64,
-        quantised: args::QuantisedRows { first_row: whole.quantised.first_row + start as u64, ..whole.quantised },
+        quantised: args::QuantisedRows {
+            first_row: whole.quantised.first_row.wrapping_add(start as u64),
+            ..whole.quantised
+        },
         ..whole
     }
 }

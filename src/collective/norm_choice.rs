@@ -147,11 +147,6 @@ pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
     !quantised || kind != DeviceKind::Hip
 }
 
-/// Whether a kernel that sums can serve scattered rows: kernels number the codes of all rows.
-pub(super) fn serves_scattered(quantised: bool, gathers: bool) -> bool {
-    gathers || !quantised
-}
-
 /// Whether a fused algorithm can serve rows of so many packets: a row fits its scratch, whose slots have `slot_packets`, and
 /// it can quantise the rows if that is asked.
 pub(super) fn fits(

@@ -2,7 +2,7 @@
 
 use super::Communicator;
 use super::norm::packets;
-use super::norm_choice::{NormTable, fits, scattered_ranges, serves_scattered};
+use super::norm_choice::{NormTable, fits, scattered_ranges};
 use super::select::{Range, Reach, Table};
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
@@ -65,8 +65,7 @@ impl Communicator {
         gathers: bool,
     ) -> Vec<Range> {
         let fits = self.0.fits(dtype, hidden, quantised);
-        let serves = serves_scattered(quantised, gathers);
-        scattered_ranges(self.world_size(), direct && gathers, |algorithm| serves && fits(&algorithm))
+        scattered_ranges(self.world_size(), direct && gathers, |algorithm| fits(&algorithm))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A call that sums rows and norms them: its operands beside input and output, what they become, and the call.
 
 use serde::{Deserialize, Serialize};
-use symmetra::op::{ALL_REDUCE_NORM, Op, REDUCE_SCATTER_NORM};
+use symmetra::op::{ALL_REDUCE_NORM, Op, REDUCE_SCATTER_NORM_ALL_GATHER};
 use symmetra::{Communicator, Dtype, Operand, Operation, Queue, Ref, Result, RmsNorm, RowNorm};
 
 use crate::narrow::{Memory, Narrow};
@@ -107,10 +107,8 @@ impl Norm {
         let writes = self.has_output || self.x.is_some() || self.narrow.is_some();
         writes
             && match self.narrow {
-                // Codes of a share are not written by a kernel that also sums.
-                Some(_) if *op == REDUCE_SCATTER_NORM => !self.is_unplaced(),
                 // Where x is gathered, its rows need a place in every rank.
-                Some(_) if *op != ALL_REDUCE_NORM => self.has_output || fits,
+                Some(_) if *op == REDUCE_SCATTER_NORM_ALL_GATHER => self.has_output || fits,
                 _ => !self.is_unplaced() || fits,
             }
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <optional>
 
 #include "tests/kernels/norm_codes.hpp"
@@ -17,6 +18,9 @@ struct NormCase {
   bool residual, kept, output, in_place, scattered, gathered;
   bool wild;                               ///< NaNs, infinities, denormals and zeros
   std::optional<QuantisedRows> quantised;  ///< without addresses
+
+  /// Whether a rank has the codes of its own rows alone.
+  bool codes_of_share() const { return quantised && scattered && !gathered; }
 };
 
 float wide(uint32_t dtype, Bits bits) {
@@ -51,7 +55,9 @@ class Norms {
         terms_[rank].push_back(element(random, c.dtype, c.wild && i / c.hidden % 3 == 0 && i % 64 < 3));
       }
     }
-    if (c.quantised) codes_.emplace(*c.quantised, c.width, c.quantised->scaling == kScalingStatic ? 0.011f : 341.3f, world, random);
+    for (uint32_t rank = 0; c.quantised && rank < (c.codes_of_share() ? world : 1); ++rank) {
+      codes_.emplace_back(*c.quantised, c.width, c.quantised->scaling == kScalingStatic ? 0.011f : 341.3f, world, random);
+    }
     for (uint64_t i = 0; i < narrow_rows.count; ++i) before_.push_back(element(random, c.dtype, false));
     for (uint64_t i = 0; i < c.hidden; ++i) {
       weight_.push_back(element(random, c.dtype, false));
@@ -81,7 +87,8 @@ class Norms {
     args.dtype = args.weight_dtype = case_.dtype;
     args.epsilon = kEpsilon;
     args.weight_offset = kOffset;
-    if (codes_) args.quantised = codes_->args(rank);
+    if (case_.quantised) args.quantised = codes(rank).args(rank);
+    if (case_.codes_of_share()) args.quantised.first_row -= rank * share();
     return args;
   }
 
@@ -105,7 +112,7 @@ class Norms {
               for (const Buffer* buffer : {&inputs_[rank], &residuals_[rank], &kept_[rank], &outputs_[rank], &weights_[rank]}) {
                 wrong_[rank] += !buffer->guards_hold();
               }
-              if (codes_) wrong_[rank] += codes_->wrong(rank);
+              if (case_.quantised) wrong_[rank] += codes(rank).wrong(rank);
               for (uint64_t i = 0; i < x_.size(); ++i) inputs_[rank].set(i, 0xC3C3C3C3);
             },
             {1, 1, kSharedBytes, 0}};
@@ -122,8 +129,11 @@ class Norms {
   const Buffer& kept(uint32_t rank) const { return case_.in_place && case_.residual ? residuals_[rank] : kept_[rank]; }
   const Buffer& output(uint32_t rank) const { return case_.in_place && case_.width == case_.hidden ? inputs_[rank] : outputs_[rank]; }
 
+  /// Rows of a rank.
+  uint64_t share() const { return case_.rows / terms_.size(); }
   /// Whether a rank reduces a row, or all ranks do.
-  bool owns(uint32_t rank, uint64_t row) const { return !case_.scattered || row / (case_.rows / terms_.size()) == rank; }
+  bool owns(uint32_t rank, uint64_t row) const { return !case_.scattered || row / share() == rank; }
+  const Codes& codes(uint32_t rank) const { return codes_[case_.codes_of_share() ? rank : 0]; }
 
   void expect(uint32_t world) {
     const uint32_t dtype = case_.dtype, packet = 16 / element_bytes(dtype);
@@ -151,10 +161,11 @@ class Norms {
         const float weighted = inside ? wide(dtype, x_[row * case_.hidden + i]) * (wide(dtype, weight_[i]) + kOffset) : 0.0f;
         y_.push_back(inside ? narrow(dtype, weighted * scale) : 0);
       }
-      if (!codes_) continue;
+      if (!case_.quantised) continue;
       std::vector<float> y;
       for (uint64_t i = y_.size() - case_.width; i < y_.size(); ++i) y.push_back(wide(dtype, y_[i]));
-      codes_->expect(row, y);
+      const uint64_t owner = case_.codes_of_share() ? row / share() : 0;
+      codes_[owner].expect(row - owner * share(), y);
     }
   }
 
@@ -163,7 +174,7 @@ class Norms {
   std::vector<std::vector<Bits>> terms_;
   std::vector<Bits> before_, weight_, x_, y_;
   std::vector<uint64_t> wrong_;
-  std::optional<Codes> codes_;
+  std::deque<Codes> codes_;  ///< of all ranks alike, or of each rank
   PeerTable from_{}, into_{};
 };
 
@@ -186,8 +197,8 @@ NormCase any_norm(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, u
   if (c.scattered) c.rows = (c.rows + world - 1) / world * world;
   if (algorithm == kTwoShotZeroCopy) c.output = true;
   c.wild = random() % 3 == 0;
-  if ((!c.scattered || c.gathered) && algorithm != kTwoShotZeroCopy && random() % 3 != 0) {
-    c.quantised = any_format(random, c.rows, c.width);
+  if (algorithm != kTwoShotZeroCopy && random() % 3 != 0) {
+    c.quantised = any_format(random, c.scattered && !c.gathered ? c.rows / world : c.rows, c.width);
     if (random() % 3 == 0) c.kept = c.output = false;
   }
   return c;

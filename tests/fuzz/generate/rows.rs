@@ -106,7 +106,7 @@ impl Writer {
             };
         }
         let mut served = vec![Algorithm::Auto; 2];
-        if self.fits(bench, norm.hidden) && (norm.narrow.is_none() || *op != REDUCE_SCATTER_NORM) {
+        if self.fits(bench, norm.hidden) {
             served.push(Algorithm::TwoShotSentinel);
         }
         let codes_reached = |narrow: &Narrow| narrow.symmetric || self.registers(captured);

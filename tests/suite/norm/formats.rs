@@ -196,6 +196,45 @@ fn every_format() {
     }
 }
 
+/// Values and scales alone of the rows of a share, numbered from the first of them: in one launch and in several.
+#[test]
+fn codes_of_a_share() {
+    let mut config = config();
+    config.two_shot_sentinel_bytes = 20_000;
+    for world in [2, 3].into_iter().filter(|world| fits(*world)) {
+        for (hidden, share) in [(100, 3), (513, 2), (40, 70)] {
+            let data = Data::<bf16>::new((world * hidden) as u64, world, world * share * hidden);
+            let before = Data::<bf16>::new(share as u64, 1, world * share * hidden);
+            threads(world, &config, |rank| {
+                for form in forms() {
+                    scattered(rank, &data, &before.inputs[0], (form, [share, hidden]));
+                }
+            });
+        }
+    }
+}
+
+fn scattered(rank: &Rank, data: &Data<bf16>, before: &[bf16], (form, [share, hidden]): (Format, [usize; 2])) {
+    let (stream, own) = (&rank.stream, rank.rank() * share * hidden..(rank.rank() + 1) * share * hidden);
+    let width = hidden.next_multiple_of(form.step());
+    let weights: Vec<f32> = (0..hidden).map(|index| f32::sample(mix(index as u64))).collect();
+    let input = DeviceBuffer::from_slice(&data.inputs[rank.rank()], stream).unwrap();
+    let residual = DeviceBuffer::from_slice(&before[own.clone()], stream).unwrap();
+    let weight = DeviceBuffer::from_slice(&weights, stream).unwrap();
+    let codes = Codes::new(&rank.device, form, [share, width, 1], known(form), stream).unwrap();
+    codes.fill(BEFORE, stream).unwrap();
+    let rows = codes.asked(RowNorm::new(&input, &weight, RmsNorm::new(EPSILON))).unwrap();
+    let rows = rows.residual(&residual).residual_out(&residual).padded_to(width);
+    rank.communicator.reduce_scatter_norm(rows, stream).unwrap();
+    rank.finish();
+    let context = (rank.rank(), rank.world(), form.to_string(), share, hidden);
+    let x = norm::with_residual(&data.sums[own.clone()], Some(&before[own]));
+    crate::support::data::assert_same(&residual.read(stream).unwrap(), &x, &context);
+    let y = norm::normed(&x, Norm { weight: &weights, epsilon: EPSILON, weight_offset: 0.0, width });
+    let y: Vec<f32> = y.iter().map(|y| y.wide()).collect();
+    same(codes.read(stream).unwrap(), 1, quantised(&y, width, form, known(form), BEFORE, |_| false), &context);
+}
+
 /// Where every x is 1, y is the weight: so y takes any value, in groups of any largest size. Values at the steps of
 /// formats and in the last ulp around them, powers of two, denormals, zeros of both signs, infinities and NaNs.
 #[test]

@@ -120,9 +120,8 @@ fn a_row_that_fits_no_scratch() {
         assert_eq!(found(true, false, 100), [TwoShotSentinel, Auto]);
         assert_eq!(found(false, true, 1 << 18), [Auto]);
         assert_eq!(found(true, true, 1 << 18), [Auto, TwoShotZeroCopy]);
-        // No kernel that sums also quantises the rows of a share.
         let quantised = rank.communicator.explain_scattered_norm((Dtype::F32, 100), true, true, false);
-        assert_eq!(quantised.iter().map(|range| range.algorithm).collect::<Vec<_>>(), [Auto]);
+        assert_eq!(quantised.iter().map(|range| range.algorithm).collect::<Vec<_>>(), [TwoShotSentinel, Auto]);
     });
 }
 

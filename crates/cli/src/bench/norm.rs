@@ -39,8 +39,8 @@ pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
 ///
 /// With --quantise, quantised rows take the place of the norm's output. Beside them races the first
 /// way with the norm's output instead, as `unquantised`, so that the difference is the cost of
-/// quantising. A call that sums before its kernel norms (of --op reduce-scatter, or by an algorithm
-/// that is not a sentinel one) then writes the sum with the residual into a buffer of its own.
+/// quantising. A call that sums before its kernel norms (by an algorithm that is not a sentinel one)
+/// then writes the sum with the residual into a buffer of its own.
 ///
 /// Every number of tokens is run on fresh random data, and every element of the residual and of
 /// every output is compared with an independent reference: every bit of ours; of a peer's the sum
@@ -213,11 +213,7 @@ impl NormRace {
     /// Whether a quantising call sums before its kernel norms, and so needs memory for the sum.
     fn sums_first(&self, algorithm: Algorithm) -> bool {
         let fused = [Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
-        match self.op {
-            Form::AllReduce => !fused.contains(&algorithm),
-            Form::ReduceScatter => true,
-            Form::ReduceScatterAllGather => false,
-        }
+        self.op == Form::AllReduce && !fused.contains(&algorithm)
     }
 
     /// Bytes of so many rows.
