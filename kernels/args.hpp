@@ -320,7 +320,7 @@ struct FusedNormArgs {
   uint64_t share_rows;           ///< rows from the share of a rank to that of the next; 0: rows are not scattered
   uint32_t op;                   ///< the number of the operation
   uint32_t gathers;              ///< of scattered rows: nonzero: the output has the rows of all ranks
-  uint32_t clustered;            ///< kOneShotSentinel: nonzero: by clusters of blocks; rows are whole packets, see takes_clusters
+  uint32_t clustered;            ///< nonzero: by clusters of blocks, see takes_clusters
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

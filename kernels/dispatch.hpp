@@ -202,8 +202,9 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.clustered != 0) {
     if constexpr (Backend::kClusters) {
-      if (args.sum.algorithm != kOneShotSentinel) return {};
       const bool tiled = row_packets(args.norm) > kNormColumns;
+      if (args.sum.algorithm == kTwoShotSentinel && !tiled) return Backend::template clustered_two_shot<Element, kFixed, kQuantised>();
+      if (args.sum.algorithm != kOneShotSentinel) return {};
       return Backend::template clustered<Element, kFixed, kQuantised>(args.norm.quantised, tiled);
     }
     return {};

@@ -74,6 +74,34 @@ class Scratch {
     platform::store_packet(to, Protocol::encode(data, call_.epoch));
   }
 
+  /// Waits for the packets at a place of the slots of kCount ranks from `first` on, as far as `comes(peer)`. All are polled at
+  /// once. Undefined when the wait gave up.
+  template <uint32_t kCount, class Comes>
+  SYMMETRA_DEVICE void await_each(device::Waiter& waiter, uint32_t hop, uint32_t place, uint32_t first, Comes comes,
+                                  Data (&into)[kCount]) const {
+    const Packet* const from = sources(hop, args_.rank) + place;
+    Packet packets[kCount];
+    uint32_t missing = args_.rank;
+    waiter.until(missing, [&] {
+      bool all = true;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        if (comes(first + i)) packets[i] = platform::load_packet(from + (first + i) * slot_);
+      }
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        if (!comes(first + i) || Protocol::arrived(packets[i], call_.epoch)) continue;
+        all = false;
+        missing = first + i;
+      }
+      return all;
+    });
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      if (comes(first + i)) into[i] = Protocol::decode(packets[i]);
+    }
+  }
+
   /// Waits for the packets of all peers at a place of their slots, and reduces them and this rank's, in rank order. All are
   /// polled at once where the world size is fixed. Undefined when the wait gave up.
   template <uint32_t kWorld>

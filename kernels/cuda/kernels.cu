@@ -4,6 +4,7 @@
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/norm/clustered.cuh"
+#include "kernels/norm/clustered_two_shot.cuh"
 
 namespace symmetra::kernels::cuda {
 namespace {
@@ -25,6 +26,12 @@ struct Backend {
   template <class Element, uint32_t kWorld, class Format>
   static Entry clustered_by(bool tiled) {
     return tiled ? entry<&norm_clustered<Element, kWorld, Format, true>>() : one_tile<Element, kWorld, Format>();
+  }
+  /// At two ranks nobody chooses the two-shot, so kernels for any world size serve them.
+  template <class Element, uint32_t kWorld, bool kQuantised>
+  static Entry clustered_two_shot() {
+    using Format = std::conditional_t<kQuantised, AnyFormat, NoFormat>;
+    return entry<&norm_clustered_two_shot<Element, kWorld == 2 ? 0 : kWorld, Format>>();
   }
   /// Usual formats have kernels of their own, for the usual numbers of ranks and rows of a packet a column.
   template <class Element, uint32_t kWorld, bool kQuantised>

@@ -1,87 +1,14 @@
 // One-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters: every rank sends all its rows to every
 // peer, and reduces and norms all rows. In the region and epochs of the one-shot all-reduce. A cluster of blocks takes a row,
-// and then the row that is as many rows further as there are clusters; a thread has one packet of the row, in registers.
-// One block for a row would be slower: one multiprocessor moves a row's operands and packets at 64 bytes a clock.
+// and then the row that is as many rows further as there are clusters.
 #pragma once
 #include <type_traits>
 
-#include "kernels/norm/epilogue.cuh"
+#include "kernels/norm/teams.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/scratch.cuh"
-#include "symmetra/device/platform/clusters.cuh"
 
 namespace symmetra::kernels {
-
-static_assert(platform::ClusterWords::kBytes == kClusteredSharedBytes && platform::kTeam == kMostClusteredGroup, "as fits says");
-
-/// The packet of a row that a thread of a cluster has, among `packets`. A column's packets are kNormColumns apart, and each
-/// belongs to another tile of the row. A block has the same columns of every tile: first those of the first tile.
-template <bool kTiled>
-struct Seat {
-  uint32_t tiles, columns;  ///< of the row, and of this block
-  uint32_t tile, column;    ///< of this thread, the column among those of the block
-  uint32_t packet;
-
-  SYMMETRA_DEVICE explicit Seat(uint32_t packets)
-      : tiles(kTiled ? (packets + kNormColumns - 1) / kNormColumns : 1),
-        columns(kTiled ? platform::threads() / tiles : platform::threads()),
-        tile(kTiled ? platform::thread() / columns : 0),
-        column(platform::thread() - tile * columns),
-        packet(tile * kNormColumns + platform::cluster_block() * columns + column) {}
-};
-
-/// The totals of one row at a time.
-template <bool kTiled>
-class TeamTotals {
- public:
-  /// `shared`: shared memory, of which kClusteredSharedBytes are for the teams' words, and the rest for the tiles' totals. All
-  /// threads of the cluster call it.
-  SYMMETRA_DEVICE TeamTotals(void* shared, const Seat<kTiled>& seat, uint32_t packets, bool wants_largest)
-      : seat_(seat),
-        behind_(reinterpret_cast<RowTotals*>(static_cast<uint8_t*>(shared) + kClusteredSharedBytes)),
-        teams_(((packets < kNormColumns ? packets : kNormColumns) + platform::kTeam - 1) / platform::kTeam),
-        team_((platform::cluster_block() * seat.columns + seat.column) / platform::kTeam),
-        wants_largest_(wants_largest),
-        words_(shared, wants_largest_ ? 2 * teams_ : teams_) {}
-
-  /// All threads call it once, before the first total.
-  SYMMETRA_DEVICE void open() const { words_.open(); }
-
-  /// The totals of all columns, for every thread of the cluster, by that of this thread's packet. All threads call it.
-  SYMMETRA_DEVICE RowTotals total(RowTotals mine) {
-    static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
-    if constexpr (kTiled) {
-      // Who writes the places for the next row has heard of this one from all teams, which have read the places before.
-      if (seat_.tile != 0) behind_[(seat_.tile - 1) * seat_.columns + seat_.column] = mine;
-      platform::sync_block();
-      SYMMETRA_ROLLED
-      for (uint32_t tile = 1; seat_.tile == 0 && tile < seat_.tiles; ++tile) {
-        mine = mine.with(behind_[(tile - 1) * seat_.columns + seat_.column]);
-      }
-    }
-    if (seat_.tile == 0 && team_ < teams_) {
-      words_.tell(team_, platform::bits_of(platform::team_sum(mine.squares)));
-      if (wants_largest_) words_.tell(teams_ + team_, platform::team_max(platform::kTeam, platform::bits_of(mine.largest)));
-    }
-    const uint32_t* const heard = words_.hear();
-    const uint32_t team = platform::thread() % platform::kTeam;
-    RowTotals totals{platform::team_sum(team < teams_ ? platform::f32_of(heard[team]) : 0.0f), 0.0f};
-    if (wants_largest_) {
-      totals.largest = platform::f32_of(platform::team_max(platform::kTeam, team < teams_ ? heard[teams_ + team] : 0));
-    }
-    return totals;
-  }
-
- private:
-  Seat<kTiled> seat_;
-  RowTotals* behind_;  ///< of the columns of this block, in the tiles behind the first
-  uint32_t teams_, team_;
-  bool wants_largest_;
-  platform::ClusterWords words_;
-};
-
-/// Rows that are not quantised.
-struct NoFormat : AnyFormat {};
 
 /// Format: of quantised rows. kTiled: for rows of more packets than columns.
 template <class Element, uint32_t kWorld, class Format, bool kTiled>

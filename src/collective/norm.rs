@@ -179,10 +179,11 @@ impl Inner {
             let norm = from_row(whole, start, count * sources, dtype);
             let clustered = self.takes_clusters(algorithm, &norm, dtype);
             let launch = match clustered {
-                true => geometry::clustered_norm(
-                    shape_of(&self.group),
-                    (count as u64, packets(dtype, rows.hidden()) as u64),
-                ),
+                true => {
+                    let shares = if algorithm == Algorithm::TwoShotSentinel { world / sources } else { 1 };
+                    let count = count.div_ceil(shares) as u64;
+                    geometry::clustered_norm(shape_of(&self.group), (count, packets(dtype, rows.hidden()) as u64))
+                }
                 false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
             };
             let sum = args::AllReduceArgs {
@@ -252,9 +253,10 @@ impl Inner {
 
     /// Whether clusters of blocks take the rows.
     fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
-        algorithm == Algorithm::OneShotSentinel
+        let two_shot = algorithm == Algorithm::TwoShotSentinel;
+        (two_shot || algorithm == Algorithm::OneShotSentinel)
             && self.group.device().has_clusters()
-            && geometry::takes_clusters(shape_of(&self.group), norm, dtype.bytes() as u32)
+            && geometry::takes_clusters(shape_of(&self.group), two_shot, norm, dtype.bytes() as u32)
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.

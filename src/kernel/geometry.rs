@@ -176,9 +176,9 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
 }
 
 /// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
-/// row, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch may have the
-/// blocks of the largest cluster. `elem_bytes`: of a row's element.
-pub(crate) fn takes_clusters(shape: Shape, norm: &NormArgs, elem_bytes: u32) -> bool {
+/// row, in a two-shot one, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch
+/// may have the blocks of the largest cluster. `elem_bytes`: of a row's element.
+pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
     let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
@@ -186,11 +186,12 @@ pub(crate) fn takes_clusters(shape: Shape, norm: &NormArgs, elem_bytes: u32) -> 
     let groups = codes && (group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP);
     let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
     let room = shape.most_blocks >= MOST_CLUSTER;
-    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
+    let tiles = if two_shot { 1 } else { MOST_CLUSTERED_TILES };
+    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
 }
 
-/// The launch of a one-shot all-reduce and norm of `count` rows by clusters, which take a row each: a thread for each of its
-/// `packets` packets. Few rows are spread over as many multiprocessors as clusters reach, up to half of an H100: more blocks
+/// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each share: a thread
+/// for each of a row's `packets` packets. Few rows are spread over as many multiprocessors as clusters reach, up to half of an H100: more blocks
 /// would wait longer for each other than they save. A block has the same columns of all tiles of a row.
 pub(crate) fn clustered_norm(shape: Shape, (count, packets): (u64, u64)) -> Launch {
     const TEAM: u64 = 32;

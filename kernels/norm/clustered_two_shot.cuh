@@ -1,0 +1,158 @@
+// Two-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters, after norm/two_shot.cuh, whose region, epochs and
+// packets these are: a rank reduces the rows of its share and sends x, and behind each row one packet with its scale. A cluster of
+// blocks takes the first row of all shares, and then the rows that are as many further as there are clusters.
+#pragma once
+#include <type_traits>
+
+#include "kernels/norm/teams.cuh"
+#include "kernels/reduce.cuh"
+#include "kernels/scratch.cuh"
+
+namespace symmetra::kernels {
+
+/// One of a few values, which stay in registers where an index would put them into memory.
+template <uint32_t kCount>
+SYMMETRA_DEVICE Words<4> pick(const Words<4> (&values)[kCount], uint32_t number) {
+  Words<4> picked = values[0];
+  SYMMETRA_UNROLL
+  for (uint32_t i = 1; i < kCount; ++i) {
+    if (i == number) picked = values[i];
+  }
+  return picked;
+}
+
+/// Format: of quantised rows.
+template <class Element, uint32_t kWorld, class Format>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  using Protocol = Sentinel<Element>;
+  using Data = typename Protocol::Data;
+  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, true, Format>;
+  constexpr uint32_t kAtOnce = kWorld == 0 ? 1 : kWorld;  // ranks whose packets a thread has in flight
+  const AllReduceArgs& sum = args.sum;
+  const NormArgs& norm = args.norm;
+  const uint32_t world = world_of<kWorld>(sum.world), rank = sum.rank;
+  const uint32_t packets = norm.hidden / kValues<Element, 4>;
+  const uint32_t pitch = packets + 1;  // the packets of a row and that of its scale
+  const Shares shares(static_cast<uint32_t>(norm.rows), world);
+  const bool scattered = args.share_rows != 0, gathers = !scattered || args.gathers != 0;
+  const auto row_of = [&](uint32_t owner, uint32_t number) {
+    return (scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}) + number;
+  };
+  const Seat<false> seat(packets);
+  const uint32_t packet = seat.packet;
+  const uint32_t first = platform::cluster(), step = platform::clusters();
+  const bool has = packet < packets;
+  const Reduction reduction{kSum, world};
+  TeamTotals<false> totals(platform::shared<void>(), seat, packets, Operands::wants_largest(norm));
+
+  platform::wait_prior();
+  const Call call = begin_call(sum.state + platform::hidden_zero(), sum.wait);
+  const auto input = [&](uint32_t owner, uint32_t number) {
+    const Row<Element, true> row(norm.input, row_of(owner, number) * norm.hidden, norm.hidden);
+    return row.load(packet);
+  };
+  // The next rank first, so that ranks do not all send to one at once.
+  const auto behind = [&](uint32_t i) { return rank + i < world ? rank + i : rank + i - world; };
+  const Scratch<Protocol, 2> scratch(sum, world, call);
+  device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
+
+  SYMMETRA_ROLLED
+  for (uint32_t number = first; number < shares.size && has; number += step) {
+    constexpr uint32_t kPeers = kWorld == 0 ? 1 : kWorld - 1;
+    for (uint32_t i = 1; i < world; i += kPeers) {
+      Data rows[kPeers];
+      SYMMETRA_UNROLL
+      for (uint32_t k = 0; k < kPeers; ++k) {
+        if (shares.has(behind(i + k), number)) rows[k] = input(behind(i + k), number);
+      }
+      SYMMETRA_UNROLL
+      for (uint32_t k = 0; k < kPeers; ++k) {
+        if (!shares.has(behind(i + k), number) || waiter.gave_up()) continue;
+        scratch.send(0, behind(i + k), number * pitch + packet, Protocol::sendable(rows[k]));
+      }
+    }
+    for (uint32_t hop = 0; hop < 2; ++hop) {
+      scratch.clear(hop, number * pitch + packet);
+      if (packet == 0) scratch.clear(hop, number * pitch + packets);
+    }
+  }
+  // What does not come from peers is loaded before the wait for them, but behind the rows on their way to them.
+  Data own{}, residual{};
+  typename Operands::Weights weights{};
+  if (has) weights = Operands(norm, 0).weights(packet);
+  if (has && shares.has(rank, first)) {
+    own = input(rank, first);
+    residual = Operands(norm, row_of(rank, first)).residual(packet);
+  }
+  typename Operands::Values factors;
+  Operands(norm, 0).factors(weights, factors);
+  const auto finish = [&](const Operands& epilogue, const typename Operands::Values& weighed, const RowScale& scale) {
+    const Data y = epilogue.y(packet, weighed, scale.factor);
+    const float largest = epilogue.grouped() ? epilogue.largest_of_group(has ? y : Data{}) : scale.largest;
+    if (has) epilogue.store(packet, y, largest);
+  };
+  totals.open();
+  platform::release_next();  // its blocks begin while these wait
+  SYMMETRA_ROLLED
+  for (uint32_t number = first; shares.has(rank, number); number += step) {
+    const Operands epilogue(norm, row_of(rank, number));
+    const uint32_t place = number * pitch;
+    typename Operands::Values weighed{};
+    RowTotals mine{};
+    Data x{};
+    if (has) {
+      if (number != first) {
+        own = input(rank, number);
+        residual = epilogue.residual(packet);
+      }
+      const Data all = scratch.template await_sum<kWorld>(waiter, 0, place + packet, Protocol::sendable(own), reduction);
+      x = epilogue.with_residual(all, residual);
+      SYMMETRA_UNROLL
+      for (uint32_t i = 1; i < world; ++i) {
+        if (gathers && !waiter.gave_up()) scratch.send(1, behind(i), place + packet, x);
+      }
+      epilogue.weighed(packet, x, factors, weighed);
+      mine = epilogue.totals(x, weighed);
+    }
+    bool failed = waiter.gave_up();
+    const RowTotals total = totals.total(mine, failed);
+    const RowScale scale = epilogue.scale(total);
+    // A thread without a packet has no part of the total, so then nobody gets a scale.
+    if (gathers && packet < world - 1 && !failed) {
+      scratch.send(1, behind(1 + packet), place + packets, F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
+    }
+    if (has) epilogue.keep(packet, x);
+    finish(epilogue, weighed, scale);
+  }
+  SYMMETRA_ROLLED
+  for (uint32_t number = first; gathers && number < shares.size; number += step) {
+    for (uint32_t from = 0; from < world; from += kAtOnce) {
+      const auto comes = [&](uint32_t peer) { return has && peer != rank && shares.has(peer, number); };
+      Data x[kAtOnce]{}, scales[kAtOnce]{};
+      scratch.await_each(waiter, 1, number * pitch + packet, from, comes, x);
+      scratch.await_each(waiter, 1, number * pitch + packets, from, comes, scales);
+      SYMMETRA_ROLLED
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t peer = from + i;
+        if (peer == rank || !shares.has(peer, number)) continue;
+        const Operands epilogue(norm, row_of(peer, number));
+        const Data arrived = pick(x, i), told = pick(scales, i);
+        const RowScale scale{platform::f32_of(told.word[0]), platform::f32_of(told.word[1])};
+        if (has && !scattered) epilogue.keep(packet, arrived);
+        typename Operands::Values weighed;
+        epilogue.weighed(packet, arrived, factors, weighed);
+        finish(epilogue, weighed, scale);
+      }
+    }
+  }
+  platform::sync_block();  // before the state advances
+  for (uint32_t place = shares.size * pitch + platform::block() * platform::threads() + platform::thread(); place < call.previous;
+       place += platform::blocks() * platform::threads()) {
+    for (uint32_t hop = 0; hop < 2; ++hop) scratch.clear(hop, place);
+  }
+  end_call(sum.state, sum.wait, call.epoch, shares.size * pitch);
+#endif
+}
+
+}  // namespace symmetra::kernels
