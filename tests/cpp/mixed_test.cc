@@ -187,7 +187,8 @@ void refused() {
     CHECK_THROWS(kInvalidArgument, mixed.explain(gathered, static_cast<MixedMode>(6)));
     CHECK(mixed.modes(MixedOperation::kAllGather).empty());
     CHECK_EQ(mixed.select(gathered, Dtype::kF32, true, 40), MixedMode::kOneShot);
-    CHECK_EQ(mixed.select(gathered, Dtype::kF32, true, 1 << 20), MixedMode::kTwoShot);
+    CHECK_EQ(mixed.select(gathered, Dtype::kF32, true, 1 << 20), MixedMode::kTwoCollectives);
+    CHECK_EQ(mixed.select(gathered, Dtype::kF32, true, 8 << 20), MixedMode::kTwoShot);
     // Nothing was enqueued, so the ranks still agree.
     mixed.all_reduce_all_gather(one, two, stream);
     mixed.synchronize(stream);

@@ -6,12 +6,14 @@ use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{
     Coordinator, Grid, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions,
 };
-use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Reduction, Stream, Transport};
+use symmetra::{
+    Determinism, DeviceBuffer, Dtype, Element, Error, Reduction, Stream, Transport, TunedGrid, TunedRow, Tuning,
+};
 
 use crate::support::data::{Random, mix};
-use crate::support::device::device;
 #[cfg(feature = "gloo")]
 use crate::support::device::is_host;
+use crate::support::device::{device, kind};
 use crate::support::extent::full;
 use crate::support::world::meet;
 
@@ -377,8 +379,24 @@ fn a_named_transport_serves_what_peers_can_address() {
 #[test]
 fn what_a_named_transport_cannot_make_is_refused_before_anything_moves() {
     let (sizes, hosts, seed) = ([2, 2, 1, 1], [0; 4], fastrand::u64(..));
+    let operation = MixedOperation::AllReduceAllGather;
+    // `auto` begins with the mode that is refused.
+    let two_shot = TunedGrid {
+        local_tensor: 2,
+        local_data: 2,
+        across_tensor: 1,
+        across_data: 1,
+        operation: operation.name().to_owned(),
+        direct: false,
+        measured_bytes: None,
+        rows: vec![TunedRow { up_to_bytes: None, algorithm: "two-shot".to_owned() }],
+    };
+    let tuning = Tuning { kind: kind().name().to_owned(), grids: vec![two_shot], ..Tuning::default() };
     meet(4, |bootstrap| {
-        let group = open(bootstrap, &hosts, |config| config.communicator.transport = Transport::Direct);
+        let group = open(bootstrap, &hosts, |config| {
+            config.communicator.transport = Transport::Direct;
+            config.communicator.tuning = Some(tuning.clone());
+        });
         let mixed = Mixed::open(&group, &grid(sizes)).unwrap();
         let stream = Stream::new(group.device()).unwrap();
         let elems = 40 << 10;
@@ -390,7 +408,6 @@ fn what_a_named_transport_cannot_make_is_refused_before_anything_moves() {
             assert!(error.to_string().contains("a direct all-gather on plain memory"), "{error}");
         }
         // Nothing of it was enqueued: the rank makes its calls with the others.
-        let operation = MixedOperation::AllReduceAllGather;
         assert_eq!(mixed.select(operation, Dtype::F32, false, 4 * elems as u64).unwrap(), MixedMode::TwoShot);
         let rows = [elems; 2];
         for mode in [MixedMode::OneShot, MixedMode::Auto] {

@@ -1,7 +1,8 @@
 //! The mode that `Auto` stands for: a pure function of the grid, the operation, the size and the tuning.
 
 use super::grid::Sizes;
-use super::mode::{MixedMode, MixedOperation};
+use super::mode::MixedMode::{self, OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
+use super::mode::MixedOperation;
 use super::steps;
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -97,7 +98,8 @@ impl Choices {
         let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
         let mut ranges: Vec<MixedRange> = Vec::new();
         let Tuned { ranges: tuned, measured } = tuned;
-        let ends = tuned.iter().map(|range| range.up_to_bytes).chain([self.most_one_shot(), u64::MAX]);
+        let built_in = self.table().iter().map(|(up_to_bytes, _)| *up_to_bytes);
+        let ends = tuned.iter().map(|range| range.up_to_bytes).chain(built_in);
         // Where measured sizes begin and end, what is said may change.
         let ends = ends.chain(measured.iter().flat_map(|[least, most]| [least.saturating_sub(1), *most]));
         let mut ends: Vec<u64> = ends.collect();
@@ -124,30 +126,33 @@ impl Choices {
     }
 
     fn built_in(&self, ask: Ask, bytes: u64) -> MixedMode {
-        self.wanted(bytes).into_iter().find(|mode| self.is_able(*mode, ask)).unwrap_or(MixedMode::OneCollective)
+        self.wanted(bytes).into_iter().find(|mode| self.is_able(*mode, ask)).unwrap_or(OneCollective)
     }
 
-    /// All modes, the first that a grid has is taken.
-    fn wanted(&self, bytes: u64) -> [MixedMode; 5] {
-        use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
-        match bytes > self.most_one_shot() {
-            true => [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective],
-            false => [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective],
-        }
+    fn wanted(&self, bytes: u64) -> Order {
+        let table = self.table();
+        table[table.partition_point(|(up_to_bytes, _)| *up_to_bytes < bytes)].1
     }
 
-    /// Most bytes that go by one-shot without a tuning.
-    fn most_one_shot(&self) -> u64 {
+    /// What is wanted without a tuning, each up to so many bytes, smallest first. The last has no limit.
+    fn table(&self) -> &'static [(u64, Order)] {
         let Sizes { local_tensor, local_data, .. } = self.sizes;
         match (self.sizes.hosts(), self.sizes.local()) {
             // One step, which is one of the communicator's operations.
-            (1, _) if local_tensor == 1 || local_data == 1 => u64::MAX,
-            (1, 3..=4) => 128 << 10,
-            (1, _) => 64 << 10,
-            _ => (16 << 10) - 1,
+            (1, _) if local_tensor == 1 || local_data == 1 => &[(u64::MAX, BY_ONE_SHOT)],
+            (1, 4) => &[(704 << 10, BY_ONE_SHOT), (6 << 20, BY_TWO_COLLECTIVES), (u64::MAX, BY_TWO_SHOT)],
+            (1, _) => &[(64 << 10, BY_ONE_SHOT), (u64::MAX, BY_TWO_SHOT)],
+            _ => &[((16 << 10) - 1, BY_ONE_SHOT), (u64::MAX, BY_TWO_SHOT)],
         }
     }
 }
+
+/// All modes, the best first: the first that a grid has is taken.
+type Order = [MixedMode; 5];
+
+const BY_ONE_SHOT: Order = [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective];
+const BY_TWO_SHOT: Order = [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective];
+const BY_TWO_COLLECTIVES: Order = [TwoCollectives, TwoShotAcross, TwoShot, OneShot, OneCollective];
 
 fn tuned(row: &TunedRow) -> Result<MixedRange> {
     let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
