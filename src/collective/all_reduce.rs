@@ -90,9 +90,20 @@ impl Inner {
         };
         let call_elems = match codec {
             Codec::None => self.scratch(algorithm).max_bytes.min(MOST_CALL_BYTES) / dtype.bytes() as u64,
-            codec => self.codec_call_elems(codec, algorithm)?,
+            codec => self.codec_launch_elems(codec, algorithm, operands[0].elems as u64)?,
         };
         Ok(Plan { algorithm, reduction, codec, dtype, peers, call_elems: call_elems as usize })
+    }
+
+    /// Elements of each launch by a codec, but the last, of a message of `elems` elements.
+    fn codec_launch_elems(&self, codec: Codec, algorithm: Algorithm, elems: u64) -> Result<u64> {
+        let most = self.codec_call_elems(codec, algorithm)?;
+        if algorithm != Algorithm::TwoShotSentinel {
+            // One-shot sends a unit while the one before travels, so a launch is best as large as there is room.
+            return Ok(most);
+        }
+        let row = self.group.world_size() as u64 * u64::from(args::kUnitElems);
+        Ok(geometry::quantised_share(elems.div_ceil(row), most / row) * row)
     }
 
     /// Most elements of one call by a codec: the units that fit the slots.

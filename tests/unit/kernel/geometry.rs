@@ -2,6 +2,7 @@
 
 use super::args::{PairEnd, Wait};
 use super::*;
+use crate::op::Codec;
 use proptest::prelude::*;
 
 proptest! {
@@ -106,5 +107,40 @@ proptest! {
         }
         prop_assert_eq!(rows(host, count, 9, true).blocks, blocks.min(most_blocks));
         prop_assert_eq!(single(host, 3).geometry.blocks, 1);
+    }
+}
+
+proptest! {
+    #[test]
+    fn launches_by_a_codec_are_few_and_equal(units in 1u64..1 << 30, room in 1u64..1 << 14) {
+        let share = quantised_share(units, room);
+        let most = room.min(4096);
+        prop_assert!((1..=most).contains(&share));
+        let launches = units.div_ceil(share);
+        prop_assert!(launches <= units.div_ceil(most));
+        // No launch is tiny: what the last one lacks is less than a unit for each of the others.
+        prop_assert!(launches * share - units < units.div_ceil(most));
+    }
+}
+
+/// With the default scratch; MiB of messages of 16 bits, and the launches of each.
+#[test]
+fn large_messages_by_a_codec_are_cut_as_measured() {
+    const MIB: u64 = 1 << 20;
+    let launches = |world: u64, codec: Codec, mib: u64| {
+        let room = quantised_slot((4 * MIB / 16).div_ceil(world), world) / codec.unit_packets();
+        let units = (mib * MIB / 1024).div_ceil(world);
+        units.div_ceil(quantised_share(units, room))
+    };
+    for (world, codec, expected) in [
+        (4, Codec::Fp8, [1, 2, 4, 7]),
+        (4, Codec::Int8, [1, 2, 4, 7]),
+        (4, Codec::Int6, [1, 2, 3, 5]),
+        (4, Codec::Int4, [1, 1, 2, 4]),
+        (8, Codec::Fp8, [1, 2, 4, 8]),
+        (8, Codec::Int6, [1, 2, 3, 6]),
+        (8, Codec::Int4, [1, 1, 2, 4]),
+    ] {
+        assert_eq!([8, 16, 32, 64].map(|mib| launches(world, codec, mib)), expected, "{codec} over {world} ranks");
     }
 }
