@@ -110,9 +110,9 @@ pub(crate) fn quantised(shape: Shape, world: u32, units: u64) -> Launch {
     match shape.kind {
         Kind::Host { blocks, threads } => Launch::new(shape.launch(blocks, threads, VOTE_BYTES, false), 5),
         Kind::Gpu => {
-            // Few units are spread over the multiprocessors.
+            // Units are spread over the multiprocessors: as many blocks as possible, and few units in each.
             let most_blocks = shape.most(MAX_BLOCKS);
-            let teams = units.div_ceil(most_blocks.into()).next_power_of_two().clamp(LEAST_TEAMS, MOST_TEAMS);
+            let teams = units.div_ceil(most_blocks.into()).clamp(LEAST_TEAMS, MOST_TEAMS);
             let blocks = units.div_ceil(teams).clamp(1, most_blocks.into()) as u32;
             let threads = teams as u32 * TEAM;
             Launch::new(shape.launch(blocks, threads, VOTE_BYTES, true), (threads / world).ilog2())

@@ -123,6 +123,24 @@ proptest! {
     }
 }
 
+/// A multiprocessor with two blocks has no more units than two blocks need.
+#[test]
+fn units_of_a_codec_are_spread_over_all_blocks() {
+    let gpu = Shape { kind: Kind::Gpu, most_blocks: u32::MAX };
+    for (units, expected) in [
+        (1, (1, 128)),
+        (512, (128, 128)),
+        (1024, (256, 128)),
+        (2048, (256, 256)),
+        (2341, (235, 320)),
+        (4096, (256, 512)),
+        (1 << 20, (256, 512)),
+    ] {
+        let Geometry { blocks, threads, .. } = quantised(gpu, 4, units).geometry;
+        assert_eq!((blocks, threads), expected, "{units} units");
+    }
+}
+
 /// With the default scratch; MiB of messages of 16 bits, and the launches of each.
 #[test]
 fn large_messages_by_a_codec_are_cut_as_measured() {
