@@ -202,10 +202,9 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.clustered != 0) {
     if constexpr (Backend::kClusters) {
-      const bool tiled = row_packets(args.norm) > kNormColumns;
-      if (args.sum.algorithm == kTwoShotSentinel && !tiled) return Backend::template clustered_two_shot<Element, kFixed, kQuantised>();
-      if (args.sum.algorithm != kOneShotSentinel) return {};
-      return Backend::template clustered<Element, kFixed, kQuantised>(args.norm.quantised, tiled);
+      if (args.sum.algorithm == kOneShotSentinel) return Backend::template clustered<Element, kFixed, kQuantised>(args);
+      const bool two_shot = args.sum.algorithm == kTwoShotSentinel && row_packets(args.norm) <= kNormColumns;
+      if (two_shot) return Backend::template clustered_two_shot<Element, kFixed, kQuantised>(args);
     }
     return {};
   }
@@ -373,8 +372,8 @@ int32_t each_call(const ExchangeArgs& any, Visit visit) {
 }
 template <class Visit>
 int32_t each_call(NormArgs args, Visit visit) {
-  uint8_t code = 0;  // quantised rows have an address
-  for (void* const values : {static_cast<void*>(nullptr), static_cast<void*>(&code)}) {
+  alignas(16) uint8_t code[16]{};  // quantised rows have an address
+  for (void* const values : {static_cast<void*>(nullptr), static_cast<void*>(code)}) {
     for (const uint32_t dtype : {kF32, kF16, kBF16}) {
       args.dtype = dtype;
       args.quantised.values = values;
@@ -401,7 +400,10 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
               args.norm.hidden = hidden;
               args.norm.quantised.to = to;
               args.norm.quantised.scaling = scaling;
-              if (const int32_t code = visit(args)) return code;
+              for (const uintptr_t input : {0, 1}) {  // at a packet, and not
+                args.norm.input = reinterpret_cast<const void*>(input);
+                if (const int32_t code = visit(args)) return code;
+              }
             }
           }
         }

@@ -303,12 +303,15 @@ constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
          geometry.shared_bytes >= kNormSharedBytes + largest_words(args, 0) * 4;
 }
 
-/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, each with a
-/// packet for its scale.
-constexpr uint64_t norm_slot_packets(uint32_t algorithm, uint64_t rows, uint64_t row_packets, uint32_t world) {
-  return algorithm == kOneShotSentinel ? rows * row_packets : (rows + world - 1) / world * (row_packets + 1);
-}
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
+/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, each with a
+/// packet for its scale or for the total of each of its teams.
+constexpr uint64_t norm_slot_packets(const FusedNormArgs& args) {
+  const uint64_t rows = args.norm.rows, packets = row_packets(args.norm);
+  if (args.sum.algorithm == kOneShotSentinel) return rows * packets;
+  const uint64_t behind = args.clustered != 0 ? (packets + kTeamPackets - 1) / kTeamPackets : 1;
+  return (rows + args.sum.world - 1) / args.sum.world * (packets + behind);
+}
 /// In a zero-copy kernel nothing arrives.
 constexpr uint32_t items(const FusedNormArgs& args) {
   const bool alone = args.sum.algorithm == kOneShotSentinel;  // a lane is an item, else a lane and a rank
@@ -340,18 +343,22 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && (args.norm.output != nullptr || staged);
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
-/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
-/// column, in a two-shot one, whose groups are those of threads that follow each other, and whose codes are at multiples of eight bytes.
+/// Whether all operands begin at packets, and codes at multiples of eight bytes.
+inline bool is_aligned(const NormArgs& norm) {
+  const auto at = [](const void* operand) { return reinterpret_cast<uintptr_t>(operand); };
+  const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output);
+  return all % 16 == 0 && at(norm.quantised.values) % 8 == 0;
+}
+/// Whether clusters can sum and norm the rows: whole packets, of which a column has at most kMostClusteredTiles, and in a two-shot
+/// one, with groups of threads that follow each other. In a one-shot operands are aligned too.
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
-  const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
-  const auto at = [](const void* operand) { return reinterpret_cast<uintptr_t>(operand); };
-  const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output) |
-                        uintptr_t{norm.hidden} * element_bytes(norm.dtype);
-  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup && at(norm.quantised.values) % 8 == 0;
-  const bool one_shot = args.sum.algorithm == kOneShotSentinel && args.share_rows == 0;
+  const uint64_t row_bytes = uint64_t{norm.hidden} * element_bytes(norm.dtype);
+  const uint64_t group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
+  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;
+  const bool one_shot = args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && is_aligned(norm);
   const uint32_t tiles = one_shot ? kMostClusteredTiles : args.sum.algorithm == kTwoShotSentinel ? 1 : 0;
-  return norm.width == norm.hidden && packets <= kNormColumns * tiles && all % 16 == 0 && groups;
+  return norm.width == norm.hidden && row_bytes % 16 == 0 && row_packets(norm) <= kNormColumns * tiles && groups;
 }
 /// Whether a cluster of the launch has a thread for each packet of a row, the same columns of every tile in a block, and room
 /// for the totals of the tiles behind the first.
@@ -369,7 +376,6 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
                      (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel || sum.algorithm == kTwoShotZeroCopy);
   if (!known || sum.lanes_log2 > 16 || !is_scattered(args) || !has_codes(args)) return false;
-  const uint64_t packets = row_packets(args.norm);
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
                      (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));
   if (sum.algorithm == kTwoShotZeroCopy) {
@@ -380,7 +386,7 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   }
   const bool room = sum.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&
-                    norm_slot_packets(sum.algorithm, args.norm.rows, packets, sum.world) <= sum.slot_packets;
+                    norm_slot_packets(args) <= sum.slot_packets;
   return shape && room;
 }
 /// Whether rows travel in a form that there is, and have a layout.

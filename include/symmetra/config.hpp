@@ -63,7 +63,7 @@ struct Config {
   std::optional<std::uint64_t> one_shot_sentinel_bytes;
   /// Largest message in bytes of one two-shot LL call, 1 KiB to 512 MiB. Default 1 MiB.
   std::uint64_t two_shot_ll_bytes;
-  /// Largest message in bytes of one two-shot call with sentinels, 1 KiB to 512 MiB. Default 4 MiB.
+  /// Largest message in bytes of one two-shot call with sentinels, 1 KiB to 512 MiB. Default 6.5 MiB.
   std::uint64_t two_shot_sentinel_bytes;
   /// Scratch of the ring in bytes, 4 KiB to 32 GiB. It holds queues that a message of any size passes through; larger
   /// queues pass larger chunks. Default 16 MiB.

@@ -19,35 +19,43 @@ struct Backend {
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
   }
-  template <class Element, uint32_t kWorld, class Format>
-  static Entry one_tile() {
-    return entry<&norm_clustered<Element, kWorld, Format, false>>();
+  /// Usual formats have kernels of their own for the usual numbers of ranks, if asked for.
+  template <bool kKnown, bool kQuantised, class Visit>
+  static Entry with_format(const QuantisedRows& how, Visit visit) {
+    if constexpr (!kQuantised) {
+      return visit(NoFormat{});
+    } else {
+      if constexpr (kKnown) {
+        const auto known = [&](uint32_t to, uint32_t scaling) { return how.to == to && how.scaling == scaling; };
+        if (known(kNarrowE4M3, kScalingPerToken)) return visit(KnownFormat<kNarrowE4M3, kScalingPerToken>{});
+        if (known(kNarrowE4M3, kScalingPerGroup)) return visit(KnownFormat<kNarrowE4M3, kScalingPerGroup>{});
+        if (known(kNarrowE4M3, kScalingMx)) return visit(KnownFormat<kNarrowE4M3, kScalingMx>{});
+        if (known(kNarrowE2M1, kScalingNvfp4)) return visit(KnownFormat<kNarrowE2M1, kScalingNvfp4>{});
+      }
+      return visit(AnyFormat{});
+    }
   }
-  template <class Element, uint32_t kWorld, class Format>
-  static Entry clustered_by(bool tiled) {
-    return tiled ? entry<&norm_clustered<Element, kWorld, Format, true>>() : one_tile<Element, kWorld, Format>();
+  template <class Element, uint32_t kWorld, bool kQuantised>
+  static Entry clustered(const FusedNormArgs& args) {
+    const QuantisedRows& how = args.norm.quantised;
+    if (row_packets(args.norm) > kNormColumns) {
+      return with_format<false, kQuantised>(how,
+                                            [](auto format) { return entry<&norm_clustered<Element, kWorld, decltype(format), true>>(); });
+    }
+    return with_format<kWorld != 0, kQuantised>(
+        how, [](auto format) { return entry<&norm_clustered<Element, kWorld, decltype(format), false>>(); });
   }
   /// At two ranks nobody chooses the two-shot, so kernels for any world size serve them.
   template <class Element, uint32_t kWorld, bool kQuantised>
-  static Entry clustered_two_shot() {
-    using Format = std::conditional_t<kQuantised, AnyFormat, NoFormat>;
-    return entry<&norm_clustered_two_shot<Element, kWorld == 2 ? 0 : kWorld, Format>>();
-  }
-  /// Usual formats have kernels of their own, for the usual numbers of ranks and rows of a packet a column.
-  template <class Element, uint32_t kWorld, bool kQuantised>
-  static Entry clustered(const QuantisedRows& how, bool tiled) {
-    if constexpr (!kQuantised) {
-      return clustered_by<Element, kWorld, NoFormat>(tiled);
-    } else {
-      if constexpr (kWorld != 0) {
-        const auto known = [&](uint32_t to, uint32_t scaling) { return !tiled && how.to == to && how.scaling == scaling; };
-        if (known(kNarrowE4M3, kScalingPerToken)) return one_tile<Element, kWorld, KnownFormat<kNarrowE4M3, kScalingPerToken>>();
-        if (known(kNarrowE4M3, kScalingPerGroup)) return one_tile<Element, kWorld, KnownFormat<kNarrowE4M3, kScalingPerGroup>>();
-        if (known(kNarrowE4M3, kScalingMx)) return one_tile<Element, kWorld, KnownFormat<kNarrowE4M3, kScalingMx>>();
-        if (known(kNarrowE2M1, kScalingNvfp4)) return one_tile<Element, kWorld, KnownFormat<kNarrowE2M1, kScalingNvfp4>>();
-      }
-      return clustered_by<Element, kWorld, AnyFormat>(tiled);
+  static Entry clustered_two_shot(const FusedNormArgs& args) {
+    constexpr uint32_t kFixed = kWorld == 2 ? 0 : kWorld;
+    const QuantisedRows& how = args.norm.quantised;
+    if (!is_aligned(args.norm)) {
+      return with_format<false, kQuantised>(
+          how, [](auto format) { return entry<&norm_clustered_two_shot<Element, 0, decltype(format), false>>(); });
     }
+    return with_format<kFixed != 0, kQuantised>(
+        how, [](auto format) { return entry<&norm_clustered_two_shot<Element, kFixed, decltype(format), true>>(); });
   }
 };
 
@@ -65,7 +73,7 @@ int32_t load_all() noexcept { return each_kernel<Backend>(load); }
 
 bool has_clusters() noexcept {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::one_tile<Sum<F32>, 0, NoFormat>());
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, Backend::entry<&norm_clustered<Sum<F32>, 0, NoFormat, false>>());
   return error == cudaSuccess && attributes.binaryVersion >= 90;
 }
 

@@ -57,6 +57,7 @@ class ScalePlaces {
 
 /// A format that the launch names.
 struct AnyFormat {
+  static constexpr bool kKnown = false;
   SYMMETRA_DEVICE static uint32_t to(const QuantisedRows& how) { return how.to; }
   SYMMETRA_DEVICE static uint32_t scaling(const QuantisedRows& how) { return how.scaling; }
 };
@@ -65,6 +66,7 @@ struct AnyFormat {
 /// thread are written a tenth of a microsecond sooner.
 template <uint32_t kTo, uint32_t kScaling>
 struct KnownFormat {
+  static constexpr bool kKnown = true;
   SYMMETRA_DEVICE static uint32_t to(const QuantisedRows&) { return kTo; }
   SYMMETRA_DEVICE static uint32_t scaling(const QuantisedRows&) { return kScaling; }
 };

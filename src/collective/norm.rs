@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{self, quantises_anywhere, rows_at_once, scattered_choice};
+use super::norm_choice::{self, PACKET_BYTES, is_slow, quantises_anywhere, rows_at_once, scattered_choice};
 use super::reach::Peers;
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
@@ -17,9 +17,6 @@ use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbe
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
-/// Bytes of a packet.
-const PACKET_BYTES: usize = 16;
-
 /// A kernel that sums and norms.
 struct Fused {
     algorithm: Algorithm,
@@ -27,6 +24,8 @@ struct Fused {
     rows: usize,
     /// Input, output, codes and scales, where peers address them.
     peers: Option<[Peers; 4]>,
+    /// A two-shot: whether clusters of blocks take the rows, on all ranks.
+    by_teams: bool,
 }
 
 impl Communicator {
@@ -92,16 +91,18 @@ impl Inner {
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
         let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
+        let row_bytes = rows.hidden() * call.dtype.bytes();
+        let kind = self.group.device().kind();
+        let suits = |algorithm: &Algorithm| fits(algorithm) && !(is_slow(kind, *algorithm, row_bytes) && placed());
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
         let algorithm = match call.options.algorithm {
-            Algorithm::Auto if scatters => scattered_choice(bytes, direct && gathers).filter(&fits).or_else(two_shot),
-            Algorithm::Auto => self.norms.fused(bytes, placed, &fits),
+            Algorithm::Auto if scatters => scattered_choice(bytes, direct && gathers).filter(&suits).or_else(two_shot),
+            Algorithm::Auto => self.norms.fused(bytes, placed, suits),
             named => Some(named).filter(|named| named.norms(call.op)).filter(&fits),
         };
         let Some(algorithm) = algorithm else {
             return match call.options.algorithm {
                 named if scatters && named != Algorithm::Auto => {
-                    let kind = self.group.device().kind();
                     let reason = match quantises_anywhere(kind, rows.quantised.is_some()) {
                         true => "its scratch has no room for a row",
                         false => "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row",
@@ -111,7 +112,10 @@ impl Inner {
                 _ => Ok(None),
             };
         };
-        let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
+        let by_teams = algorithm == Algorithm::TwoShotSentinel && self.suits_teams(call, rows);
+        let row_packets = packets(call.dtype, rows.hidden());
+        let behind = if by_teams { teams_of(row_packets) } else { 1 };
+        let rows = rows_at_once(algorithm, world, self.scratch(algorithm).slot_packets, (row_packets, behind));
         let rows = if scatters { rows / world } else { rows };
         let peers = match algorithm {
             Algorithm::TwoShotZeroCopy if direct => {
@@ -132,7 +136,7 @@ impl Inner {
             }
             _ => None,
         };
-        Ok(Some(Fused { algorithm, rows, peers }))
+        Ok(Some(Fused { algorithm, rows, peers, by_teams }))
     }
 
     /// Whether a fused algorithm can serve rows, by the scratch of this group.
@@ -143,10 +147,14 @@ impl Inner {
         })
     }
 
-    /// How many rows fit the scratch of an algorithm.
-    fn rows_at_once(&self, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> usize {
-        let slot_packets = self.scratch(algorithm).slot_packets;
-        rows_at_once(algorithm, self.group.world_size(), slot_packets, packets(dtype, hidden))
+    /// Whether clusters of blocks take the rows of a two-shot, and a slot has room for a row. Equal on all ranks.
+    fn suits_teams(&self, call: &Call<'_>, rows: &NormRows) -> bool {
+        let row_packets = packets(call.dtype, rows.hidden());
+        let room =
+            self.scratch(Algorithm::TwoShotSentinel).slot_packets >= (row_packets + teams_of(row_packets)) as u64;
+        let (args, elem_bytes) = (self.norm_args(call, rows), call.dtype.bytes() as u32);
+        room && self.group.capabilities().clusters
+            && geometry::suits_clusters(shape_of(&self.group), 1, &args, elem_bytes)
     }
 
     /// Enqueues launches of a fused kernel, each for as many rows as fit its scratch.
@@ -173,16 +181,18 @@ impl Inner {
         let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
         let noted = fused.peers.map_or(noted, |peers| noted.at(&peers.map(|peers| peers.offset_bytes)));
         lane.order_call(queue)?;
-        for start in (0..share).step_by(fused.rows) {
-            let count = fused.rows.min(share - start);
+        // Launches of equally many rows: a launch of few takes nearly as long.
+        let rows_at_once = share.div_ceil(share.div_ceil(fused.rows));
+        for start in (0..share).step_by(rows_at_once) {
+            let count = rows_at_once.min(share - start);
             let first = self.announce(noted, lane, queue, recorded)?;
             let norm = from_row(whole, start, count * sources, dtype);
-            let clustered = self.takes_clusters(algorithm, &norm, dtype);
+            let clustered = fused.by_teams || self.takes_clusters(algorithm, &norm, dtype);
             let launch = match clustered {
                 true => {
-                    let shares = if algorithm == Algorithm::TwoShotSentinel { world / sources } else { 1 };
-                    let count = count.div_ceil(shares) as u64;
-                    geometry::clustered_norm(shape_of(&self.group), (count, packets(dtype, rows.hidden()) as u64))
+                    let shares = if fused.by_teams { world / sources } else { 1 };
+                    let row = (count.div_ceil(shares) as u64, packets(dtype, rows.hidden()) as u64);
+                    geometry::clustered_norm(shape_of(&self.group), fused.by_teams, row)
                 }
                 false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
             };
@@ -251,12 +261,13 @@ impl Inner {
         }
     }
 
-    /// Whether clusters of blocks take the rows.
+    /// Whether clusters of blocks take the rows of a one-shot.
     fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
-        let two_shot = algorithm == Algorithm::TwoShotSentinel;
-        (two_shot || algorithm == Algorithm::OneShotSentinel)
+        let (shape, tiles, elem_bytes) = (shape_of(&self.group), args::kMostClusteredTiles, dtype.bytes() as u32);
+        algorithm == Algorithm::OneShotSentinel
             && self.group.device().has_clusters()
-            && geometry::takes_clusters(shape_of(&self.group), two_shot, norm, dtype.bytes() as u32)
+            && geometry::suits_clusters(shape, tiles, norm, elem_bytes)
+            && geometry::is_aligned(norm)
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.
@@ -352,6 +363,11 @@ fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
         elems: number(|format| format.elems as u32),
         layout: number(|format| format.layout as u32),
     }
+}
+
+/// Teams of a row of so many packets, in a two-shot by clusters.
+fn teams_of(packets: usize) -> usize {
+    packets.div_ceil(args::kTeamPackets as usize)
 }
 
 /// Packets of a row.

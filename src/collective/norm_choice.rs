@@ -7,7 +7,11 @@ use super::select::Range;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
+use crate::kernel::args::kNormColumns as NORM_COLUMNS;
 use crate::op::{ALL_REDUCE_NORM, Algorithm, Format};
+
+/// Bytes of a packet.
+pub(super) const PACKET_BYTES: usize = 16;
 
 /// What a tuning calls an all-reduce and then a norm.
 const APART: &str = "apart";
@@ -147,6 +151,14 @@ pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
     !quantised || kind != DeviceKind::Hip
 }
 
+/// Whether rows of so many bytes have a slow kernel of the two-shot alone, behind which an all-reduce and a norm are faster: on NVIDIA
+/// GPUs those that no cluster takes. At 4 ranks a row of 32 KiB takes 31 us in the one, and 8 in the others.
+pub(super) fn is_slow(kind: DeviceKind, algorithm: Algorithm, row_bytes: usize) -> bool {
+    const MOST: usize = NORM_COLUMNS as usize * PACKET_BYTES;
+    let clusters = row_bytes <= MOST && row_bytes.is_multiple_of(PACKET_BYTES);
+    kind == DeviceKind::Cuda && algorithm == Algorithm::TwoShotSentinel && !clusters
+}
+
 /// Whether a fused algorithm can serve rows of so many packets: a row fits its scratch, whose slots have `slot_packets`, and
 /// it can quantise the rows if that is asked.
 pub(super) fn fits(
@@ -157,7 +169,7 @@ pub(super) fn fits(
 ) -> impl Fn(&Algorithm) -> bool {
     let anywhere = quantises_anywhere(kind, quantised);
     move |algorithm| {
-        let rows = rows_at_once(*algorithm, world, slot_packets(*algorithm), row_packets);
+        let rows = rows_at_once(*algorithm, world, slot_packets(*algorithm), (row_packets, 1));
         rows > 0 && (anywhere || *algorithm == Algorithm::TwoShotSentinel)
     }
 }
@@ -209,14 +221,19 @@ fn fused_by(name: &str) -> Result<Option<Algorithm>> {
 }
 
 /// How many rows of so many packets fit the scratch of an algorithm, which has slots of so many packets.
-pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64, row_packets: usize) -> usize {
+/// In a two-shot `behind` packets follow those of a row.
+pub(super) fn rows_at_once(
+    algorithm: Algorithm,
+    world: usize,
+    slot_packets: u64,
+    (row_packets, behind): (usize, usize),
+) -> usize {
     let slot = slot_packets as usize;
     match algorithm {
         Algorithm::OneShotSentinel => slot / row_packets.max(1),
         // Kernels count rows in 32 bits.
         Algorithm::TwoShotZeroCopy => u32::MAX as usize,
-        // A packet more holds the scale of a row.
-        _ => slot / (row_packets + 1) * world,
+        _ => slot / (row_packets + behind) * world,
     }
 }
 

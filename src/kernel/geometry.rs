@@ -3,9 +3,9 @@
 use super::args::{
     self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
     kMaxBlocks as MAX_BLOCKS, kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
-    kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostClusteredTiles as MOST_CLUSTERED_TILES,
-    kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS,
-    kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
+    kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
+    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
+    kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -186,34 +186,38 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
     norm(shape, (1, lanes_log2(most_threads)), (count, packets), quantised)
 }
 
-/// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
-/// row, in a two-shot one, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch
-/// may have the blocks of the largest cluster. `elem_bytes`: of a row's element.
-pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem_bytes: u32) -> bool {
-    let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
-    let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
+/// Whether clusters of blocks can sum and norm rows of at most so many packets a column: whole packets, whose groups are those of
+/// threads that follow each other. A launch may have the blocks of the largest cluster. `elem_bytes`: of a row's element. Equal on
+/// all ranks.
+pub(crate) fn suits_clusters(shape: Shape, tiles: u32, norm: &NormArgs, elem_bytes: u32) -> bool {
     let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
-    let codes = norm.quantised.values.addr().is_multiple_of(8);
-    let groups = codes && (group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP);
+    let groups = group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP;
     let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
     let room = shape.most_blocks >= MOST_CLUSTER;
-    let tiles = if two_shot { 1 } else { MOST_CLUSTERED_TILES };
-    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
+    room && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
+}
+
+/// Whether the operands of rows begin at packets, and codes at multiples of eight bytes.
+pub(crate) fn is_aligned(norm: &NormArgs) -> bool {
+    let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
+    let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
+    aligned && norm.quantised.values.addr().is_multiple_of(8)
 }
 
 /// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each share: a thread
-/// for each of a row's `packets` packets. Few rows are spread over as many multiprocessors as clusters reach, up to half of an H100: more blocks
-/// would wait longer for each other than they save. A block has the same columns of all tiles of a row.
-pub(crate) fn clustered_norm(shape: Shape, (count, packets): (u64, u64)) -> Launch {
+/// for each of a row's `packets` packets. Few rows are spread over as many multiprocessors as clusters reach, in a one-shot up to
+/// half of an H100: more blocks would wait longer for each other than they save. A block has the same columns of all tiles of a
+/// row.
+pub(crate) fn clustered_norm(shape: Shape, two_shot: bool, (count, packets): (u64, u64)) -> Launch {
     const TEAM: u64 = 32;
-    const MANY_BLOCKS: u64 = 64;
+    let (many_blocks, most_blocks) = if two_shot { (128, 128) } else { (64, MAX_BLOCKS) };
     const TOTALS_BYTES: u64 = 8;
     let tiles = packets.div_ceil(NORM_COLUMNS.into()).max(1);
     let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
     let most = u64::from(MOST_CLUSTER).min(teams);
     let least = (teams * TEAM * tiles).div_ceil(MOST_CLUSTERED_THREADS.into()).next_power_of_two();
-    let cluster = 1 << (MANY_BLOCKS / count.max(1)).clamp(least.max(2).min(most), most).ilog2();
-    let whole = u64::from(shape.most(MAX_BLOCKS)) / cluster * cluster;
+    let cluster = 1 << (many_blocks / count.max(1)).clamp(least.max(2).min(most), most).ilog2();
+    let whole = u64::from(shape.most(most_blocks)) / cluster * cluster;
     let blocks = (count * cluster).clamp(cluster, whole.max(cluster));
     let columns = teams * TEAM / cluster;
     let shared_bytes = u64::from(CLUSTERED_SHARED_BYTES) + (tiles - 1) * columns * TOTALS_BYTES;

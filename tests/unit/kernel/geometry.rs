@@ -1,6 +1,6 @@
 //! Tests of `src/kernel/geometry.rs`, whose module they are.
 
-use super::args::{PairEnd, Wait};
+use super::args::{PairEnd, Wait, kMostClusteredTiles as MOST_CLUSTERED_TILES};
 use super::*;
 use crate::op::Codec;
 use proptest::prelude::*;
@@ -22,7 +22,8 @@ proptest! {
             two_shot_norm(gpu, world, (packets, row), true),
             one_shot_norm(gpu, (packets, row), true),
             gathered_norm(gpu, packets, row, true),
-            clustered_norm(gpu, (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))),
+            clustered_norm(gpu, false, (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))),
+            clustered_norm(gpu, true, (packets, row.min(NORM_COLUMNS.into()))),
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS.min(most_blocks)).contains(&geometry.blocks));
@@ -36,14 +37,15 @@ proptest! {
         prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
         let launch = two_shot_norm(gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
-        let row = row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into());
-        let launch = clustered_norm(gpu, (packets, row));
-        let Geometry { blocks, threads, cluster, .. } = launch.geometry;
-        let tiles = row.div_ceil(NORM_COLUMNS.into()) as u32;
-        // Without room for the largest cluster no row goes by clusters.
-        prop_assert!((1..=MOST_CLUSTER).contains(&cluster) && (most_blocks < MOST_CLUSTER || blocks.is_multiple_of(cluster)));
-        prop_assert!(threads.is_multiple_of(32 * tiles) && threads <= MOST_CLUSTERED_THREADS);
-        prop_assert!(u64::from(threads * cluster) >= row && threads / tiles * cluster <= NORM_COLUMNS);
+        for (two_shot, most_tiles) in [(false, MOST_CLUSTERED_TILES), (true, 1)] {
+            let row = row.min((NORM_COLUMNS * most_tiles).into());
+            let Geometry { blocks, threads, cluster, .. } = clustered_norm(gpu, two_shot, (packets, row)).geometry;
+            let tiles = row.div_ceil(NORM_COLUMNS.into()) as u32;
+            // Without room for the largest cluster no row goes by clusters.
+            prop_assert!((1..=MOST_CLUSTER).contains(&cluster) && (most_blocks < MOST_CLUSTER || blocks.is_multiple_of(cluster)));
+            prop_assert!(threads.is_multiple_of(32 * tiles) && threads <= MOST_CLUSTERED_THREADS);
+            prop_assert!(u64::from(threads * cluster) >= row && threads / tiles * cluster <= NORM_COLUMNS);
+        }
         let launch = relay(gpu, world, packets);
         prop_assert_eq!(launch.geometry.threads, (world - 1) << launch.lanes_log2);
         prop_assert!((1..=most_blocks).contains(&rows(gpu, packets.max(1), row, true).blocks));
