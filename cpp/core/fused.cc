@@ -36,8 +36,8 @@ rust::Slice<const std::size_t> shape_of(const std::vector<std::size_t>& shape) {
 std::optional<double> time_of(const core::MaybeTime& time) { return time.set ? std::optional<double>(time.us) : std::nullopt; }
 
 Planned planned_of(const core::ExplainedPlan& plan) {
-  return {static_cast<Way>(plan.way), plan.parts, plan.chunks, std::string(plan.library), time_of(plan.predicted), time_of(plan.bound),
-          std::string(plan.reason)};
+  return {static_cast<Way>(plan.way), plan.parts,          std::string(plan.library),
+          time_of(plan.predicted),    time_of(plan.bound), std::string(plan.reason)};
 }
 
 std::vector<core::AskedProduct> products_of(const std::vector<Product>& products) {

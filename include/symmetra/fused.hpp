@@ -58,9 +58,8 @@ struct FusedOptions {
 
 /// How a plan runs, and why.
 struct Planned {
-  Way way;             ///< not kAuto
-  std::size_t parts;   ///< how many parts are multiplied one by one
-  std::size_t chunks;  ///< in how many pieces the last part of an all-gather is copied and multiplied; else 1
+  Way way;            ///< not kAuto
+  std::size_t parts;  ///< how many parts are multiplied one by one
   /// What multiplies.
   std::string library;
   /// What the model says of one call of this way, in microseconds; unset on the CPU.

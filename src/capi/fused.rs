@@ -41,7 +41,6 @@ mod bridge {
     struct ExplainedPlan {
         way: u32,
         parts: usize,
-        chunks: usize,
         library: String,
         predicted: MaybeTime,
         bound: MaybeTime,
@@ -148,7 +147,6 @@ impl From<&Planned> for ExplainedPlan {
         Self {
             way: planned.way as u32,
             parts: planned.parts,
-            chunks: planned.chunks,
             library: planned.library.clone(),
             predicted: time(planned.predicted_us),
             bound: time(planned.bound_us),

@@ -5,13 +5,13 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::apart::Operands;
-use super::cost::{Cost, Work};
+use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
 use super::plan::{
     Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, rows_of, scales_refused,
 };
-use crate::collective::{Communicator, Own, Parts, Piece};
+use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ impl Communicator {
         products: &[Product],
         options: FusedOptions,
     ) -> Result<AllGatherMatmul> {
-        AllGatherMatmul::new(Over::Communicator(self.clone()), (shard, dim), products, &options, |work| work.gathered())
+        AllGatherMatmul::new(Over::Communicator(self.clone()), shard, dim, products, &options)
     }
 }
 
@@ -78,7 +78,7 @@ impl Coordinator {
         products: &[Product],
         options: FusedOptions,
     ) -> Result<AllGatherMatmul> {
-        AllGatherMatmul::new(Over::Coordinator(self.clone()), (shard, dim), products, &options, |work| work.gathered())
+        AllGatherMatmul::new(Over::Coordinator(self.clone()), shard, dim, products, &options)
     }
 }
 
@@ -134,14 +134,7 @@ fn sizes(
 }
 
 impl AllGatherMatmul {
-    /// `cost`: the model, the same on all ranks.
-    fn new(
-        over: Over,
-        (shard, dim): (&[usize], usize),
-        products: &[Product],
-        options: &FusedOptions,
-        cost: impl FnOnce(&Work<'_>) -> Cost,
-    ) -> Result<Self> {
+    fn new(over: Over, shard: &[usize], dim: usize, products: &[Product], options: &FusedOptions) -> Result<Self> {
         const WHAT: &str = "a plan of all-gather + matmul";
         let place = (over.rank(), over.world_size());
         let checked = sizes(shard, dim, products, options, place);
@@ -153,12 +146,13 @@ impl AllGatherMatmul {
         let work = Work { world: place.1, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
         let refused = scales_refused(&products[0], part_rows);
         let words = format!("{:?} along {dim} over {:?}, {products:?}, {options:?}", division.shape, division.lens);
-        let asked = Asked { what: WHAT, division: &division, options, cost: cost(&work), refused, multiplier: None };
+        let asked =
+            Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused, multiplier: None };
         let plan = Plan::new(over, &words, &asked)?;
-        let part_rows = rows / plan.planned.parts;
-        let prepared = [part_rows, part_rows / plan.planned.chunks].into_iter().try_for_each(|rows| {
-            products.iter().try_for_each(|product| plan.multiplier.prepare(product, rows, plan.whole_sums))
-        });
+        let pipelined = plan.planned.parts > 1;
+        let part_rows = if pipelined { part_rows } else { rows };
+        let prepared =
+            products.iter().try_for_each(|product| plan.multiplier.prepare(product, part_rows, plan.whole_sums));
         plan.over.together(WHAT, prepared)?;
         if let Some(own) = plan.pipeline() {
             own.reserve_workspace(division.part_elems(0) * dtype.bytes())?;
@@ -251,9 +245,8 @@ impl AllGatherMatmul {
                 plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
             });
         };
-        let mut multiply = |piece: Piece| self.multiply_piece(piece, (&shard.memory, rank), &calls, queue);
+        let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
         let parts = Parts::new(if gathered.is_some() { Own::Beside } else { Own::Left }, &mut multiply);
-        let parts = parts.last_in(plan.planned.chunks);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)
     }
@@ -331,17 +324,17 @@ impl AllGatherMatmul {
         operands.check()
     }
 
-    /// Multiplies the part of one rank, or a piece of it. The own part is read where the caller has it.
-    fn multiply_piece(
+    /// Multiplies the part of one rank. The own part is read where the caller has it.
+    fn multiply_part(
         &self,
-        Piece { rank: source, number, of }: Piece,
+        source: usize,
         (shard, rank): (&Held, usize),
         calls: &[[Tensor<'_>; 3]],
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let rows = self.rows / self.plan.over.world_size() / of;
+        let rows = self.rows / self.plan.over.world_size();
         for (product, call) in self.products.iter().zip(calls) {
-            let mut operands = rows_of(product, call, (source * of + number, rows));
+            let mut operands = rows_of(product, call, (source, rows));
             if source == rank {
                 operands[0].memory = shard.again();
             }
@@ -356,7 +349,3 @@ impl fmt::Debug for AllGatherMatmul {
         write!(out, "AllGatherMatmul({:?} along {}, {})", self.division.shape, self.division.dim, self.plan.planned)
     }
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/fused/all_gather.rs"]
-mod tests;

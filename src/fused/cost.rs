@@ -5,7 +5,6 @@
 //! GPUs at 390 GB/s, collectives by kernels at 340 GB/s. PERFORMANCE.md has the model beside measured times, and the tests
 //! have those that the constants come from.
 
-use crate::collective::MOST_PIECES;
 use crate::matmul::{Numeric, Product};
 
 /// The times of both ways, in microseconds.
@@ -13,8 +12,6 @@ use crate::matmul::{Numeric, Product};
 pub(super) struct Cost {
     pub(super) sequence_us: f64,
     pub(super) pipeline_us: f64,
-    /// In how many pieces the last part of a pipeline comes.
-    pub(super) chunks: usize,
     /// The longer of the product alone and of the copies alone.
     pub(super) bound_us: f64,
 }
@@ -52,10 +49,6 @@ const PRODUCT_US: f64 = 1.0;
 const PART_US: f64 = 4.0;
 /// A pipeline is chosen where the model says that it saves so much: the model may be a little wrong.
 const MARGIN: f64 = 1.01;
-/// Into how many pieces the last part of an all-gather may be cut.
-const PIECES: [usize; 2] = [2, MOST_PIECES];
-/// Pieces are taken where the model says that they save so much. They were not measured.
-const PIECE_MARGIN: f64 = 1.02;
 const MULTIPROCESSORS: f64 = 132.0;
 const TILE_ROWS: usize = 128;
 /// Columns of tiles, and their speed. The library takes those that fill the waves of a product best.
@@ -90,14 +83,14 @@ impl Work<'_> {
         self.products.iter().map(|product| product_us(product, rows)).sum()
     }
 
-    /// The products of a part, or of one of its pieces, among copies of others.
-    fn share_us(&self, pieces: usize) -> f64 {
-        self.products_us(self.rows / self.world / pieces) + PART_US
+    /// The products of a part, among copies of other parts.
+    fn share_us(&self) -> f64 {
+        self.products_us(self.rows / self.world) + PART_US
     }
 
-    /// The copy of a part, or of one of its pieces.
-    fn copy_us(&self, pieces: usize) -> f64 {
-        (self.part_bytes / pieces) as f64 / COPY_BYTES_PER_US + COPY_US
+    /// The copy of a part.
+    fn copy_us(&self) -> f64 {
+        self.part_bytes as f64 / COPY_BYTES_PER_US + COPY_US
     }
 
     /// The bytes of the copies alone.
@@ -120,41 +113,27 @@ impl Work<'_> {
 
     /// All-gather, then products; or own products while parts arrive one after the other.
     pub(super) fn gathered(&self) -> Cost {
-        let rows = self.rows / self.world;
-        let fits = |chunks: &usize| rows.is_multiple_of(TILE_ROWS * chunks);
-        let whole = (1, self.gathered_in(1));
-        let ways = PIECES.into_iter().filter(fits).map(|chunks| (chunks, self.gathered_in(chunks)));
-        let faster = |best: (usize, f64), next: (usize, f64)| if next.1 * PIECE_MARGIN <= best.1 { next } else { best };
-        let (chunks, pipeline_us) = ways.fold(whole, faster);
+        let share_us = self.share_us();
+        let arrivals = (1..=self.peers()).map(|number| START_US + number as f64 * self.copy_us());
+        let pipeline_us = arrivals.fold(share_us, |done, arrival| done.max(arrival) + share_us) + END_US;
         let sequence_us = self.collective_us() + self.products_us(self.rows);
-        Cost { sequence_us, pipeline_us, chunks, bound_us: self.bound_us() }
-    }
-
-    /// A pipeline whose last part comes in so many pieces: the last product is that of a piece.
-    fn gathered_in(&self, chunks: usize) -> f64 {
-        let pieces = |step: usize| if step == self.peers() { chunks } else { 1 };
-        let arrivals = (1..=self.peers()).flat_map(|step| std::iter::repeat_n(pieces(step), pieces(step)));
-        let (_, multiplied) = arrivals.fold((START_US, self.share_us(1)), |(arrived, multiplied), pieces| {
-            let arrived = arrived + self.copy_us(pieces);
-            (arrived, arrived.max(multiplied) + self.share_us(pieces))
-        });
-        multiplied + END_US
+        Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }
     }
 
     /// Products, then reduce-scatter; or parts that are sent as soon as they are there.
     pub(super) fn scattered(&self) -> Cost {
-        let share_us = self.share_us(1);
+        let share_us = self.share_us();
         // The first product waits for nothing.
         let (mut multiplied, mut moved) = (0.0, START_US);
         for _ in 0..self.peers() {
             multiplied += share_us;
-            moved = multiplied.max(moved) + self.copy_us(1);
+            moved = multiplied.max(moved) + self.copy_us();
         }
         // The own part is last. All are read, and the sum is written.
         let reduce_us = (self.world + 1) as f64 * self.part_bytes as f64 / READ_BYTES_PER_US + REDUCE_US;
         let pipeline_us = (multiplied + share_us).max(moved) + reduce_us + END_US;
         let sequence_us = self.products_us(self.rows) + self.collective_us();
-        Cost { sequence_us, pipeline_us, chunks: 1, bound_us: self.bound_us() }
+        Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }
     }
 
     /// Products, then all-reduce; or a reduce-scatter part by part, and an all-gather.
@@ -163,7 +142,6 @@ impl Work<'_> {
         Cost {
             sequence_us: sequence_us + self.collective_us() - COLLECTIVE_US,
             pipeline_us: pipeline_us + self.collective_us(),
-            chunks: 1,
             bound_us: self.products_us(self.rows).max(2.0 * self.moved_us()),
         }
     }

@@ -72,8 +72,6 @@ pub struct Planned {
     pub way: Way,
     /// How many parts are multiplied one by one.
     pub parts: usize,
-    /// In how many pieces the last part of an all-gather is copied and multiplied; else 1.
-    pub chunks: usize,
     /// What multiplies.
     pub library: String,
     /// What the model says of one call of this way, in microseconds; `None` on the CPU.
@@ -86,10 +84,6 @@ pub struct Planned {
 
 impl fmt::Display for Planned {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} in {} parts", self.way, self.parts)?;
-        if self.chunks > 1 {
-            write!(out, ", the last in {} pieces,", self.chunks)?;
-        }
-        write!(out, " by {}: {}", self.library, self.reason)
+        write!(out, "{} in {} parts by {}: {}", self.way, self.parts, self.library, self.reason)
     }
 }

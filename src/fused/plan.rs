@@ -54,15 +54,14 @@ impl Plan {
             None => over.together(asked.what, Multiplier::new(&device))?,
         };
         let (way, reason) = choose(asked, &over, &device)?;
-        let (parts, chunks) = if way == Way::Pipeline { (over.world_size(), asked.cost.chunks) } else { (1, 1) };
+        let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
         let on_gpu = device.kind() != DeviceKind::Host;
         let predicted_us = on_gpu.then_some(match way {
             Way::Pipeline => asked.cost.pipeline_us,
             _ => asked.cost.sequence_us,
         });
         let bound_us = on_gpu.then_some(asked.cost.bound_us);
-        let library = multiplier.library().to_owned();
-        let planned = Planned { way, parts, chunks, library, predicted_us, bound_us, reason };
+        let planned = Planned { way, parts, library: multiplier.library().to_owned(), predicted_us, bound_us, reason };
         let whole_sums = over.local().group().config().determinism == Determinism::Exact;
         Ok(Self { what: asked.what, over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
     }

@@ -9,7 +9,7 @@ use super::options::{FusedOptions, Planned};
 use super::plan::{
     Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, rows_of, scales_refused,
 };
-use crate::collective::{Communicator, Own, Parts, Piece};
+use crate::collective::{Communicator, Own, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -260,7 +260,7 @@ impl MatmulReduceScatter {
             plan.multiplier.enqueue_checked(&self.own_product, self.rows, call, plan.whole_sums, queue)?;
             return self.scatter(partial, result, queue);
         };
-        let mut multiply = |part: Piece| self.multiply_part(part.rank, call, queue);
+        let mut multiply = |destination: usize| self.multiply_part(destination, call, queue);
         let parts = Parts::new(Own::Left, &mut multiply);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
         let scatter = scatter.input(partial.view()).output(result.view());

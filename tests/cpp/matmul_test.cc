@@ -66,7 +66,6 @@ class Plans {
   void ran(const Planned& planned) const {
     CHECK_EQ(planned.way, options_.way);
     CHECK_EQ(planned.parts, options_.way == Way::kPipeline ? world() : 1);
-    CHECK_EQ(planned.chunks, 1u);
     CHECK_EQ(planned.library, Multiplier(device_).library());
     CHECK_EQ(planned.reason, "asked for");
     CHECK_EQ(planned.predicted_us.has_value(), device_.kind() != DeviceKind::kHost);

@@ -43,57 +43,30 @@ pub(crate) enum Own {
     First,
 }
 
-/// The most pieces of a part.
-pub(crate) const MOST_PIECES: usize = 4;
-
-/// The most events of a call: one for each part, or for each piece of the last part.
-const MOST_EVENTS: usize = MAX_WORLD_SIZE + MOST_PIECES - 1;
-
-/// A piece of the part of a rank: with `of` = 1, the part.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Piece {
-    pub(crate) rank: usize,
-    pub(crate) number: usize,
-    /// How many equal pieces the part has.
-    pub(crate) of: usize,
-}
-
-impl Piece {
-    fn whole(rank: usize) -> Self {
-        Self { rank, number: 0, of: 1 }
-    }
-}
-
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
-    events: SmallVec<[Event; MOST_EVENTS]>,
+    /// One for each rank.
+    events: SmallVec<[Event; MAX_WORLD_SIZE]>,
     own: Own,
-    /// How many pieces the last part of an all-gather has.
-    last: usize,
-    each: &'a mut dyn FnMut(Piece) -> Result<()>,
+    each: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
 impl<'a> Parts<'a> {
     /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
     /// own part first; else before the part is sent, the own part last. `own` is for an all-gather.
-    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(Piece) -> Result<()>) -> Self {
-        Self { events: SmallVec::new(), own, last: 1, each }
-    }
-
-    /// The part that comes last in an all-gather comes in so many equal pieces, with work for each, 1 to [`MOST_PIECES`].
-    pub(crate) fn last_in(self, pieces: usize) -> Self {
-        Self { last: pieces, ..self }
+    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
+        Self { events: SmallVec::new(), own, each }
     }
 
     /// Enqueues the work for the parts of all ranks, which have no elements, in the order that parts with elements have.
     fn of_nothing(&mut self, gathers: bool, (rank, world): (usize, usize)) -> Result<()> {
         let first = usize::from(!gathers);
-        (first..first + world).try_for_each(|step| (self.each)(Piece::whole((rank + step) % world)))
+        (first..first + world).try_for_each(|step| (self.each)((rank + step) % world))
     }
 
     /// Enqueues the work for the part of a rank, which the side stream then waits for.
     fn produce(&mut self, peer: usize, beside: &Beside<'_, impl Enqueue>) -> Result<()> {
-        (self.each)(Piece::whole(peer))?;
+        (self.each)(peer)?;
         beside.produced(&self.events[peer])
     }
 }
@@ -124,7 +97,7 @@ impl Communicator {
             ));
         }
         if let Some(parts) = &mut parts {
-            parts.events = inner.events.take(inner.group.device(), inner.group.world_size() + parts.last - 1)?;
+            parts.events = inner.events.take(inner.group.device(), inner.group.world_size())?;
         }
         let pending = match (call.op.operation, &call.input, &call.output) {
             (Operation::AllGather, Some(input), Some(output)) => {
@@ -206,36 +179,30 @@ impl Inner {
             if bytes == 0 {
                 return parts.map_or(Ok(()), |parts| parts.of_nothing(true, (rank, world)));
             }
+            // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
+            // device's work, or are the caller's duty; so is the workspace, which side and graph own.
+            let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
             if apart {
-                // SAFETY: operands have so much room (bounds, checked above) and are freed only after the device's work, or
-                // are the caller's duty. On a branch, so that the barrier starts before the caller's next work, which may
+                // SAFETY: as above. On a branch, so that the barrier starts before the caller's next work, which may
                 // leave the barrier no multiprocessor.
                 unsafe { beside.copy_apart(part(rank), input.address, bytes) }?;
             }
             if let Some(workspace) = &workspace {
-                // SAFETY: as above; side and graph own the workspace.
-                unsafe { beside.copy(workspace.as_raw(), input.address, bytes) }?;
+                copy(workspace.as_raw(), input.address)?;
             }
-            let last = parts.as_ref().map_or(1, |parts| parts.last);
-            // In each step a rank reads from another peer.
-            let arrivals = (1..world).flat_map(|step| {
-                let (peer, of) = ((rank + step) % world, if step + 1 == world { last } else { 1 });
-                (0..of).map(move |number| Piece { rank: peer, number, of })
-            });
+            let peers = (1..world).map(|step| (rank + step) % world);
             if world > 1 {
                 self.meet_beside(beside, op, fresh)?;
             }
-            for (arrival, Piece { rank: peer, number, of }) in arrivals.clone().enumerate() {
+            // In each step a rank reads from another peer.
+            for peer in peers.clone() {
                 let from = match &workspace {
                     Some(workspace) => workspace.at(peer)?,
                     None => self.of_peer(shared, peer)?.wrapping_add(if in_place { peer * bytes } else { 0 }),
                 };
-                let piece = bytes / of;
-                let at = |part: *mut u8| part.wrapping_add(number * piece);
-                // SAFETY: as above: pieces lie in their part.
-                unsafe { beside.copy(at(part(peer)), at(from), piece) }?;
+                copy(part(peer), from)?;
                 if let Some(parts) = &parts {
-                    beside.arrived(&parts.events[arrival])?;
+                    beside.arrived(&parts.events[peer])?;
                 }
             }
             if world > 1 {
@@ -246,10 +213,10 @@ impl Inner {
                 // SAFETY: as above.
                 queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
             }
-            (parts.each)(Piece::whole(rank))?;
-            arrivals.enumerate().try_for_each(|(arrival, piece)| {
-                beside.await_arrival(&parts.events[arrival])?;
-                (parts.each)(piece)
+            (parts.each)(rank)?;
+            peers.into_iter().try_for_each(|peer| {
+                beside.await_arrival(&parts.events[peer])?;
+                (parts.each)(peer)
             })
         })
     }

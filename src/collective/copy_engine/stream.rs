@@ -7,7 +7,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::MOST_EVENTS;
 use super::pending::Pending;
 use crate::collective::aside::Branch;
 use crate::collective::call_order::Lane;
@@ -15,6 +14,7 @@ use crate::collective::graph_part::Recorded;
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::{SignalPad, SymmetricBuffer};
@@ -35,7 +35,7 @@ pub(in crate::collective) struct Side {
 pub(in crate::collective) struct Events(Mutex<Vec<Event>>);
 
 impl Events {
-    pub(super) fn take(&self, device: &Device, number: usize) -> Result<SmallVec<[Event; MOST_EVENTS]>> {
+    pub(super) fn take(&self, device: &Device, number: usize) -> Result<SmallVec<[Event; MAX_WORLD_SIZE]>> {
         (0..number).map(|_| self.take_one(device)).collect()
     }
 

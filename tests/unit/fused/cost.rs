@@ -177,24 +177,6 @@ fn the_times_are_near_the_measured() {
     assert!(mean < 0.07, "{mean}");
 }
 
-/// Pieces pay where the copies take longer than the products, and a product of fewer rows takes less.
-#[test]
-fn the_last_part_comes_in_pieces_where_that_pays() {
-    let chunks = |world, sizes, rows| cost(Fused::AllGather, world, sizes, rows).chunks;
-    assert_eq!([8192, 16384, 32768].map(|rows| chunks(4, (8192, 1024), rows)), [1, 2, 4]);
-    assert_eq!(chunks(4, (8192, 1024), 32764), 1, "rows that are no tiles");
-    for rows in [128, 256, 384] {
-        for columns in [128, 1024, 8192] {
-            assert_eq!(chunks(4, (8192, columns), 4 * rows), 1, "few rows");
-        }
-    }
-    for Layer { fused, world, sizes, times, .. } in MEASURED {
-        for (rows, ..) in times {
-            assert_eq!(cost(fused, world, sizes, *rows).chunks, 1, "{sizes:?} {rows}");
-        }
-    }
-}
-
 #[test]
 fn no_way_beats_the_bound() {
     for world in 2..=16 {
