@@ -240,8 +240,8 @@ constexpr uint32_t kClusteredSharedBytes = 528;
 constexpr uint32_t kMostClusteredTiles = 4;
 /// Most packets of a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;
-/// Packets of a row whose total travels in one packet, in a two-shot by clusters.
-constexpr uint32_t kTeamPackets = 32;
+/// Packets of a line of memory.
+constexpr uint32_t kLinePackets = 8;
 /// Most packets of a row that a block keeps in shared memory.
 constexpr uint32_t kStagePackets = 1024;
 /// Most blocks of a norm: its blocks have no state.
@@ -322,7 +322,7 @@ struct FusedNormArgs {
   uint64_t share_rows;           ///< rows from the share of a rank to that of the next; 0: rows are not scattered
   uint32_t op;                   ///< the number of the operation
   uint32_t gathers;              ///< of scattered rows: nonzero: the output has the rows of all ranks
-  uint32_t clustered;            ///< nonzero: by clusters of blocks, see takes_clusters; in a two-shot, on all ranks or on none
+  uint32_t clustered;            ///< nonzero: by clusters of blocks, see takes_clusters
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

@@ -305,12 +305,11 @@ constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
 
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
 /// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, each with a
-/// packet for its scale or for the total of each of its teams.
+/// packet for its scale, in whole lines of memory.
 constexpr uint64_t norm_slot_packets(const FusedNormArgs& args) {
   const uint64_t rows = args.norm.rows, packets = row_packets(args.norm);
   if (args.sum.algorithm == kOneShotSentinel) return rows * packets;
-  const uint64_t behind = args.clustered != 0 ? (packets + kTeamPackets - 1) / kTeamPackets : 1;
-  return (rows + args.sum.world - 1) / args.sum.world * (packets + behind);
+  return (rows + args.sum.world - 1) / args.sum.world * ((packets + kLinePackets) / kLinePackets * kLinePackets);
 }
 /// In a zero-copy kernel nothing arrives.
 constexpr uint32_t items(const FusedNormArgs& args) {
@@ -343,22 +342,18 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && (args.norm.output != nullptr || staged);
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
-/// Whether all operands begin at packets, and codes at multiples of eight bytes.
-inline bool is_aligned(const NormArgs& norm) {
-  const auto at = [](const void* operand) { return reinterpret_cast<uintptr_t>(operand); };
-  const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output);
-  return all % 16 == 0 && at(norm.quantised.values) % 8 == 0;
-}
-/// Whether clusters can sum and norm the rows: whole packets, of which a column has at most kMostClusteredTiles, and in a two-shot
-/// one, with groups of threads that follow each other. In a one-shot operands are aligned too.
+/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
+/// column, in a two-shot one, whose groups are those of threads that follow each other, and whose codes are at multiples of eight bytes.
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
-  const uint64_t row_bytes = uint64_t{norm.hidden} * element_bytes(norm.dtype);
-  const uint64_t group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
-  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup;
-  const bool one_shot = args.sum.algorithm == kOneShotSentinel && args.share_rows == 0 && is_aligned(norm);
+  const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
+  const auto at = [](const void* operand) { return reinterpret_cast<uintptr_t>(operand); };
+  const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output) |
+                        uintptr_t{norm.hidden} * element_bytes(norm.dtype);
+  const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup && at(norm.quantised.values) % 8 == 0;
+  const bool one_shot = args.sum.algorithm == kOneShotSentinel && args.share_rows == 0;
   const uint32_t tiles = one_shot ? kMostClusteredTiles : args.sum.algorithm == kTwoShotSentinel ? 1 : 0;
-  return norm.width == norm.hidden && row_bytes % 16 == 0 && row_packets(norm) <= kNormColumns * tiles && groups;
+  return norm.width == norm.hidden && packets <= kNormColumns * tiles && all % 16 == 0 && groups;
 }
 /// Whether a cluster of the launch has a thread for each packet of a row, the same columns of every tile in a block, and room
 /// for the totals of the tiles behind the first.

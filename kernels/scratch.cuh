@@ -38,13 +38,6 @@ SYMMETRA_DEVICE Pair make_pair(const Args& args, uint32_t index, uint32_t world)
   return pair;
 }
 
-/// A packet at a place of a peer's slot, if it comes.
-struct Awaited {
-  uint32_t peer;
-  uint32_t place;
-  bool comes;
-};
-
 template <class Protocol, uint32_t kHops, class Args = AllReduceArgs>
 class Scratch {
  public:
@@ -81,31 +74,31 @@ class Scratch {
     platform::store_packet(to, Protocol::encode(data, call_.epoch));
   }
 
-  /// Waits for the packets that `which(i)` names. All are polled at once. Undefined when the wait gave up.
-  template <uint32_t kCount, class Which>
-  SYMMETRA_DEVICE void await_each(device::Waiter& waiter, uint32_t hop, Which which, Data (&into)[kCount]) const {
-    const Packet* const from = sources(hop, args_.rank);
+  /// Waits for the packets at a place of the slots of kCount ranks from `first` on, as far as `comes(peer)`. All are polled at
+  /// once. Undefined when the wait gave up.
+  template <uint32_t kCount, class Comes>
+  SYMMETRA_DEVICE void await_each(device::Waiter& waiter, uint32_t hop, uint32_t place, uint32_t first, Comes comes,
+                                  Data (&into)[kCount]) const {
+    const Packet* const from = sources(hop, args_.rank) + place;
     Packet packets[kCount];
     uint32_t missing = args_.rank;
     waiter.until(missing, [&] {
       bool all = true;
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kCount; ++i) {
-        const Awaited awaited = which(i);
-        if (awaited.comes) packets[i] = platform::load_packet(from + (awaited.peer * slot_ + awaited.place));
+        if (comes(first + i)) packets[i] = platform::load_packet(from + (first + i) * slot_);
       }
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kCount; ++i) {
-        const Awaited awaited = which(i);
-        if (!awaited.comes || Protocol::arrived(packets[i], call_.epoch)) continue;
+        if (!comes(first + i) || Protocol::arrived(packets[i], call_.epoch)) continue;
         all = false;
-        missing = awaited.peer;
+        missing = first + i;
       }
       return all;
     });
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
-      if (which(i).comes) into[i] = Protocol::decode(packets[i]);
+      if (comes(first + i)) into[i] = Protocol::decode(packets[i]);
     }
   }
 

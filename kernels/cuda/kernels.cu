@@ -49,13 +49,8 @@ struct Backend {
   template <class Element, uint32_t kWorld, bool kQuantised>
   static Entry clustered_two_shot(const FusedNormArgs& args) {
     constexpr uint32_t kFixed = kWorld == 2 ? 0 : kWorld;
-    const QuantisedRows& how = args.norm.quantised;
-    if (!is_aligned(args.norm)) {
-      return with_format<false, kQuantised>(
-          how, [](auto format) { return entry<&norm_clustered_two_shot<Element, 0, decltype(format), false>>(); });
-    }
     return with_format<kFixed != 0, kQuantised>(
-        how, [](auto format) { return entry<&norm_clustered_two_shot<Element, kFixed, decltype(format), true>>(); });
+        args.norm.quantised, [](auto format) { return entry<&norm_clustered_two_shot<Element, kFixed, decltype(format)>>(); });
   }
 };
 

@@ -1,13 +1,12 @@
-// Two-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters, in the region and epochs of the two-shot
-// all-reduce: a rank reduces the rows of its share and sends x. Behind the packets of a row come those of its teams, each with the
-// total of 32 packets, so that nobody at the other end waits until the owner's blocks have told each other. A cluster of blocks takes the
-// first row of all shares, and then the rows that are as many further as there are clusters.
+// Two-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters, after norm/two_shot.cuh, whose region, epochs and
+// packets these are: a rank reduces the rows of its share and sends x, and behind each row one packet with its scale. A cluster of
+// blocks takes the first row of all shares, and then the rows that are as many further as there are clusters.
 #pragma once
 #include <type_traits>
 
+#include "kernels/norm/stage.cuh"
 #include "kernels/norm/teams.cuh"
 #include "kernels/reduce.cuh"
-#include "kernels/scratch.cuh"
 
 namespace symmetra::kernels {
 
@@ -22,27 +21,26 @@ SYMMETRA_DEVICE Words<4> pick(const Words<4> (&values)[kCount], uint32_t number)
   return picked;
 }
 
-/// Format: of quantised rows. kWhole: operands begin at packets, and codes at eight bytes.
-template <class Element, uint32_t kWorld, class Format, bool kWhole>
+/// Format: of quantised rows.
+template <class Element, uint32_t kWorld, class Format>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
-  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, kWhole, Format>;
-  using Values = typename Operands::Values;
-  constexpr uint32_t kAtOnce = kWorld == 0 ? 1 : kWorld < 4 ? kWorld : 4;  // ranks whose results a thread has in flight
+  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, true, Format>;
+  constexpr uint32_t kAtOnce = kWorld == 0 ? 1 : kWorld;  // ranks whose packets a thread has in flight
   const AllReduceArgs& sum = args.sum;
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(sum.world), rank = sum.rank;
-  const uint32_t packets = norm.hidden / kValues<Element, 4>, teams = (packets + platform::kTeam - 1) / platform::kTeam;
-  const uint32_t pitch = packets + teams;
+  const uint32_t packets = norm.hidden / kValues<Element, 4>;
+  const uint32_t pitch = row_pitch(packets);
   const Shares shares(static_cast<uint32_t>(norm.rows), world);
   const bool scattered = args.share_rows != 0, gathers = !scattered || args.gathers != 0;
   const auto row_of = [&](uint32_t owner, uint32_t number) {
     return (scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}) + number;
   };
   const Seat<false> seat(packets);
-  const uint32_t packet = seat.packet, team = packet / platform::kTeam, seat_of_team = packet % platform::kTeam;
+  const uint32_t packet = seat.packet;
   const uint32_t first = platform::cluster(), step = platform::clusters();
   const bool has = packet < packets;
   const Reduction reduction{kSum, world};
@@ -51,7 +49,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   platform::wait_prior();
   const Call call = begin_call(sum.state + platform::hidden_zero(), sum.wait);
   const auto input = [&](uint32_t owner, uint32_t number) {
-    const Row<Element, kWhole> row(norm.input, row_of(owner, number) * norm.hidden, norm.hidden);
+    const Row<Element, true> row(norm.input, row_of(owner, number) * norm.hidden, norm.hidden);
     return row.load(packet);
   };
   // The next rank first, so that ranks do not all send to one at once.
@@ -76,7 +74,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
     }
     for (uint32_t hop = 0; hop < 2; ++hop) {
       scratch.clear(hop, number * pitch + packet);
-      if (packet < teams) scratch.clear(hop, number * pitch + packets + packet);
+      if (packet == 0) scratch.clear(hop, number * pitch + packets);
     }
   }
   // What does not come from peers is loaded before the wait for them, but behind the rows on their way to them.
@@ -87,10 +85,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
     own = input(rank, first);
     residual = Operands(norm, row_of(rank, first)).residual(packet);
   }
-  Values factors;
+  typename Operands::Values factors;
   Operands(norm, 0).factors(weights, factors);
-  const auto finish = [&](const Operands& epilogue, const Values& weighed, const RowTotals& total) {
-    const RowScale scale = epilogue.scale(total);
+  const auto finish = [&](const Operands& epilogue, const typename Operands::Values& weighed, const RowScale& scale) {
     const Data y = epilogue.y(packet, weighed, scale.factor);
     const float largest = epilogue.grouped() ? epilogue.largest_of_group(has ? y : Data{}) : scale.largest;
     if (has) epilogue.store(packet, y, largest);
@@ -101,7 +98,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   for (uint32_t number = first; shares.has(rank, number); number += step) {
     const Operands epilogue(norm, row_of(rank, number));
     const uint32_t place = number * pitch;
-    Values weighed{};
+    typename Operands::Values weighed{};
     RowTotals mine{};
     Data x{};
     if (has) {
@@ -118,40 +115,34 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
       epilogue.weighed(packet, x, factors, weighed);
       mine = epilogue.totals(x, weighed);
     }
-    const RowTotals of_team = totals.of_team(mine);
-    // A thread that gave up has no part of its team's total, so the team sends none.
-    const bool failed = platform::sync_team_or(waiter.gave_up());
-    if (gathers && team < teams && seat_of_team < world - 1 && !failed) {
-      const Data told = F32::pack<4>({of_team.squares, of_team.largest, 0.0f, 0.0f});
-      scratch.send(1, behind(1 + seat_of_team), place + packets + team, told);
+    bool failed = waiter.gave_up();
+    const RowTotals total = totals.total(mine, failed);
+    const RowScale scale = epilogue.scale(total);
+    // A thread without a packet has no part of the total, so then nobody gets a scale.
+    if (gathers && packet < world - 1 && !failed) {
+      scratch.send(1, behind(1 + packet), place + packets, F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     }
-    const RowTotals total = totals.total_of_teams(of_team);
-    if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
-    finish(epilogue, weighed, total);
+    if (has) epilogue.keep(packet, x);
+    finish(epilogue, weighed, scale);
   }
   SYMMETRA_ROLLED
   for (uint32_t number = first; gathers && number < shares.size; number += step) {
     for (uint32_t from = 0; from < world; from += kAtOnce) {
-      Data arrived[2 * kAtOnce]{};  // x of each rank, then what a team of each tells
-      scratch.await_each(
-          waiter, 1,
-          [&](uint32_t i) {
-            const uint32_t peer = from + i % kAtOnce;
-            const bool comes = peer != rank && shares.has(peer, number);
-            if (i < kAtOnce) return Awaited{peer, number * pitch + packet, comes && has};
-            return Awaited{peer, number * pitch + packets + seat_of_team, comes && seat_of_team < teams};
-          },
-          arrived);
+      const auto comes = [&](uint32_t peer) { return has && peer != rank && shares.has(peer, number); };
+      Data x[kAtOnce]{}, scales[kAtOnce]{};
+      scratch.await_each(waiter, 1, number * pitch + packet, from, comes, x);
+      scratch.await_each(waiter, 1, number * pitch + packets, from, comes, scales);
       SYMMETRA_ROLLED
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const uint32_t peer = from + i;
         if (peer == rank || !shares.has(peer, number)) continue;
         const Operands epilogue(norm, row_of(peer, number));
-        const Data x = pick(arrived, i), told = pick(arrived, kAtOnce + i);
-        if (has && !scattered) epilogue.keep(packet, x);
-        Values weighed;
-        epilogue.weighed(packet, x, factors, weighed);
-        finish(epilogue, weighed, totals.of_team({platform::f32_of(told.word[0]), platform::f32_of(told.word[1])}));
+        const Data arrived = pick(x, i), told = pick(scales, i);
+        const RowScale scale{platform::f32_of(told.word[0]), platform::f32_of(told.word[1])};
+        if (has && !scattered) epilogue.keep(packet, arrived);
+        typename Operands::Values weighed;
+        epilogue.weighed(packet, arrived, factors, weighed);
+        finish(epilogue, weighed, scale);
       }
     }
   }

@@ -5,6 +5,10 @@
 
 namespace symmetra::kernels {
 
+/// Packets from a row to the next in a slot of a two-shot: those of the row, that of its scale, and what is left to a line of memory.
+/// Writes of rows that begin inside a line take more packets of the link.
+SYMMETRA_DEVICE uint32_t row_pitch(uint32_t packets) { return (packets + kLinePackets) / kLinePackets * kLinePackets; }
+
 /// A row's packets in shared memory, or where they are too many, in this rank's own slot of the call's buffer, as packets. Peers
 /// do not write there in this call. A codec's packets do in later ones, so the block empties the place. Threads of the block
 /// sync between put, get and clear.

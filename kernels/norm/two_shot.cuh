@@ -18,7 +18,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(sum.world), lanes_log2 = sum.lanes_log2, lanes = 1u << lanes_log2, rank = sum.rank;
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = packets_of<Element>(norm.hidden);
-  const uint32_t pitch = packets + 1;  // the packets of a row and that of its scale
+  const uint32_t pitch = row_pitch(packets);
   const Shares shares(rows, world);
   const bool scattered = args.share_rows != 0, gathers = !scattered || args.gathers != 0;
   const auto first_row = [&](uint32_t owner) { return scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}; };

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{self, PACKET_BYTES, is_slow, quantises_anywhere, rows_at_once, scattered_choice};
+use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, rows_at_once, scattered_choice, suits};
 use super::reach::Peers;
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
@@ -24,8 +24,6 @@ struct Fused {
     rows: usize,
     /// Input, output, codes and scales, where peers address them.
     peers: Option<[Peers; 4]>,
-    /// A two-shot: whether clusters of blocks take the rows, on all ranks.
-    by_teams: bool,
 }
 
 impl Communicator {
@@ -91,12 +89,13 @@ impl Inner {
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
         let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
-        let row_bytes = rows.hidden() * call.dtype.bytes();
         let kind = self.group.device().kind();
-        let suits = |algorithm: &Algorithm| fits(algorithm) && !(is_slow(kind, *algorithm, row_bytes) && placed());
+        let suits = suits((kind, rows.hidden() * call.dtype.bytes()), placed, &fits);
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
         let algorithm = match call.options.algorithm {
-            Algorithm::Auto if scatters => scattered_choice(bytes, direct && gathers).filter(&suits).or_else(two_shot),
+            Algorithm::Auto if scatters => {
+                scattered_choice(kind, bytes, direct && gathers).filter(&suits).or_else(two_shot)
+            }
             Algorithm::Auto => self.norms.fused(bytes, placed, suits),
             named => Some(named).filter(|named| named.norms(call.op)).filter(&fits),
         };
@@ -112,10 +111,7 @@ impl Inner {
                 _ => Ok(None),
             };
         };
-        let by_teams = algorithm == Algorithm::TwoShotSentinel && self.suits_teams(call, rows);
-        let row_packets = packets(call.dtype, rows.hidden());
-        let behind = if by_teams { teams_of(row_packets) } else { 1 };
-        let rows = rows_at_once(algorithm, world, self.scratch(algorithm).slot_packets, (row_packets, behind));
+        let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
         let rows = if scatters { rows / world } else { rows };
         let peers = match algorithm {
             Algorithm::TwoShotZeroCopy if direct => {
@@ -136,7 +132,7 @@ impl Inner {
             }
             _ => None,
         };
-        Ok(Some(Fused { algorithm, rows, peers, by_teams }))
+        Ok(Some(Fused { algorithm, rows, peers }))
     }
 
     /// Whether a fused algorithm can serve rows, by the scratch of this group.
@@ -147,14 +143,10 @@ impl Inner {
         })
     }
 
-    /// Whether clusters of blocks take the rows of a two-shot, and a slot has room for a row. Equal on all ranks.
-    fn suits_teams(&self, call: &Call<'_>, rows: &NormRows) -> bool {
-        let row_packets = packets(call.dtype, rows.hidden());
-        let room =
-            self.scratch(Algorithm::TwoShotSentinel).slot_packets >= (row_packets + teams_of(row_packets)) as u64;
-        let (args, elem_bytes) = (self.norm_args(call, rows), call.dtype.bytes() as u32);
-        room && self.group.capabilities().clusters
-            && geometry::suits_clusters(shape_of(&self.group), 1, &args, elem_bytes)
+    /// How many rows fit the scratch of an algorithm.
+    fn rows_at_once(&self, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> usize {
+        let slot_packets = self.scratch(algorithm).slot_packets;
+        rows_at_once(algorithm, self.group.world_size(), slot_packets, packets(dtype, hidden))
     }
 
     /// Enqueues launches of a fused kernel, each for as many rows as fit its scratch.
@@ -187,12 +179,13 @@ impl Inner {
             let count = rows_at_once.min(share - start);
             let first = self.announce(noted, lane, queue, recorded)?;
             let norm = from_row(whole, start, count * sources, dtype);
-            let clustered = fused.by_teams || self.takes_clusters(algorithm, &norm, dtype);
+            let clustered = self.takes_clusters(algorithm, &norm, dtype);
             let launch = match clustered {
                 true => {
-                    let shares = if fused.by_teams { world / sources } else { 1 };
+                    let two_shot = algorithm == Algorithm::TwoShotSentinel;
+                    let shares = if two_shot { world / sources } else { 1 };
                     let row = (count.div_ceil(shares) as u64, packets(dtype, rows.hidden()) as u64);
-                    geometry::clustered_norm(shape_of(&self.group), fused.by_teams, row)
+                    geometry::clustered_norm(shape_of(&self.group), two_shot, row)
                 }
                 false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
             };
@@ -261,13 +254,12 @@ impl Inner {
         }
     }
 
-    /// Whether clusters of blocks take the rows of a one-shot.
+    /// Whether clusters of blocks take the rows. Ranks that do otherwise understand each other.
     fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
-        let (shape, tiles, elem_bytes) = (shape_of(&self.group), args::kMostClusteredTiles, dtype.bytes() as u32);
-        algorithm == Algorithm::OneShotSentinel
+        let two_shot = algorithm == Algorithm::TwoShotSentinel;
+        (two_shot || algorithm == Algorithm::OneShotSentinel)
             && self.group.device().has_clusters()
-            && geometry::suits_clusters(shape, tiles, norm, elem_bytes)
-            && geometry::is_aligned(norm)
+            && geometry::takes_clusters(shape_of(&self.group), two_shot, norm, dtype.bytes() as u32)
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.
@@ -363,11 +355,6 @@ fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
         elems: number(|format| format.elems as u32),
         layout: number(|format| format.layout as u32),
     }
-}
-
-/// Teams of a row of so many packets, in a two-shot by clusters.
-fn teams_of(packets: usize) -> usize {
-    packets.div_ceil(args::kTeamPackets as usize)
 }
 
 /// Packets of a row.

@@ -1,13 +1,13 @@
 //! The choice between kernels that sum and norm at once, and an all-reduce and a norm one after the other: a pure function
 //! of device kind, world size and bytes, so that every rank chooses alike. The built-in limits of two GPUs
-//! were measured on H200; those of more are estimates from what the all-reduces of these algorithms measured. A tuning
-//! replaces them.
+//! were measured on H200, those of four on H100; those of more are estimates from what the all-reduces of these algorithms measured.
+//! A tuning replaces them.
 
 use super::select::Range;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
-use crate::kernel::args::kNormColumns as NORM_COLUMNS;
+use crate::kernel::args::{kLinePackets as LINE_PACKETS, kNormColumns as NORM_COLUMNS};
 use crate::op::{ALL_REDUCE_NORM, Algorithm, Format};
 
 /// Bytes of a packet.
@@ -25,7 +25,7 @@ fn limits(kind: DeviceKind, world: usize) -> [u64; 2] {
         // A CPU hides no latency: fewer copies are always faster.
         (DeviceKind::Host, _) => [4 * KIB, 8 * MIB],
         (_, 0..=2) => [16 * MIB, 0],
-        (_, 3..=4) => [128 * KIB, 8 * MIB],
+        (_, 3..=4) => [256 * KIB, 16 * MIB],
         _ => [64 * KIB, 8 * MIB],
     }
 }
@@ -153,10 +153,20 @@ pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
 
 /// Whether rows of so many bytes have a slow kernel of the two-shot alone, behind which an all-reduce and a norm are faster: on NVIDIA
 /// GPUs those that no cluster takes. At 4 ranks a row of 32 KiB takes 31 us in the one, and 8 in the others.
-pub(super) fn is_slow(kind: DeviceKind, algorithm: Algorithm, row_bytes: usize) -> bool {
+fn is_slow(kind: DeviceKind, algorithm: Algorithm, row_bytes: usize) -> bool {
     const MOST: usize = NORM_COLUMNS as usize * PACKET_BYTES;
     let clusters = row_bytes <= MOST && row_bytes.is_multiple_of(PACKET_BYTES);
     kind == DeviceKind::Cuda && algorithm == Algorithm::TwoShotSentinel && !clusters
+}
+
+/// Whether a fused algorithm that serves rows is also the best: one that is slow serves rows whose sum has no place. `fits`: whether
+/// the algorithm serves them.
+pub(super) fn suits(
+    (kind, row_bytes): (DeviceKind, usize),
+    placed: impl Fn() -> bool,
+    fits: impl Fn(&Algorithm) -> bool,
+) -> impl Fn(&Algorithm) -> bool {
+    move |algorithm| fits(algorithm) && !(is_slow(kind, *algorithm, row_bytes) && placed())
 }
 
 /// Whether a fused algorithm can serve rows of so many packets: a row fits its scratch, whose slots have `slot_packets`, and
@@ -169,30 +179,35 @@ pub(super) fn fits(
 ) -> impl Fn(&Algorithm) -> bool {
     let anywhere = quantises_anywhere(kind, quantised);
     move |algorithm| {
-        let rows = rows_at_once(*algorithm, world, slot_packets(*algorithm), (row_packets, 1));
+        let rows = rows_at_once(*algorithm, world, slot_packets(*algorithm), row_packets);
         rows > 0 && (anywhere || *algorithm == Algorithm::TwoShotSentinel)
     }
 }
 
-/// Largest message of the fused two-shot of scattered rows, where peers reach input and output and the zero-copy kernel
-/// serves larger ones, and where they do not. Estimates, on every device.
-const SCATTERED: [u64; 2] = [1 << 20, 8 << 20];
+/// Largest message of the fused two-shot of scattered rows. `gathers`: whether peers reach input and outputs, so that the zero-copy
+/// kernel serves larger ones. Measured on 2 and 4 H100; on the CPU an estimate.
+fn most_scattered(kind: DeviceKind, gathers: bool) -> u64 {
+    if kind == DeviceKind::Host && gathers { 1 << 20 } else { 8 << 20 }
+}
 
 /// The fused algorithm for all rows of a call whose rows are scattered. `direct`: whether rows are gathered into outputs
 /// that peers can address, from inputs that they can address. `None`: a reduce-scatter and so on, one after the other.
-pub(super) fn scattered_choice(bytes: u64, direct: bool) -> Option<Algorithm> {
-    match (bytes, direct) {
-        (bytes, true) if bytes > SCATTERED[0] => Some(Algorithm::TwoShotZeroCopy),
-        (bytes, _) if bytes <= SCATTERED[1] => Some(Algorithm::TwoShotSentinel),
-        _ => None,
+pub(super) fn scattered_choice(kind: DeviceKind, bytes: u64, direct: bool) -> Option<Algorithm> {
+    match bytes <= most_scattered(kind, direct) {
+        true => Some(Algorithm::TwoShotSentinel),
+        false => direct.then_some(Algorithm::TwoShotZeroCopy),
     }
 }
 
 /// The choice for every size of scattered rows. `Auto` stands for collectives and kernels one after the other.
-pub(super) fn scattered_ranges(world: usize, direct: bool, fits: impl Fn(Algorithm) -> bool) -> Vec<Range> {
+pub(super) fn scattered_ranges(
+    (kind, world): (DeviceKind, usize),
+    direct: bool,
+    fits: impl Fn(Algorithm) -> bool,
+) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
-    for up_to_bytes in if direct { [SCATTERED[0], u64::MAX] } else { [SCATTERED[1], u64::MAX] } {
-        let fused = scattered_choice(up_to_bytes, direct).filter(|algorithm| world > 1 && fits(*algorithm));
+    for up_to_bytes in [most_scattered(kind, direct), u64::MAX] {
+        let fused = scattered_choice(kind, up_to_bytes, direct).filter(|algorithm| world > 1 && fits(*algorithm));
         let range = match fused {
             Some(algorithm) => Range { up_to_bytes, algorithm, reason: "one kernel sums and norms" },
             None => Range { up_to_bytes, algorithm: Algorithm::Auto, reason: "collectives, and kernels that norm" },
@@ -221,19 +236,14 @@ fn fused_by(name: &str) -> Result<Option<Algorithm>> {
 }
 
 /// How many rows of so many packets fit the scratch of an algorithm, which has slots of so many packets.
-/// In a two-shot `behind` packets follow those of a row.
-pub(super) fn rows_at_once(
-    algorithm: Algorithm,
-    world: usize,
-    slot_packets: u64,
-    (row_packets, behind): (usize, usize),
-) -> usize {
+pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64, row_packets: usize) -> usize {
     let slot = slot_packets as usize;
     match algorithm {
         Algorithm::OneShotSentinel => slot / row_packets.max(1),
         // Kernels count rows in 32 bits.
         Algorithm::TwoShotZeroCopy => u32::MAX as usize,
-        _ => slot / (row_packets + behind) * world,
+        // A packet more holds the scale of a row, and rows are whole lines of memory.
+        _ => slot / (row_packets + 1).next_multiple_of(LINE_PACKETS as usize) * world,
     }
 }
 

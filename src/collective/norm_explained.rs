@@ -2,7 +2,7 @@
 
 use super::Communicator;
 use super::norm::packets;
-use super::norm_choice::{NormTable, fits, scattered_ranges};
+use super::norm_choice::{NormTable, fits, scattered_ranges, suits};
 use super::select::{Range, Reach, Table};
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
@@ -16,7 +16,8 @@ impl Communicator {
     /// rows, smallest first. `direct`: whether peers can address the operands (symmetric or registered memory).
     pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
         let inner = &self.0;
-        inner.norms.ranges(inner.table.ranges(dtype, reach(direct)), true, inner.fits(dtype, hidden, false))
+        let fits = self.suits((dtype, hidden), false, true);
+        inner.norms.ranges(inner.table.ranges(dtype, reach(direct)), true, fits)
     }
 
     /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows that are written quantised, by the bytes of
@@ -48,7 +49,7 @@ impl Communicator {
         placed: bool,
     ) -> Result<Vec<Range>> {
         let inner = &self.0;
-        let (sums, fits) = (inner.table.ranges(dtype, reach(direct)), inner.fits(dtype, hidden, true));
+        let (sums, fits) = (inner.table.ranges(dtype, reach(direct)), self.suits((dtype, hidden), true, placed));
         inner.norms.quantised_ranges(sums, (hidden, width), format, placed, fits)
     }
 
@@ -64,8 +65,13 @@ impl Communicator {
         direct: bool,
         gathers: bool,
     ) -> Vec<Range> {
-        let fits = self.0.fits(dtype, hidden, quantised);
-        scattered_ranges(self.world_size(), direct && gathers, |algorithm| fits(&algorithm))
+        let (kind, fits) = (self.device().kind(), self.suits((dtype, hidden), quantised, true));
+        scattered_ranges((kind, self.world_size()), direct && gathers, |algorithm| fits(&algorithm))
+    }
+
+    fn suits(&self, (dtype, hidden): (Dtype, usize), quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
+        let row = (self.device().kind(), hidden * dtype.bytes());
+        suits(row, move || placed, self.0.fits(dtype, hidden, quantised))
     }
 }
 
@@ -87,11 +93,12 @@ impl Ranks {
         Ok(Self { kind, world, table, norms, layout })
     }
 
-    fn fits(&self, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
-        fits((self.kind, self.world), packets(dtype, hidden), quantised, |algorithm| match algorithm {
+    fn suits(&self, (dtype, hidden): (Dtype, usize), quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
+        let fits = fits((self.kind, self.world), packets(dtype, hidden), quantised, |algorithm| match algorithm {
             Algorithm::OneShotSentinel => self.layout.one_shot_sentinel.slot_packets,
             _ => self.layout.two_shot_sentinel.slot_packets,
-        })
+        });
+        suits((self.kind, hidden * dtype.bytes()), move || placed, fits)
     }
 }
 
@@ -111,7 +118,7 @@ pub fn explain_norm(
     let ranks = Ranks::new(kind, device, world_size, config)?;
     Ok(move |dtype, hidden, direct| {
         let sums = ranks.table.ranges(dtype, reach(direct));
-        ranks.norms.ranges(sums, true, ranks.fits(dtype, hidden, false))
+        ranks.norms.ranges(sums, true, ranks.suits((dtype, hidden), false, true))
     })
 }
 
@@ -129,7 +136,7 @@ pub fn explain_quantised_norm(
 ) -> Result<impl Fn((Dtype, usize, usize), Quantisation, bool, bool) -> Result<Vec<Range>>> {
     let ranks = Ranks::new(kind, device, world_size, config)?;
     Ok(move |(dtype, hidden, width): (Dtype, usize, usize), how: Quantisation, direct, placed| {
-        let (sums, fits) = (ranks.table.ranges(dtype, reach(direct)), ranks.fits(dtype, hidden, true));
+        let (sums, fits) = (ranks.table.ranges(dtype, reach(direct)), ranks.suits((dtype, hidden), true, placed));
         ranks.norms.quantised_ranges(sums, (hidden, width), how.into(), placed, fits)
     })
 }

@@ -22,8 +22,6 @@ pub(crate) struct Capabilities {
     pub(crate) native_atomics: bool,
     /// Whether every device adds 8-bit floats by multicast.
     pub(crate) adds_f8: bool,
-    /// Whether kernels of every device go by clusters of blocks.
-    pub(crate) clusters: bool,
 }
 
 impl Capabilities {
@@ -34,7 +32,6 @@ impl Capabilities {
             multiprocessors: device.multiprocessors(),
             native_atomics: true,
             adds_f8: device.adds_f8(),
-            clusters: device.has_clusters(),
         }
     }
 
@@ -57,7 +54,6 @@ impl Capabilities {
             multiprocessors: self.multiprocessors.min(other.multiprocessors),
             native_atomics: self.native_atomics && other.native_atomics,
             adds_f8: self.adds_f8 && other.adds_f8,
-            clusters: self.clusters && other.clusters,
         }
     }
 }
@@ -74,10 +70,9 @@ mod tests {
             multiprocessors,
             native_atomics: multiprocessors != 144,
             adds_f8: multiprocessors != 144,
-            clusters: multiprocessors != 144,
         };
         let (one, other) = (device("A", (9, 0), 132), device("B", (8, 6), 144));
-        let both = Capabilities { native_atomics: false, adds_f8: false, clusters: false, ..device("", (8, 6), 132) };
+        let both = Capabilities { native_atomics: false, adds_f8: false, ..device("", (8, 6), 132) };
         assert_eq!(one.clone().common(other), both);
         assert_eq!(one.clone().common(one.clone()), one);
     }

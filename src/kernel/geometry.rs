@@ -3,9 +3,9 @@
 use super::args::{
     self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
     kMaxBlocks as MAX_BLOCKS, kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
-    kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
-    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
-    kStagePackets as STAGE_PACKETS,
+    kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostClusteredTiles as MOST_CLUSTERED_TILES,
+    kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS,
+    kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -186,22 +186,19 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
     norm(shape, (1, lanes_log2(most_threads)), (count, packets), quantised)
 }
 
-/// Whether clusters of blocks can sum and norm rows of at most so many packets a column: whole packets, whose groups are those of
-/// threads that follow each other. A launch may have the blocks of the largest cluster. `elem_bytes`: of a row's element. Equal on
-/// all ranks.
-pub(crate) fn suits_clusters(shape: Shape, tiles: u32, norm: &NormArgs, elem_bytes: u32) -> bool {
-    let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
-    let groups = group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP;
-    let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
-    let room = shape.most_blocks >= MOST_CLUSTER;
-    room && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
-}
-
-/// Whether the operands of rows begin at packets, and codes at multiples of eight bytes.
-pub(crate) fn is_aligned(norm: &NormArgs) -> bool {
+/// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
+/// row, in a two-shot one, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch
+/// may have the blocks of the largest cluster. `elem_bytes`: of a row's element.
+pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
-    aligned && norm.quantised.values.addr().is_multiple_of(8)
+    let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
+    let codes = norm.quantised.values.addr().is_multiple_of(8);
+    let groups = codes && (group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP);
+    let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
+    let room = shape.most_blocks >= MOST_CLUSTER;
+    let tiles = if two_shot { 1 } else { MOST_CLUSTERED_TILES };
+    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
 }
 
 /// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each share: a thread

@@ -47,8 +47,8 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
     let expected = [
         (KIB, Algorithm::OneShotLL, false),
         (4 * KIB, Algorithm::OneShotSentinel, false),
-        (128 * KIB, Algorithm::TwoShotZeroCopy, false),
-        (8 << 20, Algorithm::TwoShotSentinel, true),
+        (256 * KIB, Algorithm::TwoShotZeroCopy, false),
+        (16 << 20, Algorithm::TwoShotSentinel, true),
         (64 << 20, Algorithm::TwoShotZeroCopy, false),
         (u64::MAX, Algorithm::Ring, false),
     ];
@@ -60,13 +60,13 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
 fn a_sum_without_a_place_stays_in_the_scratch() {
     let table = NormTable::new(DeviceKind::Cuda, 4, None).unwrap();
     let ranges = table.ranges(&sums(), false, |_| true);
-    let expected = [(128 * KIB, Algorithm::OneShotSentinel, true), (u64::MAX, Algorithm::TwoShotSentinel, true)];
+    let expected = [(256 * KIB, Algorithm::OneShotSentinel, true), (u64::MAX, Algorithm::TwoShotSentinel, true)];
     assert_eq!(rows(&ranges), expected);
     // AMD GPUs quantise in the two-shot alone.
     let two_shot = |algorithm: &Algorithm| *algorithm == Algorithm::TwoShotSentinel;
     let ranges = table.ranges(&sums(), false, two_shot);
     assert_eq!(rows(&ranges), [(u64::MAX, Algorithm::TwoShotSentinel, true)]);
-    for bytes in [1, 128 * KIB, 128 * KIB + 1, 8 << 20, 1 << 40] {
+    for bytes in [1, 256 * KIB, 256 * KIB + 1, 16 << 20, 1 << 40] {
         for placed in [false, true] {
             let ranges = table.ranges(&sums(), placed, |_| true);
             let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
@@ -85,14 +85,31 @@ fn amd_gpus_quantise_in_the_two_shot_alone() {
     for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
         for quantised in [false, true] {
             let serving = |row_packets| {
-                let fits = fits((kind, 4), row_packets, quantised, |_| 100);
+                let fits = fits((kind, 4), row_packets, quantised, |_| 104);
                 [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| fits(&algorithm))
             };
             let all = !quantised || kind != DeviceKind::Hip;
-            assert_eq!(serving(99), [all, true, all], "{kind:?}, {quantised}");
-            // The two-shot has a packet more a row.
-            assert_eq!(serving(100), [all, false, all], "{kind:?}, {quantised}");
-            assert_eq!(serving(101), [false, false, all], "{kind:?}, {quantised}");
+            assert_eq!(serving(103), [all, true, all], "{kind:?}, {quantised}");
+            // The two-shot has a packet more a row, in whole lines of memory.
+            assert_eq!(serving(104), [all, false, all], "{kind:?}, {quantised}");
+            assert_eq!(serving(105), [false, false, all], "{kind:?}, {quantised}");
+        }
+    }
+}
+
+/// Rows that no cluster takes: more than 1024 packets, or a part of one.
+#[test]
+fn slow_rows_go_apart_where_their_sum_has_a_place() {
+    let [one, two] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
+    let serving = |kind, row_bytes, placed| {
+        let suits = suits((kind, row_bytes), || placed, |_| true);
+        [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| suits(&algorithm))
+    };
+    for (row_bytes, slow) in [(16, false), (16 << 10, false), (16 << 10 | 2, true), ((16 << 10) + 16, true), (18, true)]
+    {
+        assert_eq!(serving(DeviceKind::Cuda, row_bytes, true), [true, !slow, true], "{row_bytes}");
+        for (kind, placed) in [(DeviceKind::Cuda, false), (DeviceKind::Host, true), (DeviceKind::Hip, true)] {
+            assert_eq!(serving(kind, row_bytes, placed), [true; 3], "{kind:?}, {row_bytes}");
         }
     }
 }
@@ -105,7 +122,7 @@ fn quantised_rows_are_checked_and_then_chosen() {
         let fits = fits((DeviceKind::Hip, 4), packets, true, |_| 100);
         table.quantised_ranges(&sums(), row, micro, placed, fits)
     };
-    let two_shot = (8 << 20, Algorithm::TwoShotSentinel, true);
+    let two_shot = (16 << 20, Algorithm::TwoShotSentinel, true);
     assert!(rows(&ranges((65, 96), true, 9).unwrap()).contains(&two_shot));
     assert_eq!(rows(&ranges((65, 96), false, 9).unwrap()), [(u64::MAX, Algorithm::TwoShotSentinel, true)]);
     assert!(ranges((65, 65), true, 9).unwrap_err().to_string().contains("pad rows to 96"));
@@ -116,16 +133,18 @@ fn quantised_rows_are_checked_and_then_chosen() {
 
 #[test]
 fn every_size_of_scattered_rows_is_in_one_range() {
-    for (world, direct, fits) in
-        [(1, true, true), (2, true, true), (4, false, true), (8, true, false), (3, false, false)]
+    let cases = [(1, true, true), (2, true, true), (4, false, true), (8, true, false), (3, false, false)];
+    for (kind, (world, direct, fits)) in
+        [DeviceKind::Host, DeviceKind::Cuda].into_iter().flat_map(|kind| cases.map(|case| (kind, case)))
     {
-        let ranges = scattered_ranges(world, direct, |algorithm| fits || algorithm == Algorithm::TwoShotZeroCopy);
+        let ranges =
+            scattered_ranges((kind, world), direct, |algorithm| fits || algorithm == Algorithm::TwoShotZeroCopy);
         assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes), "{ranges:?}");
         assert!(ranges.windows(2).all(|pair| pair[0].algorithm != pair[1].algorithm), "{ranges:?}");
         assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
         for bytes in (0..40).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]) {
             let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
-            let fused = scattered_choice(bytes, direct).filter(|_| world > 1);
+            let fused = scattered_choice(kind, bytes, direct).filter(|_| world > 1);
             let fused = fused.filter(|algorithm| fits || *algorithm == Algorithm::TwoShotZeroCopy);
             assert_eq!(range.algorithm, fused.unwrap_or(Algorithm::Auto), "{bytes}: {ranges:?}");
         }

@@ -11,7 +11,6 @@ fn devices(major: u32) -> Capabilities {
         multiprocessors: 100,
         native_atomics: true,
         adds_f8: false,
-        clusters: false,
     }
 }
 

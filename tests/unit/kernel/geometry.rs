@@ -1,6 +1,6 @@
 //! Tests of `src/kernel/geometry.rs`, whose module they are.
 
-use super::args::{PairEnd, Wait, kMostClusteredTiles as MOST_CLUSTERED_TILES};
+use super::args::{PairEnd, Wait};
 use super::*;
 use crate::op::Codec;
 use proptest::prelude::*;
