@@ -46,7 +46,8 @@ class TeamTotals {
     bool unheard = false;
     return total<false>(mine, unheard);
   }
-  /// The same. `failed`: whether this thread has no packet; afterwards, whether any thread of the cluster has none.
+  /// The total, of threads that may have failed. `failed`: whether this thread has no packet; afterwards, whether any thread of the
+  /// cluster has none.
   SYMMETRA_DEVICE RowTotals total(const RowTotals& mine, bool& failed) { return total<true>(mine, failed); }
 
  private:
