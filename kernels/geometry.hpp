@@ -304,12 +304,12 @@ constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
 }
 
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
-/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, each with a
-/// packet for its scale, in whole lines of memory.
+/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, which are whole
+/// lines of memory, each with a line for its totals.
 constexpr uint64_t norm_slot_packets(const FusedNormArgs& args) {
   const uint64_t rows = args.norm.rows, packets = row_packets(args.norm);
   if (args.sum.algorithm == kOneShotSentinel) return rows * packets;
-  return (rows + args.sum.world - 1) / args.sum.world * ((packets + kLinePackets) / kLinePackets * kLinePackets);
+  return (rows + args.sum.world - 1) / args.sum.world * ((packets + kLinePackets - 1) / kLinePackets + 1) * kLinePackets;
 }
 /// In a zero-copy kernel nothing arrives.
 constexpr uint32_t items(const FusedNormArgs& args) {
@@ -363,7 +363,8 @@ inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) 
   const uint64_t columns = geometry.threads / tiles, all = columns * geometry.cluster;
   const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
                      geometry.threads <= kMostClusteredThreads && all <= kNormColumns && all >= (tiles > 1 ? kNormColumns : packets);
-  return shape && geometry.shared_bytes >= kClusteredSharedBytes + (tiles - 1) * columns * 8;
+  const uint64_t totals = args.sum.algorithm == kTwoShotSentinel ? kTeamTotalsBytes : (tiles - 1) * columns * 8;
+  return shape && geometry.shared_bytes >= kClusteredSharedBytes + totals;
 }
 inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;

@@ -5,9 +5,10 @@
 
 namespace symmetra::kernels {
 
-/// Packets from a row to the next in a slot of a two-shot: those of the row, that of its scale, and what is left to a line of memory.
-/// Writes of rows that begin inside a line take more packets of the link.
-SYMMETRA_DEVICE uint32_t row_pitch(uint32_t packets) { return (packets + kLinePackets) / kLinePackets * kLinePackets; }
+/// Where the totals of a row of so many packets are in a slot of a two-shot, and how far the next row is. Rows and totals are whole lines
+/// of memory: writes that begin inside a line take more packets of the link.
+SYMMETRA_DEVICE uint32_t totals_at(uint32_t packets) { return (packets + kLinePackets - 1) / kLinePackets * kLinePackets; }
+SYMMETRA_DEVICE uint32_t row_pitch(uint32_t packets) { return totals_at(packets) + kLinePackets; }
 
 /// A row's packets in shared memory, or where they are too many, in this rank's own slot of the call's buffer, as packets. Peers
 /// do not write there in this call. A codec's packets do in later ones, so the block empties the place. Threads of the block

@@ -242,8 +242,8 @@ pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64
         Algorithm::OneShotSentinel => slot / row_packets.max(1),
         // Kernels count rows in 32 bits.
         Algorithm::TwoShotZeroCopy => u32::MAX as usize,
-        // A packet more holds the scale of a row, and rows are whole lines of memory.
-        _ => slot / (row_packets + 1).next_multiple_of(LINE_PACKETS as usize) * world,
+        // Rows are whole lines of memory, and a line more holds the totals of a row.
+        _ => slot / (row_packets.div_ceil(LINE_PACKETS as usize) + 1) / LINE_PACKETS as usize * world,
     }
 }
 

@@ -42,11 +42,11 @@ impl Writer {
         }
     }
 
-    /// Whether the scratch of the two-shot in sentinel packets has room for a row, and for the packet behind the row, in lines of eight packets.
+    /// Whether the scratch of the two-shot in sentinel packets has room for a row, and for the line of eight packets behind the row.
     fn fits(&self, bench: Bench, hidden: usize) -> bool {
         let slot_packets = self.program.settings.scratch[3].div_ceil(16).div_ceil(bench.world as u64);
         let row_packets = (hidden * bench.dtype.bytes()).div_ceil(16) as u64;
-        (row_packets + 1).next_multiple_of(8) <= slot_packets
+        row_packets.next_multiple_of(8) + 8 <= slot_packets
     }
 
     /// A norm that an operation serves, and the number of rows, which may be cut into equal parts.

@@ -89,8 +89,9 @@ fn amd_gpus_quantise_in_the_two_shot_alone() {
                 [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| fits(&algorithm))
             };
             let all = !quantised || kind != DeviceKind::Hip;
-            assert_eq!(serving(103), [all, true, all], "{kind:?}, {quantised}");
-            // The two-shot has a packet more a row, in whole lines of memory.
+            assert_eq!(serving(96), [all, true, all], "{kind:?}, {quantised}");
+            // The two-shot has a line of eight packets more a row.
+            assert_eq!(serving(97), [all, false, all], "{kind:?}, {quantised}");
             assert_eq!(serving(104), [all, false, all], "{kind:?}, {quantised}");
             assert_eq!(serving(105), [false, false, all], "{kind:?}, {quantised}");
         }
