@@ -307,9 +307,8 @@ constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hid
 /// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, which are whole
 /// lines of memory, each with a line for its totals.
 constexpr uint64_t norm_slot_packets(const FusedNormArgs& args) {
-  const uint64_t rows = args.norm.rows, packets = row_packets(args.norm);
-  if (args.sum.algorithm == kOneShotSentinel) return rows * packets;
-  return (rows + args.sum.world - 1) / args.sum.world * ((packets + kLinePackets - 1) / kLinePackets + 1) * kLinePackets;
+  const uint64_t packets = row_packets(args.norm), pitch = ((packets + kLinePackets - 1) / kLinePackets + 1) * kLinePackets;
+  return args.sum.algorithm == kOneShotSentinel ? args.norm.rows * packets : (args.norm.rows + args.sum.world - 1) / args.sum.world * pitch;
 }
 /// In a zero-copy kernel nothing arrives.
 constexpr uint32_t items(const FusedNormArgs& args) {

@@ -69,7 +69,7 @@ class TeamTotals {
     const uint32_t team = platform::thread() % platform::kTeam;
     return this->of_team(team < platform::threads() / platform::kTeam ? behind_[team] : RowTotals{});
   }
-  /// The same as total, by the totals of teams. All threads of the cluster call it.
+  /// The totals of all columns, by those of teams. All threads of the cluster call it.
   SYMMETRA_DEVICE RowTotals total_of_teams(const RowTotals& mine) {
     static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
     if (tells()) {
