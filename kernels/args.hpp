@@ -240,11 +240,8 @@ constexpr uint32_t kClusteredSharedBytes = 528;
 constexpr uint32_t kMostClusteredTiles = 4;
 /// Most packets of a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;
-/// Block-shared memory of a two-shot norm by clusters, beside: the totals of a block's teams.
-constexpr uint32_t kTeamTotalsBytes = 128;
-/// Packets of a line of memory. In a two-shot norm a line behind each row has the totals of the blocks that add up the row.
+/// Packets of a line of memory.
 constexpr uint32_t kLinePackets = 8;
-static_assert(kMostCluster <= kLinePackets, "a packet a block");
 /// Most packets of a row that a block keeps in shared memory.
 constexpr uint32_t kStagePackets = 1024;
 /// Most blocks of a norm: its blocks have no state.

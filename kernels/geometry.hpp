@@ -305,7 +305,7 @@ constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
 
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
 /// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, which are whole
-/// lines of memory, each with a line for its totals.
+/// lines of memory, each with a line for its scale.
 constexpr uint64_t norm_slot_packets(const FusedNormArgs& args) {
   const uint64_t packets = row_packets(args.norm), pitch = ((packets + kLinePackets - 1) / kLinePackets + 1) * kLinePackets;
   return args.sum.algorithm == kOneShotSentinel ? args.norm.rows * packets : (args.norm.rows + args.sum.world - 1) / args.sum.world * pitch;
@@ -362,8 +362,7 @@ inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) 
   const uint64_t columns = geometry.threads / tiles, all = columns * geometry.cluster;
   const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
                      geometry.threads <= kMostClusteredThreads && all <= kNormColumns && all >= (tiles > 1 ? kNormColumns : packets);
-  const uint64_t totals = args.sum.algorithm == kTwoShotSentinel ? kTeamTotalsBytes : (tiles - 1) * columns * 8;
-  return shape && geometry.shared_bytes >= kClusteredSharedBytes + totals;
+  return shape && geometry.shared_bytes >= kClusteredSharedBytes + (tiles - 1) * columns * 8;
 }
 inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;

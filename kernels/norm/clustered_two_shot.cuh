@@ -1,6 +1,6 @@
 // Two-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters, after norm/two_shot.cuh, whose region, epochs and
-// packets these are: a rank reduces the rows of its share and sends x, and behind each row the totals of its blocks, before these tell each
-// other. A cluster of blocks takes the first row of all shares, and then the rows that are as many further as there are clusters.
+// packets these are: a rank reduces the rows of its share and sends x, and behind each row one packet with its scale. A cluster of
+// blocks takes the first row of all shares, and then the rows that are as many further as there are clusters.
 #pragma once
 #include <type_traits>
 
@@ -115,41 +115,34 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
       epilogue.weighed(packet, x, factors, weighed);
       mine = epilogue.totals(x, weighed);
     }
-    const RowTotals of_team = totals.of_team(mine);
-    if (gathers) {
-      // A thread that gave up has no part of its block's total, so the block sends none.
-      bool failed = waiter.gave_up();
-      const RowTotals of_block = totals.of_block(of_team, failed);
-      // Of blocks that there are not, too.
-      const uint32_t peers = world - 1, told_by = peers * (kLinePackets / platform::cluster_blocks());
-      for (uint32_t i = platform::thread(); i < told_by && !failed; i += platform::threads()) {
-        const uint32_t turn = i / peers, block = platform::cluster_block() + turn * platform::cluster_blocks();
-        scratch.send(1, behind(1 + i % peers), place + totals_at(packets) + block, told(turn == 0 ? of_block : RowTotals{}));
-      }
+    bool failed = waiter.gave_up();
+    const RowTotals total = totals.total(mine, failed);
+    const RowScale scale = epilogue.scale(total);
+    // A thread without a packet has no part of the total, so then nobody gets a scale.
+    if (gathers && packet < world - 1 && !failed) {
+      scratch.send(1, behind(1 + packet), place + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     }
-    const RowScale scale = epilogue.scale(totals.total_of_teams(of_team));
     if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
     finish(epilogue, weighed, scale);
   }
   SYMMETRA_ROLLED
   for (uint32_t number = first; gathers && number < shares.size; number += step) {
     for (uint32_t from = 0; from < world; from += kAtOnce) {
-      const auto comes = [&](uint32_t peer) { return peer != rank && shares.has(peer, number); };
-      const uint32_t place = number * pitch, block = platform::thread() % platform::kTeam;
-      Data x[kAtOnce]{}, parts[kAtOnce]{};
-      scratch.await_each(
-          waiter, 1, place + packet, from, [&](uint32_t peer) { return has && comes(peer); }, x);
-      scratch.await_each(
-          waiter, 1, place + totals_at(packets) + block, from, [&](uint32_t peer) { return block < kLinePackets && comes(peer); }, parts);
+      const auto comes = [&](uint32_t peer) { return has && peer != rank && shares.has(peer, number); };
+      Data x[kAtOnce]{}, scales[kAtOnce]{};
+      scratch.await_each(waiter, 1, number * pitch + packet, from, comes, x);
+      scratch.await_each(waiter, 1, number * pitch + scale_at(packets), from, comes, scales);
       SYMMETRA_ROLLED
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        if (!comes(from + i)) continue;
-        const Operands epilogue(norm, row_of(from + i, number));
-        const Data arrived = pick(x, i);
+        const uint32_t peer = from + i;
+        if (peer == rank || !shares.has(peer, number)) continue;
+        const Operands epilogue(norm, row_of(peer, number));
+        const Data arrived = pick(x, i), told = pick(scales, i);
+        const RowScale scale{platform::f32_of(told.word[0]), platform::f32_of(told.word[1])};
         if (has && !scattered) epilogue.keep(packet, arrived);
         typename Operands::Values weighed;
         epilogue.weighed(packet, arrived, factors, weighed);
-        finish(epilogue, weighed, epilogue.scale(totals.of_team(heard(pick(parts, i)))));
+        finish(epilogue, weighed, scale);
       }
     }
   }

@@ -47,20 +47,6 @@ struct RowTotals {
   }
 };
 
-/// Totals as they travel, and back.
-SYMMETRA_DEVICE Words<4> told(const RowTotals& totals) { return F32::pack<4>({totals.squares, totals.largest, 0.0f, 0.0f}); }
-SYMMETRA_DEVICE RowTotals heard(const Words<4>& data) { return {platform::f32_of(data.word[0]), platform::f32_of(data.word[1])}; }
-/// The total of a power of two of parts: a tree of neighbours.
-template <uint32_t kCount>
-SYMMETRA_DEVICE RowTotals tree_total(RowTotals (&parts)[kCount]) {
-  SYMMETRA_UNROLL
-  for (uint32_t step = 1; step < kCount; step *= 2) {
-    SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kCount; i += 2 * step) parts[i] = parts[i].with(parts[i + step]);
-  }
-  return parts[0];
-}
-
 /// The columns of one row at a time, in shared memory of the block. Columns that a row does not have are +0, which
 /// changes neither a sum of squares nor a largest size, so they are left out.
 class Columns {

@@ -5,10 +5,10 @@
 
 namespace symmetra::kernels {
 
-/// Where the totals of a row of so many packets are in a slot of a two-shot, and how far the next row is. Rows and totals are whole lines
-/// of memory: writes that begin inside a line take more packets of the link.
-SYMMETRA_DEVICE uint32_t totals_at(uint32_t packets) { return (packets + kLinePackets - 1) / kLinePackets * kLinePackets; }
-SYMMETRA_DEVICE uint32_t row_pitch(uint32_t packets) { return totals_at(packets) + kLinePackets; }
+/// Where the scale of a row of so many packets is in a slot of a two-shot, and how far the next row is. A row has whole lines of memory,
+/// and its scale has a line: writes that begin inside a line take more packets of the link.
+SYMMETRA_DEVICE uint32_t scale_at(uint32_t packets) { return (packets + kLinePackets - 1) / kLinePackets * kLinePackets; }
+SYMMETRA_DEVICE uint32_t row_pitch(uint32_t packets) { return scale_at(packets) + kLinePackets; }
 
 /// A row's packets in shared memory, or where they are too many, in this rank's own slot of the call's buffer, as packets. Peers
 /// do not write there in this call. A codec's packets do in later ones, so the block empties the place. Threads of the block

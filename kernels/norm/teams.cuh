@@ -7,7 +7,6 @@
 namespace symmetra::kernels {
 
 static_assert(platform::ClusterWords::kBytes == kClusteredSharedBytes && platform::kTeam == kMostClusteredGroup, "as fits says");
-static_assert(kMostClusteredThreads / platform::kTeam * sizeof(RowTotals) == kTeamTotalsBytes, "a place a team");
 
 /// The packet of a row that a thread of a cluster has, among `packets`. A column's packets are kNormColumns apart, and each
 /// belongs to another tile of the row. A block has the same columns of every tile: first those of the first tile.
@@ -29,8 +28,8 @@ struct Seat {
 template <bool kTiled>
 class TeamTotals {
  public:
-  /// `shared`: shared memory, of which kClusteredSharedBytes are for the teams' words, and the rest for totals of tiles or of
-  /// teams. All threads of the cluster call it.
+  /// `shared`: shared memory, of which kClusteredSharedBytes are for the teams' words, and the rest for the tiles' totals. All
+  /// threads of the cluster call it.
   SYMMETRA_DEVICE TeamTotals(void* shared, const Seat<kTiled>& seat, uint32_t packets, bool wants_largest)
       : seat_(seat),
         behind_(reinterpret_cast<RowTotals*>(static_cast<uint8_t*>(shared) + kClusteredSharedBytes)),
@@ -43,7 +42,21 @@ class TeamTotals {
   SYMMETRA_DEVICE void open() const { words_.open(); }
 
   /// The totals of all columns, for every thread of the cluster, by that of this thread's packet. All threads call it.
-  SYMMETRA_DEVICE RowTotals total(RowTotals mine) {
+  SYMMETRA_DEVICE RowTotals total(const RowTotals& mine) {
+    bool unheard = false;
+    return total<false>(mine, unheard);
+  }
+  /// The total, of threads that may have failed. `failed`: whether this thread has no packet; afterwards, whether any thread of the
+  /// cluster has none.
+  SYMMETRA_DEVICE RowTotals total(const RowTotals& mine, bool& failed) { return total<true>(mine, failed); }
+
+ private:
+  /// In place of a team's sum, which never has these bits.
+  static constexpr uint32_t kFailed = 0xFFFFFFFF;
+
+  template <bool kCares>
+  SYMMETRA_DEVICE RowTotals total(RowTotals mine, bool& failed) {
+    static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
     if constexpr (kTiled) {
       // Who writes the places for the next row has heard of this one from all teams, which have read the places before.
       if (seat_.tile != 0) behind_[(seat_.tile - 1) * seat_.columns + seat_.column] = mine;
@@ -53,44 +66,25 @@ class TeamTotals {
         mine = mine.with(behind_[(tile - 1) * seat_.columns + seat_.column]);
       }
     }
-    return total_of_teams(tells() ? of_team(mine) : RowTotals{});
-  }
-
-  /// The total of this thread's team. All threads of the team call it.
-  SYMMETRA_DEVICE RowTotals of_team(const RowTotals& mine) const {
-    return {platform::team_sum(mine.squares), wants_largest_ ? largest(mine.largest) : 0.0f};
-  }
-  /// The total of this thread's block, by those of its teams; of rows of one tile, with kTeamTotalsBytes behind the words. All threads
-  /// call it, and then total_of_teams before the next row. `failed`: whether this thread has failed; afterwards, whether one of the
-  /// block has.
-  SYMMETRA_DEVICE RowTotals of_block(const RowTotals& of_team, bool& failed) const {
-    if (platform::thread() % platform::kTeam == 0) behind_[platform::thread() / platform::kTeam] = of_team;
-    failed = platform::sync_block_or(failed);
-    const uint32_t team = platform::thread() % platform::kTeam;
-    return this->of_team(team < platform::threads() / platform::kTeam ? behind_[team] : RowTotals{});
-  }
-  /// The totals of all columns, by those of teams. All threads of the cluster call it.
-  SYMMETRA_DEVICE RowTotals total_of_teams(const RowTotals& mine) {
-    static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
-    if (tells()) {
-      words_.tell(team_, platform::bits_of(mine.squares));
-      if (wants_largest_) words_.tell(teams_ + team_, platform::bits_of(mine.largest));
+    if (seat_.tile == 0 && team_ < teams_) {
+      uint32_t squares = platform::bits_of(platform::team_sum(mine.squares));
+      if (kCares && platform::sync_team_or(failed)) squares = kFailed;
+      words_.tell(team_, squares);
+      if (wants_largest_) words_.tell(teams_ + team_, platform::team_max(platform::kTeam, platform::bits_of(mine.largest)));
     }
     const uint32_t* const heard = words_.hear();
     const uint32_t team = platform::thread() % platform::kTeam;
-    const auto word = [&](uint32_t place) { return platform::f32_of(team < teams_ ? heard[place + team] : 0); };
-    return of_team({word(0), wants_largest_ ? word(teams_) : 0.0f});
-  }
-
- private:
-  SYMMETRA_DEVICE bool tells() const { return seat_.tile == 0 && team_ < teams_; }
-  /// Sizes have no sign, so their order is that of their bits.
-  SYMMETRA_DEVICE static float largest(float mine) {
-    return platform::f32_of(platform::team_max(platform::kTeam, platform::bits_of(mine)));
+    const uint32_t squares = team < teams_ ? heard[team] : 0;
+    if (kCares) failed = platform::sync_team_or(squares == kFailed);
+    RowTotals totals{platform::team_sum(platform::f32_of(squares)), 0.0f};
+    if (wants_largest_) {
+      totals.largest = platform::f32_of(platform::team_max(platform::kTeam, team < teams_ ? heard[teams_ + team] : 0));
+    }
+    return totals;
   }
 
   Seat<kTiled> seat_;
-  RowTotals* behind_;  ///< of the columns of this block, in the tiles behind the first; of its teams, where there is one tile
+  RowTotals* behind_;  ///< of the columns of this block, in the tiles behind the first
   uint32_t teams_, team_;
   bool wants_largest_;
   platform::ClusterWords words_;

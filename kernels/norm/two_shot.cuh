@@ -1,7 +1,7 @@
-// Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends every peer x, and behind it the totals
-// of the row, which are known when all of the row is summed. A peer norms and quantises what arrives. So x alone travels, whatever is
-// written. In the region and epochs of the two-shot all-reduce. Where rows are scattered, a rank has the rows of its share alone, or
-// gathers the normed rows of all.
+// Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends every peer x, and behind it one
+// packet with the row's scale and largest size, which are known when all of the row is summed. A peer norms and quantises
+// what arrives. So x alone travels, whatever is written. In the region and epochs of the two-shot all-reduce. Where rows are
+// scattered, a rank has the rows of its share alone, or gathers the normed rows of all.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "kernels/norm/stage.cuh"
@@ -78,14 +78,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         scratch.send(1, pair, number * pitch + tile, stage.get(packet));
       });
     }
-    const RowTotals total = columns.total();
+    const RowScale scale = epilogue.scale(columns.total());
     pairs.each([&](const Pair& pair) {
-      if (!gathers || pair.peer == rank || failed) return;
-      for (uint32_t i = pair.lane; i < kLinePackets; i += lanes) {  // one block has all of the total
-        scratch.send(1, pair, number * pitch + totals_at(packets) + i - pair.lane, told(i == 0 ? total : RowTotals{}));
-      }
+      if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
+      scratch.send(1, pair, number * pitch + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     });
-    const RowScale scale = epilogue.scale(total);
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
     platform::sync_block();  // all have read the stage, the total and what is largest
     stage.clear();
@@ -97,13 +94,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         if (pair.peer == rank || !shares.has(pair.peer, number) || pair.lane >= groups.packets()) return;
         Pair first = pair;
         first.from -= pair.lane;
-        RowTotals totals[kLinePackets];
-        SYMMETRA_ROLLED
-        for (uint32_t i = 0; i < kLinePackets; ++i) {
-          totals[i] = heard(scratch.await(waiter, 1, first, number * pitch + totals_at(packets) + i));
-        }
-        const Operands epilogue(norm, first_row(pair.peer) + number);
-        body(pair, epilogue, epilogue.scale(tree_total(totals)));
+        const Data behind = scratch.await(waiter, 1, first, number * pitch + scale_at(packets));
+        const RowScale scale{platform::f32_of(behind.word[0]), platform::f32_of(behind.word[1])};
+        body(pair, Operands(norm, first_row(pair.peer) + number), scale);
       });
     };
     const auto arrived = [&](const Pair& pair, uint32_t packet) {

@@ -242,7 +242,7 @@ pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64
         Algorithm::OneShotSentinel => slot / row_packets.max(1),
         // Kernels count rows in 32 bits.
         Algorithm::TwoShotZeroCopy => u32::MAX as usize,
-        // Rows are whole lines of memory, and a line more holds the totals of a row.
+        // Rows are whole lines of memory, and a line more holds the scale of a row.
         _ => slot / (row_packets.div_ceil(LINE_PACKETS as usize) + 1) / LINE_PACKETS as usize * world,
     }
 }

@@ -780,7 +780,6 @@ pub const kMostClusteredThreads: u32 = 512;
 pub const kClusteredSharedBytes: u32 = 528;
 pub const kMostClusteredTiles: u32 = 4;
 pub const kMostClusteredGroup: u32 = 32;
-pub const kTeamTotalsBytes: u32 = 128;
 pub const kLinePackets: u32 = 8;
 pub const kStagePackets: u32 = 1024;
 pub const kMostNormBlocks: u32 = 65535;

@@ -217,8 +217,7 @@ pub(crate) fn clustered_norm(shape: Shape, two_shot: bool, (count, packets): (u6
     let whole = u64::from(shape.most(most_blocks)) / cluster * cluster;
     let blocks = (count * cluster).clamp(cluster, whole.max(cluster));
     let columns = teams * TEAM / cluster;
-    let totals_bytes = if two_shot { args::kTeamTotalsBytes.into() } else { (tiles - 1) * columns * TOTALS_BYTES };
-    let shared_bytes = u64::from(CLUSTERED_SHARED_BYTES) + totals_bytes;
+    let shared_bytes = u64::from(CLUSTERED_SHARED_BYTES) + (tiles - 1) * columns * TOTALS_BYTES;
     let geometry = shape.launch(blocks as u32, (columns * tiles) as u32, shared_bytes as u32, true);
     Launch::new(Geometry { cluster: cluster as u32, ..geometry }, 0)
 }
