@@ -1,6 +1,6 @@
 """Draws docs/all-reduce.svg and docs/layer.svg from tables of PERFORMANCE.md: `python3 bench/ratio_plot.py`.
 
-Each line is the time of another way divided by the time of symmetra: of all-reduces at 4 ranks, and of a decoder layer at 2."""
+Each line is the time of another way divided by the time of symmetra: of all-reduces and of a decoder layer, at 4 ranks."""
 import math
 import pathlib
 from dataclasses import dataclass
@@ -52,15 +52,15 @@ def all_reduce():
 
 
 def layer():
-    """Columns: tokens, four ways of symmetra, NCCL's all-reduces, NCCL's reduce-scatters and all-gathers, tokens a second."""
+    """Columns: tokens, six ways of symmetra, NCCL's all-reduces, NCCL's reduce-scatters and all-gathers, tokens a second."""
     sizes, lines = [], {"NCCL, all-reduce": [], "NCCL, reduce-scatter": []}
-    for cells in table("layer"):
-        times = [float(cell) if cell != "-" else None for cell in cells[:7]]
-        best = min(time for time in times[1:5] if time)
+    for cells in table("layer, 4 ranks"):
+        times = [float(cell) if cell != "-" else None for cell in cells[:9]]
+        best = min(time for time in times[1:7] if time)
         sizes.append(int(times[0]))
-        for ratios, time in zip(lines.values(), times[5:7]):
+        for ratios, time in zip(lines.values(), times[7:9]):
             ratios.append(time and time / best)
-    title = "Time of a Llama-3 70B layer divided by the best of symmetra, 2 H100, bf16"
+    title = "Time of a Llama-3 70B layer divided by the best of symmetra, 4 H100, bf16"
     return Plot("layer.svg", title, "tokens", sizes, [str(size) for size in sizes], lines, 0.9, 0.1)
 
 
