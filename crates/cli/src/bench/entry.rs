@@ -65,8 +65,8 @@ impl RaceArgs {
 ///
 /// All sides run in the same processes. Every size is run on fresh random data and every element
 /// is compared with an independent sum: ours to the bit, the others', which may round after each
-/// addition, within that. Then the sides take turns, and each round
-/// begins with another side: the ranks meet on their devices, launch the operations and are timed to the end of the last. A time is the median over the launches of the
+/// addition, within that. Then the sides take turns: the ranks meet on their devices, launch the
+/// operations and are timed to the end of the last. A time is the median over the launches of the
 /// slowest rank's time for one operation. A graph is launched while the ranks still meet on their devices; calls
 /// (`--eager`) are timed from where they have met, so that their time has in it what the hosts take. All ranks must
 /// end with the same bits on our sides. `--with plain` adds what plain device memory costs, the memory of a

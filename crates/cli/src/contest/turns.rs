@@ -101,8 +101,7 @@ impl Turns<'_, '_> {
         }
     }
 
-    /// `launch` enqueues all operations of a contender. The contenders take turns, so that drift affects all alike, and each round
-    /// begins with another: on H100 the product of matrices that was always first took 2 % longer.
+    /// `launch` enqueues all operations of a contender. The contenders take turns, so that drift affects all alike.
     fn time<'a, C: Contender<'a>>(
         &self,
         stopwatch: &Stopwatch<'_>,
@@ -124,9 +123,7 @@ impl Turns<'_, '_> {
         // All ranks have read their results before the next operation.
         self.team.barrier()?;
         for round in 1..=self.launches {
-            for place in 0..laps.len() {
-                let number = (place + round as usize) % laps.len();
-                let lap = &mut laps[number];
+            for (number, lap) in laps.iter_mut().enumerate() {
                 let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
                 lap.times_us.push(device_us / f64::from(operations));
                 lap.host_us.push(host_us / f64::from(operations));
