@@ -558,9 +558,8 @@ void splits() {
     const std::vector<Range> scattered = world.explain_scattered_norm(Dtype::kF32, 64, false, true, false);
     CHECK(gathered.front().algorithm == Algorithm::kTwoShotSentinel && gathered.back().algorithm == Algorithm::kTwoShotZeroCopy);
     CHECK(scattered.front().algorithm == Algorithm::kTwoShotSentinel && scattered.back().algorithm == Algorithm::kAuto);
-    // No kernel that sums also quantises the rows of a share.
     const std::vector<Range> quantised = world.explain_scattered_norm(Dtype::kF32, 64, true, true, false);
-    CHECK(quantised.size() == 1 && quantised.front().algorithm == Algorithm::kAuto && !quantised.front().reason.empty());
+    CHECK(quantised.size() == 2 && quantised.front().algorithm == Algorithm::kTwoShotSentinel && !quantised.front().reason.empty());
     world.close();
   });
 }
