@@ -1,5 +1,5 @@
-//! Hosts as network namespaces: ranks as processes that reach those of the other host over a cable
-//! between two interfaces alone. `.ci/hosts` runs it, in a namespace where this is allowed.
+//! Hosts as network namespaces: ranks as processes that reach those of other hosts over cables between two
+//! interfaces alone. `.ci/hosts` runs it, in a namespace where this is allowed.
 #![cfg(feature = "gloo")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -23,44 +23,55 @@ use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
 
 const PART: &str = "SYMMETRA_TEST_PART";
 const HOST: &str = "SYMMETRA_TEST_HOST";
-const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const HOSTS: &str = "SYMMETRA_TEST_HOSTS";
+const ADDRESSES: [&str; 3] = ["10.77.0.1", "10.77.0.2", "10.77.0.3"];
 const PORT: u16 = 29_461;
 /// What lines to the test begin with.
 const MARK: &str = "@@";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One pair of hosts at a time.
+/// One set of hosts at a time.
 static CABLE: Mutex<()> = Mutex::new(());
 
-/// Two network namespaces and a cable between them.
-struct Hosts;
+/// So many network namespaces, and a cable between each two. A host has one address, at the end of each of its cables.
+struct Hosts(usize);
 
 impl Hosts {
-    fn lay() -> Self {
-        let _ = Self::remove();
-        ip(&["netns", "add", "host-0"]);
-        ip(&["netns", "add", "host-1"]);
-        ip(&[
-            "link", "add", "cable-0", "netns", "host-0", "type", "veth", "peer", "name", "cable-1", "netns", "host-1",
-        ]);
-        for (host, address) in ADDRESSES.iter().enumerate() {
-            let (name, cable) = (format!("host-{host}"), format!("cable-{host}"));
-            ip(&["-n", &name, "addr", "add", &format!("{address}/24"), "dev", &cable]);
+    fn lay(count: usize) -> Self {
+        let hosts = Self(count);
+        hosts.remove();
+        for host in 0..count {
+            let name = name(host);
+            ip(&["netns", "add", &name]);
             ip(&["-n", &name, "link", "set", "lo", "up"]);
-            ip(&["-n", &name, "link", "set", &cable, "up"]);
         }
-        Self
+        for (one, other) in (0..count).flat_map(|other| (0..other).map(move |one| (one, other))) {
+            let end = |host: usize| format!("cable-{}", one + other - host);
+            let [from, to] = [one, other].map(name);
+            ip(&["link", "add", &end(one), "netns", &from, "type", "veth", "peer", "name", &end(other), "netns", &to]);
+            for (host, peer) in [(one, other), (other, one)] {
+                let ends = ["addr", "add", ADDRESSES[host], "peer", ADDRESSES[peer], "dev", &end(host)];
+                ip(&[&["-n", &name(host)], &ends[..]].concat());
+                ip(&["-n", &name(host), "link", "set", &end(host), "up"]);
+            }
+        }
+        hosts
     }
 
-    fn remove() -> bool {
-        let delete = |name| Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
-        ["host-0", "host-1"].map(|name| delete(name).is_ok_and(|status| status.success())) == [true; 2]
+    fn remove(&self) {
+        for host in 0..self.0 {
+            let _ = Command::new("ip").args(["netns", "del", &name(host)]).stderr(Stdio::null()).status();
+        }
     }
+}
+
+fn name(host: usize) -> String {
+    format!("host-{host}")
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        Self::remove();
+        self.remove();
     }
 }
 
@@ -91,11 +102,12 @@ impl Player {
         Self { child, input, said, logged }
     }
 
-    /// Rank `rank` of a world on both hosts, `local` on each.
-    fn rank(rank: usize, local: usize, part: &str) -> Self {
+    /// Rank `rank` of a world on so many hosts, `local` on each.
+    fn rank(rank: usize, [hosts, local]: [usize; 2], part: &str) -> Self {
         let variables = [
             ("RANK", rank.to_string()),
-            ("WORLD_SIZE", (2 * local).to_string()),
+            (HOSTS, hosts.to_string()),
+            ("WORLD_SIZE", (hosts * local).to_string()),
             ("MASTER_ADDR", ADDRESSES[0].to_owned()),
             ("MASTER_PORT", PORT.to_string()),
             ("SYMMETRA_BIND", ADDRESSES[0].to_owned()),
@@ -162,7 +174,7 @@ fn hear() -> String {
 
 /// What a started process does; nothing when the suite runs it.
 #[test]
-#[ignore = "a part in the tests of two hosts"]
+#[ignore = "a part in the tests of several hosts"]
 fn plays_its_part() {
     let Ok(part) = std::env::var(PART) else { return };
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
@@ -183,8 +195,8 @@ fn open() -> Environment {
     let mut config = EnvConfig::default();
     config.device = Some(device(0));
     config.host = Some(format!("host-{}", number(HOST)));
-    config.data_parallel_size = 2;
-    config.tensor_parallel_size = number("WORLD_SIZE") / 2;
+    config.data_parallel_size = number(HOSTS);
+    config.tensor_parallel_size = number("WORLD_SIZE") / number(HOSTS);
     let minute = Duration::from_secs(60);
     config.communicator = Config::default();
     config.communicator.deadlines = Deadlines { open: minute, first_use: minute, steady: Duration::from_secs(20) };
@@ -293,12 +305,13 @@ fn mixed(environment: &Environment, [local_tensor, local_data, across_tensor, ac
     Mixed::open(environment.world(), &config).unwrap()
 }
 
-/// Every operation in every mode of every grid of two hosts with two ranks, on whole numbers.
+/// Every operation in every mode of every grid of the hosts with two ranks each, on whole numbers.
 fn grids() {
     let environment = open();
     let (rank, world) = (environment.world().rank(), environment.world().world_size());
     let stream = Stream::new(environment.world().local().device()).unwrap();
-    for sizes in [[2, 1, 2, 1], [2, 1, 1, 2], [1, 2, 2, 1], [1, 2, 1, 2]] {
+    let hosts = world / 2;
+    for sizes in [[2, 1, hosts, 1], [2, 1, 1, hosts], [1, 2, hosts, 1], [1, 2, 1, hosts]] {
         let mixed = mixed(&environment, sizes);
         let [local_tensor, local_data, across_tensor, across_data] = sizes;
         let data_of = |rank: usize| rank % 2 / local_tensor + rank / 2 / across_tensor * local_data;
@@ -380,10 +393,10 @@ fn stranger() {
 #[ignore = "needs network namespaces: .ci/hosts runs it"]
 fn two_hosts_sum_bit_for_bit() {
     let _cable = CABLE.lock();
-    let _hosts = Hosts::lay();
+    let _hosts = Hosts::lay(2);
     bounded(Duration::from_secs(400), || {
         for local in [2, 3] {
-            let mut ranks: Vec<_> = (0..2 * local).map(|rank| Player::rank(rank, local, "sums")).collect();
+            let mut ranks: Vec<_> = (0..2 * local).map(|rank| Player::rank(rank, [2, local], "sums")).collect();
             ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "summed"));
             ranks.iter_mut().for_each(|rank| rank.tell("go on"));
             ranks.into_iter().for_each(Player::finish);
@@ -393,12 +406,15 @@ fn two_hosts_sum_bit_for_bit() {
 
 #[test]
 #[ignore = "needs network namespaces: .ci/hosts runs it"]
-fn two_hosts_run_every_grid() {
+fn hosts_run_every_grid() {
     let _cable = CABLE.lock();
-    let _hosts = Hosts::lay();
-    bounded(Duration::from_secs(200), || {
-        (0..4).map(|rank| Player::rank(rank, 2, "grids")).collect::<Vec<_>>().into_iter().for_each(Player::finish);
-    });
+    for hosts in [2, 3] {
+        let _hosts = Hosts::lay(hosts);
+        bounded(Duration::from_secs(200), || {
+            let rank = |rank| Player::rank(rank, [hosts, 2], "grids");
+            (0..2 * hosts).map(rank).collect::<Vec<_>>().into_iter().for_each(Player::finish);
+        });
+    }
 }
 
 /// A rank that is killed between the two levels of a grid ends the calls of all others.
@@ -406,9 +422,9 @@ fn two_hosts_run_every_grid() {
 #[ignore = "needs network namespaces: .ci/hosts runs it"]
 fn a_killed_rank_ends_the_calls_of_its_grid() {
     let _cable = CABLE.lock();
-    let _hosts = Hosts::lay();
+    let _hosts = Hosts::lay(2);
     bounded(Duration::from_secs(200), || {
-        let mut ranks: Vec<_> = (0..4).map(|rank| Player::rank(rank, 2, "grid survives")).collect();
+        let mut ranks: Vec<_> = (0..4).map(|rank| Player::rank(rank, [2, 2], "grid survives")).collect();
         ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
         let killed = Instant::now();
         let mut dead = ranks.pop().unwrap();
@@ -430,9 +446,9 @@ fn a_killed_rank_ends_the_calls_of_its_grid() {
 #[ignore = "needs network namespaces: .ci/hosts runs it"]
 fn pitfall_01_a_killed_rank_is_named_on_both_hosts() {
     let _cable = CABLE.lock();
-    let _hosts = Hosts::lay();
+    let _hosts = Hosts::lay(2);
     bounded(Duration::from_secs(200), || {
-        let mut ranks: Vec<_> = (0..4).map(|rank| Player::rank(rank, 2, "survives")).collect();
+        let mut ranks: Vec<_> = (0..4).map(|rank| Player::rank(rank, [2, 2], "survives")).collect();
         ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
         let killed = Instant::now();
         let mut dead = ranks.pop().unwrap();
@@ -450,15 +466,15 @@ fn pitfall_01_a_killed_rank_is_named_on_both_hosts() {
 #[ignore = "needs network namespaces: .ci/hosts runs it"]
 fn pitfall_35_ten_thousand_strangers_are_refused_and_the_ranks_meet() {
     let _cable = CABLE.lock();
-    let _hosts = Hosts::lay();
+    let _hosts = Hosts::lay(2);
     bounded(Duration::from_secs(400), || {
         let knock = || Player::start(1, "stranger", &[]);
-        let mut ranks: Vec<_> = (0..3).map(|rank| Player::rank(rank, 2, "sums")).collect();
+        let mut ranks: Vec<_> = (0..3).map(|rank| Player::rank(rank, [2, 2], "sums")).collect();
         let early = knock();
         assert_eq!(early.hear(), "knocked");
         // The world forms among them, and works while more come.
         let late = knock();
-        ranks.push(Player::rank(3, 2, "sums"));
+        ranks.push(Player::rank(3, [2, 2], "sums"));
         ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "summed"));
         ranks.iter_mut().for_each(|rank| rank.tell("go on"));
         let log = ranks[0].log();
