@@ -81,11 +81,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     }
     const RowTotals total = totals.total(mine);
     if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
-    const RowScale scale = epilogue.scale(total);
-    const Data y = epilogue.y(packet, weighed, scale.factor);
-    // A lane behind the row has no y: zero times an infinite scale is NaN, which would be the largest.
-    const float largest = epilogue.grouped() ? epilogue.largest_of_group(has ? y : Data{}) : scale.largest;
-    if (has) epilogue.store(packet, y, largest);
+    epilogue.norm_in_team(packet, has, weighed, epilogue.scale(total));
   }
   platform::sync_block();  // before the state advances
   for (uint32_t place = rows * packets + platform::block() * platform::threads() + platform::thread(); place < call.previous;

@@ -87,11 +87,6 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   }
   typename Operands::Values factors;
   Operands(norm, 0).factors(weights, factors);
-  const auto finish = [&](const Operands& epilogue, const typename Operands::Values& weighed, const RowScale& scale) {
-    const Data y = epilogue.y(packet, weighed, scale.factor);
-    const float largest = epilogue.grouped() ? epilogue.largest_of_group(has ? y : Data{}) : scale.largest;
-    if (has) epilogue.store(packet, y, largest);
-  };
   totals.open();
   platform::release_next();  // its blocks begin while these wait
   SYMMETRA_ROLLED
@@ -123,7 +118,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
       scratch.send(1, behind(1 + packet), place + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     }
     if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
-    finish(epilogue, weighed, scale);
+    epilogue.norm_in_team(packet, has, weighed, scale);
   }
   SYMMETRA_ROLLED
   for (uint32_t number = first; gathers && number < shares.size; number += step) {
@@ -142,7 +137,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
         if (has && !scattered) epilogue.keep(packet, arrived);
         typename Operands::Values weighed;
         epilogue.weighed(packet, arrived, factors, weighed);
-        finish(epilogue, weighed, scale);
+        epilogue.norm_in_team(packet, has, weighed, scale);
       }
     }
   }

@@ -160,6 +160,15 @@ class Epilogue {
     }
   }
 
+  /// Norms and writes the packet of each thread of a team, as far as asked for, by x (weight + offset). `has`: whether this thread has a
+  /// packet. All threads of the team call it.
+  SYMMETRA_DEVICE void norm_in_team(uint32_t packet, bool has, const Values& weighed, const RowScale& scale) const {
+    const Data normed = y(packet, weighed, scale.factor);
+    // A lane behind the row has no y: zero times an infinite scale is NaN, which would be the largest.
+    const float largest = grouped() ? largest_of_group(has ? normed : Data{}) : scale.largest;
+    if (has) store(packet, normed, largest);
+  }
+
   /// Writes a packet of the output and its codes, as far as asked for. Elements behind the row's end are zero. `largest`:
   /// the largest size in y of what has the packet's scale.
   SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {

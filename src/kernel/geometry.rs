@@ -207,8 +207,8 @@ pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem
 /// row.
 pub(crate) fn clustered_norm(shape: Shape, two_shot: bool, (count, packets): (u64, u64)) -> Launch {
     const TEAM: u64 = 32;
-    let (many_blocks, most_blocks) = if two_shot { (128, 128) } else { (64, MAX_BLOCKS) };
     const TOTALS_BYTES: u64 = 8;
+    let (many_blocks, most_blocks) = if two_shot { (128, 128) } else { (64, MAX_BLOCKS) };
     let tiles = packets.div_ceil(NORM_COLUMNS.into()).max(1);
     let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
     let most = u64::from(MOST_CLUSTER).min(teams);

@@ -143,7 +143,7 @@ fn units_of_a_codec_are_spread_over_all_blocks() {
     }
 }
 
-/// With the default scratch; MiB of messages of 16 bits, and the launches of each.
+/// With scratch of 4 MiB; MiB of messages of 16 bits, and the launches of each.
 #[test]
 fn large_messages_by_a_codec_are_cut_as_measured() {
     const MIB: u64 = 1 << 20;
