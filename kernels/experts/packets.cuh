@@ -17,6 +17,9 @@ constexpr uint32_t kHeadWords = sizeof(ExpertHead) / 4;
 /// Of these words: the one that is nonzero where something is wrong.
 constexpr uint32_t kHeadWrong = 6;
 
+/// Blocks of a receiving kernel beside which any sending kernel finds a multiprocessor with room, also while the next kernel waits there.
+constexpr uint32_t kFewBlocks = 64;
+
 /// How rows travel: sixteen bytes a packet, of which four bytes that mean "not arrived" are replaced; or eight, bit for bit.
 using RowProtocol = Sentinel<F32>;
 using ByteProtocol = LL<I64>;
@@ -83,12 +86,15 @@ class ExpertPackets {
 template <class Body>
 SYMMETRA_DEVICE void receive_call(const ExpertArgs& args, Body body) {
   if (args.follows == 0) platform::wait_prior();
+  // Of few blocks, the next kernel begins while these wait. It may then keep room that many blocks would need.
+  const bool few = platform::blocks() <= kFewBlocks;
+  if (few) platform::release_next();
   const Call call = begin_call(args.calls, args.wait);
   const ExpertPackets packets(args, call.epoch);
   device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
   body(packets, waiter);
   if (args.follows != 0) platform::wait_prior();
-  platform::release_next();
+  if (!few) platform::release_next();
   platform::sync_block();  // all have read the state
   end_call(args.calls, args.wait, call.epoch, 0);
 }

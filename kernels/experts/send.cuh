@@ -105,8 +105,10 @@ class RowSender {
       : args_(args), asked_(asked), call_(call), token_(token), targets_(args, words) {
     targets_.begin([&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
+      const bool tells = args.layout == kRowsBySource;
+      const float weight = tells && args.weights != nullptr ? args.weights[pair] : 1.0f;  // on its way beside the expert
       const Target target = asked.target(pair);
-      if (args.layout == kRowsBySource && token < asked.tokens() && call.poisoned == 0) tell_pair(pair, target.copy);
+      if (tells && token < asked.tokens() && call.poisoned == 0) tell_pair(pair, target.copy, weight);
       return uint32_t{target.rank};
     });
   }
@@ -133,8 +135,7 @@ class RowSender {
     Places(args_).there[uint64_t{rank} * args_.max_tokens + token_] = targets_.has(rank) ? place : kNone;
   }
   /// Sends a pair, and keeps what combines need of it.
-  SYMMETRA_DEVICE void tell_pair(uint32_t pair, uint16_t copy) const {
-    const float weight = args_.weights != nullptr ? args_.weights[pair] : 1.0f;
+  SYMMETRA_DEVICE void tell_pair(uint32_t pair, uint16_t copy, float weight) const {
     const ExpertPackets packets(args_, call_.epoch);
     tell(args_, packets, packets.pair_at(pair), {{copy, platform::bits_of(weight)}});
     const Heads heads(args_);
