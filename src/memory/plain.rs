@@ -16,9 +16,10 @@ use crate::types::Element;
 
 /// Device memory for `len` elements that no peer can address. Contents start undefined.
 ///
-/// Dropping it waits for the device, as the runtime's own free does. Peers address it once it is adopted, or a graph
-/// that captured it is registered. After that, dropping it waits for nothing, and the memory stays allocated until no
-/// peer can reach it; [`Graph::register`](crate::Graph::register) says when.
+/// Dropping it waits for the device, as the runtime's own free does. Where ranks are threads of one process, the runtime may also
+/// wait for the devices of the other ranks: a rank that drops memory while a peer's work waits for the rank's next call waits until
+/// that work gives up. Peers address it once it is adopted, or a graph that captured it is registered. After that, dropping it waits
+/// for nothing, and the memory stays allocated until no peer can reach it; [`Graph::register`](crate::Graph::register) says when.
 pub struct DeviceBuffer<T: Element>(Ref<'static, T>);
 
 impl<T: Element> DeviceBuffer<T> {
