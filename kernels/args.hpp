@@ -238,6 +238,8 @@ constexpr uint32_t kMostClusteredThreads = 512;
 constexpr uint32_t kClusteredSharedBytes = 528;
 /// Most packets of a column in a norm by clusters, each of which another tile of the row has.
 constexpr uint32_t kMostClusteredTiles = 4;
+/// How clusters take the rows of a two-shot: a cluster those of all shares, or of one share.
+constexpr uint32_t kClusteredByRow = 1, kClusteredByShare = 2;
 /// Most packets of a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;
 /// Packets of a line of memory.
@@ -322,7 +324,7 @@ struct FusedNormArgs {
   uint64_t share_rows;           ///< rows from the share of a rank to that of the next; 0: rows are not scattered
   uint32_t op;                   ///< the number of the operation
   uint32_t gathers;              ///< of scattered rows: nonzero: the output has the rows of all ranks
-  uint32_t clustered;            ///< nonzero: by clusters of blocks, see takes_clusters
+  uint32_t clustered;            ///< nonzero: by clusters of blocks, see takes_clusters; kClustered*
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

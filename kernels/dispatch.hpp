@@ -393,8 +393,8 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
         args.sum.algorithm = algorithm;
         args.clustered = 0;
         if (const int32_t code = visit(args)) return code;
-        args.clustered = 1;
-        for (const uint32_t hidden : {1u, 16 * kNormColumns}) {  // of a packet a column, and of more
+        for (const uint32_t hidden : {1u, 2u, 16 * kNormColumns}) {  // of a packet a column by row and by share, and of more
+          args.clustered = hidden == 2 ? kClusteredByShare : kClusteredByRow;
           for (const uint32_t to : {kNarrowE4M3, kNarrowE2M1}) {
             for (const uint32_t scaling : {kScalingStatic, kScalingPerToken, kScalingPerGroup, kScalingMx, kScalingNvfp4}) {
               args.norm.hidden = hidden;

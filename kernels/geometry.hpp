@@ -362,7 +362,8 @@ inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) 
   const uint64_t columns = geometry.threads / tiles, all = columns * geometry.cluster;
   const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
                      geometry.threads <= kMostClusteredThreads && all <= kNormColumns && all >= (tiles > 1 ? kNormColumns : packets);
-  return shape && geometry.shared_bytes >= kClusteredSharedBytes + (tiles - 1) * columns * 8;
+  if (!shape || (args.clustered == kClusteredByShare && geometry.blocks % (args.sum.world * geometry.cluster) != 0)) return false;
+  return geometry.shared_bytes >= kClusteredSharedBytes + (tiles - 1) * columns * 8;
 }
 inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const AllReduceArgs& sum = args.sum;

@@ -49,8 +49,11 @@ struct Backend {
   template <class Element, uint32_t kWorld, bool kQuantised>
   static Entry clustered_two_shot(const FusedNormArgs& args) {
     constexpr uint32_t kFixed = kWorld == 2 ? 0 : kWorld;
-    return with_format<kFixed != 0, kQuantised>(
-        args.norm.quantised, [](auto format) { return entry<&norm_clustered_two_shot<Element, kFixed, decltype(format)>>(); });
+    return with_format<kFixed != 0, kQuantised>(args.norm.quantised, [&](auto format) {
+      using Format = decltype(format);
+      if (args.clustered == kClusteredByShare) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true>>();
+      return entry<&norm_clustered_two_shot<Element, kFixed, Format, false>>();
+    });
   }
 };
 

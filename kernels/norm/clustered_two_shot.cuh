@@ -1,6 +1,7 @@
 // Two-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters, after norm/two_shot.cuh, whose region, epochs and
 // packets these are: a rank reduces the rows of its share and sends x, and behind each row one packet with its scale. A cluster of
-// blocks takes the first row of all shares, and then the rows that are as many further as there are clusters.
+// blocks takes the first row of all shares, and then the rows that are as many further as there are clusters. Of few rows it takes those of
+// one share: of its rank's it sums them, of another rank's it sends what the owner sums, and awaits x.
 #pragma once
 #include <type_traits>
 
@@ -21,14 +22,14 @@ SYMMETRA_DEVICE Words<4> pick(const Words<4> (&values)[kCount], uint32_t number)
   return picked;
 }
 
-/// Format: of quantised rows.
-template <class Element, uint32_t kWorld, class Format>
+/// Format: of quantised rows. kByShare: a cluster takes rows of one share; there are as many clusters as shares, or a multiple of that.
+template <class Element, uint32_t kWorld, class Format, bool kByShare>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
   using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, true, Format>;
-  constexpr uint32_t kAtOnce = kWorld == 0 ? 1 : kWorld;  // ranks whose packets a thread has in flight
+  constexpr uint32_t kAtOnce = kWorld == 0 || kByShare ? 1 : kWorld;  // ranks whose packets a thread has in flight
   const AllReduceArgs& sum = args.sum;
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(sum.world), rank = sum.rank;
@@ -41,7 +42,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   };
   const Seat<false> seat(packets);
   const uint32_t packet = seat.packet;
-  const uint32_t first = platform::cluster(), step = platform::clusters();
+  const uint32_t turn = kByShare ? platform::cluster() % world : 0;
+  const uint32_t first = kByShare ? platform::cluster() / world : platform::cluster(),
+                 step = kByShare ? platform::clusters() / world : platform::clusters();
   const bool has = packet < packets;
   const Reduction reduction{kSum, world};
   TeamTotals<false> totals(platform::shared<void>(), seat, packets, Operands::wants_largest(norm));
@@ -54,13 +57,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   };
   // The next rank first, so that ranks do not all send to one at once.
   const auto behind = [&](uint32_t i) { return rank + i < world ? rank + i : rank + i - world; };
+  const bool owns = turn == 0;  // sums rows of the own share
   const Scratch<Protocol, 2> scratch(sum, world, call);
   device::Waiter waiter(sum.wait, args.op, call.epoch, call.poisoned != 0);
 
   SYMMETRA_ROLLED
   for (uint32_t number = first; number < shares.size; number += step) {
-    constexpr uint32_t kPeers = kWorld == 0 ? 1 : kWorld - 1;
-    for (uint32_t i = 1; i < world && has; i += kPeers) {
+    constexpr uint32_t kPeers = kWorld == 0 || kByShare ? 1 : kWorld - 1;
+    const uint32_t end = !kByShare ? world : owns ? 0 : turn + 1;
+    for (uint32_t i = kByShare ? turn : 1; i < end && has; i += kPeers) {
       Data rows[kPeers];
       SYMMETRA_UNROLL
       for (uint32_t k = 0; k < kPeers; ++k) {
@@ -72,7 +77,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
         scratch.send(0, behind(i + k), number * pitch + packet, Protocol::sendable(rows[k]));
       }
     }
-    for (uint32_t hop = 0; hop < 2; ++hop) {
+    for (uint32_t hop = 0; hop < 2 && (!kByShare || turn == 1); ++hop) {
       if (has) scratch.clear(hop, number * pitch + packet);
       if (packet < pitch - packets) scratch.clear(hop, number * pitch + packets + packet);
     }
@@ -81,7 +86,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   Data own{}, residual{};
   typename Operands::Weights weights{};
   if (has) weights = Operands(norm, 0).weights(packet);
-  if (has && shares.has(rank, first)) {
+  if (has && owns && shares.has(rank, first)) {
     own = input(rank, first);
     residual = Operands(norm, row_of(rank, first)).residual(packet);
   }
@@ -90,7 +95,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   totals.open();
   platform::release_next();  // its blocks begin while these wait
   SYMMETRA_ROLLED
-  for (uint32_t number = first; shares.has(rank, number); number += step) {
+  for (uint32_t number = first; owns && shares.has(rank, number); number += step) {
     const Operands epilogue(norm, row_of(rank, number));
     const uint32_t place = number * pitch;
     typename Operands::Values weighed{};
@@ -122,15 +127,17 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   }
   SYMMETRA_ROLLED
   for (uint32_t number = first; gathers && number < shares.size; number += step) {
-    for (uint32_t from = 0; from < world; from += kAtOnce) {
-      const auto comes = [&](uint32_t peer) { return has && peer != rank && shares.has(peer, number); };
+    const uint32_t end = kByShare ? behind(turn) + 1 : world;
+    for (uint32_t from = kByShare ? behind(turn) : 0; from < end; from += kAtOnce) {
+      const auto comes = [&](uint32_t peer) { return peer != rank && shares.has(peer, number); };
+      const auto arrives = [&](uint32_t peer) { return has && comes(peer); };
       Data x[kAtOnce]{}, scales[kAtOnce]{};
-      scratch.await_each(waiter, 1, number * pitch + packet, from, comes, x);
-      scratch.await_each(waiter, 1, number * pitch + scale_at(packets), from, comes, scales);
+      scratch.await_each(waiter, 1, number * pitch + packet, from, arrives, x);
+      scratch.await_each(waiter, 1, number * pitch + scale_at(packets), from, arrives, scales);
       SYMMETRA_ROLLED
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const uint32_t peer = from + i;
-        if (peer == rank || !shares.has(peer, number)) continue;
+        if (!comes(peer)) continue;
         const Operands epilogue(norm, row_of(peer, number));
         const Data arrived = pick(x, i), told = pick(scales, i);
         const RowScale scale{platform::f32_of(told.word[0]), platform::f32_of(told.word[1])};

@@ -179,15 +179,12 @@ impl Inner {
             let count = rows_at_once.min(share - start);
             let first = self.announce(noted, lane, queue, recorded)?;
             let norm = from_row(whole, start, count * sources, dtype);
-            let clustered = self.takes_clusters(algorithm, &norm, dtype);
-            let launch = match clustered {
-                true => {
-                    let two_shot = algorithm == Algorithm::TwoShotSentinel;
-                    let shares = if two_shot { world / sources } else { 1 };
-                    let row = (count.div_ceil(shares) as u64, packets(dtype, rows.hidden()) as u64);
-                    geometry::clustered_norm(shape_of(&self.group), two_shot, row)
-                }
-                false => self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype),
+            let (launch, clustered) = if self.takes_clusters(algorithm, &norm, dtype) {
+                let shares = if algorithm == Algorithm::TwoShotSentinel { world } else { 1 };
+                let row = ((count * sources).div_ceil(shares) as u64, packets(dtype, rows.hidden()) as u64);
+                geometry::clustered_norm(shape_of(&self.group), (shares as u64, call.op.gathers_rows()), row)
+            } else {
+                (self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype), 0)
             };
             let sum = args::AllReduceArgs {
                 input: std::ptr::null(),
@@ -221,7 +218,7 @@ impl Inner {
                 share_rows,
                 op: operation,
                 gathers,
-                clustered: clustered.into(),
+                clustered,
             };
             // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
             // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,

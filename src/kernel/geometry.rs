@@ -201,25 +201,33 @@ pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem
     room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
 }
 
-/// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each share: a thread
-/// for each of a row's `packets` packets. Few rows are spread over as many multiprocessors as clusters reach, in a one-shot up to
-/// half of an H100: more blocks would wait longer for each other than they save. A block has the same columns of all tiles of a
-/// row.
-pub(crate) fn clustered_norm(shape: Shape, two_shot: bool, (count, packets): (u64, u64)) -> Launch {
+/// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each of the `shares`: a
+/// thread for each of a row's `packets` packets; and how they take them, kClustered*. Few rows are spread over as many multiprocessors as clusters reach, in a one-shot up
+/// to half of an H100: more blocks would wait longer for each other than they save. In a two-shot each of few rows has a cluster of its
+/// own, whosever share it is of, where ranks gather rows: to send a row alone is too little. A block has the same columns of all tiles of a row. `shares` is 1 in a one-shot.
+pub(crate) fn clustered_norm(
+    shape: Shape,
+    (shares, gathers): (u64, bool),
+    (count, packets): (u64, u64),
+) -> (Launch, u32) {
     const TEAM: u64 = 32;
     const TOTALS_BYTES: u64 = 8;
-    let (many_blocks, most_blocks) = if two_shot { (128, 128) } else { (64, MAX_BLOCKS) };
+    let (many_blocks, most_blocks) = if shares > 1 { (128, 128) } else { (64, MAX_BLOCKS) };
     let tiles = packets.div_ceil(NORM_COLUMNS.into()).max(1);
     let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
     let most = u64::from(MOST_CLUSTER).min(teams);
     let least = (teams * TEAM * tiles).div_ceil(MOST_CLUSTERED_THREADS.into()).next_power_of_two();
-    let cluster = 1 << (many_blocks / count.max(1)).clamp(least.max(2).min(most), most).ilog2();
+    let all = count * shares;
+    let by_share = shares > 1 && gathers && count > 0 && all * most <= many_blocks.min(shape.most(most_blocks).into());
+    let rows = if by_share { all } else { count };
+    let cluster = 1 << (many_blocks / rows.max(1)).clamp(least.max(2).min(most), most).ilog2();
     let whole = u64::from(shape.most(most_blocks)) / cluster * cluster;
-    let blocks = (count * cluster).clamp(cluster, whole.max(cluster));
+    let blocks = (rows * cluster).clamp(cluster, whole.max(cluster));
     let columns = teams * TEAM / cluster;
     let shared_bytes = u64::from(CLUSTERED_SHARED_BYTES) + (tiles - 1) * columns * TOTALS_BYTES;
     let geometry = shape.launch(blocks as u32, (columns * tiles) as u32, shared_bytes as u32, true);
-    Launch::new(Geometry { cluster: cluster as u32, ..geometry }, 0)
+    let taken = if by_share { args::kClusteredByShare } else { args::kClusteredByRow };
+    (Launch::new(Geometry { cluster: cluster as u32, ..geometry }, 0), taken)
 }
 
 /// The launch of a two-shot all-reduce and norm of `count` rows that a rank reduces: a row a block, and a lane for each of

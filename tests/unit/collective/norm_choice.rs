@@ -47,7 +47,7 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
     let expected = [
         (KIB, Algorithm::OneShotLL, false),
         (4 * KIB, Algorithm::OneShotSentinel, false),
-        (256 * KIB, Algorithm::TwoShotZeroCopy, false),
+        (224 * KIB, Algorithm::TwoShotZeroCopy, false),
         (16 << 20, Algorithm::TwoShotSentinel, true),
         (64 << 20, Algorithm::TwoShotZeroCopy, false),
         (u64::MAX, Algorithm::Ring, false),
@@ -60,13 +60,13 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
 fn a_sum_without_a_place_stays_in_the_scratch() {
     let table = NormTable::new(DeviceKind::Cuda, 4, None).unwrap();
     let ranges = table.ranges(&sums(), false, |_| true);
-    let expected = [(256 * KIB, Algorithm::OneShotSentinel, true), (u64::MAX, Algorithm::TwoShotSentinel, true)];
+    let expected = [(224 * KIB, Algorithm::OneShotSentinel, true), (u64::MAX, Algorithm::TwoShotSentinel, true)];
     assert_eq!(rows(&ranges), expected);
     // AMD GPUs quantise in the two-shot alone.
     let two_shot = |algorithm: &Algorithm| *algorithm == Algorithm::TwoShotSentinel;
     let ranges = table.ranges(&sums(), false, two_shot);
     assert_eq!(rows(&ranges), [(u64::MAX, Algorithm::TwoShotSentinel, true)]);
-    for bytes in [1, 256 * KIB, 256 * KIB + 1, 16 << 20, 1 << 40] {
+    for bytes in [1, 224 * KIB, 224 * KIB + 1, 16 << 20, 1 << 40] {
         for placed in [false, true] {
             let ranges = table.ranges(&sums(), placed, |_| true);
             let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();

@@ -1,6 +1,6 @@
 //! Tests of `src/kernel/geometry.rs`, whose module they are.
 
-use super::args::{PairEnd, Wait};
+use super::args::{PairEnd, Wait, kClusteredByShare};
 use super::*;
 use crate::op::Codec;
 use proptest::prelude::*;
@@ -22,8 +22,8 @@ proptest! {
             two_shot_norm(gpu, world, (packets, row), true),
             one_shot_norm(gpu, (packets, row), true),
             gathered_norm(gpu, packets, row, true),
-            clustered_norm(gpu, false, (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))),
-            clustered_norm(gpu, true, (packets, row.min(NORM_COLUMNS.into()))),
+            clustered_norm(gpu, (1, true), (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))).0,
+            clustered_norm(gpu, (world.into(), true), (packets, row.min(NORM_COLUMNS.into()))).0,
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS.min(most_blocks)).contains(&geometry.blocks));
@@ -37,9 +37,12 @@ proptest! {
         prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
         let launch = two_shot_norm(gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
-        for (two_shot, most_tiles) in [(false, MOST_CLUSTERED_TILES), (true, 1)] {
+        for (shares, gathers, most_tiles) in [(1, true, MOST_CLUSTERED_TILES), (world.into(), true, 1), (world.into(), false, 1)] {
             let row = row.min((NORM_COLUMNS * most_tiles).into());
-            let Geometry { blocks, threads, cluster, .. } = clustered_norm(gpu, two_shot, (packets, row)).geometry;
+            let (launch, taken) = clustered_norm(gpu, (shares, gathers), (packets, row));
+            let Geometry { blocks, threads, cluster, .. } = launch.geometry;
+            // A cluster a row of any share, or fewer than that.
+            prop_assert_eq!(taken == kClusteredByShare, shares > 1 && gathers && u64::from(blocks / cluster) == packets * shares);
             let tiles = row.div_ceil(NORM_COLUMNS.into()) as u32;
             // Without room for the largest cluster no row goes by clusters.
             prop_assert!((1..=MOST_CLUSTER).contains(&cluster) && (most_blocks < MOST_CLUSTER || blocks.is_multiple_of(cluster)));
