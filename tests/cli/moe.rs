@@ -68,12 +68,11 @@ fn layouts_wires_and_traffic() {
 
 #[test]
 fn halves_with_work_between_them() {
-    let run = symmetra(
-        "bench moe --device host --ranks 2 --shape 8,2,64 --launches 2 --tokens 1,5 --split --work 64KiB --json",
-    );
+    let run =
+        symmetra("bench moe --device host --ranks 2 --shape 8,2,64 --launches 2 --tokens 1,5 --split --size 64 --json");
     let run = run.ok();
     let report = run.objects().remove(0);
-    assert_eq!((&report["work_bytes"], &report["launches"]), (&65536.into(), &2.into()), "{report}");
+    assert_eq!((&report["size"], &report["launches"]), (&64.into(), &2.into()), "{report}");
     let rows = rows(&run);
     assert_eq!(rows.len(), 2 * 2, "{report}");
     for (number_of, row) in rows.iter().enumerate() {
@@ -85,7 +84,8 @@ fn halves_with_work_between_them() {
         assert!((number(&row["hidden"]) - (1.0 - behind_us / receive_us)).abs() < 1e-9, "{row}");
     }
     for (layout, wire) in [("by-rank", "same"), ("by-source", "given-f8")] {
-        let args = format!("{QUICK} --ranks 3 --shape 5,3,33 --wire {wire} --tokens 3 --layout {layout} --split");
+        let args =
+            format!("{QUICK} --ranks 3 --shape 5,3,33 --wire {wire} --tokens 3 --layout {layout} --split --size 64");
         let args = args.replace("--operations 2", "--ranks-as threads");
         let run = wide(&args).ok();
         let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
@@ -206,8 +206,8 @@ fn wrong_usage() {
         ("--against mpi", &["mpi", "nccl"]),
         ("--split --method packets", &["--split", "--method"]),
         ("--split --eager", &["--split", "--eager"]),
-        ("--work 1MiB", &["--split"]),
-        ("--split --work 17GiB", &["18253611008 bytes", "17179869184"]),
+        ("--size 128", &["--split"]),
+        ("--split --size 63", &["63", "64..=65536"]),
         ("--split --shape 8,2,64 --ranks 4 --phase prefill", &["packets", "16384", "8192"]),
         ("--plot out.png", &["out.png", "must end in .svg"]),
         ("--output /nowhere/out.json", &["--output: cannot write /nowhere/out.json"]),

@@ -30,6 +30,8 @@ enum Way {
     Symmetric,
     /// Experts move before each call.
     Placed,
+    /// The host learns how many rows will come, and then rows are sent.
+    Planned,
 }
 
 /// What a layer of experts reads and writes.
@@ -86,11 +88,17 @@ impl Layer {
         if let Some(symmetric) = &self.symmetric {
             return self.whole(symmetric, stream);
         }
-        if way != Way::Halves {
+        if !matches!(way, Way::Halves | Way::Planned) {
             return self.whole(&self.received, stream);
         }
         let routing = Routing::new(&self.ids).weights(&self.weights);
         let into = Received::rows(&self.received);
+        if way == Way::Planned {
+            let routed = self.experts.plan(&routing, stream)?;
+            assert!(routed.counts()?.iter().sum::<usize>() <= self.experts.capacity());
+            routed.dispatch(&self.rows, &into, stream)?;
+            return routed.combine(&self.received, &self.output, Combine::default(), stream);
+        }
         let routed = self.experts.dispatch_begin(&routing, &self.rows, stream)?.receive(&into, stream)?;
         let returning = routed.combine_begin(&self.received, stream)?;
         returning.receive(&self.output, Combine::default(), stream)
@@ -263,7 +271,9 @@ by_processes! {
     pitfall_01_killed_in_replays_by_packets: Method::Packets, Way::Graph, mortal, killed;
     pitfall_01_killed_in_replays_of_direct_access: Method::Direct, Way::Graph, mortal, killed;
     pitfall_01_killed_while_experts_move: Method::Direct, Way::Placed, mortal, killed;
+    pitfall_01_killed_while_experts_plan: Method::Direct, Way::Planned, mortal, killed;
     pitfall_02_a_rank_is_stopped_while_experts_work_by_packets: Method::Packets, Way::Whole, sleeper, stopped;
     pitfall_02_a_rank_is_stopped_while_experts_work_in_halves: Method::Packets, Way::Halves, sleeper, stopped;
     pitfall_02_a_rank_is_stopped_while_experts_work_directly: Method::Direct, Way::Whole, sleeper, stopped;
+    pitfall_02_a_rank_is_stopped_while_experts_plan: Method::Direct, Way::Planned, sleeper, stopped;
 }

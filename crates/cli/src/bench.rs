@@ -19,6 +19,7 @@ mod plot;
 mod race;
 mod report;
 mod side;
+mod squares;
 
 use clap::Subcommand;
 use symmetra::Algorithm;

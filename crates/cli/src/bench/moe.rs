@@ -20,7 +20,6 @@ use symmetra::{Config, DeviceKind};
 use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
 use super::hearing;
 use super::plot;
-use crate::bytes;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::contest::turns::Mode;
@@ -48,7 +47,7 @@ pub(crate) use split::MoeSplit;
 /// status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 ///
 /// With --split there is no race: dispatch and combine go by packets in two halves, a begin that waits for nobody and a
-/// receive, with nothing between them and then behind a copy in device memory (--work). `hidden` is the share of the
+/// receive, with nothing between them and then behind a matmul of each rank alone (--size). `hidden` is the share of the
 /// receive's time that the work takes away. All ranks meet on their devices before each begin; a time is the median over the
 /// launches of the slowest rank.
 #[derive(clap::Args)]
@@ -58,7 +57,7 @@ Examples:
   symmetra bench moe --shape mixtral --ranks 2 --method auto,broadcast --json
   symmetra bench moe --shape 64,6,2048 --tokens 1,16,256 --wire same --layout by-expert --routing zipf
   symmetra bench moe --ranks 8 --routing ids.npy
-  symmetra bench moe --ranks 4 --tokens 64,128 --split --work 1GiB")]
+  symmetra bench moe --ranks 4 --tokens 64,128 --split --size 4096")]
 pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
@@ -100,9 +99,9 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["method", "against", "plot", "graph", "eager", "operations"])]
     split: bool,
 
-    /// Size of the copy between the halves [default: 256MiB; 4MiB on the CPU]
-    #[arg(long, value_name = "SIZE", requires = "split", value_parser = work_bytes)]
-    work: Option<u64>,
+    /// Rows and columns of the matrices of bf16 that are multiplied between the halves [default: 8192 on GPUs, 256 on the CPU]
+    #[arg(long, value_name = "N", requires = "split", value_parser = clap::value_parser!(u32).range(64..=65_536))]
+    size: Option<u32>,
 
     #[command(flatten)]
     pace: PaceArgs,
@@ -238,17 +237,6 @@ impl MoeRace {
     }
 }
 
-/// Bytes to copy, of which two buffers fit a device.
-fn work_bytes(text: &str) -> Result<u64, String> {
-    match bytes::parse(text)? {
-        bytes @ 1..=MOST_WORK => Ok(bytes),
-        bytes => Err(format!("{bytes} bytes are not in 1..={MOST_WORK}")),
-    }
-}
-
-/// Most bytes of work.
-const MOST_WORK: u64 = 16 << 30;
-
 /// What a symmetric buffer has beside its elements, at most.
 const BESIDE: u64 = 64 << 10;
 
@@ -295,7 +283,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("{line}");
     }
     if args.split {
-        return split::run((race, args.work), &devices, ranks_as, &args.output);
+        return split::run((race, args.size), &devices, ranks_as, &args.output);
     }
     let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;

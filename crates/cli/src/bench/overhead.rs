@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use half::bf16;
 use serde::{Deserialize, Serialize};
-use symmetra::{Communicator, Stream};
+use symmetra::experts::{ExpertConfig, Layout, Method, Received, Routing, expert_bytes};
+use symmetra::{Communicator, Config, DeviceBuffer, Stream};
 
 use super::flags::{BenchRanks, OutputArgs};
 use crate::failure::Failure;
@@ -12,7 +13,8 @@ use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
 
-/// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape.
+/// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape; and
+/// for one dispatch of a token to experts, by packets, beside two such launches.
 ///
 /// A bare launch is an empty kernel with as large an argument block, launched from a loop in C++
 /// under nothing but the runtime. Calls are timed in rounds short enough not to fill the stream.
@@ -36,21 +38,35 @@ pub(super) struct Args {
 /// The task: rounds of calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overhead {
+    ranks: usize,
     calls: u32,
     rounds: u32,
 }
 
-/// One rank's host times of one call, for every round: of a bare launch, a call and a bound call.
-pub(crate) type Cost = [Vec<f64>; 3];
+/// One rank's host times of one call, for every round: of a bare launch, an all-reduce, a bound all-reduce and a dispatch.
+pub(crate) type Cost = [Vec<f64>; 4];
 
 const BYTES: usize = 1 << 10;
+/// Elements of a token that is dispatched.
+const HIDDEN: usize = 1024;
+
+impl Overhead {
+    /// Two experts a rank, of which a token has two.
+    fn experts(&self) -> ExpertConfig {
+        let mut config = ExpertConfig::new(2 * self.ranks, 2, HIDDEN, 1);
+        config.layout = Layout::Padded { rows: self.ranks };
+        config.method = Method::Packets;
+        config
+    }
+}
 
 impl Task for Overhead {
     const NAME: &'static str = "overhead";
     type Found = Cost;
 
     fn heap_bytes(&self) -> u64 {
-        4 * (64 << 10)
+        // The experts are refused when they are made, if they are refused.
+        4 * (64 << 10) + expert_bytes(self.ranks, &Config::default(), &self.experts()).unwrap_or(0)
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Cost>) -> Result<(), Failure> {
@@ -63,6 +79,13 @@ impl Task for Overhead {
         let call = || (0..self.calls).try_for_each(|_| communicator.all_reduce(&input, &output, &stream));
         let bound = communicator.bind_all_reduce(&input, &output)?;
         let bound = || (0..self.calls).try_for_each(|_| bound.enqueue(&stream));
+        let experts = communicator.experts(self.experts())?;
+        let ids = DeviceBuffer::<i32>::from_slice(&[0, 1], &stream)?;
+        let row = DeviceBuffer::from_slice(&[bf16::ONE; HIDDEN], &stream)?;
+        let rows = DeviceBuffer::<bf16>::new(communicator.device(), experts.capacity() * HIDDEN)?;
+        let routing = Routing::new(&ids);
+        let into = Received::rows(&rows);
+        let dispatch = || (0..self.calls).try_for_each(|_| experts.dispatch(&routing, &row, &into, &stream).map(drop));
         let time = |enqueue: &dyn Fn() -> symmetra::Result<()>| {
             let began = Instant::now();
             enqueue()?;
@@ -72,7 +95,7 @@ impl Task for Overhead {
         };
         let mut cost = Cost::default();
         for round in 0..=self.rounds {
-            for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound]) {
+            for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound, &dispatch]) {
                 let host_us = time(enqueue)?;
                 // The first round loads the kernels.
                 if round > 0 {
@@ -98,6 +121,9 @@ struct Report {
     overhead_us: f64,
     bound_us: f64,
     bound_overhead_us: f64,
+    dispatch_us: f64,
+    /// Beyond two bare launches.
+    dispatch_overhead_us: f64,
 }
 
 impl Report {
@@ -109,6 +135,8 @@ impl Report {
             ("all-reduce beyond it", self.overhead_us),
             ("bound all-reduce", self.bound_us),
             ("bound all-reduce beyond it", self.bound_overhead_us),
+            ("dispatch", self.dispatch_us),
+            ("dispatch beyond two bare launches", self.dispatch_overhead_us),
         ] {
             table.add_row([name.to_owned(), format!("{us:.3}")]);
         }
@@ -120,10 +148,10 @@ impl Report {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
     let devices = args.ranks.devices()?;
-    let run = Run::new(&devices, Overhead { calls: args.calls, rounds: args.rounds });
+    let run = Run::new(&devices, Overhead { ranks: devices.len(), calls: args.calls, rounds: args.rounds });
     let costs = run.collect(args.ranks.run.ranks_as)?;
-    let [bare_us, call_us, bound_us] =
-        [0, 1, 2].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
+    let [bare_us, call_us, bound_us, dispatch_us] =
+        [0, 1, 2, 3].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
     let report = Report {
         ranks: devices.len(),
         device: devices.first().map_or("host", |device| device.kind().name()),
@@ -136,6 +164,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         overhead_us: call_us - bare_us,
         bound_us,
         bound_overhead_us: bound_us - bare_us,
+        dispatch_us,
+        dispatch_overhead_us: dispatch_us - 2.0 * bare_us,
     };
     args.output.write(report.table(), &report)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, DeviceKind};
 
 use super::flags::{BenchRanks, OutputArgs};
+use super::squares::usual_size;
 use crate::all_reduce::Collective;
 use crate::bytes;
 use crate::failure::Failure;
@@ -180,8 +181,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let [gather, scatter] = COLLECTIVES;
     let collective = if args.collective == gather.name() { gather } else { scatter };
     let ranks = devices.len();
-    let on_cpu = devices.iter().all(|device| device.kind() == DeviceKind::Host);
-    let size = args.size.unwrap_or(if on_cpu { 256 } else { 8192 });
+    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
+    let size = args.size.unwrap_or_else(|| usual_size(kind));
     let task = Overlap {
         collective,
         ranks,

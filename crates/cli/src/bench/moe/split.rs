@@ -4,13 +4,14 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 use symmetra::experts::{Combine, Experts, Routed};
-use symmetra::{Communicator, DeviceBuffer, DeviceKind, Event, Stream, SymmetricBuffer};
+use symmetra::{Communicator, DeviceKind, Event, Stream, SymmetricBuffer};
 
 use super::MoeRace;
 use super::memory::Home;
 use super::operands::{Inputs, Lines, Operands};
 use super::oracle::{Expected, Oracle, Rows};
 use crate::bench::flags::OutputArgs;
+use crate::bench::squares::{Squares, usual_size};
 use crate::contest::stopwatch::Stopwatch;
 use crate::devices::RankDevice;
 use crate::experts::{Layout, Shape, Wire};
@@ -23,8 +24,8 @@ use crate::table::Table;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MoeSplit {
     race: MoeRace,
-    /// Bytes that are copied between the halves.
-    work_bytes: u64,
+    /// Rows and columns of the matrices that are multiplied between the halves.
+    size: u32,
 }
 
 /// One rank's times, for every launch.
@@ -51,11 +52,11 @@ impl Task for MoeSplit {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
-        let Self { race, work_bytes } = self;
+        let Self { race, size } = self;
         let stream = Stream::new(communicator.device())?;
         let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let work = Work::new(communicator, *work_bytes)?;
+        let work = Squares::new(*size as usize, 1, race.seed, &stream)?;
         let rank = communicator.rank();
         let rows = Rows::new(race.seed, race.shape.hidden);
         let mut found = Found::new();
@@ -83,34 +84,7 @@ impl Task for MoeSplit {
             communicator.group().barrier()?;
             found.push(halves.time(race.launches, wrong)?);
         }
-        work.close()?;
         say(found)
-    }
-}
-
-/// Copies of a rank alone, which keep the rank's stream busy.
-struct Work {
-    /// A group of one rank, whose all-reduce is a copy.
-    alone: Communicator,
-    from: DeviceBuffer<u8>,
-    into: DeviceBuffer<u8>,
-}
-
-impl Work {
-    /// Collective.
-    fn new(communicator: &Communicator, bytes: u64) -> Result<Self, Failure> {
-        let alone = communicator.split(Some(communicator.rank() as u32), 0)?;
-        let alone = alone.ok_or_else(|| Failure::failed("a rank with a colour is in no group".to_owned()))?;
-        let buffer = || DeviceBuffer::new(communicator.device(), bytes as usize);
-        Ok(Self { alone, from: buffer()?, into: buffer()? })
-    }
-
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.alone.all_reduce(&self.from, &self.into, stream)
-    }
-
-    fn close(self) -> symmetra::Result<()> {
-        self.alone.close()
     }
 }
 
@@ -118,7 +92,7 @@ impl Work {
 struct Halves<'a> {
     experts: Experts,
     operands: &'a Operands,
-    work: &'a Work,
+    work: &'a Squares,
     stopwatch: &'a Stopwatch<'a>,
     /// Ahead of the begin, behind it, ahead of the receive, and behind it.
     points: [Event; 4],
@@ -248,7 +222,7 @@ struct Report {
     routing: String,
     seed: u64,
     launches: u32,
-    work_bytes: u64,
+    size: u32,
     rows: Vec<Row>,
 }
 
@@ -267,24 +241,16 @@ impl Report {
     }
 }
 
-/// Bytes that are copied between the halves, where nobody says: enough to take longer than rows travel.
-fn usual_work_bytes(kind: DeviceKind) -> u64 {
-    match kind {
-        DeviceKind::Host => 4 << 20,
-        _ => 256 << 20,
-    }
-}
-
 /// Runs the command.
 pub(super) fn run(
-    (race, work_bytes): (MoeRace, Option<u64>),
+    (race, size): (MoeRace, Option<u32>),
     devices: &[RankDevice],
     ranks_as: RanksAs,
     output: &OutputArgs,
 ) -> Result<(), Failure> {
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let work_bytes = work_bytes.unwrap_or_else(|| usual_work_bytes(kind));
-    let task = MoeSplit { race: race.clone(), work_bytes };
+    let size = size.unwrap_or_else(|| usual_size(kind));
+    let task = MoeSplit { race: race.clone(), size };
     let found = Run::new(devices, task).collect(ranks_as)?;
     let mut rows = Vec::new();
     for (size, tokens) in race.tokens.iter().copied().enumerate() {
@@ -303,7 +269,7 @@ pub(super) fn run(
         routing: race.traffic.name().to_owned(),
         seed: race.seed,
         launches: race.launches,
-        work_bytes,
+        size,
         rows,
     };
     output.write(report.table(), &report)?;

@@ -1,49 +1,16 @@
 //! One rank's part: the matmul and the collective, each alone and both together.
 
 use half::bf16;
-use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
-use symmetra::{AllReduceOptions, Communicator, DeviceBuffer, Event, Reduction, Stream, SymmetricBuffer};
+use symmetra::{AllReduceOptions, Communicator, Event, Reduction, Stream, SymmetricBuffer};
 
 use super::{KindTimes, Overlap, Times};
 use crate::all_reduce::Collective;
 use crate::bench::data::Data;
 use crate::bench::expected::Shape;
 use crate::bench::side::{How, Ours, Side};
+use crate::bench::squares::Squares;
 use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
-
-/// Some products of square matrices, one after the other.
-struct Matmul {
-    multiplier: Multiplier,
-    product: Product,
-    /// Two factors and the result.
-    matrices: [DeviceBuffer<bf16>; 3],
-    matmuls: u32,
-}
-
-impl Matmul {
-    /// With random factors, since zeros are multiplied at less power.
-    fn new(task: &Overlap, stream: &Stream) -> symmetra::Result<Self> {
-        let mut random = fastrand::Rng::with_seed(task.seed);
-        let mut matrix = || {
-            let values: Vec<bf16> = (0..task.size * task.size).map(|_| bf16::from_f32(random.f32() - 0.5)).collect();
-            DeviceBuffer::from_slice(&values, stream)
-        };
-        Ok(Self {
-            multiplier: Multiplier::new(stream.device())?,
-            product: Product::new(task.size, task.size, Numeric::BF16),
-            matrices: [matrix()?, matrix()?, matrix()?],
-            matmuls: task.matmuls,
-        })
-    }
-
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        (0..self.matmuls).try_for_each(|_| {
-            let operands = self.matrices.each_ref().map(Tensor::of);
-            self.multiplier.enqueue(&self.product, self.product.columns, operands, stream)
-        })
-    }
-}
 
 /// One kind of collective and the streams of both.
 struct Beside<'a> {
@@ -52,7 +19,7 @@ struct Beside<'a> {
     how: How,
     input: &'a SymmetricBuffer<bf16>,
     output: &'a SymmetricBuffer<bf16>,
-    matmul: &'a Matmul,
+    matmul: &'a Squares,
     stopwatch: &'a Stopwatch<'a>,
     /// Where kernels of the collective go.
     other: &'a Stream,
@@ -66,7 +33,7 @@ pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times
     let shape = Shape { collective: task.collective, elems: task.elems, ranks: task.ranks };
     communicator.reserve_workspace(shape.larger_elems() * size_of::<bf16>())?;
     let stream = Stream::new(communicator.device())?;
-    let matmul = Matmul::new(task, &stream)?;
+    let matmul = Squares::new(task.size, task.matmuls, task.seed, &stream)?;
     let (meeting, other) = (communicator.symmetric::<f32>(1)?, Stream::new(communicator.device())?);
     let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
     let input = communicator.symmetric::<bf16>(task.elems)?;
