@@ -184,6 +184,7 @@ struct ExchangeArgs {
 constexpr uint32_t kSignalPut = 0;
 constexpr uint32_t kSignalWait = 1;
 constexpr uint32_t kSignalBarrier = 2;
+constexpr uint32_t kSignalTake = 3;
 
 /// One operation on a signal pad. A pad is channels x world words, [channel][source].
 struct SignalArgs {
@@ -194,9 +195,9 @@ struct SignalArgs {
   uint32_t rank;
   uint32_t world;
   uint32_t channel;
-  uint32_t peer;    ///< put, wait
+  uint32_t peer;    ///< put, wait; take: bit r is rank r, which may be this one
   uint32_t action;  ///< kSignal*
-  uint32_t op;      ///< kSignalBarrier: kOp*, reported when a wait gives up
+  uint32_t op;      ///< barrier, take: kOp*, reported when a wait gives up
 };
 
 /// The comparison of a call before it runs. LL packets, two per rank.

@@ -220,8 +220,8 @@ constexpr bool one_block(const Geometry& geometry) {
   return geometry.blocks == 1 && geometry.threads >= 1 && geometry.threads <= 1024 && geometry.shared_bytes >= kSharedBytes;
 }
 constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
-  const bool known = args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world && args.action <= kSignalBarrier;
-  return known && (args.action == kSignalBarrier || args.peer < args.world) && one_block(geometry);
+  if (args.world < 1 || args.world > kMaxWorld || args.rank >= args.world || args.action > kSignalTake) return false;
+  return (args.action == kSignalBarrier || args.peer < (args.action == kSignalTake ? 1u << args.world : args.world)) && one_block(geometry);
 }
 constexpr bool fits(const ProbeArgs& args, const Geometry& geometry) {
   const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;

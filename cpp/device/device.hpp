@@ -245,6 +245,9 @@ class Stream {
 
   virtual int32_t copy(uint8_t* to, const uint8_t* from, size_t bytes) const noexcept = 0;
   virtual int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept = 0;
+  /// Writes a word of any rank's memory once earlier work of the stream is done: whoever acquires the value sees that work. Needs no
+  /// multiprocessor on a GPU.
+  virtual int32_t store(uint32_t* word, uint32_t value) const noexcept = 0;
   virtual int32_t record(const Event& event) const noexcept = 0;
   virtual int32_t wait(const Event& event) const noexcept = 0;
   /// Launches the kernel that `args`, the argument block of `kind`, describe. Copies the block.

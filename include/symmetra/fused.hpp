@@ -84,9 +84,9 @@ class AllGatherMatmul {
 
   /// Enqueues the all-gather and the products, and returns; operands are used in stream order. `shard` is this rank's part of the left
   /// factor, with its scales; `gathered`, if given, receives the whole left factor; `products` are right factor and result of each product,
-  /// in the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank. The shard
-  /// may be this rank's part of `gathered`, if parts are equal and contiguous. On Backend::kHost the call blocks until its result is
-  /// complete.
+  /// in the order of the plan. Results have as many rows as the whole. A symmetric shard lies at the same offset on every rank. `gathered`
+  /// is given on all ranks or on none. The shard may be this rank's part of `gathered`, if parts are equal and contiguous. On
+  /// Backend::kHost the call blocks until its result is complete.
   ///
   /// Throws kInvalidArgument for another number of products than the plan's, operands whose type, length or device does not fit, a shard of
   /// 8-bit floats that does not begin at a multiple of 16 bytes, scales or a bias that are missing or needless, and memory that is written

@@ -5,6 +5,14 @@
 
 namespace symmetra::kernels {
 
+/// Waits for the word that a stream of `peer` stores in this rank's pad, and clears the word for the next time. The pad has no counts
+/// then. Called by one thread.
+SYMMETRA_DEVICE void take(const SignalArgs& args, uint32_t peer) {
+  uint32_t* word = args.pads[args.rank] + args.channel * args.world + peer;
+  device::Waiter waiter(args.wait, args.op, 1, platform::load_relaxed(&args.wait.progress->failed) != 0);
+  if (waiter.until(peer, [&] { return platform::load_acquire(word) != 0; })) platform::store_relaxed(word, 0U);
+}
+
 SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
   platform::wait_prior();
   const bool first = platform::thread() == 0;
@@ -14,6 +22,10 @@ SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
     device::put(args, args.channel, args.peer);
   } else if (first && args.action == kSignalWait) {
     device::wait(args, args.channel, args.peer);
+  } else if (args.action == kSignalTake) {
+    for (uint32_t peer = platform::thread(); peer < args.world; peer += platform::threads()) {
+      if ((args.peer >> peer & 1) != 0) take(args, peer);
+    }
   }
   platform::release_next();
 }

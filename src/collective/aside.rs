@@ -35,6 +35,8 @@ pub(super) struct Aside {
     /// What the graph's copies go through.
     workspaces: Vec<Arc<SymmetricBuffer<u8>>>,
     used: bool,
+    /// Whether the stream has work for which no plan of the capture has waited.
+    pub(super) loose: bool,
 }
 
 impl Aside {
@@ -53,6 +55,11 @@ impl Aside {
             Some(stream) => stream.clone(),
             None => self.stream.insert(Stream::urgent(device)?).clone(),
         }))
+    }
+
+    /// The stream, if it has such work, for which the caller makes the capture wait.
+    pub(super) fn take_loose(&mut self) -> Option<Stream> {
+        self.stream.clone().filter(|_| std::mem::take(&mut self.loose))
     }
 
     pub(super) fn branch(&mut self, device: &Device) -> Result<Arc<Branch>> {

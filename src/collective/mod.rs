@@ -52,7 +52,7 @@ pub use bound::BoundAllReduce;
 use call_order::{Lane, Turns};
 pub use copy_engine::Pending;
 use copy_engine::{Events, Side};
-pub(crate) use copy_engine::{Own, Parts, workspace_bytes};
+pub(crate) use copy_engine::{Parts, workspace_bytes};
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};
 use graph_part::Recorded;
 use norm_choice::NormTable;

@@ -11,7 +11,7 @@ use super::options::{FusedOptions, Planned};
 use super::plan::{
     Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, rows_of, scales_refused,
 };
-use crate::collective::{Communicator, Own, Parts};
+use crate::collective::{Communicator, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -46,8 +46,7 @@ impl Communicator {
     /// With [`Scaling::Rows`] each shard has a scale for each of its rows, and scales are gathered too; if the last dimension
     /// is cut, a row's scale is the same on all ranks.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the whole, and its scales; and part by part a workspace of a
-    /// shard where peers cannot address shards.
+    /// The memory of the plan is a part of the symmetric heap: the whole, and its scales.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if ranks ask for different plans; [`Error::InvalidArgument`] for a shape of fewer than two
@@ -108,7 +107,6 @@ fn check_products(products: &[Product], inner: usize) -> Result<()> {
 
 /// Bytes of what a plan keeps.
 struct Sizes {
-    element: usize,
     /// Of the gathered left factor.
     whole: usize,
     /// Of the scales of its rows, if they are gathered.
@@ -129,7 +127,7 @@ fn sizes(
     let element = products[0].numeric.dtypes()[0].bytes();
     let scaled = products[0].scaling == Scaling::Rows && !division.cuts_rows();
     let scales = scaled.then(|| division.elems() / inner * Dtype::F32.bytes());
-    let sizes = Sizes { element, whole: division.elems() * element, scales };
+    let sizes = Sizes { whole: division.elems() * element, scales };
     Ok((division, sizes))
 }
 
@@ -154,9 +152,6 @@ impl AllGatherMatmul {
         let prepared =
             products.iter().try_for_each(|product| plan.multiplier.prepare(product, part_rows, plan.whole_sums));
         plan.over.together(WHAT, prepared)?;
-        if let Some(own) = plan.pipeline() {
-            own.reserve_workspace(division.part_elems(0) * dtype.bytes())?;
-        }
         let gathered = plan.memory(sizes.whole)?;
         let scales = sizes.scales.map(|bytes| plan.memory(bytes)).transpose()?;
         let scales = scales.map(|memory| (division.with_last(None), memory));
@@ -166,8 +161,8 @@ impl AllGatherMatmul {
     /// Enqueues the all-gather and the products, and returns. `shard` is this rank's part of the left factor, with its
     /// scales; `gathered`, if given, gets the whole left factor, and its scales if they are gathered and `gathered` has memory
     /// for them; `products` are right factor and result of each product, in the order of the plan. Results have as many rows as
-    /// the whole. A symmetric shard lies at the same offset on every rank. The shard may be this rank's part of `gathered`, if
-    /// parts are equal and contiguous. In a capture, the graph borrows the plan.
+    /// the whole. A symmetric shard lies at the same offset on every rank. `gathered` is given on all ranks or on none. The
+    /// shard may be this rank's part of `gathered`, if parts are equal and contiguous. In a capture, the graph borrows the plan.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number of products than the plan's, operands whose type, length or device does
@@ -203,9 +198,9 @@ impl AllGatherMatmul {
         options: &FusedOptions,
     ) -> Result<u64> {
         check_world(world_size)?;
-        let (division, sizes) = sizes(shard, dim, products, options, (0, world_size))?;
+        let (_, sizes) = sizes(shard, dim, products, options, (0, world_size))?;
         let buffers: Vec<usize> = [sizes.whole].into_iter().chain(sizes.scales).collect();
-        Ok(heap_bytes(world_size, &buffers, division.largest_part() * sizes.element))
+        Ok(heap_bytes(world_size, &buffers, None))
     }
 
     pub(crate) fn run<'op>(
@@ -222,7 +217,7 @@ impl AllGatherMatmul {
         let whole = whole.unwrap_or_else(|| self.gathered.held(dtype, division.elems()));
         let scales = self.gathered_scales(&shard, gathered.as_ref());
         // On the stack for as many as a layer has: a call allocates nothing.
-        let calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
+        let mut calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
             .into_iter()
             .map(|(right, result)| [Tensor::held(whole.again(), scales.as_ref().map(Held::again)), right, result])
             .collect();
@@ -238,17 +233,18 @@ impl AllGatherMatmul {
         if let (Some(own), Some((all, _)), Some(scales)) = (&shard.scales, &self.scales, &scales) {
             plan.gather(all, own, scales, queue)?;
         }
-        let Some(own) = plan.pipeline() else {
+        let Some((own, kept)) = plan.pipeline().zip(self.gathered.symmetric()) else {
             plan.gather(division, &shard.memory, &whole, queue)?;
             let mut both = self.products.iter().zip(&calls);
             return both.try_for_each(|(product, call)| {
                 plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
             });
         };
+        // Peers write into the memory of the plan, which stays when they have given up a call.
+        calls.iter_mut().for_each(|[left, ..]| left.memory = self.gathered.held(dtype, division.elems()));
         let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
-        let parts = Parts::new(if gathered.is_some() { Own::Beside } else { Own::Left }, &mut multiply);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
-        own.run_by_parts(&call, Some(parts), queue)?.wait_untyped(queue)
+        own.run_by_parts(&call, Some(Parts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
     }
 
     /// The type of the left factor.

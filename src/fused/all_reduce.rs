@@ -155,7 +155,7 @@ impl MatmulAllReduce {
         check_world(world_size)?;
         let division = divide(left, product, options, world_size)?;
         let whole = division.elems() * product.result.bytes();
-        Ok(heap_bytes(world_size, &[whole, division.largest_part() * product.result.bytes()], whole))
+        Ok(heap_bytes(world_size, &[whole, division.largest_part() * product.result.bytes()], Some(whole)))
     }
 
     pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {

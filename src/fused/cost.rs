@@ -44,9 +44,10 @@ const COLLECTIVE_US: f64 = 7.0;
 const COPY_US: f64 = 3.0;
 /// What a product takes beside its work.
 const PRODUCT_US: f64 = 1.0;
-/// What the products of a part take more than they do alone: they wait for a copy or are waited for, and share the memory with
-/// copies.
-const PART_US: f64 = 4.0;
+/// What the products of a part take more than they do alone, as they share the memory with copies: those of a part that came, which
+/// also wait for its word, and those of a part that goes.
+const CAME_US: f64 = 4.0;
+const GOES_US: f64 = 2.0;
 /// A pipeline is chosen where the model says that it saves so much: the model may be a little wrong.
 const MARGIN: f64 = 1.01;
 const MULTIPROCESSORS: f64 = 132.0;
@@ -69,9 +70,11 @@ fn product_us(product: &Product, rows: usize) -> f64 {
         let tiles = rows.div_ceil(TILE_ROWS) as f64 * product.columns.div_ceil(columns) as f64;
         let tile_flops = 2.0 * (TILE_ROWS * columns) as f64 * product.inner as f64;
         let tile_us = tile_flops / (speed * flops_per_us / MULTIPROCESSORS);
-        // Between a last wave that waits for its slowest tile, and tiles that the library makes smaller to fill the wave.
+        // Between a last wave that waits for its slowest tile, and tiles that the library makes smaller to fill the wave. Of less than
+        // a wave it makes more blocks.
         let waves = tiles / MULTIPROCESSORS;
-        (waves + waves.ceil()) / 2.0 * tile_us
+        let waves = if waves < 1.0 { 0.25 + 0.75 * waves } else { (waves + waves.ceil()) / 2.0 };
+        waves * tile_us
     });
     let tiled_us = tiled_us.into_iter().fold(f64::INFINITY, f64::min);
     tiled_us.max(read / READ_BYTES_PER_US) + PRODUCT_US
@@ -84,8 +87,8 @@ impl Work<'_> {
     }
 
     /// The products of a part, among copies of other parts.
-    fn share_us(&self) -> f64 {
-        self.products_us(self.rows / self.world) + PART_US
+    fn share_us(&self, beside_us: f64) -> f64 {
+        self.products_us(self.rows / self.world) + beside_us
     }
 
     /// The copy of a part.
@@ -113,7 +116,7 @@ impl Work<'_> {
 
     /// All-gather, then products; or own products while parts arrive one after the other.
     pub(super) fn gathered(&self) -> Cost {
-        let share_us = self.share_us();
+        let share_us = self.share_us(CAME_US);
         let arrivals = (1..=self.peers()).map(|number| START_US + number as f64 * self.copy_us());
         let pipeline_us = arrivals.fold(share_us, |done, arrival| done.max(arrival) + share_us) + END_US;
         let sequence_us = self.collective_us() + self.products_us(self.rows);
@@ -122,7 +125,7 @@ impl Work<'_> {
 
     /// Products, then reduce-scatter; or parts that are sent as soon as they are there.
     pub(super) fn scattered(&self) -> Cost {
-        let share_us = self.share_us();
+        let share_us = self.share_us(GOES_US);
         // The first product waits for nothing.
         let (mut multiplied, mut moved) = (0.0, START_US);
         for _ in 0..self.peers() {

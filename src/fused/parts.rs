@@ -1,6 +1,6 @@
 //! Work of the caller's own, part by part, while copy engines move other parts.
 
-use crate::collective::{Communicator, Own, Parts};
+use crate::collective::{Communicator, Parts};
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_GATHER, ALL_TO_ALL, Call};
@@ -32,7 +32,7 @@ impl Communicator {
         mut consume: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(Own::First, &mut consume)), &queue)?.wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(&mut consume)), &queue)?.wait_untyped(&queue)
     }
 
     /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](Self::all_to_all) does, and has the caller's work fill each
@@ -61,6 +61,6 @@ impl Communicator {
         mut produce: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(Own::Left, &mut produce)), &queue)?.wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(&mut produce)), &queue)?.wait_untyped(&queue)
     }
 }

@@ -154,6 +154,13 @@ impl Memory {
             Self::Plain(buffer) => Held::new(dtype, &View { elems, ..(&buffer).view_of() }),
         }
     }
+
+    pub(super) fn symmetric(&self) -> Option<&SymmetricBuffer<u8>> {
+        match self {
+            Self::Symmetric(buffer) => Some(buffer),
+            Self::Plain(_) => None,
+        }
+    }
 }
 
 /// Some elements of an operand.
@@ -236,9 +243,9 @@ pub(super) fn check_world(world_size: usize) -> Result<()> {
     }
 }
 
-/// Bytes of the heap that buffers of so many bytes take, and a workspace for operands of up to `operand` bytes.
-pub(super) fn heap_bytes(world_size: usize, buffers: &[usize], operand: usize) -> u64 {
-    let all = buffers.iter().copied().chain([workspace_bytes(operand, world_size)]);
+/// Bytes of the heap that buffers of so many bytes take, and a workspace, if any, for operands of up to `operand` bytes.
+pub(super) fn heap_bytes(world_size: usize, buffers: &[usize], operand: Option<usize>) -> u64 {
+    let all = buffers.iter().copied().chain(operand.map(|bytes| workspace_bytes(bytes, world_size)));
     all.map(|bytes| buffer_bytes(bytes.max(1) as u64, world_size)).sum()
 }
 

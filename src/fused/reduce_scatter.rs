@@ -9,7 +9,7 @@ use super::options::{FusedOptions, Planned};
 use super::plan::{
     Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, rows_of, scales_refused,
 };
-use crate::collective::{Communicator, Own, Parts};
+use crate::collective::{Communicator, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -229,7 +229,7 @@ impl MatmulReduceScatter {
         let parts = division.largest_part() * product.result.bytes() * world_size;
         let received = (!division.is_equal()).then_some(parts);
         let buffers: Vec<usize> = [division.elems() * product.result.bytes()].into_iter().chain(received).collect();
-        Ok(heap_bytes(world_size, &buffers, parts))
+        Ok(heap_bytes(world_size, &buffers, Some(parts)))
     }
 
     pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
@@ -261,7 +261,7 @@ impl MatmulReduceScatter {
             return self.scatter(partial, result, queue);
         };
         let mut multiply = |destination: usize| self.multiply_part(destination, call, queue);
-        let parts = Parts::new(Own::Left, &mut multiply);
+        let parts = Parts::new(&mut multiply);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
         let scatter = scatter.input(partial.view()).output(result.view());
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)

@@ -701,6 +701,7 @@ const _: () = {
 pub const kSignalPut: u32 = 0;
 pub const kSignalWait: u32 = 1;
 pub const kSignalBarrier: u32 = 2;
+pub const kSignalTake: u32 = 3;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct SignalArgs {

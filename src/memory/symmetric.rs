@@ -37,6 +37,11 @@ impl<T: Element> SymmetricBuffer<T> {
         Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }
 
+    /// Where the elements begin in each rank's arena.
+    pub(crate) fn offset_bytes(&self) -> u64 {
+        self.offset_bytes
+    }
+
     /// Number of elements on each rank.
     pub fn len(&self) -> usize {
         self.len

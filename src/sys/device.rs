@@ -195,6 +195,7 @@ mod bridge {
         fn synchronize(self: &Stream) -> Result<()>;
         unsafe fn copy(self: &Stream, to: *mut u8, from: *const u8, bytes: usize) -> i32;
         unsafe fn fill(self: &Stream, to: *mut u8, value: u8, bytes: usize) -> i32;
+        unsafe fn store(self: &Stream, word: *mut u32, value: u32) -> i32;
         fn record(self: &Stream, event: &Event) -> i32;
         fn wait(self: &Stream, event: &Event) -> i32;
         #[cxx_name = "launch"]

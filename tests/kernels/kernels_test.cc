@@ -466,6 +466,34 @@ void test_signals(uint32_t threads) {
   }
 }
 
+/// A peer's stream stores a word behind plain data, which this rank takes; the word is clear again for the next time.
+void test_take(uint32_t threads) {
+  constexpr uint32_t kRounds = 50;
+  const Pads pads(2);
+  constexpr uint32_t kOther = 1u << 1;
+  const SignalArgs args = pads.args(0, kSignalTake, kOther, 0);
+  std::atomic_ref<uint32_t> word(args.pads[0][args.channel * 2 + 1]);
+  uint64_t data = 0, sum = 0;
+  std::atomic<uint32_t> turn = 0;
+  std::vector<std::vector<Launch>> launches(2);
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    launches[0].push_back(pads.launch(0, kSignalTake, kOther, threads));
+    launches[0].push_back({[&, round] { sum += data, turn.store(round + 1); }, {1, 1, kSharedBytes, 0}});
+    launches[1].push_back({[&, round] {
+                             while (turn.load() != round) std::this_thread::yield();
+                             data = 3 * round + 1;
+                             word.store(1, std::memory_order_release);
+                           },
+                           {1, 1, kSharedBytes, 0}});
+  }
+  launcher::run(launches);
+  check(sum == 3 * kRounds * (kRounds - 1) / 2 + kRounds, "a word that is taken orders plain writes", static_cast<uint32_t>(sum));
+  check(word.load() == 0, "a word that is taken is clear", word.load());
+  launcher::run({{pads.launch(0, kSignalTake, kOther, threads, 2'000'000)}, {}});
+  const Status& why = pads.ranks[0].why();
+  check(why.code == kStatusTimeout && why.op == kOpSignalBarrier && why.peer == 1, "a take times out", why.code, why.op, why.peer);
+}
+
 void test_user_kernel() {
   constexpr uint32_t kWorld = 3, kCount = 10;
   const Pads pads(kWorld);
@@ -552,6 +580,8 @@ int main(int argc, char** argv) {
   }
   test_signals(1);
   test_signals(3);
+  test_take(1);
+  test_take(3);
   test_user_kernel();
   test_agree();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

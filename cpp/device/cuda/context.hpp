@@ -66,6 +66,11 @@ struct Context {
   cudaError_t launch(cudaStream_t stream, kernels::Kind kind, const void* args, const kernels::Geometry& geometry) const noexcept {
     return static_cast<cudaError_t>(kernels::cuda::launch(stream, kind, args, geometry));
   }
+  // By default the driver writes behind a fence of the whole system.
+  cudaError_t store(cudaStream_t stream, uint32_t* word, uint32_t value) const noexcept {
+    const auto address = reinterpret_cast<CUdeviceptr>(word);
+    return static_cast<cudaError_t>(driver.cuStreamWriteValue32(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  }
 };
 
 inline Current::Current(const Context& context) noexcept : driver_(context.driver) {

@@ -32,6 +32,7 @@ Driver load_all() {
   load(table.cuMemExportToShareableHandle, "cuMemExportToShareableHandle", kSignatures);
   load(table.cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", kSignatures);
   load(table.cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", kSignatures);
+  load(table.cuStreamWriteValue32, "cuStreamWriteValue32", kSignatures);
   return table;
 }
 

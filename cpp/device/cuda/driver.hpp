@@ -26,6 +26,7 @@ struct Driver {
   decltype(&::cuMemExportToShareableHandle) cuMemExportToShareableHandle;
   decltype(&::cuMemImportFromShareableHandle) cuMemImportFromShareableHandle;
   decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle;
+  decltype(&::cuStreamWriteValue32) cuStreamWriteValue32;
 };
 
 /// A driver function with the signature of a release. Throws if the driver is missing or lacks the function; the message names it.

@@ -8,6 +8,7 @@
 //   int32_t device_of(Stream_t) const   the device of a stream; throws where the runtime refuses
 //   Error_t instantiate(GraphExec_t*, Graph_t) const
 //   Error_t launch(Stream_t, Kind, const void* args, const Geometry&) const
+//   Error_t store(Stream_t, uint32_t* word, uint32_t value) const
 // and a `Current` that makes the device the thread's own for a while. See also graph.hpp and device.hpp.
 #pragma once
 

@@ -58,6 +58,7 @@ class Stream final : public device::Stream {
   void synchronize() const override;
   int32_t copy(uint8_t* to, const uint8_t* from, size_t bytes) const noexcept override;
   int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept override;
+  int32_t store(uint32_t* word, uint32_t value) const noexcept override;
   int32_t record(const device::Event& event) const noexcept override;
   int32_t wait(const device::Event& event) const noexcept override;
   int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept override;
@@ -191,6 +192,12 @@ template <typename Context>
 int32_t Stream<Context>::fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept {
   const typename Context::Current current(context_);
   return settle(context_.api, context_.api.MemsetAsync(to, value, bytes, handle_));
+}
+
+template <typename Context>
+int32_t Stream<Context>::store(uint32_t* word, uint32_t value) const noexcept {
+  const typename Context::Current current(context_);
+  return settle(context_.api, context_.store(handle_, word, value));
 }
 
 template <typename Context>

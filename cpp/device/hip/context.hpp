@@ -44,6 +44,10 @@ struct Context {
   static hipError_t launch(hipStream_t stream, kernels::Kind kind, const void* args, const kernels::Geometry& geometry) noexcept {
     return static_cast<hipError_t>(kernels::hip::launch(stream, kind, args, geometry));
   }
+  // Graphs have such a node; of hipStreamWriteValue32 no documentation says that it can be captured.
+  hipError_t store(hipStream_t stream, uint32_t* word, uint32_t value) const noexcept {
+    return api.MemsetD32Async(word, static_cast<int>(value), 1, stream);
+  }
 };
 
 inline Current::Current(const Context& context) noexcept : hip_(context.api) {

@@ -12,7 +12,7 @@
   each(GetDevice) each(GetStreamDeviceId) each(MemAddressFree) each(MemAddressReserve) each(MemCreate) \
   each(MemExportToShareableHandle) each(MemGetAddressRange) each(MemGetAllocationGranularity) \
   each(MemImportFromShareableHandle) each(MemMap) each(MemRelease) each(MemRetainAllocationHandle) each(MemSetAccess) \
-  each(MemUnmap) each(ModuleGetFunction) each(ModuleLaunchKernel) each(ModuleLoadData) each(PointerGetAttributes) \
+  each(MemsetD32Async) each(MemUnmap) each(ModuleGetFunction) each(ModuleLaunchKernel) each(ModuleLoadData) each(PointerGetAttributes) \
   each(SetDevice)
 // clang-format on
 

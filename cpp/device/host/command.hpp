@@ -34,6 +34,11 @@ struct Fill {
   size_t bytes;
 };
 
+struct Store {
+  uint32_t* word;
+  uint32_t value;
+};
+
 struct Record {
   std::shared_ptr<Marker> marker;
 };
@@ -49,7 +54,7 @@ struct Keep {
   std::shared_ptr<const Program> program;
 };
 
-using Command = std::variant<std::monostate, Copy, Fill, Record, Wait, Kernel, Keep>;
+using Command = std::variant<std::monostate, Copy, Fill, Store, Record, Wait, Kernel, Keep>;
 
 /// A capture in progress.
 struct Recording {

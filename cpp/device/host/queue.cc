@@ -1,5 +1,6 @@
 #include "cpp/device/host/queue.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -25,6 +26,10 @@ struct Execute {
   }
   int32_t operator()(const Fill& fill) const noexcept {
     std::memset(fill.to, fill.value, fill.bytes);
+    return 0;
+  }
+  int32_t operator()(const Store& store) const noexcept {
+    std::atomic_ref<uint32_t>(*store.word).store(store.value, std::memory_order_release);
     return 0;
   }
   int32_t operator()(const Record& record) const noexcept {

@@ -54,6 +54,8 @@ int32_t Stream::fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept {
   return to ? push(Fill{to, value, bytes}) : EINVAL;
 }
 
+int32_t Stream::store(uint32_t* word, uint32_t value) const noexcept { return word ? push(Store{word, value}) : EINVAL; }
+
 int32_t Stream::record(const device::Event& event) const noexcept {
   const auto* own = dynamic_cast<const Event*>(&event);
   if (!own) return EINVAL;

@@ -3,7 +3,9 @@
 #![allow(unsafe_code)]
 
 mod pending;
+mod push;
 mod stream;
+mod words;
 
 use std::sync::Arc;
 
@@ -15,9 +17,11 @@ use super::{Communicator, Inner};
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE};
-use crate::memory::{Place, View};
+use crate::kernel::args;
+use crate::memory::{Place, SymmetricBuffer, View};
 use crate::op::{Call, Shape, Strip};
 use crate::stream::{Enqueue, Event};
+use crate::sys::device as sys;
 use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
 pub use pending::Pending;
@@ -31,31 +35,29 @@ const ALIGN_BYTES: usize = 16;
 const DIRECT: u32 = WAY_COPY_ENGINES;
 const IN_PLACE: u32 = WAY_COPY_ENGINES | 1;
 const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
-
-/// What an all-gather does with the own part.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Own {
-    /// Nothing: the work reads the part in the input.
-    Left,
-    /// The part is copied while the work runs, which reads the part in the input.
-    Beside,
-    /// The part is copied before the work reads it in the output.
-    First,
-}
+const PUSHED: u32 = WAY_COPY_ENGINES | 3;
 
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
     /// One for each rank.
     events: SmallVec<[Event; MAX_WORLD_SIZE]>,
-    own: Own,
+    /// Where peers write the parts of an all-gather.
+    kept: Option<&'a SymmetricBuffer<u8>>,
     each: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
 impl<'a> Parts<'a> {
     /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
-    /// own part first; else before the part is sent, the own part last. `own` is for an all-gather.
-    pub(crate) fn new(own: Own, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
-        Self { events: SmallVec::new(), own, each }
+    /// own part first; else before the part is sent, the own part last.
+    pub(crate) fn new(each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
+        Self { events: SmallVec::new(), kept: None, each }
+    }
+
+    /// For an all-gather whose parts peers write into `kept`: the work finds parts there, but the own part in the input. The
+    /// output, unless that is `kept`, gets all parts beside the work. No other call uses `kept` or its signals, on any rank,
+    /// until the work of this call is done on all ranks. All ranks call so, or none.
+    pub(crate) fn pushed(kept: &'a SymmetricBuffer<u8>, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
+        Self { kept: Some(kept), ..Self::new(each) }
     }
 
     /// Enqueues the work for the parts of all ranks, which have no elements, in the order that parts with elements have.
@@ -99,9 +101,14 @@ impl Communicator {
         if let Some(parts) = &mut parts {
             parts.events = inner.events.take(inner.group.device(), inner.group.world_size())?;
         }
+        let kept = parts.as_ref().and_then(|parts| parts.kept);
         let pending = match (call.op.operation, &call.input, &call.output) {
             (Operation::AllGather, Some(input), Some(output)) => {
-                inner.copy_gather((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
+                let (what, parts, recorded) = ((call, &shape), parts.as_mut(), recorded.as_deref());
+                match kept {
+                    Some(kept) => inner.push_gather(what, [input, output], (kept, parts), queue, recorded),
+                    None => inner.copy_gather(what, [input, output], parts, queue, recorded),
+                }
             }
             (Operation::ReduceScatter, Some(input), Some(output)) => {
                 inner.copy_reduce_scatter((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
@@ -148,6 +155,9 @@ struct Copies<'a> {
     offset_bytes: u64,
     /// Whether this rank's own part is copied on a branch of its own.
     apart: bool,
+    /// Whether the queue itself meets the peers before the call, learns by words what has been copied, and ends the call, in
+    /// memory that the next call on the side stream may write.
+    on_queue: bool,
 }
 
 impl Inner {
@@ -173,8 +183,8 @@ impl Inner {
             false => BY_WORKSPACE,
         };
         let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
-        let apart = !in_place && parts.as_ref().is_none_or(|parts| parts.own == Own::Beside);
-        let copies = Copies { call, bytes, way, offset_bytes, apart };
+        let apart = !in_place && parts.is_none();
+        let copies = Copies { call, bytes, way, offset_bytes, apart, on_queue: false };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             if bytes == 0 {
                 return parts.map_or(Ok(()), |parts| parts.of_nothing(true, (rank, world)));
@@ -209,7 +219,7 @@ impl Inner {
                 self.meet_beside(beside, op, fresh)?;
             }
             let Some(parts) = &mut parts else { return Ok(()) };
-            if parts.own == Own::First && !in_place {
+            if !in_place {
                 // SAFETY: as above.
                 queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
             }
@@ -234,7 +244,8 @@ impl Inner {
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
-        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
+        let on_queue = parts.is_some() && needed > 0;
+        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             if bytes == 0 {
@@ -249,8 +260,10 @@ impl Inner {
                 // SAFETY: as below; with one rank, the part is the whole input.
                 return unsafe { beside.copy(output.address, part(0), bytes) };
             };
-            // After this barrier all workspaces are free.
-            self.meet_beside(beside, op, fresh)?;
+            if !on_queue {
+                // After this barrier all workspaces are free.
+                self.meet_beside(beside, op, fresh)?;
+            }
             for peer in (1..world).map(|step| (rank + step) % world) {
                 produce(peer)?;
                 let to = workspace.at(peer)?.wrapping_add(rank * pitch);
@@ -258,16 +271,29 @@ impl Inner {
                 // device's work, or is the caller's duty; workspaces have a place for each rank, and
                 // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
                 unsafe { beside.copy(to, part(peer), bytes) }?;
+                if on_queue {
+                    self.store_word(beside, workspace, peer)?;
+                }
+            }
+            if on_queue {
+                self.store_word(beside, workspace, rank)?;
             }
             produce(rank)?;
-            // After this barrier all parts have arrived, and all ranks have sent theirs.
-            self.meet_beside(beside, op, fresh)?;
             let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
                 own if own == rank => part(rank).cast_const(),
                 other if other < world => workspace.as_raw().wrapping_add(other * pitch).cast_const(),
                 _ => std::ptr::null(),
             });
-            self.reduce_beside(beside, &copies, brought, output.address)
+            let (args, geometry) = self.reduction(&copies, brought, output.address);
+            // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
+            let reduce = |raw: &sys::Stream| unsafe { raw.launch(&args, &geometry) };
+            if on_queue {
+                self.take_words(queue, workspace, 0..world, (op, fresh))?;
+                return queue.enqueue("launch a reduction", reduce);
+            }
+            // After this barrier all parts have arrived, and all ranks have sent theirs.
+            self.meet_beside(beside, op, fresh)?;
+            beside.enqueue("launch a reduction", reduce)
         })
     }
 
@@ -286,7 +312,7 @@ impl Inner {
         // Not into the outputs of peers: a copy cannot be called back, and would write there after the peers have given up.
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
-        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false };
+        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue: false };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
             if bytes == 0 {
                 return parts.map_or(Ok(()), |parts| parts.of_nothing(false, (rank, world)));
@@ -342,8 +368,16 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        let apart = copies.apart && copies.bytes > 0;
-        let run = || self.beside(queue, recorded, apart, |beside| work(beside, fresh));
+        let forks = [copies.apart && copies.bytes > 0, copies.on_queue];
+        let run = || {
+            if copies.on_queue {
+                // After this barrier the memory that peers write is free. It comes before the caller's work, which would leave a
+                // barrier on another stream no multiprocessor, and before which such a barrier would keep one from the work.
+                let met = self.meet_on(queue, recorded, (operation.number(), fresh));
+                met.map_err(|error| if recorded.is_none() { self.group.fail(error) } else { error })?;
+            }
+            self.beside(queue, recorded, forks, |beside| work(beside, fresh))
+        };
         let pending = self.lane.work(&mut lane, run);
         // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
         // next call's barrier for this one's.
@@ -373,21 +407,17 @@ impl Inner {
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
 
-    /// Reduces the parts in this rank's workspace.
-    fn reduce_beside(
+    /// The kernel that reduces the parts in this rank's workspace. Launches without programmatic overlap, as what comes before.
+    fn reduction(
         &self,
-        beside: &Beside<'_, impl Enqueue>,
         copies: &Copies<'_>,
         brought: [*const u8; MAX_WORLD_SIZE],
         output: *mut u8,
-    ) -> Result<()> {
+    ) -> (args::ExchangeArgs, args::Geometry) {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let bytes = copies.bytes as u64;
         let what = (copies.call.op.operation.number(), copies.call.dtype, copies.call.options.reduction);
-        // The barrier before it also launches without programmatic overlap.
-        let (args, geometry) = self.local_reduction(what, (&brought, rank, world), Strip { address: output, bytes });
-        // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
-        beside.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &geometry) })
+        self.local_reduction(what, (&brought, rank, world), Strip { address: output, bytes })
     }
 }
 

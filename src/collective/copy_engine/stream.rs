@@ -21,6 +21,11 @@ use crate::memory::{SignalPad, SymmetricBuffer};
 use crate::stream::{Enqueue, Event, Stream};
 use crate::sys::device as sys;
 
+/// Channels of the communicator's own signals: of barriers of the side streams, and of the queues of plans. `first_call.rs` has the one
+/// between.
+const SIDES: usize = 0;
+const QUEUES: usize = 2;
+
 /// The side stream, workspace and order of a communicator.
 pub(in crate::collective) struct Side {
     /// Declared before the fields that wait for work in flight: waits give up when the arena's last owner is gone.
@@ -28,6 +33,8 @@ pub(in crate::collective) struct Side {
     pub(in crate::collective) lane: Lane,
     stream: Option<Stream>,
     branch: Option<Arc<Branch>>,
+    /// Whether the stream has work for which no queue of a plan has waited.
+    loose: bool,
 }
 
 /// Events that are free for reuse. Apart from the side, so that work within a call may drop what a call before left.
@@ -50,7 +57,7 @@ impl Events {
 
 impl Side {
     pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None })
+        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, loose: false })
     }
 
     /// The side stream of eager calls, ordered behind the lane's last call.
@@ -105,6 +112,21 @@ impl<Q: Enqueue> Beside<'_, Q> {
         branch.stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
+    /// Enqueues a copy behind what the caller's queue has to do, for which only the end of the call waits.
+    ///
+    /// # Safety
+    /// Both addresses have room for `bytes` until the work is done.
+    pub(super) unsafe fn copy_behind(&self, event: &Event, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+        let Some(stream) = self.branch.as_ref().map(|branch| &branch.stream).or(self.stream.as_ref()) else {
+            // SAFETY: passed on.
+            return unsafe { self.copy(to, from, bytes) };
+        };
+        self.queue.record(event)?;
+        stream.wait(event)?;
+        // SAFETY: passed on.
+        stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
+    }
+
     /// Notes that a copy is enqueued, for [`await_arrival`](Self::await_arrival). Where the caller's queue itself does the
     /// work there is nothing to note.
     pub(super) fn arrived(&self, event: &Event) -> Result<()> {
@@ -133,21 +155,28 @@ impl<Q: Enqueue> Beside<'_, Q> {
 
 impl Inner {
     /// Runs `work` on the side stream, after the queue's earlier work. `apart`: whether `work` also copies on a branch.
+    /// `on_queue`: whether `work` makes the queue wait for other copies, and the next eager call on the side stream comes after what
+    /// `work` enqueues on the queue.
     pub(super) fn beside<'op, Q: Enqueue>(
         self: &Arc<Self>,
         queue: &Q,
         recorded: Option<&Recorded>,
-        apart: bool,
+        [apart, on_queue]: [bool; 2],
         work: impl FnOnce(&Beside<'_, Q>) -> Result<()>,
     ) -> Result<Pending<'op>> {
         let device = self.group.device();
         let mut side = self.side.lock();
+        let told = on_queue && !apart;
         // The host device copies on the processor and captures one stream.
         let apart = apart && device.kind() != DeviceKind::Host;
         let (stream, branch) = match recorded {
-            None => (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?),
+            None => {
+                side.loose |= !on_queue;
+                (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?)
+            }
             Some(recorded) => {
                 let mut aside = recorded.aside.lock();
+                aside.loose |= !on_queue;
                 let stream = aside.begin(device)?;
                 (stream, apart.then(|| aside.branch(device)).transpose()?)
             }
@@ -163,8 +192,21 @@ impl Inner {
         if let (Some(stream), Some(event)) = (&beside.stream, &event) {
             stream.record(event)?;
         }
+        if let (Some(stream), true, None) = (&beside.stream, on_queue, recorded) {
+            let event = self.events.take_one(device)?;
+            queue.record(&event)?;
+            stream.wait(&event)?;
+            self.events.give_back([event]);
+        }
         drop(side);
         // After an error it is dropped, and the queue waits for copies that are under way: the caller has the operands back.
+        let event = match event {
+            Some(event) if told && worked.is_ok() => {
+                self.events.give_back([event]);
+                None
+            }
+            event => event,
+        };
         let pending = Pending::new(self, event, queue);
         worked.map(|()| pending)
     }
@@ -181,9 +223,38 @@ impl Inner {
         Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, channel, peer)? })
     }
 
+    /// Enqueues a barrier of all ranks on their queues, behind what has run on their side streams. `op` is the operation that a
+    /// timeout names.
+    pub(super) fn meet_on(
+        &self,
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+        (op, fresh): (u32, bool),
+    ) -> Result<()> {
+        let stream = match recorded {
+            None => {
+                let mut side = self.side.lock();
+                side.stream.clone().filter(|_| std::mem::take(&mut side.loose))
+            }
+            Some(recorded) => recorded.aside.lock().take_loose(),
+        };
+        if let Some(stream) = stream {
+            let event = self.events.take_one(self.group.device())?;
+            stream.record(&event)?;
+            queue.wait(&event)?;
+            self.events.give_back([event]);
+        }
+        let barrier = self.aside_signal(args::kSignalBarrier, QUEUES, self.group.rank(), fresh)?;
+        let args = args::SignalArgs { op, ..barrier };
+        let launch = geometry::single(shape_of(&self.group), args.world);
+        // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); plans, which alone meet so,
+        // order their calls (exclusion).
+        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+    }
+
     /// Enqueues a barrier of all ranks beside their queues. `op` is the operation that a timeout names.
     pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
-        let barrier = self.aside_signal(args::kSignalBarrier, 0, self.group.rank(), fresh)?;
+        let barrier = self.aside_signal(args::kSignalBarrier, SIDES, self.group.rank(), fresh)?;
         let args = args::SignalArgs { op, ..barrier };
         let mut launch = geometry::single(shape_of(&self.group), args.world);
         // The barrier follows copies and, in a capture, work of another stream.

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -16,14 +17,19 @@ void test_enqueue_returns_while_a_kernel_runs() {
   CHECK(gate.launch(*stream) == 0);
   CHECK(stream->copy(to, from, sizeof(to)) == 0);
   CHECK(stream->fill(to, 9, 16) == 0);
+  uint32_t word = 0;
+  CHECK(stream->store(&word, 77) == 0);
   CHECK(!stream->done());
   std::this_thread::sleep_for(milliseconds(20));
   CHECK(gate.passed() == 0);
+  CHECK(std::atomic_ref(word).load() == 0);
   gate.open();
-  stream->synchronize();
-  CHECK(stream->done());
+  // Whoever sees the word sees what the stream has done before.
+  while (std::atomic_ref(word).load(std::memory_order_acquire) != 77) std::this_thread::yield();
   CHECK(gate.passed() == 1);
   CHECK(to[0] == 9 && to[15] == 9 && to[16] == 7 && to[63] == 7);
+  stream->synchronize();
+  CHECK(stream->done());
 }
 
 void test_commands_run_in_order_also_when_the_ring_grows() {
@@ -67,6 +73,7 @@ void test_refusals_of_streams() {
   CHECK(stream->copy(nullptr, &byte, 1) == EINVAL);
   CHECK(stream->copy(&byte, nullptr, 1) == EINVAL);
   CHECK(stream->fill(nullptr, 0, 1) == EINVAL);
+  CHECK(stream->store(nullptr, 1) == EINVAL);
   CHECK(stream->copy(nullptr, nullptr, 0) == 0);
   CHECK(launch(*stream, kMissing, &byte, 0, kOneThread) == EINVAL);
   CHECK(launch(*stream, kMeeting, &byte, 0, {0, 1, 0, 0}) == EINVAL);

@@ -1,0 +1,82 @@
+//! An all-gather whose copies write: each rank sends its part to every peer, and behind the part a word that the peer's queue
+//! waits for.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::pending::Pending;
+use super::stream::Beside;
+use super::{Copies, PUSHED, Parts};
+use crate::collective::Inner;
+use crate::collective::graph_part::Recorded;
+use crate::error::Result;
+use crate::memory::{SymmetricBuffer, View};
+use crate::op::{Call, Shape};
+use crate::stream::Enqueue;
+
+impl Inner {
+    pub(super) fn push_gather<'op>(
+        self: &Arc<Self>,
+        (call, shape): (&Call<'_>, &Shape),
+        [input, output]: [&View<'_>; 2],
+        (kept, parts): (&SymmetricBuffer<u8>, Option<&mut Parts<'_>>),
+        queue: &impl Enqueue,
+        recorded: Option<&Recorded>,
+    ) -> Result<Pending<'op>> {
+        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
+        let bytes = shape.bytes() as usize;
+        let own = kept.at(rank)?;
+        let at = |base: *mut u8, part: usize| base.wrapping_add(part * bytes);
+        let fills = output.address != own;
+        let apart = fills && at(output.address, rank) != input.address;
+        let copies =
+            Copies { call, bytes, way: PUSHED, offset_bytes: kept.offset_bytes(), apart: fills, on_queue: bytes > 0 };
+        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+            let Some(parts) = parts else { return Ok(()) };
+            if bytes == 0 {
+                return parts.of_nothing(true, (rank, world));
+            }
+            // Peers wait for the parts of this rank, and a word that is not taken would pass for one of the next call.
+            let lost = |error| if recorded.is_none() { self.group.fail(error) } else { error };
+            if apart {
+                // SAFETY: operands have so many parts (bounds, checked by the caller) and are freed only after the device's
+                // work, or are the caller's duty.
+                unsafe { beside.copy_apart(at(output.address, rank), input.address, bytes) }.map_err(lost)?;
+            }
+            self.send_parts(beside, kept, (input, bytes)).map_err(lost)?;
+            let mut worked = (parts.each)(rank);
+            for step in 1..world {
+                let peer = (rank + step) % world;
+                // Also behind an error of the work. The last part comes about when the last own one has gone.
+                let gone = (step + 1 == world).then_some(rank);
+                self.take_words(queue, kept, gone.into_iter().chain([peer]), (op, fresh)).map_err(lost)?;
+                if worked.is_ok() && fills {
+                    let event = &parts.events[peer];
+                    // SAFETY: as above; the memory that is kept lives as long as its plan, which the call borrows.
+                    worked = unsafe { beside.copy_behind(event, at(output.address, peer), at(own, peer), bytes) };
+                }
+                worked = worked.and_then(|()| (parts.each)(peer));
+            }
+            worked
+        })
+    }
+
+    /// Sends the own part to all peers, each followed by a word, and then stores the own word. In each step a rank writes to
+    /// another peer.
+    fn send_parts(
+        &self,
+        beside: &Beside<'_, impl Enqueue>,
+        kept: &SymmetricBuffer<u8>,
+        (input, bytes): (&View<'_>, usize),
+    ) -> Result<()> {
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        for peer in (1..world).map(|step| (rank + world - step) % world) {
+            let to = kept.at(peer)?.wrapping_add(rank * bytes);
+            // SAFETY: the memory has a place for the part of each rank (bounds, by the plan), and lives in a mapping that ends
+            // when the group is closed and the device is idle (liveness); nobody else writes there (exclusion).
+            unsafe { beside.copy(to, input.address, bytes) }?;
+            self.store_word(beside, kept, peer)?;
+        }
+        self.store_word(beside, kept, rank)
+    }
+}
