@@ -196,6 +196,9 @@ hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* stat
 hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream) {
   return enqueue(stream, [=] { std::memset(to, value, bytes); });
 }
+hipError_t hipMemsetD32Async(hipDeviceptr_t to, int value, size_t count, hipStream_t stream) {
+  return enqueue(stream, [=] { std::fill_n(static_cast<int*>(to), count, value); });
+}
 hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind, hipStream_t stream) {
   return enqueue(stream, [=] { std::memcpy(to, from, bytes); });
 }

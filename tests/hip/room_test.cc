@@ -155,6 +155,8 @@ void graphs() {
   const auto device = device::hip::open(0);
   const auto stream = device->create_stream();
   const auto memory = device->allocate(1);
+  const auto word = device->allocate(sizeof(uint32_t));
+  auto* const stored = reinterpret_cast<uint32_t*>(word->address());
   int released = 0;
   const Keepalive keepalive{&released, [](void* data) { *static_cast<int*>(data) += 1; }};
   const int before = ledger().live;
@@ -163,12 +165,14 @@ void graphs() {
     CHECK(stream->capturing());
     refused(ErrorKind::kInvalidArgument, "being captured already", [&] { stream->begin_capture(); });
     memory->address()[0] = 5;
+    *stored = 1;
     CHECK(stream->fill(memory->address(), 9, 1) == 0 && memory->address()[0] == 5);
+    CHECK(stream->store(stored, 0xFEDCBA98) == 0 && *stored == 1);
     const auto graph = capture->finish(keepalive);
     CHECK(!stream->capturing() && memory->address()[0] == 5);
     refused(ErrorKind::kInvalidArgument, "finished already", [&] { capture->finish(keepalive); });
     CHECK(released == 1);  // by the finish that failed
-    CHECK(graph->launch(*stream) == 0 && memory->address()[0] == 9);
+    CHECK(graph->launch(*stream) == 0 && memory->address()[0] == 9 && *stored == 0xFEDCBA98);
   }
   CHECK(released == 2 && ledger().live == before);
   stream->begin_capture();  // dropped at once
