@@ -39,8 +39,8 @@ pub(crate) enum Stage {
 
 /// What else ranks must do alike: which slot they exchange through, and how they make sums. An exact sum is weighed by the token's rank,
 /// which chooses alone. 1 for the first slot without weights.
-fn form_of(slot: usize, steps: &[Step]) -> u64 {
-    let sums = steps.first().map_or(0, |Step { args, .. }| if args.exact != 0 { 2 } else { args.weighs.min(1) });
+pub(crate) fn form_of(slot: usize, args: Option<&args::ExpertArgs>) -> u64 {
+    let sums = args.map_or(0, |args| if args.exact != 0 { 2 } else { args.weighs.min(1) });
     1 + (slot as u64) * 4 + u64::from(sums)
 }
 
@@ -87,7 +87,7 @@ impl Communicator {
             Stage::New { operation, bytes, slot } => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
-                let noted = noted.in_form(form_of(slot, steps));
+                let noted = noted.in_form(form_of(slot, steps.first().map(|step| &step.args)));
                 // Peers take rows, and what is beside them, to be as far from the region as here.
                 let placed = steps.iter().map(|step| &step.args).find(|step| step.placed_offset != args::kStaged);
                 let noted = placed.map_or(noted, |step| {

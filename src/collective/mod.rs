@@ -53,7 +53,7 @@ use call_order::{Lane, Turns};
 pub use copy_engine::Pending;
 use copy_engine::{Events, Side};
 pub(crate) use copy_engine::{Parts, workspace_bytes};
-pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep};
+pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep, form_of as expert_form};
 use graph_part::Recorded;
 use norm_choice::NormTable;
 pub use norm_explained::{explain_norm, explain_quantised_norm};

@@ -7,12 +7,12 @@ use std::ffi::c_void;
 use super::Inner;
 use super::config::{Layout, Method, Scales, Wire};
 use super::operands::{Combine, Received, Routing, ScaleOrder};
-use crate::collective::{ExpertStage, ExpertStep};
+use crate::collective::{ExpertStage, ExpertStep, expert_form};
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
 use crate::memory::WithView;
-use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held};
+use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held, Numbers};
 use crate::stream::Enqueue;
 use crate::types::Dtype;
 
@@ -375,8 +375,9 @@ impl Inner {
                 let give = args::ExpertArgs { task: args::kExpertGive, ..give };
                 self.step(&give, form.world * form.max_tokens, items, queue)?;
                 let into = part(form.parts_at(slots));
+                let alike = Numbers::Alike(expert_form(underway.slot, Some(&common)));
                 let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
-                self.over.run(&call, queue)?;
+                self.over.run(&call.numbers(alike), queue)?;
                 into.address
             };
             let take = args::ExpertArgs { task: args::kExpertTake, travelling: come, step, ..sums };

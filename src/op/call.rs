@@ -36,6 +36,8 @@ pub(crate) enum Numbers<'v> {
     Apart(Apart),
     /// Of a reduce-scatter, which own kernels alone make so: so many consecutive ranks, which divide the group, get each part.
     Shared(usize),
+    /// A number of the caller's that ranks must have alike.
+    Alike(u64),
 }
 
 /// An all-reduce of a few consecutive ranks each, whose results all ranks get, in the order of ranks. The input is rows; the
@@ -131,13 +133,14 @@ impl<'v> Call<'v> {
     }
 
     /// What else ranks must do alike: the rows of a tensor that is cut along a dimension, or a number of a norm's
-    /// settings. 1 for other calls and calls without elements.
+    /// settings, or a number of the caller's. 1 for other calls and calls without elements.
     #[inline]
     pub(crate) fn form(&self) -> u64 {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
             Numbers::Norm(rows) | Numbers::Row(rows, _) if self.elems() > 0 => rows.form(self.output.is_some()),
             Numbers::Shared(ranks) if self.elems() > 0 => ranks as u64,
+            Numbers::Alike(number) if self.elems() > 0 => number,
             Numbers::Apart(Apart { ranks, rows }) if self.elems() > 0 => (ranks + rows * MAX_WORLD_SIZE) as u64,
             _ => 1,
         }

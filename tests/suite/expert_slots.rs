@@ -216,9 +216,7 @@ fn a_capture_that_fails_behind_a_begin_holds_nothing() {
 /// Each rank combines with another dispatch, or with other options, of those that all ranks made.
 #[test]
 fn combines_that_differ_are_a_mismatch() {
-    for (method, weighs) in
-        [Method::Direct, Method::Packets].into_iter().flat_map(|method| [(method, false), (method, true)])
-    {
+    for (method, weighs) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
         let found = meet(2, |bootstrap| {
             let mut config = config();
             config.check_calls = true;
