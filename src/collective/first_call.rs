@@ -1,12 +1,12 @@
 //! The first call of each rank. Other ranks may come late to their first call, so its waits may take
 //! `deadlines.first_use`. A graph's calls wait no longer than `deadlines.steady`. Each rank therefore signals its peers
 //! once, ahead of its first call, and a graph that is a rank's first call waits until all ranks have signalled.
-#![allow(unsafe_code)]
 
+use super::Inner;
 use super::call_order::Lane;
-use super::{Inner, shape_of};
+use super::signal::launch_signal;
 use crate::error::Result;
-use crate::kernel::{args, geometry};
+use crate::kernel::args;
 use crate::stream::{Enqueue, Stream};
 
 /// Channel of the communicator's own signal array.
@@ -25,7 +25,7 @@ impl Inner {
             let (rank, world) = (self.group.rank(), self.group.world_size());
             for peer in (0..world).filter(|peer| *peer != rank) {
                 // The signal does not wait. The call behind it does.
-                self.signal_arrival(&self.arrival(args::kSignalPut, peer)?, queue)?;
+                launch_signal(&self.group, &self.arrival(args::kSignalPut, peer)?, queue)?;
             }
             lane.told = true;
         }
@@ -37,7 +37,7 @@ impl Inner {
         if lane.fresh && self.group.world_size() > 1 {
             // The barrier waits for one signal of each rank. An earlier signal of this rank does no harm.
             let barrier = args::SignalArgs { op, ..self.arrival(args::kSignalBarrier, self.group.rank())? };
-            self.signal_arrival(&barrier, &stream)?;
+            launch_signal(&self.group, &barrier, &stream)?;
         }
         (lane.told, lane.fresh) = (true, false);
         Ok(())
@@ -45,13 +45,6 @@ impl Inner {
 
     fn arrival(&self, action: u32, peer: usize) -> Result<args::SignalArgs> {
         self.aside_signal(action, CHANNEL, peer, true)
-    }
-
-    fn signal_arrival(&self, args: &args::SignalArgs, queue: &impl Enqueue) -> Result<()> {
-        let launch = geometry::single(shape_of(&self.group), args.world);
-        // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the lane orders
-        // signals of this channel (exclusion).
-        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })
     }
 }
 

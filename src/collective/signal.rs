@@ -59,12 +59,17 @@ impl<'buffer> SignalPad<'buffer> {
         if let Some(recording) = queue.recording() {
             recording.part(group.id(), || Recorded(group.clone()));
         }
-        let launch = geometry::single(shape_of(group), args.world);
-        // SAFETY: this rank's array lies in an arena that lives as long as the buffer, those of peers in mappings that
-        // live until the group, entered here, is closed and the device is idle (liveness, bounds); the borrow keeps the
-        // buffer for a capture, and reclaiming waits for the device.
-        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+        // The borrow keeps the buffer for a capture, and reclaiming waits for the device.
+        launch_signal(group, &args, queue)
     }
+}
+
+/// Enqueues a signal kernel on arrays of an entered group. Who calls orders the signals of each channel.
+pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: &impl Enqueue) -> Result<()> {
+    let launch = geometry::single(shape_of(group), args.world);
+    // SAFETY: this rank's array lies in an arena, those of peers in mappings, that live until the group is closed and the device is
+    // idle (liveness, bounds); the order of signals is the caller's (exclusion).
+    queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })
 }
 
 /// The signals of one group in one graph. Once the group has closed or failed, peers' signal arrays are unmapped.

@@ -202,9 +202,10 @@ pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem
 }
 
 /// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each of the `shares`: a
-/// thread for each of a row's `packets` packets; and how they take them, kClustered*. Few rows are spread over as many multiprocessors as clusters reach, in a one-shot up
-/// to half of an H100: more blocks would wait longer for each other than they save. In a two-shot each of few rows has a cluster of its
-/// own, whosever share it is of, where ranks gather rows: to send a row alone is too little. A block has the same columns of all tiles of a row. `shares` is 1 in a one-shot.
+/// thread for each of a row's `packets` packets; and how they take them, kClustered*. `shares` is 1 in a one-shot. Few rows are spread
+/// over as many multiprocessors as clusters reach, in a one-shot up to half of an H100: more blocks would wait longer for each other
+/// than they save. In a two-shot each of few rows has a cluster of its own, whosever share the row is of, where ranks gather rows: to
+/// send a row alone is too little. A block has the same columns of all tiles of a row.
 pub(crate) fn clustered_norm(
     shape: Shape,
     (shares, gathers): (u64, bool),

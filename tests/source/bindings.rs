@@ -120,12 +120,14 @@ fn every_launch_has_its_block_in_rust() {
 
 /// Files and folders that decide what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
-const PROTOCOL_SOURCES: [&str; 25] = [
+const PROTOCOL_SOURCES: [&str; 27] = [
     "include/symmetra/device",
     "kernels",
     "src/collective/all_reduce.rs",
     "src/collective/apart.rs",
     "src/collective/copy_engine/mod.rs",
+    "src/collective/copy_engine/push.rs",
+    "src/collective/copy_engine/words.rs",
     "src/collective/exchange.rs",
     "src/collective/first_call.rs",
     "src/collective/in_calls.rs",

@@ -104,10 +104,12 @@ impl Communicator {
         let kept = parts.as_ref().and_then(|parts| parts.kept);
         let pending = match (call.op.operation, &call.input, &call.output) {
             (Operation::AllGather, Some(input), Some(output)) => {
-                let (what, parts, recorded) = ((call, &shape), parts.as_mut(), recorded.as_deref());
-                match kept {
-                    Some(kept) => inner.push_gather(what, [input, output], (kept, parts), queue, recorded),
-                    None => inner.copy_gather(what, [input, output], parts, queue, recorded),
+                let (what, recorded) = ((call, &shape), recorded.as_deref());
+                match (kept, parts.as_mut()) {
+                    (Some(kept), Some(parts)) => {
+                        inner.push_gather(what, [input, output], (kept, parts), queue, recorded)
+                    }
+                    (_, parts) => inner.copy_gather(what, [input, output], parts, queue, recorded),
                 }
             }
             (Operation::ReduceScatter, Some(input), Some(output)) => {
@@ -368,21 +370,24 @@ impl Inner {
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
-        let forks = [copies.apart && copies.bytes > 0, copies.on_queue];
         let run = || {
             if copies.on_queue {
                 // After this barrier the memory that peers write is free. It comes before the caller's work, which would leave a
                 // barrier on another stream no multiprocessor, and before which such a barrier would keep one from the work.
                 let met = self.meet_on(queue, recorded, (operation.number(), fresh));
-                met.map_err(|error| if recorded.is_none() { self.group.fail(error) } else { error })?;
+                met.map_err(|error| self.lost(recorded, error))?;
             }
-            self.beside(queue, recorded, forks, |beside| work(beside, fresh))
+            self.beside(queue, recorded, copies, |beside| work(beside, fresh))
         };
         let pending = self.lane.work(&mut lane, run);
         // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
         // next call's barrier for this one's.
-        let waits = recorded.is_none() && operation != Operation::AllGather;
-        pending.map_err(|error| if waits { self.group.fail(error) } else { error })
+        pending.map_err(|error| if operation == Operation::AllGather { error } else { self.lost(recorded, error) })
+    }
+
+    /// An error of a call for whose work peers wait ends the group, but not in a capture.
+    fn lost(&self, recorded: Option<&Recorded>, error: Error) -> Error {
+        if recorded.is_none() { self.group.fail(error) } else { error }
     }
 
     /// Whether copy engines may read an operand from a peer. Equal on every rank.

@@ -19,7 +19,7 @@ impl Inner {
         self: &Arc<Self>,
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
-        (kept, parts): (&SymmetricBuffer<u8>, Option<&mut Parts<'_>>),
+        (kept, parts): (&SymmetricBuffer<u8>, &mut Parts<'_>),
         queue: &impl Enqueue,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
@@ -32,12 +32,11 @@ impl Inner {
         let copies =
             Copies { call, bytes, way: PUSHED, offset_bytes: kept.offset_bytes(), apart: fills, on_queue: bytes > 0 };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
-            let Some(parts) = parts else { return Ok(()) };
             if bytes == 0 {
                 return parts.of_nothing(true, (rank, world));
             }
             // Peers wait for the parts of this rank, and a word that is not taken would pass for one of the next call.
-            let lost = |error| if recorded.is_none() { self.group.fail(error) } else { error };
+            let lost = |error| self.lost(recorded, error);
             if apart {
                 // SAFETY: operands have so many parts (bounds, checked by the caller) and are freed only after the device's
                 // work, or are the caller's duty.

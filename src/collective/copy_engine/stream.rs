@@ -7,10 +7,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::Copies;
 use super::pending::Pending;
 use crate::collective::aside::Branch;
 use crate::collective::call_order::Lane;
 use crate::collective::graph_part::Recorded;
+use crate::collective::signal::launch_signal;
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -58,6 +60,11 @@ impl Events {
 impl Side {
     pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
         Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, loose: false })
+    }
+
+    /// The stream, if it has such work, for which the caller makes a queue wait.
+    fn take_loose(&mut self) -> Option<Stream> {
+        self.stream.clone().filter(|_| std::mem::take(&mut self.loose))
     }
 
     /// The side stream of eager calls, ordered behind the lane's last call.
@@ -154,18 +161,18 @@ impl<Q: Enqueue> Beside<'_, Q> {
 }
 
 impl Inner {
-    /// Runs `work` on the side stream, after the queue's earlier work. `apart`: whether `work` also copies on a branch.
-    /// `on_queue`: whether `work` makes the queue wait for other copies, and the next eager call on the side stream comes after what
-    /// `work` enqueues on the queue.
+    /// Runs `work` on the side stream, after the queue's earlier work. Where [`Copies::on_queue`] is set, `work` makes the queue wait
+    /// for copies that are not apart, and the next eager call on the side stream comes after what `work` enqueues on the queue.
     pub(super) fn beside<'op, Q: Enqueue>(
         self: &Arc<Self>,
         queue: &Q,
         recorded: Option<&Recorded>,
-        [apart, on_queue]: [bool; 2],
+        copies: &Copies<'_>,
         work: impl FnOnce(&Beside<'_, Q>) -> Result<()>,
     ) -> Result<Pending<'op>> {
         let device = self.group.device();
         let mut side = self.side.lock();
+        let (apart, on_queue) = (copies.apart && copies.bytes > 0, copies.on_queue);
         let told = on_queue && !apart;
         // The host device copies on the processor and captures one stream.
         let apart = apart && device.kind() != DeviceKind::Host;
@@ -193,10 +200,7 @@ impl Inner {
             stream.record(event)?;
         }
         if let (Some(stream), true, None) = (&beside.stream, on_queue, recorded) {
-            let event = self.events.take_one(device)?;
-            queue.record(&event)?;
-            stream.wait(&event)?;
-            self.events.give_back([event]);
+            self.order(queue, &stream)?;
         }
         drop(side);
         // After an error it is dropped, and the queue waits for copies that are under way: the caller has the operands back.
@@ -231,25 +235,24 @@ impl Inner {
         recorded: Option<&Recorded>,
         (op, fresh): (u32, bool),
     ) -> Result<()> {
-        let stream = match recorded {
-            None => {
-                let mut side = self.side.lock();
-                side.stream.clone().filter(|_| std::mem::take(&mut side.loose))
-            }
+        let loose = match recorded {
+            None => self.side.lock().take_loose(),
             Some(recorded) => recorded.aside.lock().take_loose(),
         };
-        if let Some(stream) = stream {
-            let event = self.events.take_one(self.group.device())?;
-            stream.record(&event)?;
-            queue.wait(&event)?;
-            self.events.give_back([event]);
+        if let Some(stream) = &loose {
+            self.order(&stream, queue)?;
         }
         let barrier = self.aside_signal(args::kSignalBarrier, QUEUES, self.group.rank(), fresh)?;
-        let args = args::SignalArgs { op, ..barrier };
-        let launch = geometry::single(shape_of(&self.group), args.world);
-        // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); plans, which alone meet so,
-        // order their calls (exclusion).
-        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+        launch_signal(&self.group, &args::SignalArgs { op, ..barrier }, queue)
+    }
+
+    /// Makes later work of `next` wait for what `before` has to do.
+    fn order(&self, before: &impl Enqueue, next: &impl Enqueue) -> Result<()> {
+        let event = self.events.take_one(self.group.device())?;
+        before.record(&event)?;
+        next.wait(&event)?;
+        self.events.give_back([event]);
+        Ok(())
     }
 
     /// Enqueues a barrier of all ranks beside their queues. `op` is the operation that a timeout names.

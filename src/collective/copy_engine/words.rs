@@ -5,9 +5,10 @@
 #![allow(unsafe_code)]
 
 use super::stream::Beside;
-use crate::collective::{Inner, shape_of};
+use crate::collective::Inner;
+use crate::collective::signal::launch_signal;
 use crate::error::Result;
-use crate::kernel::{args, geometry};
+use crate::kernel::args;
 use crate::memory::SymmetricBuffer;
 use crate::stream::Enqueue;
 
@@ -41,8 +42,6 @@ impl Inner {
         let taken = buffer.signals().args(args::kSignalTake, CHANNEL, self.group.rank())?;
         let peer = ranks.into_iter().fold(0, |mask, rank| mask | 1 << rank);
         let args = args::SignalArgs { peer, op, wait: self.arena.wait(fresh), ..taken };
-        let launch = geometry::single(shape_of(&self.group), args.world);
-        // SAFETY: as for the words that are stored.
-        queue.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+        launch_signal(&self.group, &args, queue)
     }
 }
