@@ -414,15 +414,14 @@ constexpr bool has_packets(const ExpertArgs& args) {
          args.parts >= 1 && args.max_tokens < 1u << 16;
 }
 /// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists, but by source; another one
-/// two words for each rank, two for each of a token's experts, and room for the scales of a row.
+/// kExpertWords, and room for the scales of a row.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t scan = uint64_t{threads} * kScanWords, top_k = args.top_k;
-  if (args.task != kExpertReceive || args.layout == kRowsBySource)
-    return scan + 2 * kMaxWorld + 2 * kMostTopK + (args.hidden + kCodeGroup - 1) / kCodeGroup;
+  if (args.task != kExpertReceive || args.layout == kRowsBySource) return scan + kExpertWords + (args.hidden + kCodeGroup - 1) / kCodeGroup;
   const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, pairs = args.rows_at_once * top_k;
   const uint64_t lists = args.rows_at_once * ((top_k + 3) / 4 * 4) + (pairs + 3) / 4 * 4 + pairs;
   const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
-  return scan + heads + args.copies + 2 * uint64_t{args.local} + 1 + lists + held;
+  return scan + heads + args.copies + 2 * uint64_t{args.local} + 1 + args.world + lists + held;
 }
 /// Whether experts can be served so.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {

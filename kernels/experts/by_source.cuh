@@ -38,20 +38,22 @@ class SourceReceive {
       report_wrong();
       return false;
     }
-    SYMMETRA_ROLLED
-    for (uint32_t source = 0; source < args_.world; ++source) most_ = tokens(source) > most_ ? tokens(source) : most_;
-    if (tells) tell();
-    describe_absent();
-    for (uint32_t unit = platform::block();;) {
-      describe();
-      if (comes()) take(first);
-      unit += platform::blocks();
+    describe();
+    // By the last team, which has no packets of the row where the block has room for that.
+    if (from_end() < platform::kTeam) {
+      describe_absent();
+      if (tells) tell();
+    }
+    if (comes()) take(first);
+    for (uint32_t unit = platform::block() + platform::blocks();; unit += platform::blocks()) {
       begin(unit);
-      if (token_ >= most_) break;
+      if (token_ >= args_.max_tokens || token_ >= most()) break;
       first.none(0);
       platform::sync_block();  // all have read what the block heard
       listen(false);
       if (platform::sync_block_or(waiter_.gave_up())) return false;
+      describe();
+      if (comes()) take(first);
     }
     return true;
   }
@@ -128,6 +130,14 @@ class SourceReceive {
     incoming.look(0, packets_.row(args_.rank, place(), row_packets<Protocol>(args_.row_bytes)), i, source_);
   }
 
+  /// Tokens of the rank that has most.
+  SYMMETRA_DEVICE uint32_t most() const {
+    uint32_t most = 0;
+    SYMMETRA_ROLLED
+    for (uint32_t source = 0; source < args_.world; ++source) most = tokens(source) > most ? tokens(source) : most;
+    return most;
+  }
+
   /// Awaits the row, and puts it into its place. `incoming`: what was looked at already, if it has something.
   SYMMETRA_DEVICE void take(Incoming<Protocol, 1>& incoming) {
     const uint32_t packets = static_cast<uint32_t>(args_.row_bytes / 16);
@@ -160,25 +170,25 @@ class SourceReceive {
     }
   }
 
-  /// Writes beside the rows of tokens that there are not that no expert is here.
+  /// Writes beside the rows of tokens that there are not that no expert is here. The last team of each block calls it.
   SYMMETRA_DEVICE void describe_absent() const {
     if (args_.into.ids == nullptr && args_.into.weights == nullptr) return;
     const RowOutputs outputs(args_);
-    const uint32_t rows = args_.max_tokens * args_.top_k, step = platform::blocks() * platform::threads();
+    const uint32_t rows = args_.max_tokens * args_.top_k, step = platform::blocks() * platform::kTeam;
     SYMMETRA_ROLLED
     for (uint32_t source = 0; source < args_.world; ++source) {
-      uint32_t i = tokens(source) * args_.top_k + platform::block() * platform::threads() + platform::thread();
+      uint32_t i = tokens(source) * args_.top_k + platform::block() * platform::kTeam + from_end();
       for (; i < rows; i += step) outputs.nobody(source * args_.max_tokens, i);
     }
   }
 
-  /// Keeps how many tokens ranks have, for combines, and that nothing is wrong.
+  /// Keeps how many tokens ranks have, for combines, and that nothing is wrong. The last team calls it.
   SYMMETRA_DEVICE void tell() const {
     const ExpertState state(args_);
-    for (uint32_t source = platform::thread(); source < args_.world; source += platform::threads()) {
+    for (uint32_t source = from_end(); source < args_.world; source += platform::kTeam) {
       Heads(args_).head(source)->tokens = tokens(source);
     }
-    if (platform::thread() != 0) return;
+    if (from_end() != 0) return;
     state.failed() = 0;
     state.rows() = static_cast<uint32_t>(args_.capacity);
   }
@@ -192,8 +202,7 @@ class SourceReceive {
   uint32_t* tokens_;   ///< of each rank
   uint32_t source_ = 0;
   uint32_t token_ = 0;
-  uint32_t most_ = 0;  ///< tokens of the rank that has most
-  bool odd_ = false;   ///< this thread found that something is wrong with a head
+  bool odd_ = false;  ///< this thread found that something is wrong with a head
 };
 
 /// Awaits the rows that come here, and puts them into the places of their sources and tokens. Behind its sending kernel it starts at

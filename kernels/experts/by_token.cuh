@@ -16,15 +16,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
   const Places places(args);
   const uint32_t own_stays = args.holds != 0, ranks = args.world - own_stays, row = row_packets<RowProtocol>(args.row_bytes);
   const bool may_send = ExpertState(args).failed() == 0;
-  // Loads of one rank's tokens after the other's, of which the block's first token needs none.
+  // A load, which the block's first token does not need.
   const auto most = [&] {
     uint32_t most = 0;
     SYMMETRA_ROLLED
-    for (uint32_t rank = 0; rank < args.world; ++rank) {
+    for (uint32_t rank = platform::thread() % platform::kTeam; rank < args.world; rank += platform::kTeam) {
       const uint32_t tokens = heads.tokens(rank);
       most = tokens > most ? tokens : most;
     }
-    return most;
+    return platform::team_max(platform::kTeam, most);
   };
   uint32_t end = args.max_tokens;
   SYMMETRA_ROLLED
@@ -32,8 +32,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
     const TokenPart part(args, item);
     const uint32_t token = part.unit / ranks, next = args.rank + 1 + part.unit - token * ranks;
     const uint32_t rank = next < args.world ? next : next - args.world;
-    if (item == platform::block() + platform::blocks()) end = most();
     if (token >= end) break;
+    if (item == platform::block() + platform::blocks()) {
+      end = most();
+      if (token >= end) break;
+    }
     const uint64_t unit = uint64_t{rank} * args.max_tokens + token;
     const uint32_t tokens = heads.tokens(rank), found = places.tokens[unit];
     // By source a row's place is known, so that the row is loaded beside what says whether there is one.

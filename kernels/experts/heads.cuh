@@ -32,10 +32,12 @@ SYMMETRA_DEVICE bool is_by_token(const ExpertArgs& args) { return (kLayoutsByTok
 /// its number, and its rank from bit 16 on. Else bits 0 to 15 say where its choices begin, which have such bits.
 class ExpertTable {
  public:
-  SYMMETRA_DEVICE explicit ExpertTable(const ExpertArgs& args)
+  SYMMETRA_DEVICE explicit ExpertTable(const ExpertArgs& args) : ExpertTable(args, args.table + args.world + 1) {}
+  /// With the words of experts elsewhere.
+  SYMMETRA_DEVICE ExpertTable(const ExpertArgs& args, const uint32_t* words)
       : starts_(args.table),
-        words_(starts_ + args.world + 1),
-        choices_(words_ + args.experts),
+        words_(words),
+        choices_(starts_ + args.world + 1 + args.experts),
         rank_(args.rank),
         experts_(args.experts),
         top_k_(args.top_k) {}
@@ -131,8 +133,9 @@ struct ExpertState {
 class Asked {
  public:
   /// Behind platform::wait_prior.
-  SYMMETRA_DEVICE explicit Asked(const ExpertArgs& args)
-      : args_(args), table_(args), claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens) {}
+  SYMMETRA_DEVICE explicit Asked(const ExpertArgs& args) : Asked(args, ExpertTable(args)) {}
+  SYMMETRA_DEVICE Asked(const ExpertArgs& args, const ExpertTable& table)
+      : args_(args), table_(table), claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens) {}
 
   /// Tokens that take part. Who asks waits for the device's count.
   SYMMETRA_DEVICE uint32_t tokens() const { return claimed_ <= args_.tokens ? claimed_ : 0; }

@@ -16,6 +16,7 @@ struct ReceiveShared {
   uint32_t* pairs;        ///< for each copy: pairs of all ranks
   uint32_t* before;       ///< for each local expert: pairs ahead of the block's tokens
   uint32_t* rows;         ///< by rank, in two halves of a word: tokens that come ahead of the block's, and all that come
+  uint32_t* come;         ///< for each rank: rows that come to the rank, if they are counted
   uint32_t* offsets;      ///< for each local expert: its first row, where experts have no equal room
   uint32_t* pair_places;  ///< for each pair of the block's tokens: its place, or kNone
   uint32_t* scan;         ///< kScanWords a thread
@@ -30,7 +31,8 @@ struct ReceiveShared {
         pairs(copies + (args.holds != 0 ? args.world * room : 0)),
         before(pairs + args.copies),
         rows(before + args.local),
-        offsets(rows + 1),
+        come(rows + 1),
+        offsets(come + args.world),
         pair_places(offsets + args.local),
         scan(pair_places + args.rows_at_once * args.top_k) {}
 };
@@ -45,11 +47,12 @@ class Heard {
         shared_(shared),
         teams_((platform::threads() + platform::kTeam - 1) / platform::kTeam) {
     SYMMETRA_ROLLED
-    for (uint32_t i = platform::thread(); i <= args.copies + args.local; i += platform::threads()) shared_.pairs[i] = 0;
+    for (uint32_t i = platform::thread(); i <= args.copies + args.local + args.world; i += platform::threads()) shared_.pairs[i] = 0;
     // Teams share the heads: a few take one, so that heads are not looked at in turn.
     part_ = platform::thread() / platform::kTeam;
     while ((share_ + 1) * args.world <= teams_) ++share_;
     for (; part_ >= share_; part_ -= share_) ++head_;
+    if (head_ < args.world) copies_ = copies_on(head_);  // on their way: nobody waits for them here
   }
 
   /// Awaits the heads of all ranks without their weights, and keeps them in the block's memory. False on all threads: the wait
@@ -85,8 +88,17 @@ class Heard {
   }
   /// The copy of a pair.
   SYMMETRA_DEVICE uint32_t copy_of(uint32_t source, uint32_t pair) const { return copies_of(source, pair / 2) >> pair % 2 * 16 & 0xFFFF; }
-  /// Whether a token has an expert here. Eight pairs are loaded at once.
+  /// Whether a token has an expert here.
   SYMMETRA_DEVICE bool comes(uint32_t source, uint32_t token) const {
+    return goes(source, token, {args_.first_copy, args_.first_copy + args_.local});
+  }
+
+  /// Copies that follow each other: the first, and the one behind the last.
+  struct Copies {
+    uint32_t first, end;
+  };
+  /// Whether a token has an expert among copies. Eight pairs are loaded at once.
+  SYMMETRA_DEVICE bool goes(uint32_t source, uint32_t token, const Copies& among) const {
     const uint32_t begin = token * args_.top_k, end = begin + args_.top_k;
     bool any = false;
     SYMMETRA_ROLLED
@@ -97,17 +109,17 @@ class Heard {
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < 8; ++i) {
         const uint32_t pair = first * 2 + i, copy = copies[i / 2] >> i % 2 * 16 & 0xFFFF;
-        any |= pair >= begin && pair < end && copy - args_.first_copy < args_.local;
+        any |= pair >= begin && pair < end && copy - among.first < among.end - among.first;
       }
     }
     return any;
   }
 
-  /// Calls `body(source, token)` for the tokens of all ranks, of which this thread has some.
+  /// Calls `body(source, token)` for the tokens of all ranks from number `first` on, of which this thread has every `step`th.
   template <class Body>
-  SYMMETRA_DEVICE void each_token(Body body) const {
+  SYMMETRA_DEVICE void each_token(uint32_t first, uint32_t step, Body body) const {
     SYMMETRA_ROLLED
-    for (uint32_t source = 0, token = platform::thread();; token += platform::threads()) {
+    for (uint32_t source = 0, token = first;; token += step) {
       for (; source < args_.world && token >= tokens(source); ++source) token -= tokens(source);
       if (source >= args_.world) break;
       body(source, token);
@@ -139,7 +151,7 @@ class Heard {
   /// upper. Each half has room for the most tokens that go by packets. A sync must follow.
   SYMMETRA_DEVICE void tally_rows(uint32_t its_source, uint32_t its_first) const {
     uint32_t rows = 0;
-    each_token([&](uint32_t source, uint32_t token) {
+    each_token(platform::thread(), platform::threads(), [&](uint32_t source, uint32_t token) {
       const bool ahead = source < its_source || (source == its_source && token < its_first);
       if (comes(source, token)) rows += (1u << 16) + ahead;
     });
@@ -195,37 +207,51 @@ class Heard {
 
   /// Looks for what is wrong, in the order in which all ranks look, and the first block reports it.
   SYMMETRA_DEVICE bool found_wrong() const {
-    if (reports_heads(args_, [&](uint32_t source, uint32_t i) { return word(source, i); })) return true;
+    if (wrong_ != 0 && reports_heads(args_, [&](uint32_t source, uint32_t i) { return word(source, i); })) return true;
+    const bool padded = args_.layout == kRowsPadded;
+    if (!padded) count_rows();
+    platform::sync_block();
     SYMMETRA_ROLLED
     for (uint32_t rank = 0; rank < args_.world; ++rank) {
-      const uint32_t rows = rows_of_rank(rank);
+      const uint32_t rows = padded ? most_of(rank) : shared_.come[rank];
       if (rows > args_.capacity) return reports(args_, kStatusCapacity, rank, rows, args_.capacity);
     }
     return false;
   }
 
-  /// What a rank would receive, as that counts against the capacity.
-  SYMMETRA_DEVICE uint32_t rows_of_rank(uint32_t rank) const {
-    const ExpertTable table(args_);
-    const uint32_t begin = table.first_copy(rank), end = table.first_copy(rank + 1);
-    uint32_t all = 0, most = 0;
-    if (args_.layout == kRowsByRank) {
-      each_token([&](uint32_t source, uint32_t token) {
-        bool goes = false;
-        for (uint32_t k = 0; k < args_.top_k; ++k) {
-          const uint32_t copy = copy_of(source, token * args_.top_k + k);
-          goes |= copy >= begin && copy < end;
-        }
-        all += goes;
-      });
-      return block_sum(all, shared_.scan);
-    }
+  /// Counts the rows that each rank would receive. Teams take ranks as they take heads, so that ranks are not looked at in turn. A sync
+  /// must follow.
+  SYMMETRA_DEVICE void count_rows() const {
+    const uint32_t first = part_ * platform::kTeam + platform::thread() % platform::kTeam, step = share_ * platform::kTeam;
     SYMMETRA_ROLLED
-    for (uint32_t copy = begin + platform::thread(); copy < end; copy += platform::threads()) {
-      all += aligned_rows(args_, shared_.pairs[copy]);
-      most = shared_.pairs[copy] > most ? shared_.pairs[copy] : most;
+    for (uint32_t rank = head_; rank < args_.world; rank += teams_) {
+      const Copies copies = rank == head_ ? copies_ : copies_on(rank);
+      uint32_t rows = 0;
+      if (args_.layout == kRowsByRank) {
+        each_token(first, step, [&](uint32_t source, uint32_t token) { rows += goes(source, token, copies); });
+      } else {
+        for (uint32_t copy = copies.first + first; copy < copies.end; copy += step) rows += aligned_rows(args_, shared_.pairs[copy]);
+      }
+      if (rows != 0) platform::add_shared(shared_.come + rank, rows);
     }
-    return args_.layout == kRowsPadded ? block_max(most, shared_.scan) : block_sum(all, shared_.scan);
+  }
+
+  /// Padded: the rows of that expert of a rank which has most.
+  SYMMETRA_DEVICE uint32_t most_of(uint32_t rank) const {
+    const Copies copies = copies_on(rank);
+    uint32_t most = 0;
+    SYMMETRA_ROLLED
+    for (uint32_t copy = copies.first + platform::thread(); copy < copies.end; copy += platform::threads()) {
+      const uint32_t pairs = shared_.pairs[copy];
+      most = pairs > most ? pairs : most;
+    }
+    return block_max(most, shared_.scan);
+  }
+
+  /// The copies on a rank.
+  SYMMETRA_DEVICE Copies copies_on(uint32_t rank) const {
+    const ExpertTable table(args_);
+    return {table.first_copy(rank), table.first_copy(rank + 1)};
   }
 
   const ExpertArgs& args_;
@@ -236,6 +262,7 @@ class Heard {
   uint32_t share_ = 1;  ///< teams that take a head together
   uint32_t head_ = 0;   ///< the first head of this thread's team
   uint32_t part_ = 0;   ///< the number of the team among those
+  Copies copies_{};     ///< on the rank of that head
   uint32_t most_ = 0;   ///< tokens of the rank that has most
   uint32_t all_ = 0;    ///< tokens of all ranks
   uint32_t wrong_ = 0;  ///< nonzero: something is wrong with a head

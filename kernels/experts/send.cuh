@@ -100,15 +100,24 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
 template <class Protocol>
 class RowSender {
  public:
-  /// Begins to find the targets. `words`: of block-shared memory, one for each of the token's experts.
+  /// Words of block-shared memory: three for each of a token's experts.
+  static constexpr uint32_t kWords = 3 * kMostTopK;
+
+  /// Begins to find the targets.
   SYMMETRA_DEVICE RowSender(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words)
-      : args_(args), asked_(asked), call_(call), token_(token), targets_(args, words) {
+      : args_(args),
+        asked_(asked),
+        call_(call),
+        token_(token),
+        targets_(args, words),
+        copies_(words + kMostTopK),
+        weights_(copies_ + kMostTopK) {
     targets_.begin([&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
-      const bool tells = args.layout == kRowsBySource;
-      const float weight = tells && args.weights != nullptr ? args.weights[pair] : 1.0f;  // on its way beside the expert
+      const float weight = tells() && args.weights != nullptr ? args.weights[pair] : 1.0f;  // on its way beside the expert
       const Target target = asked.target(pair);
-      if (tells && token < asked.tokens() && call.poisoned == 0) tell_pair(pair, target.copy, weight);
+      copies_[k] = target.copy;
+      weights_[k] = platform::bits_of(weight);
       return uint32_t{target.rank};
     });
   }
@@ -116,8 +125,6 @@ class RowSender {
   SYMMETRA_DEVICE bool meet() {
     if (token_ >= asked_.tokens() || call_.poisoned != 0) return false;
     targets_.meet();
-    const uint32_t ranks = is_by_token(args_) ? args_.world : 0;
-    for (uint32_t rank = platform::thread(); rank < ranks; rank += platform::threads()) keep_place(rank);
     return true;
   }
   /// Sends sixteen bytes, behind `meet`.
@@ -127,20 +134,28 @@ class RowSender {
       send_bytes<Protocol>(packets.row(rank, number, row_packets<Protocol>(args_.row_bytes)), i, data, quiet, call_.epoch);
     });
   }
+  /// By source, sends where the pairs go, behind `meet`. The last threads do, because they have least of the row.
+  SYMMETRA_DEVICE void tell(const ExpertPackets& packets) const {
+    for (uint32_t k = from_end(); tells() && k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
+  }
+  /// Keeps for combines whether the row is on a rank, with a row a token, behind `meet`. By rank only the receiver knows where.
+  SYMMETRA_DEVICE void keep() const {
+    const uint32_t ranks = is_by_token(args_) ? args_.world : 0, place = args_.rank * args_.max_tokens + token_;
+    for (uint32_t rank = from_end(); rank < ranks; rank += platform::threads()) {
+      Places(args_).there[uint64_t{rank} * args_.max_tokens + token_] = targets_.has(rank) ? place : kNone;
+    }
+  }
 
  private:
-  /// With a row a token, keeps for combines whether the row is on a rank. By rank only the receiver knows where.
-  SYMMETRA_DEVICE void keep_place(uint32_t rank) const {
-    const uint32_t place = args_.rank * args_.max_tokens + token_;
-    Places(args_).there[uint64_t{rank} * args_.max_tokens + token_] = targets_.has(rank) ? place : kNone;
-  }
+  SYMMETRA_DEVICE bool tells() const { return args_.layout == kRowsBySource; }
+  SYMMETRA_DEVICE static uint32_t from_end() { return platform::threads() - 1 - platform::thread(); }
   /// Sends a pair, and keeps what combines need of it.
-  SYMMETRA_DEVICE void tell_pair(uint32_t pair, uint16_t copy, float weight) const {
-    const ExpertPackets packets(args_, call_.epoch);
-    tell(args_, packets, packets.pair_at(pair), {{copy, platform::bits_of(weight)}});
+  SYMMETRA_DEVICE void tell_pair(const ExpertPackets& packets, uint32_t k) const {
+    const uint32_t pair = token_ * args_.top_k + k;
+    kernels::tell(args_, packets, packets.pair_at(pair), {{copies_[k], weights_[k]}});
     const Heads heads(args_);
-    heads.copies(args_.rank)[pair] = copy;
-    heads.weights(args_.rank)[pair] = weight;
+    heads.copies(args_.rank)[pair] = static_cast<uint16_t>(copies_[k]);
+    heads.weights(args_.rank)[pair] = platform::f32_of(weights_[k]);
   }
 
   const ExpertArgs& args_;
@@ -148,11 +163,12 @@ class RowSender {
   const Call& call_;
   uint32_t token_;
   TokenRanks targets_;
+  uint32_t* copies_;   ///< of the token's pairs
+  uint32_t* weights_;  ///< as bits
 };
 
 /// Sends a row in the form in which rows travel. Loads precede the sync in which the block learns the targets, and all that
-/// depends on the state. `words`: of block-shared memory, one for each of the token's experts; behind them room for the scales
-/// of a row.
+/// depends on the state. `words`: of block-shared memory, those of the sender; behind them room for the scales of a row.
 template <class Element, class Protocol>
 SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words) {
   RowSender<Protocol> sender(args, asked, call, token, words);
@@ -160,27 +176,25 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
   if constexpr (Element::kFloating) {
     using Codes = RowCodes<Element>;
     const Codes row(args, token);
-    uint32_t* const scales = words + kMostTopK;
+    uint32_t* const scales = words + RowSender<Protocol>::kWords;
     const bool bytes = args.scales == kCodeScalesE8M0;
-    Words<4> codes[Codes::kPackets];
-    const auto encode = [&](uint32_t round) {
-      row.encode(round, row.load(round), codes, [&](uint32_t group, const CodeScale& scale) {
+    const ExpertPackets packets(args, call.epoch);
+    const auto first = row.load(0);
+    if (!sender.meet()) return;
+    sender.tell(packets);
+    for (uint32_t round = 0; round < row.rounds(); ++round) {
+      Words<4> codes[Codes::kPackets];
+      row.encode(round, round == 0 ? first : row.load(round), codes, [&](uint32_t group, const CodeScale& scale) {
         if (bytes) {
           reinterpret_cast<uint8_t*>(scales)[group] = static_cast<uint8_t>(scale.byte);
         } else {
           scales[group] = platform::bits_of(scale.scale);
         }
       });
-    };
-    encode(0);
-    if (!sender.meet()) return;
-    const ExpertPackets packets(args, call.epoch);
-    for (uint32_t round = 0;;) {
       row.each(round, codes, [&](uint32_t packet, const Words<4>& data) { sender.send(packets, packet, data, codes_quiet); });
-      if (++round == row.rounds()) break;
-      encode(round);
     }
-    if (row.rounds() > 1) platform::sync_block();  // all scales are there
+    sender.keep();
+    platform::sync_block();  // all scales are there
     // Bytes behind the last scale may be anything: nobody reads them. A word of four NaN scales would be a missing one: its last scale is
     // 2^127 then, the largest that there is.
     constexpr uint32_t scales_quiet = 0xFEFFFFFF;
@@ -196,23 +210,22 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
   } else {
     const bool codes = args.wire == kWireGivenF8;
     const Bytes row(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes);
-    const uint32_t quiet = codes ? codes_quiet : args.dtype == kF32 ? F32::kQuietNan : BF16::kQuietNan, threads = platform::threads();
-    uint32_t i = platform::thread();
-    Words<4> data = i < row.packets() ? row.load(i) : Words<4>{};
-    if (!sender.meet()) return;
+    const uint32_t quiet = codes ? codes_quiet : args.dtype == kF32 ? F32::kQuietNan : BF16::kQuietNan;
+    const uint32_t bytes = code_groups(args) * 4, scale_packets = codes ? byte_packets(bytes) : 0;
+    const Bytes scales(args.row_scales, uint64_t{token} * bytes, bytes);
+    const uint32_t threads = platform::threads(), first = platform::thread(), from_end = threads - 1 - first;
+    const Words<4> data = first < row.packets() ? row.load(first) : Words<4>{};
+    const Words<4> scale = from_end < scale_packets ? scales.load(from_end) : Words<4>{};
     const ExpertPackets packets(args, call.epoch);
-    while (i < row.packets()) {
-      sender.send(packets, i, data, quiet);
-      i += threads;
-      if (i < row.packets()) data = row.load(i);
+    if (!sender.meet()) return;
+    sender.tell(packets);
+    if (first < row.packets()) sender.send(packets, first, data, quiet);
+    if (from_end < scale_packets) sender.send(packets, scales_at + from_end, scale, F32::kQuietNan);
+    for (uint32_t i = first + threads; i < row.packets(); i += threads) sender.send(packets, i, row.load(i), quiet);
+    for (uint32_t i = from_end + threads; i < scale_packets; i += threads) {
+      sender.send(packets, scales_at + i, scales.load(i), F32::kQuietNan);
     }
-    if (codes) {
-      const uint32_t bytes = code_groups(args) * 4;
-      const Bytes scales(args.row_scales, uint64_t{token} * bytes, bytes);
-      for (uint32_t at = threads - 1 - platform::thread(); at < scales.packets(); at += threads) {
-        sender.send(packets, scales_at + at, scales.load(at), F32::kQuietNan);
-      }
-    }
+    sender.keep();
   }
 }
 
@@ -220,11 +233,19 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
 /// the head begins with, or a token.
 template <class Element, class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
-  auto* const words = platform::kept_shared<uint32_t>();
+  auto* words = platform::kept_shared<uint32_t>();
+  // Where experts are, calls before do not change: the loads are none of those that wait for them.
+  const uint32_t* experts = args.table + args.world + 1;
+  if (args.experts <= kMostStagedExperts) {
+    for (uint32_t i = platform::thread(); i < args.experts; i += platform::threads()) words[i] = experts[i];
+    experts = words;
+    words += kMostStagedExperts;
+    platform::sync_block();
+  }
   platform::wait_prior();
   platform::release_next();  // the receiving kernel needs nothing of this one but packets
   const Call call = begin_call(args.calls, args.wait);
-  const Asked asked(args);
+  const Asked asked(args, ExpertTable(args, experts));
   const bool by_source = args.layout == kRowsBySource;
   const uint32_t runs = by_source ? 1 : head_runs(args);
   for (uint32_t unit = platform::block(); unit < runs + args.tokens; unit += platform::blocks()) {

@@ -284,14 +284,14 @@ pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2
 /// Words of a block's memory in a kernel of experts, beside those of scans: `expert_words` of kernels/geometry.hpp.
 fn expert_words(step: &ExpertArgs) -> u32 {
     if step.task != args::kExpertReceive || step.layout == args::kRowsBySource {
-        return 2 * args::kMaxWorld + 2 * args::kMostTopK + step.hidden.div_ceil(args::kCodeGroup);
+        return args::kExpertWords + step.hidden.div_ceil(args::kCodeGroup);
     }
     let rows = u32::from(step.rows_at_once);
     let pairs = rows * step.top_k;
     let lists = rows * step.top_k.next_multiple_of(4) + pairs.next_multiple_of(4) + pairs;
     let heads = size_of::<ExpertHead>() as u32 / 4 * step.world;
     let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
-    heads + step.copies + 2 * step.local + 1 + lists + held
+    heads + step.copies + 2 * step.local + 1 + step.world + lists + held
 }
 
 /// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and how many pieces, which the `channels`
