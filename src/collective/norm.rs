@@ -182,7 +182,7 @@ impl Inner {
             let (launch, clustered) = if self.takes_clusters(algorithm, &norm, dtype) {
                 let shares = if algorithm == Algorithm::TwoShotSentinel { world } else { 1 };
                 let row = ((count * sources).div_ceil(shares) as u64, packets(dtype, rows.hidden()) as u64);
-                geometry::clustered_norm(shape_of(&self.group), (shares as u64, call.op.gathers_rows()), row)
+                geometry::clustered_norm(shape_of(&self.group), (shares as u64, call.op.outputs_all_rows()), row)
             } else {
                 (self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype), 0)
             };

@@ -280,9 +280,14 @@ impl Op {
         self.input.size == Size::Rows && matches!(self.kernels, Kernels::Exchange { .. })
     }
 
+    /// Whether every rank has an output of all rows.
+    pub(crate) fn outputs_all_rows(&self) -> bool {
+        self.output.size == Size::Rows
+    }
+
     /// Whether rows that are scattered become an output of all rows.
     pub(crate) fn gathers_rows(&self) -> bool {
-        self.scatters_rows() && self.output.size == Size::Rows
+        self.scatters_rows() && self.outputs_all_rows()
     }
 
     /// The bytes that go from rank to rank. None for an all-reduce, whose algorithms decide.

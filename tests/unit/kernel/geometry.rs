@@ -2,8 +2,18 @@
 
 use super::args::{PairEnd, Wait, kClusteredByShare};
 use super::*;
-use crate::op::Codec;
+use crate::op::{ALL_REDUCE_NORM, Codec, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER};
 use proptest::prelude::*;
+
+#[test]
+fn each_of_few_rows_has_a_cluster_where_all_ranks_get_all_rows() {
+    let gpu = Shape { kind: Kind::Gpu, most_blocks: u32::MAX };
+    let ops = [(&ALL_REDUCE_NORM, true), (&REDUCE_SCATTER_NORM, false), (&REDUCE_SCATTER_NORM_ALL_GATHER, true)];
+    for (op, by_share) in ops {
+        let (_, taken) = clustered_norm(gpu, (4, op.outputs_all_rows()), (4, 1024));
+        assert_eq!(taken == kClusteredByShare, by_share, "{:?}", op.operation);
+    }
+}
 
 proptest! {
     #[test]
