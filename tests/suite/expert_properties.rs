@@ -2,7 +2,8 @@
 //! dispatches in flight, operands of every place, special values, and large shapes.
 
 use half::bf16;
-use symmetra::environment::{EnvConfig, Environment, InitMethod};
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, expert_bytes};
 use symmetra::{Determinism, DeviceBuffer, Dtype, Error, Operand, Stream};
 
@@ -359,46 +360,75 @@ fn special_values_travel_and_are_summed() {
     });
 }
 
+/// The settings of a rank of a group of one host, or of as many hosts as `host` names.
+fn settings(bootstrap: Threads, world: usize, host: Option<String>) -> EnvConfig {
+    let mut environment = EnvConfig::default();
+    environment.device = Some(device(bootstrap.rank()));
+    environment.host = host;
+    environment.interface = Some("127.0.0.1".to_owned());
+    environment.init_method = InitMethod::bootstrap(bootstrap);
+    environment.tensor_parallel_size = world;
+    environment.communicator = config();
+    environment
+}
+
+/// Opens experts of a group, and checks the sums of a few dispatches of theirs to the bit. `serves`: the method that `asked` becomes.
+fn serve(group: &Coordinator, form: &ExpertConfig, [asked, serves]: [Method; 2]) {
+    let stream = Stream::new(group.device()).unwrap();
+    let tokens = Tokens::<bf16>::any(form, 4 - group.rank(), group.rank() as u64);
+    let right = bits(&tokens.exact(form, scaled));
+    let mut form = form.clone();
+    (form.method, form.in_flight) = (asked, 2);
+    let experts = group.experts(form).unwrap();
+    assert_eq!(experts.method(), serves);
+    for _ in 0..3 {
+        let finish = || group.synchronize(&stream).unwrap();
+        let found = round_trip((&experts, &stream), &tokens, Combine::default(), finish, scaled);
+        assert_eq!(bits(&found), right, "{serves:?}");
+    }
+}
+
+/// Experts of a group through a backend that is not own kernels, which two methods serve.
+fn serve_through(group: &Coordinator, form: &ExpertConfig) {
+    serve(group, form, [Method::Auto, Method::Gather]);
+    serve(group, form, [Method::Broadcast; 2]);
+    for method in [Method::Direct, Method::Packets] {
+        let mut form = form.clone();
+        form.method = method;
+        match group.experts(form).map(drop) {
+            Err(Error::Unsupported { reason, .. }) => assert!(reason.contains("own kernels"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Experts of a coordinator, by own kernels and, with feature `gloo`, through the CPU.
 #[test]
 fn experts_of_a_coordinator_serve_through_every_backend() {
     let form = exact(5, 2, 6, 4);
     meet(3, |bootstrap| {
-        use symmetra::bootstrap::Bootstrap;
-        let mut environment = EnvConfig::default();
-        environment.device = Some(device(bootstrap.rank()));
-        environment.init_method = InitMethod::bootstrap(bootstrap);
-        environment.tensor_parallel_size = 3;
-        environment.communicator = config();
-        let environment = Environment::init(environment).unwrap();
+        let environment = Environment::init(settings(bootstrap, 3, None)).unwrap();
         let group = environment.ep();
-        let stream = Stream::new(group.device()).unwrap();
-        let tokens = Tokens::<bf16>::any(&form, 4 - group.rank(), group.rank() as u64);
-        let right = bits(&tokens.exact(&form, scaled));
-        let served = |group: &symmetra::environment::Coordinator, asked: Method, serves: Method| {
-            let mut form = form.clone();
-            form.method = asked;
-            let experts = group.experts(form).unwrap();
-            assert_eq!(experts.method(), serves);
-            let finish = || group.synchronize(&stream).unwrap();
-            let found = round_trip((&experts, &stream), &tokens, Combine::default(), finish, scaled);
-            assert_eq!(bits(&found), right, "{serves:?}");
-        };
-        served(group, Method::Auto, Method::Packets);
-        METHODS.into_iter().for_each(|method| served(group, method, method));
+        serve(group, &form, [Method::Auto, Method::Packets]);
+        METHODS.into_iter().for_each(|method| serve(group, &form, [method; 2]));
         if cfg!(feature = "gloo") {
-            let host = group.through(symmetra::environment::Backend::Host).unwrap();
-            served(&host, Method::Auto, Method::Gather);
-            served(&host, Method::Broadcast, Method::Broadcast);
-            for method in [Method::Direct, Method::Packets] {
-                let mut form = form.clone();
-                form.method = method;
-                match host.experts(form).map(drop) {
-                    Err(Error::Unsupported { reason, .. }) => assert!(reason.contains("own kernels"), "{reason}"),
-                    other => panic!("{other:?}"),
-                }
-            }
+            serve_through(&group.through(Backend::Host).unwrap(), &form);
         }
+        environment.close().unwrap();
+    });
+}
+
+/// Experts of a coordinator through NCCL, where GPUs and the library are.
+#[cfg(feature = "nccl")]
+#[test]
+fn experts_serve_through_nccl() {
+    if crate::support::lacks_nccl() {
+        return;
+    }
+    let form = exact(5, 2, 6, 4);
+    meet(2, |bootstrap| {
+        let environment = Environment::init(settings(bootstrap, 2, None)).unwrap();
+        serve_through(&environment.ep().through(Backend::Nccl).unwrap(), &form);
         environment.close().unwrap();
     });
 }
@@ -409,30 +439,11 @@ fn experts_of_a_coordinator_serve_through_every_backend() {
 fn experts_serve_between_hosts() {
     let form = exact(5, 2, 6, 4);
     meet(4, |bootstrap| {
-        let rank = symmetra::bootstrap::Bootstrap::rank(&bootstrap);
-        let mut environment = EnvConfig::default();
-        environment.device = Some(device(rank));
-        environment.host = Some(format!("host-{}", rank / 2));
-        environment.interface = Some("127.0.0.1".to_owned());
-        environment.init_method = InitMethod::bootstrap(bootstrap);
-        environment.tensor_parallel_size = 4;
-        environment.communicator = config();
-        let environment = Environment::init(environment).unwrap();
+        let host = format!("host-{}", bootstrap.rank() / 2);
+        let environment = Environment::init(settings(bootstrap, 4, Some(host))).unwrap();
         assert_eq!(environment.hosts().count(), 2);
-        let (group, stream) = (environment.ep(), Stream::new(environment.ep().device()).unwrap());
-        let tokens = Tokens::<bf16>::any(&form, 4 - rank, rank as u64);
-        let right = bits(&tokens.exact(&form, scaled));
-        for (asked, serves) in [(Method::Auto, Method::Gather), (Method::Broadcast, Method::Broadcast)] {
-            let mut form = form.clone();
-            (form.method, form.in_flight) = (asked, 2);
-            let experts = group.experts(form).unwrap();
-            assert_eq!(experts.method(), serves);
-            for _ in 0..3 {
-                let finish = || group.synchronize(&stream).unwrap();
-                let found = round_trip((&experts, &stream), &tokens, Combine::default(), finish, scaled);
-                assert_eq!(bits(&found), right, "{serves:?}");
-            }
-        }
+        serve(environment.ep(), &form, [Method::Auto, Method::Gather]);
+        serve(environment.ep(), &form, [Method::Broadcast; 2]);
         environment.close().unwrap();
     });
 }

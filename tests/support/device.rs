@@ -20,6 +20,15 @@ pub fn is_host() -> bool {
     kind() == DeviceKind::Host
 }
 
+/// Whether tests of NCCL cannot run: set `SYMMETRA_TEST_DEVICE=cuda` and `SYMMETRA_NCCL_LIBRARY`.
+pub fn lacks_nccl() -> bool {
+    let lacking = is_host() || std::env::var_os("SYMMETRA_NCCL_LIBRARY").is_none();
+    if lacking {
+        eprintln!("skipped: NCCL works on GPUs only, and SYMMETRA_NCCL_LIBRARY must name it");
+    }
+    lacking
+}
+
 /// The device of a rank; ranks get GPUs in turn.
 pub fn device(rank: usize) -> Device {
     match kind() {

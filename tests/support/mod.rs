@@ -19,5 +19,5 @@ pub mod system;
 pub mod world;
 
 pub use data::{Data, Sample};
-pub use device::{fits, is_host};
+pub use device::{fits, is_host, lacks_nccl};
 pub use world::{Rank, config, threads};

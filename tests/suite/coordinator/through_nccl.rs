@@ -12,26 +12,17 @@ use super::round::check;
 use super::{config, groups};
 use crate::support::data::mix;
 use crate::support::world::{meet, until};
-use crate::support::{Sample, is_host};
+use crate::support::{Sample, lacks_nccl};
 
 /// A wait that ends by its deadline, and that takes no part of one.
 const STEADY: Duration = Duration::from_secs(3);
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Set `SYMMETRA_TEST_DEVICE=cuda` and `SYMMETRA_NCCL_LIBRARY`.
-fn lacking() -> bool {
-    let lacking = is_host() || std::env::var_os("SYMMETRA_NCCL_LIBRARY").is_none();
-    if lacking {
-        eprintln!("skipped: NCCL works on GPUs only, and SYMMETRA_NCCL_LIBRARY must name it");
-    }
-    lacking
-}
-
 /// Two ranks add in one order; integers add in any. NCCL is not asked to average integers, whose sums it would wrap, nor
 /// for the least and greatest of floating types, where it would lose NaN.
 #[test]
 fn every_operation_through_nccl_gives_the_same_values() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     let seed = fastrand::u64(..);
@@ -96,7 +87,7 @@ fn sums_are_near<T: Sample>(group: &Coordinator, seed: u64, digits: i32, wide: i
 
 #[test]
 fn sums_of_four_ranks_through_nccl_are_near_the_true_ones() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     let seed = fastrand::u64(..);
@@ -119,7 +110,7 @@ fn sums_of_four_ranks_through_nccl_are_near_the_true_ones() {
 #[cfg(feature = "gloo")]
 #[test]
 fn groups_that_span_hosts_go_by_nccl() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     let seed = fastrand::u64(..);
@@ -197,7 +188,7 @@ fn short(bootstrap: Threads, world: usize, check_calls: bool) -> EnvConfig {
 
 #[test]
 fn pitfall_04_a_rank_that_skips_a_call_of_nccl_is_named_by_all_at_the_deadline() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     for (world, check_calls) in [(2, false), (2, true), (4, false), (4, true)] {
@@ -219,7 +210,7 @@ fn pitfall_04_a_rank_that_skips_a_call_of_nccl_is_named_by_all_at_the_deadline()
 
 #[test]
 fn pitfall_04_calls_of_nccl_are_compared() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     meet(2, |bootstrap| {
@@ -238,7 +229,7 @@ fn pitfall_04_calls_of_nccl_are_compared() {
 
 #[test]
 fn pitfall_04_a_graph_of_nccl_that_one_rank_does_not_launch_ends() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     meet(2, |bootstrap| {
@@ -266,7 +257,7 @@ fn pitfall_04_a_graph_of_nccl_that_one_rank_does_not_launch_ends() {
 /// NCCL's own end waits until no graph holds an operation.
 #[test]
 fn a_graph_of_nccl_is_of_no_use_after_close() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     meet(2, |bootstrap| {
@@ -285,7 +276,7 @@ fn a_graph_of_nccl_is_of_no_use_after_close() {
 
 #[test]
 fn pitfall_01_a_rank_that_leaves_or_aborts_is_learnt_of_at_once() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     for (world, leaves) in [(2, true), (2, false), (4, true), (4, false)] {
@@ -322,7 +313,7 @@ fn pitfall_01_a_rank_that_leaves_or_aborts_is_learnt_of_at_once() {
 
 #[test]
 fn an_environment_that_is_dropped_while_nccl_waits_does_not_hang() {
-    if lacking() {
+    if lacks_nccl() {
         return;
     }
     let alone: Vec<Result<()>> = meet(2, |bootstrap| {

@@ -160,8 +160,7 @@ fn what_serves_a_norm_is_explained() {
 #[test]
 fn through_nccl() {
     use symmetra::environment::Backend;
-    if crate::support::is_host() || std::env::var_os("SYMMETRA_NCCL_LIBRARY").is_none() {
-        eprintln!("skipped: NCCL works on GPUs only, and SYMMETRA_NCCL_LIBRARY must name it");
+    if crate::support::lacks_nccl() {
         return;
     }
     meet(2, |bootstrap| {
