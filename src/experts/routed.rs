@@ -121,9 +121,9 @@ impl Routed<'_> {
         Self { experts, underway, recording, counted: false, rows, _experts: PhantomData }
     }
 
-    /// Notes where the counts of an eager call are done.
+    /// Notes where the counts of an eager call are done, if there are counts.
     pub(super) fn note(&mut self, queue: &impl Enqueue) -> Result<()> {
-        if self.recording.is_none() {
+        if self.recording.is_none() && self.experts.0.config.layout != Layout::BySource {
             queue.record(&self.experts.0.memory[self.underway.slot].counted)?;
             self.counted = true;
         }

@@ -54,7 +54,7 @@ impl Overhead {
     /// Two experts a rank, of which a token has two.
     fn experts(&self) -> ExpertConfig {
         let mut config = ExpertConfig::new(2 * self.ranks, 2, HIDDEN, 1);
-        config.layout = Layout::Padded { rows: self.ranks };
+        config.layout = Layout::BySource;
         config.method = Method::Packets;
         config
     }
