@@ -81,21 +81,11 @@ class Scratch {
                                   Data (&into)[kCount]) const {
     const Packet* const from = sources(hop, args_.rank) + place;
     Packet packets[kCount];
-    uint32_t missing = args_.rank;
-    waiter.until(missing, [&] {
-      bool all = true;
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kCount; ++i) {
-        if (comes(first + i)) packets[i] = platform::load_packet(from + (first + i) * slot_);
-      }
-      SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < kCount; ++i) {
-        if (!comes(first + i) || Protocol::arrived(packets[i], call_.epoch)) continue;
-        all = false;
-        missing = first + i;
-      }
-      return all;
-    });
+    if constexpr (kCount > 1) {
+      await_some(waiter, from, first, comes, packets);
+    } else if (comes(first)) {
+      await_all(waiter, from, first, first, comes, packets);
+    }
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       if (comes(first + i)) into[i] = Protocol::decode(packets[i]);
@@ -103,29 +93,24 @@ class Scratch {
   }
 
   /// Waits for the packets of all peers at a place of their slots, and reduces them and this rank's, in rank order. All are
-  /// polled at once where the world size is fixed. Undefined when the wait gave up.
-  template <uint32_t kWorld>
+  /// polled at once where the world size is fixed. kFew: few packets are under way. Undefined when the wait gave up.
+  template <uint32_t kWorld, bool kFew = true>
   SYMMETRA_DEVICE Data await_sum(device::Waiter& waiter, uint32_t hop, uint32_t place, const Data& own, const Reduction& reduction) const {
     const Packet* const from = reinterpret_cast<const Packet*>(args_.peers[args_.rank]) + (now(hop) + place);
     constexpr uint32_t kAtOnce = kWorld == 0 ? 1 : kWorld;
     Packet packets[kAtOnce];
     typename Protocol::Element::template Accumulator<4> total(reduction);
     for (uint32_t first = 0; first < world_; first += kAtOnce) {
-      uint32_t missing = args_.rank;
-      waiter.until(missing, [&] {
-        bool all = true;
-        SYMMETRA_UNROLL
-        for (uint32_t i = 0; i < kAtOnce; ++i) {
-          if (first + i != args_.rank) packets[i] = platform::load_packet(from + (first + i) * slot_);
-        }
-        SYMMETRA_UNROLL
-        for (uint32_t i = 0; i < kAtOnce; ++i) {
-          if (first + i == args_.rank || Protocol::arrived(packets[i], call_.epoch)) continue;
-          all = false;
-          missing = first + i;
-        }
-        return all;
-      });
+      const auto comes = [&](uint32_t peer) { return peer != args_.rank; };
+      if constexpr (kWorld == 2) {
+        Packet one[1];
+        await_all(waiter, from, 1 - args_.rank, 0, comes, one);
+        packets[0] = packets[1] = one[0];
+      } else if constexpr (kAtOnce == 1 || !kFew) {
+        await_some(waiter, from, first, comes, packets);
+      } else {
+        await_all(waiter, from, first, comes(first) ? first : first + 1, comes, packets);
+      }
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const Data data = first + i == args_.rank ? own : Protocol::decode(packets[i]);
@@ -192,6 +177,55 @@ class Scratch {
   }
 
  private:
+  /// Waits for the packets at `from`, which is a place of the first slot, of kCount ranks from `first` on, as far as `comes(peer)`. Of few
+  /// packets under way the last is found a whole poll late, so the loop computes no addresses and has no branch but its end: in the place
+  /// of a packet that does not come, that of `other` is loaded again. Undefined when the wait gave up.
+  template <uint32_t kCount, class Comes>
+  SYMMETRA_DEVICE void await_all(device::Waiter& waiter, const Packet* from, uint32_t first, uint32_t other, Comes comes,
+                                 Packet (&packets)[kCount]) const {
+    uint32_t at[kCount];
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      at[i] = (comes(first + i) ? first + i : other) * slot_;
+      platform::keep(at[i]);
+    }
+    const auto arrived = [&](uint32_t i) { return Protocol::arrived(packets[i], call_.epoch); };
+    const auto missing = [&] {
+      uint32_t peer = args_.rank;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) peer = comes(first + i) && !arrived(i) ? first + i : peer;
+      return peer;
+    };
+    waiter.until_any(missing, [&] {
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) packets[i] = platform::load_packet(from + at[i]);
+      bool all = true;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) all &= arrived(i);
+      return all;
+    });
+  }
+  /// `await_all` that loads only what comes: where many packets are under way, polls delay them.
+  template <uint32_t kCount, class Comes>
+  SYMMETRA_DEVICE void await_some(device::Waiter& waiter, const Packet* from, uint32_t first, Comes comes,
+                                  Packet (&packets)[kCount]) const {
+    uint32_t missing = args_.rank;
+    waiter.until(missing, [&] {
+      bool all = true;
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        if (comes(first + i)) packets[i] = platform::load_packet(from + (first + i) * slot_);
+      }
+      SYMMETRA_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) {
+        if (!comes(first + i) || Protocol::arrived(packets[i], call_.epoch)) continue;
+        all = false;
+        missing = first + i;
+      }
+      return all;
+    });
+  }
+
   /// Start of a hop in the buffer of this call, and in that of the previous call.
   SYMMETRA_DEVICE uint32_t now(uint32_t hop) const { return (Protocol::buffer(call_.epoch) * kHops + hop) * world_ * slot_; }
   SYMMETRA_DEVICE uint32_t before(uint32_t hop) const {

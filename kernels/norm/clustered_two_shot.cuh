@@ -106,7 +106,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
         own = input(rank, number);
         residual = epilogue.residual(packet);
       }
-      const Data all = scratch.template await_sum<kWorld>(waiter, 0, place + packet, Protocol::sendable(own), reduction);
+      const Data all = scratch.template await_sum<kWorld, kByShare>(waiter, 0, place + packet, Protocol::sendable(own), reduction);
       x = epilogue.with_residual(all, residual);
       SYMMETRA_UNROLL
       for (uint32_t i = 1; i < world; ++i) {

@@ -42,10 +42,15 @@ class Waiter {
   /// `arrived` may change it.
   template <class Arrived>
   SYMMETRA_DEVICE bool until(const uint32_t& peer, Arrived arrived) {
+    return until_any([&] { return peer; }, arrived);
+  }
+  /// `until`, where `peer()` says who is waited for once a check asks.
+  template <class Peer, class Arrived>
+  SYMMETRA_DEVICE bool until_any(Peer peer, Arrived arrived) {
     while (!kBounded && !arrived()) platform::pause();
     if (!kBounded) return true;
     uint32_t spins = gave_up_ ? 1 : platform::kSpinsPerCheck;
-    for (uint64_t deadline_ns = 0; spins != 0; spins = patience(deadline_ns, peer)) {
+    for (uint64_t deadline_ns = 0; spins != 0; spins = patience(deadline_ns, peer())) {
       // What has already arrived returns here, so bounds cost only waits whose first polls failed.
       SYMMETRA_ROLLED
       for (;; platform::pause()) {
