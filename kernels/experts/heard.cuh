@@ -52,7 +52,7 @@ class Heard {
     part_ = platform::thread() / platform::kTeam;
     while ((share_ + 1) * args.world <= teams_) ++share_;
     for (; part_ >= share_; part_ -= share_) ++head_;
-    if (head_ < args.world) copies_ = copies_on(head_);  // on their way: nobody waits for them here
+    if (head_ < args.world) copies_ = copies_on(head_);  // loads that nothing here waits for
   }
 
   /// Awaits the heads of all ranks without their weights, and keeps them in the block's memory. False on all threads: the wait

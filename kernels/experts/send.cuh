@@ -134,9 +134,10 @@ class RowSender {
       send_bytes<Protocol>(packets.row(rank, number, row_packets<Protocol>(args_.row_bytes)), i, data, quiet, call_.epoch);
     });
   }
-  /// By source, sends where the pairs go, behind `meet`. The last threads do, because they have least of the row.
+  /// By source, sends where the pairs go, ahead of `meet` or behind it. The threads that found the targets do.
   SYMMETRA_DEVICE void tell(const ExpertPackets& packets) const {
-    for (uint32_t k = from_end(); tells() && k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
+    if (!tells() || token_ >= asked_.tokens() || call_.poisoned != 0) return;
+    for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
   }
   /// Keeps for combines whether the row is on a rank, with a row a token, behind `meet`. By rank only the receiver knows where.
   SYMMETRA_DEVICE void keep() const {
@@ -166,6 +167,9 @@ class RowSender {
   uint32_t* copies_;   ///< of the token's pairs
   uint32_t* weights_;  ///< as bits
 };
+
+/// Most tokens of a rank whose pairs leave behind the sync.
+constexpr uint32_t kFewTokens = 8;
 
 /// Sends a row in the form in which rows travel. Loads precede the sync in which the block learns the targets, and all that
 /// depends on the state. `words`: of block-shared memory, those of the sender; behind them room for the scales of a row.
@@ -217,8 +221,11 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
     const Words<4> data = first < row.packets() ? row.load(first) : Words<4>{};
     const Words<4> scale = from_end < scale_packets ? scales.load(from_end) : Words<4>{};
     const ExpertPackets packets(args, call.epoch);
+    // Pairs are needed first. Of few tokens they do not wait behind rows, and would delay the sync.
+    const bool early = args.tokens > kFewTokens;
+    if (early) sender.tell(packets);
     if (!sender.meet()) return;
-    sender.tell(packets);
+    if (!early) sender.tell(packets);
     if (first < row.packets()) sender.send(packets, first, data, quiet);
     if (from_end < scale_packets) sender.send(packets, scales_at + from_end, scale, F32::kQuietNan);
     for (uint32_t i = first + threads; i < row.packets(); i += threads) sender.send(packets, i, row.load(i), quiet);
@@ -234,7 +241,7 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
 template <class Element, class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* words = platform::kept_shared<uint32_t>();
-  // Where experts are, calls before do not change: the loads are none of those that wait for them.
+  // No kernel writes the table: a placement does, while no call is under way. So these loads need not wait for the kernels ahead.
   const uint32_t* experts = args.table + args.world + 1;
   if (args.experts <= kMostStagedExperts) {
     for (uint32_t i = platform::thread(); i < args.experts; i += platform::threads()) words[i] = experts[i];
