@@ -59,8 +59,8 @@ constexpr uint32_t kMostExpertHidden = 65536;
 constexpr uint32_t kMostCopies = 65534;
 /// Most experts whose words of the table a block of kExpertSend keeps in its own memory.
 constexpr uint32_t kMostStagedExperts = 1024;
-/// Words of block-shared memory: two for each rank, four for each of a token's experts, and those of the table.
-constexpr uint32_t kExpertWords = 2 * kMaxWorld + 4 * kMostTopK + kMostStagedExperts;
+/// Words of block-shared memory: two for each rank, and four for each of a token's experts.
+constexpr uint32_t kExpertWords = 2 * kMaxWorld + 4 * kMostTopK;
 
 /// Most threads of a block of kExpertReceive, kExpertGive, kExpertDeliver, kExpertPull, kExpertReturn and kExpertSum: so few that
 /// each has registers for what it loads ahead.

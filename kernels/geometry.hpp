@@ -414,10 +414,11 @@ constexpr bool has_packets(const ExpertArgs& args) {
          args.parts >= 1 && args.max_tokens < 1u << 16;
 }
 /// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists, but by source; another one
-/// kExpertWords, and room for the scales of a row.
+/// kExpertWords, room for the scales of a row, and where it sends packets the table of experts.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t scan = uint64_t{threads} * kScanWords, top_k = args.top_k;
-  if (args.task != kExpertReceive || args.layout == kRowsBySource) return scan + kExpertWords + (args.hidden + kCodeGroup - 1) / kCodeGroup;
+  const uint64_t staged = args.task == kExpertSend ? kMostStagedExperts : 0, scales = (args.hidden + kCodeGroup - 1) / kCodeGroup;
+  if (args.task != kExpertReceive || args.layout == kRowsBySource) return scan + kExpertWords + staged + scales;
   const uint64_t heads = sizeof(ExpertHead) / 4 * uint64_t{args.world}, pairs = args.rows_at_once * top_k;
   const uint64_t lists = args.rows_at_once * ((top_k + 3) / 4 * 4) + (pairs + 3) / 4 * 4 + pairs;
   const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;

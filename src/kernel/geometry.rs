@@ -284,7 +284,8 @@ pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2
 /// Words of a block's memory in a kernel of experts, beside those of scans: `expert_words` of kernels/geometry.hpp.
 fn expert_words(step: &ExpertArgs) -> u32 {
     if step.task != args::kExpertReceive || step.layout == args::kRowsBySource {
-        return args::kExpertWords + step.hidden.div_ceil(args::kCodeGroup);
+        let staged = if step.task == args::kExpertSend { args::kMostStagedExperts } else { 0 };
+        return args::kExpertWords + staged + step.hidden.div_ceil(args::kCodeGroup);
     }
     let rows = u32::from(step.rows_at_once);
     let pairs = rows * step.top_k;
