@@ -220,6 +220,11 @@ struct ProbeArgs {
   uint32_t reserved[27];
 };
 
+/// An empty kernel. As large as ExpertArgs, so that its launch costs as much.
+struct WideProbeArgs {
+  uint64_t reserved[69];
+};
+
 /// Columns of the sum over a row: packet p belongs to column p modulo this.
 constexpr uint32_t kNormColumns = 1024;
 /// Columns that one thread adds at once, as a tree of neighbours.

@@ -270,6 +270,10 @@ template <class Backend>
 typename Backend::Entry kernel(const ProbeArgs&) {
   return Backend::template entry<&probe>();
 }
+typename Backend::Entry kernel(const WideProbeArgs&) {
+  return Backend::template entry<&wide_probe>();
+}
+template <class Backend>
 template <class Backend>
 typename Backend::Entry kernel(const HeapProbeArgs&) {
   return Backend::template entry<&heap_probe>();

@@ -7,6 +7,11 @@ namespace symmetra::kernels {
 /// Block-shared memory of every kernel; the host platform uses it for votes.
 constexpr uint32_t kSharedBytes = 16;
 
+/// Whether a launch has blocks and threads, and not more than the kernel takes.
+constexpr bool has_shape(const Geometry& geometry, uint32_t most_blocks, uint32_t most_threads) {
+  return geometry.blocks >= 1 && geometry.blocks <= most_blocks && geometry.threads >= 1 && geometry.threads <= most_threads;
+}
+
 /// Bytes of an element; 0: no such type.
 constexpr uint32_t element_bytes(uint32_t dtype) {
   switch (dtype) {
@@ -118,8 +123,7 @@ constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometr
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && codec_bits(args.codec) != 0 &&
                      (args.dtype == kF16 || args.dtype == kBF16) && (args.reduction == kSum || args.reduction == kAverage) &&
                      (args.algorithm == kOneShotSentinel || args.algorithm == kTwoShotSentinel);
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
-                     geometry.threads <= kMostQuantisedThreads && geometry.threads >= team && args.lanes_log2 <= 16 &&
+  const bool shape = has_shape(geometry, kMaxBlocks, kMostQuantisedThreads) && geometry.threads >= team && args.lanes_log2 <= 16 &&
                      geometry.shared_bytes >= kSharedBytes;
   const bool room = args.count < uint64_t{1} << 33 && args.slot_packets < uint64_t{1} << 32 &&
                     region_bytes(args.algorithm, args.slot_packets, args.world) <= uint64_t{16} << 32 &&
@@ -133,8 +137,7 @@ constexpr bool fits(const AllReduceArgs& args, const Geometry& geometry) {
   const uint64_t bytes = args.count * element_bytes(args.dtype);
   const uint64_t region = region_bytes(args.algorithm, args.slot_packets, args.world);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && element_bytes(args.dtype) != 0;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= most_blocks(args.algorithm) && geometry.threads >= 1 &&
-                     geometry.threads <= most_threads(args.algorithm) && args.lanes_log2 <= 16 &&
+  const bool shape = has_shape(geometry, most_blocks(args.algorithm), most_threads(args.algorithm)) && args.lanes_log2 <= 16 &&
                      geometry.shared_bytes >= shared_bytes(args.algorithm, args.world, args.lanes_log2);
   const bool size = args.count <= UINT64_MAX / 16 && bytes / packet_bytes(args.algorithm) < uint64_t{1} << 31;
   const bool room = args.slot_packets < uint64_t{1} << 32 && region <= uint64_t{16} << 32 &&
@@ -224,15 +227,14 @@ constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
   return (args.action == kSignalBarrier || args.peer < (args.action == kSignalTake ? 1u << args.world : args.world)) && one_block(geometry);
 }
 constexpr bool fits(const ProbeArgs& args, const Geometry& geometry) {
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
-  return shape && args.targets <= kMaxWorld && args.packets < uint64_t{1} << 60;
+  return has_shape(geometry, kMaxBlocks, 1024) && args.targets <= kMaxWorld && args.packets < uint64_t{1} << 60;
 }
+constexpr bool fits(const WideProbeArgs&, const Geometry& geometry) { return has_shape(geometry, kMaxBlocks, 1024); }
 constexpr bool fits(const HeapProbeArgs& args, const Geometry& geometry) {
   const uint32_t world = args.heap.signals.world;
   const bool known = world >= 1 && world <= kMaxWorld && args.heap.signals.rank < world && args.peer < world && args.task < kHeapProbes;
   const bool works = args.task == kHeapProbePut || args.rounds > 0, channel = args.task != kHeapProbeMessage || args.heap.channels > 0;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024;
-  return known && works && channel && shape && (args.line_mask & (args.line_mask + 1)) == 0;
+  return known && works && channel && has_shape(geometry, kMaxBlocks, 1024) && (args.line_mask & (args.line_mask + 1)) == 0;
 }
 /// Whether a multicast sum adds values of the type.
 constexpr bool multicast_adds(uint32_t dtype) { return dtype < kElementTypes && dtype != kF64 && dtype != kI8 && dtype != kU8; }
@@ -244,8 +246,7 @@ constexpr bool fits(const MulticastArgs& args, const Geometry& geometry) {
   const bool own =
       args.bytes == 0 || (args.task == kMulticastToAll ? args.from != nullptr : args.task != kMulticastSum || args.into != nullptr);
   const bool sums = args.task == kMulticastToAll || (multicast_adds(args.dtype) && args.bytes % element_bytes(args.dtype) == 0);
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 512 &&
-                     args.lanes_log2 <= 16 && geometry.shared_bytes >= kSharedBytes;
+  const bool shape = has_shape(geometry, kMaxBlocks, 512) && args.lanes_log2 <= 16 && geometry.shared_bytes >= kSharedBytes;
   return known && reached && own && sums && shape && args.bytes < uint64_t{1} << 34;
 }
 /// Words of the columns of a row, and of the levels of their tree.
@@ -298,8 +299,7 @@ constexpr uint32_t largest_words(const NormArgs& args, uint32_t items) {
   return items > kNormLargestWords ? (items + 3) / 4 * 4 : kNormLargestWords;
 }
 constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
-  return is_row(args) && has_codes(args.quantised, args.quantised.first_row, args.rows) && geometry.blocks >= 1 &&
-         geometry.blocks <= kMostNormBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
+  return is_row(args) && has_codes(args.quantised, args.quantised.first_row, args.rows) && has_shape(geometry, kMostNormBlocks, 1024) &&
          geometry.shared_bytes >= kNormSharedBytes + largest_words(args, 0) * 4;
 }
 
@@ -371,7 +371,7 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
                      (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel || sum.algorithm == kTwoShotZeroCopy);
   if (!known || sum.lanes_log2 > 16 || !is_scattered(args) || !has_codes(args)) return false;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 && geometry.threads <= 1024 &&
+  const bool shape = has_shape(geometry, kMaxBlocks, 1024) &&
                      (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));
   if (sum.algorithm == kTwoShotZeroCopy) {
     const QuantisedRows& how = args.norm.quantised;
@@ -435,8 +435,7 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
   const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
   const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver || args.task == kExpertPull ||
                      args.task == kExpertReturn || args.task == kExpertSum;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= most && geometry.threads >= 1 &&
-                     geometry.threads <= (ahead ? kMostAheadThreads : 1024) &&
+  const bool shape = has_shape(geometry, most, ahead ? kMostAheadThreads : 1024) &&
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && is_placed(args) && is_placed_beside(args) && has_packets(args) && shape;
 }
@@ -487,8 +486,7 @@ constexpr bool fits(const CountsArgs& args, const Geometry& geometry) {
 constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   const bool packets = through_scratch(args);
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.root < args.world;
-  const bool shape = geometry.blocks >= 1 && geometry.blocks <= kMaxBlocks && geometry.threads >= 1 &&
-                     geometry.threads <= (packets && args.algorithm != kExchangeEscaped ? 1024u : 512u) && args.lanes_log2 <= 16 &&
+  const bool shape = has_shape(geometry, kMaxBlocks, packets && args.algorithm != kExchangeEscaped ? 1024 : 512) && args.lanes_log2 <= 16 &&
                      geometry.shared_bytes >= shared_bytes(args);
   const bool slots = args.slot_packets != 0 && args.slot_packets < uint64_t{1} << 31;
   if (args.algorithm == kRelayPackets && !relay_fits(args)) return false;

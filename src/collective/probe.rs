@@ -3,7 +3,7 @@
 
 use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
-use crate::kernel::args;
+use crate::kernel::args::{self, Block};
 use crate::kernel::geometry::Kind;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Enqueue, Queue};
@@ -26,11 +26,21 @@ impl Communicator {
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
     /// refuses; the group's error if the group has failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
-        let (blocks, threads) = match shape_of(self.group()).kind {
-            Kind::Gpu => (blocks, threads),
-            Kind::Host { blocks, threads } => (blocks, threads),
-        };
-        self.probe(&probe_args(), blocks, threads, launches, &queue)
+        self.probe_empty(&probe_args(), (blocks, threads), launches, &queue)
+    }
+
+    /// [`probe_launches`](Self::probe_launches) with argument blocks as large as those of experts.
+    ///
+    /// # Errors
+    /// Those of [`probe_launches`](Self::probe_launches).
+    pub fn probe_expert_launches<'op>(
+        &self,
+        blocks: u32,
+        threads: u32,
+        launches: u32,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        self.probe_empty(&args::WideProbeArgs { reserved: [0; 69] }, (blocks, threads), launches, &queue)
     }
 
     /// Stores this rank's elements of `from` into `to` of every rank in `peers`, by a kernel with 16 bytes a store.
@@ -66,14 +76,21 @@ impl Communicator {
         self.probe(&probe, blocks, threads, 1, &queue)
     }
 
-    fn probe(
+    fn probe_empty(
         &self,
-        probe: &args::ProbeArgs,
-        blocks: u32,
-        threads: u32,
+        probe: &impl Block,
+        (blocks, threads): (u32, u32),
         launches: u32,
         queue: &impl Enqueue,
     ) -> Result<()> {
+        let (blocks, threads) = match shape_of(self.group()).kind {
+            Kind::Gpu => (blocks, threads),
+            Kind::Host { blocks, threads } => (blocks, threads),
+        };
+        self.probe(probe, blocks, threads, launches, queue)
+    }
+
+    fn probe(&self, probe: &impl Block, blocks: u32, threads: u32, launches: u32, queue: &impl Enqueue) -> Result<()> {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);

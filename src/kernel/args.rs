@@ -773,6 +773,17 @@ const _: () = {
     ["Offset of field: ProbeArgs::targets"][::std::mem::offset_of!(ProbeArgs, targets) - 144usize];
     ["Offset of field: ProbeArgs::reserved"][::std::mem::offset_of!(ProbeArgs, reserved) - 148usize];
 };
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct WideProbeArgs {
+    pub reserved: [u64; 69usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WideProbeArgs"][::std::mem::size_of::<WideProbeArgs>() - 552usize];
+    ["Alignment of WideProbeArgs"][::std::mem::align_of::<WideProbeArgs>() - 8usize];
+    ["Offset of field: WideProbeArgs::reserved"][::std::mem::offset_of!(WideProbeArgs, reserved) - 0usize];
+};
 pub const kNormColumns: u32 = 1024;
 pub const kNormFold: u32 = 8;
 pub const kNormWords: u32 = 1172;
@@ -936,6 +947,7 @@ impl Kind {
     pub const multicast: Kind = Kind(10);
     pub const heap_probe: Kind = Kind(11);
 }
+    pub const wide_probe: Kind = Kind(12);
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct Kind(pub u32);
@@ -1033,4 +1045,8 @@ unsafe impl Block for MulticastArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for HeapProbeArgs {
     const KIND: Kind = Kind::heap_probe;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for WideProbeArgs {
+    const KIND: Kind = Kind::wide_probe;
 }

@@ -14,9 +14,9 @@ use crate::statistics::{median, slowest};
 use crate::table::Table;
 
 /// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape; and
-/// for one dispatch of a token to experts, by packets, beside two such launches.
+/// for one dispatch of a token to experts, by packets, beside two bare launches.
 ///
-/// A bare launch is an empty kernel with as large an argument block, launched from a loop in C++
+/// A bare launch is an empty kernel with as large an argument block as the kernels of the call, launched from a loop in C++
 /// under nothing but the runtime. Calls are timed in rounds short enough not to fill the stream.
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -43,8 +43,9 @@ pub(crate) struct Overhead {
     rounds: u32,
 }
 
-/// One rank's host times of one call, for every round: of a bare launch, an all-reduce, a bound all-reduce and a dispatch.
-pub(crate) type Cost = [Vec<f64>; 4];
+/// One rank's host times of one call, for every round: of a bare launch, an all-reduce, a bound all-reduce, two bare launches of
+/// experts and a dispatch.
+pub(crate) type Cost = [Vec<f64>; 5];
 
 const BYTES: usize = 1 << 10;
 /// Elements of a token that is dispatched.
@@ -76,6 +77,7 @@ impl Task for Overhead {
         // The shape of a one-shot of so many bytes.
         let (blocks, threads) = (2, 32 * communicator.world_size() as u32);
         let bare = || communicator.probe_launches(blocks, threads, self.calls, &stream);
+        let bare_pair = || communicator.probe_expert_launches(blocks, threads, 2 * self.calls, &stream);
         let call = || (0..self.calls).try_for_each(|_| communicator.all_reduce(&input, &output, &stream));
         let bound = communicator.bind_all_reduce(&input, &output)?;
         let bound = || (0..self.calls).try_for_each(|_| bound.enqueue(&stream));
@@ -95,7 +97,8 @@ impl Task for Overhead {
         };
         let mut cost = Cost::default();
         for round in 0..=self.rounds {
-            for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound, &dispatch]) {
+            for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound, &bare_pair, &dispatch])
+            {
                 let host_us = time(enqueue)?;
                 // The first round loads the kernels.
                 if round > 0 {
@@ -121,6 +124,8 @@ struct Report {
     overhead_us: f64,
     bound_us: f64,
     bound_overhead_us: f64,
+    /// Two bare launches of a dispatch.
+    bare_pair_us: f64,
     dispatch_us: f64,
     /// Beyond two bare launches.
     dispatch_overhead_us: f64,
@@ -135,8 +140,9 @@ impl Report {
             ("all-reduce beyond it", self.overhead_us),
             ("bound all-reduce", self.bound_us),
             ("bound all-reduce beyond it", self.bound_overhead_us),
+            ("two bare launches of a dispatch", self.bare_pair_us),
             ("dispatch", self.dispatch_us),
-            ("dispatch beyond two bare launches", self.dispatch_overhead_us),
+            ("dispatch beyond them", self.dispatch_overhead_us),
         ] {
             table.add_row([name.to_owned(), format!("{us:.3}")]);
         }
@@ -150,8 +156,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let devices = args.ranks.devices()?;
     let run = Run::new(&devices, Overhead { ranks: devices.len(), calls: args.calls, rounds: args.rounds });
     let costs = run.collect(args.ranks.run.ranks_as)?;
-    let [bare_us, call_us, bound_us, dispatch_us] =
-        [0, 1, 2, 3].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
+    let [bare_us, call_us, bound_us, bare_pair_us, dispatch_us] =
+        [0, 1, 2, 3, 4].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
     let report = Report {
         ranks: devices.len(),
         device: devices.first().map_or("host", |device| device.kind().name()),
@@ -164,8 +170,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         overhead_us: call_us - bare_us,
         bound_us,
         bound_overhead_us: bound_us - bare_us,
+        bare_pair_us,
         dispatch_us,
-        dispatch_overhead_us: dispatch_us - 2.0 * bare_us,
+        dispatch_overhead_us: dispatch_us - bare_pair_us,
     };
     args.output.write(report.table(), &report)
 }
