@@ -246,6 +246,8 @@ constexpr uint32_t kClusteredSharedBytes = 528;
 constexpr uint32_t kMostClusteredTiles = 4;
 /// How clusters take the rows of a two-shot: a cluster those of all shares, or of one share.
 constexpr uint32_t kClusteredByRow = 1, kClusteredByShare = 2;
+/// Most threads of a block whose cluster takes rows of one share: so few that a multiprocessor has room for three such blocks.
+constexpr uint32_t kMostByShareThreads = 256;
 /// Most packets of a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;
 /// Packets of a line of memory.

@@ -203,8 +203,7 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   if (args.clustered != 0) {
     if constexpr (Backend::kClusters) {
       if (args.sum.algorithm == kOneShotSentinel) return Backend::template clustered<Element, kFixed, kQuantised>(args);
-      const bool two_shot = args.sum.algorithm == kTwoShotSentinel && row_packets(args.norm) <= kNormColumns;
-      if (two_shot) return Backend::template clustered_two_shot<Element, kFixed, kQuantised>(args);
+      if (args.sum.algorithm == kTwoShotSentinel) return Backend::template clustered_two_shot<Element, kFixed, kQuantised>(args);
     }
     return {};
   }
@@ -270,10 +269,10 @@ template <class Backend>
 typename Backend::Entry kernel(const ProbeArgs&) {
   return Backend::template entry<&probe>();
 }
+template <class Backend>
 typename Backend::Entry kernel(const WideProbeArgs&) {
   return Backend::template entry<&wide_probe>();
 }
-template <class Backend>
 template <class Backend>
 typename Backend::Entry kernel(const HeapProbeArgs&) {
   return Backend::template entry<&heap_probe>();
@@ -397,8 +396,9 @@ int32_t each_call(const FusedNormArgs& any, Visit visit) {
         args.sum.algorithm = algorithm;
         args.clustered = 0;
         if (const int32_t code = visit(args)) return code;
-        for (const uint32_t hidden : {1u, 2u, 16 * kNormColumns}) {  // of a packet a column by row and by share, and of more
-          args.clustered = hidden == 2 ? kClusteredByShare : kClusteredByRow;
+        for (uint32_t form = 0; form < 4; ++form) {  // of a packet a column and of more, by row and by share
+          const uint32_t hidden = form < 2 ? 1 : 16 * kNormColumns;
+          args.clustered = form % 2 == 0 ? kClusteredByRow : kClusteredByShare;
           for (const uint32_t to : {kNarrowE4M3, kNarrowE2M1}) {
             for (const uint32_t scaling : {kScalingStatic, kScalingPerToken, kScalingPerGroup, kScalingMx, kScalingNvfp4}) {
               args.norm.hidden = hidden;

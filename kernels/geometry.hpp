@@ -342,7 +342,7 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
 /// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
-/// column, in a two-shot one, whose groups are those of threads that follow each other, and whose codes are at multiples of eight bytes.
+/// column, whose groups are those of threads that follow each other, and whose codes are at multiples of eight bytes.
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
   const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
@@ -350,9 +350,8 @@ inline bool takes_clusters(const FusedNormArgs& args) {
   const uintptr_t all = at(norm.input) | at(norm.residual) | at(norm.weight) | at(norm.residual_out) | at(norm.output) |
                         uintptr_t{norm.hidden} * element_bytes(norm.dtype);
   const bool groups = (group & (group - 1)) == 0 && group <= kMostClusteredGroup && at(norm.quantised.values) % 8 == 0;
-  const bool one_shot = args.sum.algorithm == kOneShotSentinel && args.share_rows == 0;
-  const uint32_t tiles = one_shot ? kMostClusteredTiles : args.sum.algorithm == kTwoShotSentinel ? 1 : 0;
-  return norm.width == norm.hidden && packets <= kNormColumns * tiles && all % 16 == 0 && groups;
+  const bool pushed = args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kOneShotSentinel && args.share_rows == 0);
+  return pushed && norm.width == norm.hidden && packets <= kNormColumns * kMostClusteredTiles && all % 16 == 0 && groups;
 }
 /// Whether a cluster of the launch has a thread for each packet of a row, the same columns of every tile in a block, and room
 /// for the totals of the tiles behind the first.
@@ -360,8 +359,9 @@ inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) 
   const uint64_t packets = row_packets(args.norm), tiles = (packets + kNormColumns - 1) / kNormColumns;
   if (!takes_clusters(args) || tiles == 0 || geometry.threads % (32 * tiles) != 0) return false;
   const uint64_t columns = geometry.threads / tiles, all = columns * geometry.cluster;
+  const uint32_t most = args.clustered == kClusteredByShare ? kMostByShareThreads : kMostClusteredThreads;
   const bool shape = geometry.cluster >= 1 && geometry.cluster <= kMostCluster && geometry.blocks % geometry.cluster == 0 &&
-                     geometry.threads <= kMostClusteredThreads && all <= kNormColumns && all >= (tiles > 1 ? kNormColumns : packets);
+                     geometry.threads <= most && all <= kNormColumns && all >= (tiles > 1 ? kNormColumns : packets);
   if (!shape || (args.clustered == kClusteredByShare && geometry.blocks % (args.sum.world * geometry.cluster) != 0)) return false;
   return geometry.shared_bytes >= kClusteredSharedBytes + (tiles - 1) * columns * 8;
 }

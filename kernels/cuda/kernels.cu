@@ -49,10 +49,18 @@ struct Backend {
   template <class Element, uint32_t kWorld, bool kQuantised>
   static Entry clustered_two_shot(const FusedNormArgs& args) {
     constexpr uint32_t kFixed = kWorld == 2 ? 0 : kWorld;
+    const bool by_share = args.clustered == kClusteredByShare;
+    if (row_packets(args.norm) > kNormColumns) {
+      return with_format<false, kQuantised>(args.norm.quantised, [&](auto format) {
+        using Format = decltype(format);
+        if (by_share) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true, true>>();
+        return entry<&norm_clustered_two_shot<Element, kFixed, Format, false, true>>();
+      });
+    }
     return with_format<kFixed != 0, kQuantised>(args.norm.quantised, [&](auto format) {
       using Format = decltype(format);
-      if (args.clustered == kClusteredByShare) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true>>();
-      return entry<&norm_clustered_two_shot<Element, kFixed, Format, false>>();
+      if (by_share) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true, false>>();
+      return entry<&norm_clustered_two_shot<Element, kFixed, Format, false, false>>();
     });
   }
 };

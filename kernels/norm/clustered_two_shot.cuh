@@ -22,9 +22,19 @@ SYMMETRA_DEVICE Words<4> pick(const Words<4> (&values)[kCount], uint32_t number)
   return picked;
 }
 
+/// Blocks of a kernel that a multiprocessor must have room for. By share three, so that blocks of the next kernel begin beside these; most
+/// kernels have room for so many by themselves, and a bound would make their code slower. For more than four ranks such clusters are few.
+template <uint32_t kWorld, class Format, bool kByShare, bool kTiled>
+constexpr uint32_t blocks_at_once =
+    !kByShare || kWorld > 4 || !(kTiled || std::is_same_v<Format, KnownFormat<kNarrowE4M3, kScalingMx>>) ? 1 : 3;
+template <uint32_t kBlocks>
+constexpr uint32_t threads_at_once = kBlocks == 1 ? kMostClusteredThreads : kMostByShareThreads;
+
 /// Format: of quantised rows. kByShare: a cluster takes rows of one share; there are as many clusters as shares, or a multiple of that.
-template <class Element, uint32_t kWorld, class Format, bool kByShare>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
+/// kTiled: for rows of more packets than columns.
+template <class Element, uint32_t kWorld, class Format, bool kByShare, bool kTiled,
+          uint32_t kBlocks = blocks_at_once<kWorld, Format, kByShare, kTiled>>
+SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) norm_clustered_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
@@ -40,14 +50,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostClusteredThreads) norm_clustered
   const auto row_of = [&](uint32_t owner, uint32_t number) {
     return (scattered ? owner * args.share_rows : uint64_t{shares.first(owner)}) + number;
   };
-  const Seat<false> seat(packets);
+  const Seat<kTiled> seat(packets);
   const uint32_t packet = seat.packet;
   const uint32_t turn = kByShare ? platform::cluster() % world : 0;
   const uint32_t first = kByShare ? platform::cluster() / world : platform::cluster(),
                  step = kByShare ? platform::clusters() / world : platform::clusters();
   const bool has = packet < packets;
   const Reduction reduction{kSum, world};
-  TeamTotals<false> totals(platform::shared<void>(), seat, packets, Operands::wants_largest(norm));
+  TeamTotals<kTiled> totals(platform::shared<void>(), seat, packets, Operands::wants_largest(norm));
 
   platform::wait_prior();
   const Call call = begin_call(sum.state + platform::hidden_zero(), sum.wait);

@@ -51,19 +51,22 @@ class TeamTotals {
   SYMMETRA_DEVICE RowTotals total(const RowTotals& mine, bool& failed) { return total<true>(mine, failed); }
 
  private:
-  /// In place of a team's sum, which never has these bits.
+  /// In place of a sum of squares, which never has these bits.
   static constexpr uint32_t kFailed = 0xFFFFFFFF;
 
   template <bool kCares>
   SYMMETRA_DEVICE RowTotals total(RowTotals mine, bool& failed) {
     static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
     if constexpr (kTiled) {
+      if (kCares && failed) mine.squares = platform::f32_of(kFailed);
       // Who writes the places for the next row has heard of this one from all teams, which have read the places before.
       if (seat_.tile != 0) behind_[(seat_.tile - 1) * seat_.columns + seat_.column] = mine;
       platform::sync_block();
       SYMMETRA_ROLLED
       for (uint32_t tile = 1; seat_.tile == 0 && tile < seat_.tiles; ++tile) {
-        mine = mine.with(behind_[(tile - 1) * seat_.columns + seat_.column]);
+        const RowTotals behind = behind_[(tile - 1) * seat_.columns + seat_.column];
+        if (kCares) failed |= platform::bits_of(behind.squares) == kFailed;
+        mine = mine.with(behind);
       }
     }
     if (seat_.tile == 0 && team_ < teams_) {

@@ -90,7 +90,7 @@ impl Inner {
         let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         let kind = self.group.device().kind();
-        let suits = suits((kind, rows.hidden() * call.dtype.bytes()), placed, &fits);
+        let suits = suits((kind, (call.dtype, rows.hidden())), placed, &fits);
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
         let algorithm = match call.options.algorithm {
             Algorithm::Auto if scatters => {
@@ -253,10 +253,9 @@ impl Inner {
 
     /// Whether clusters of blocks take the rows. Ranks that do otherwise understand each other.
     fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
-        let two_shot = algorithm == Algorithm::TwoShotSentinel;
-        (two_shot || algorithm == Algorithm::OneShotSentinel)
+        matches!(algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel)
             && self.group.device().has_clusters()
-            && geometry::takes_clusters(shape_of(&self.group), two_shot, norm, dtype.bytes() as u32)
+            && geometry::takes_clusters(shape_of(&self.group), norm, dtype.bytes() as u32)
     }
 
     /// The launch of a fused kernel for this many rows of all ranks.

@@ -70,7 +70,7 @@ impl Communicator {
     }
 
     fn suits(&self, (dtype, hidden): (Dtype, usize), quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
-        let row = (self.device().kind(), hidden * dtype.bytes());
+        let row = (self.device().kind(), (dtype, hidden));
         suits(row, move || placed, self.0.fits(dtype, hidden, quantised))
     }
 }
@@ -98,7 +98,7 @@ impl Ranks {
             Algorithm::OneShotSentinel => self.layout.one_shot_sentinel.slot_packets,
             _ => self.layout.two_shot_sentinel.slot_packets,
         });
-        suits((self.kind, hidden * dtype.bytes()), move || placed, fits)
+        suits((self.kind, (dtype, hidden)), move || placed, fits)
     }
 }
 

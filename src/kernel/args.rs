@@ -795,6 +795,7 @@ pub const kClusteredSharedBytes: u32 = 528;
 pub const kMostClusteredTiles: u32 = 4;
 pub const kClusteredByRow: u32 = 1;
 pub const kClusteredByShare: u32 = 2;
+pub const kMostByShareThreads: u32 = 256;
 pub const kMostClusteredGroup: u32 = 32;
 pub const kLinePackets: u32 = 8;
 pub const kStagePackets: u32 = 1024;
@@ -946,8 +947,8 @@ impl Kind {
     pub const pairs: Kind = Kind(9);
     pub const multicast: Kind = Kind(10);
     pub const heap_probe: Kind = Kind(11);
-}
     pub const wide_probe: Kind = Kind(12);
+}
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct Kind(pub u32);

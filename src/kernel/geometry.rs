@@ -2,10 +2,11 @@
 
 use super::args::{
     self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
-    kMaxBlocks as MAX_BLOCKS, kMostCluster as MOST_CLUSTER, kMostClusteredGroup as MOST_CLUSTERED_GROUP,
-    kMostClusteredThreads as MOST_CLUSTERED_THREADS, kMostClusteredTiles as MOST_CLUSTERED_TILES,
-    kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS, kNormLargestWords as NORM_LARGEST_WORDS,
-    kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
+    kMaxBlocks as MAX_BLOCKS, kMostByShareThreads as MOST_BY_SHARE_THREADS, kMostCluster as MOST_CLUSTER,
+    kMostClusteredGroup as MOST_CLUSTERED_GROUP, kMostClusteredThreads as MOST_CLUSTERED_THREADS,
+    kMostClusteredTiles as MOST_CLUSTERED_TILES, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
+    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
+    kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, and the most that a block keeps of one in shared memory.
@@ -187,9 +188,9 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
 }
 
 /// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
-/// row, in a two-shot one, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch
-/// may have the blocks of the largest cluster. `elem_bytes`: of a row's element.
-pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem_bytes: u32) -> bool {
+/// row, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch may have the blocks of
+/// the largest cluster. `elem_bytes`: of a row's element.
+pub(crate) fn takes_clusters(shape: Shape, norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
     let (row, group) = (norm.hidden * elem_bytes, norm.quantised.elems * elem_bytes / PACKET_BYTES);
@@ -197,8 +198,7 @@ pub(crate) fn takes_clusters(shape: Shape, two_shot: bool, norm: &NormArgs, elem
     let groups = codes && (group == 0 || group.is_power_of_two() && group <= MOST_CLUSTERED_GROUP);
     let whole = row.is_multiple_of(PACKET_BYTES) && norm.width == norm.hidden;
     let room = shape.most_blocks >= MOST_CLUSTER;
-    let tiles = if two_shot { 1 } else { MOST_CLUSTERED_TILES };
-    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * tiles
+    room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
 }
 
 /// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each of the `shares`: a
@@ -213,15 +213,24 @@ pub(crate) fn clustered_norm(
 ) -> (Launch, u32) {
     const TEAM: u64 = 32;
     const TOTALS_BYTES: u64 = 8;
-    let (many_blocks, most_blocks) = if shares > 1 { (128, 128) } else { (64, MAX_BLOCKS) };
+    /// Tiles of rows that have a cluster each: no more have room on an H100 at once.
+    const MOST_APART: u64 = 64;
     let tiles = packets.div_ceil(NORM_COLUMNS.into()).max(1);
     let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
     let most = u64::from(MOST_CLUSTER).min(teams);
-    let least = (teams * TEAM * tiles).div_ceil(MOST_CLUSTERED_THREADS.into()).next_power_of_two();
+    let least_of = |most_threads: u32| (teams * TEAM * tiles).div_ceil(most_threads.into()).next_power_of_two();
+    let (least, least_apart) = (least_of(MOST_CLUSTERED_THREADS), least_of(MOST_BY_SHARE_THREADS));
     let all = count * shares;
-    let by_share = shares > 1 && gathers && count > 0 && all * most <= many_blocks.min(shape.most(most_blocks).into());
-    let rows = if by_share { all } else { count };
-    let cluster = 1 << (many_blocks / rows.max(1)).clamp(least.max(2).min(most), most).ilog2();
+    // Between two ranks, more clusters than that cost more than they save. Of more than four ranks, threads have more registers.
+    let (apart, narrowest) = if let 3..=4 = shares { (MAX_BLOCKS, least_apart.max(4).min(most)) } else { (128, most) };
+    let fit_apart = all * tiles <= MOST_APART && least_apart <= most && all * narrowest <= shape.most(apart).into();
+    let by_share = shares > 1 && gathers && count > 0 && fit_apart;
+    let (rows, many_blocks, most_blocks) = match (shares, by_share) {
+        (1, _) => (count, 64, MAX_BLOCKS),
+        (_, true) => (all, shape.most(apart), apart),
+        (_, false) => (count, 128, 128),
+    };
+    let cluster = 1 << (u64::from(many_blocks) / rows.max(1)).clamp(least.max(2).min(most), most).ilog2();
     let whole = u64::from(shape.most(most_blocks)) / cluster * cluster;
     let blocks = (rows * cluster).clamp(cluster, whole.max(cluster));
     let columns = teams * TEAM / cluster;

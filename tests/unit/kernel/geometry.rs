@@ -13,6 +13,21 @@ fn each_of_few_rows_has_a_cluster_where_all_ranks_get_all_rows() {
         let (_, taken) = clustered_norm(gpu, (4, op.outputs_all_rows()), (4, 1024));
         assert_eq!(taken == kClusteredByShare, by_share, "{:?}", op.operation);
     }
+    for (world, rows, packets, blocks, by_share) in [
+        (4, 64, 1024, 256, true),
+        (4, 68, 1024, 128, false),
+        (4, 32, 2048, 256, true),
+        (4, 36, 2048, 72, false),
+        (4, 4, 3072, 8, false),
+        (2, 16, 1024, 128, true),
+        (2, 32, 1024, 128, false),
+        (8, 16, 1024, 128, true),
+        (8, 24, 1024, 24, false),
+    ] {
+        let (launch, taken) = clustered_norm(gpu, (world, true), (rows / world, packets));
+        let found = (launch.geometry.blocks, taken == kClusteredByShare);
+        assert_eq!(found, (blocks, by_share), "{rows} rows of {packets} packets, {world} ranks");
+    }
 }
 
 proptest! {
@@ -33,7 +48,7 @@ proptest! {
             one_shot_norm(gpu, (packets, row), true),
             gathered_norm(gpu, packets, row, true),
             clustered_norm(gpu, (1, true), (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))).0,
-            clustered_norm(gpu, (world.into(), true), (packets, row.min(NORM_COLUMNS.into()))).0,
+            clustered_norm(gpu, (world.into(), true), (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))).0,
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS.min(most_blocks)).contains(&geometry.blocks));
@@ -47,8 +62,8 @@ proptest! {
         prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
         let launch = two_shot_norm(gpu, world, (packets, row), true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
-        for (shares, gathers, most_tiles) in [(1, true, MOST_CLUSTERED_TILES), (world.into(), true, 1), (world.into(), false, 1)] {
-            let row = row.min((NORM_COLUMNS * most_tiles).into());
+        for (shares, gathers) in [(1, true), (world.into(), true), (world.into(), false)] {
+            let row = row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into());
             let (launch, taken) = clustered_norm(gpu, (shares, gathers), (packets, row));
             let Geometry { blocks, threads, cluster, .. } = launch.geometry;
             // A cluster a row of any share, or fewer than that.
