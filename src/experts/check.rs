@@ -67,8 +67,13 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Checks where tokens go, and returns how many there are.
-pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Result<usize> {
+/// Refuses operands of another device, in a call that writes none.
+pub(super) fn places(read: List<'_>, device: &Device) -> Result<()> {
+    Operands { read, written: List::default() }.check(device, None)
+}
+
+/// Checks where tokens go, but not in which places the operands are, and returns how many tokens there are.
+pub(super) fn routing(routing: &Routing<'_>, form: &Form) -> Result<usize> {
     let Form { top_k, max_tokens, .. } = *form;
     let ids = &routing.ids;
     typed("the ids", ids, &[Dtype::I32, Dtype::I64])?;
@@ -85,7 +90,6 @@ pub(super) fn routing(routing: &Routing<'_>, form: &Form, device: &Device) -> Re
         typed("the count of tokens", count, &[Dtype::U32])?;
         exactly("the length of the count of tokens", count, 1)?;
     }
-    Operands { read: read(Some(routing), None), written: List::default() }.check(device, None)?;
     Ok(tokens)
 }
 
@@ -100,12 +104,11 @@ pub(super) fn read<'a>(routing: Option<&'a Routing<'_>>, rows: Option<(&'a Held,
     ])
 }
 
-/// Checks the rows of `tokens` tokens that a dispatch sends, and their scales.
+/// Checks the rows of `tokens` tokens that a dispatch sends, and their scales, but not in which places these are.
 pub(super) fn sent(
     (rows, scales): (&Held, Option<&Held>),
     tokens: usize,
     (config, form): (&ExpertConfig, &Form),
-    device: &Device,
 ) -> Result<()> {
     let (elems, dtypes): (usize, &[Dtype]) = match config.wire {
         Wire::Same | Wire::F8(_) => (form.hidden, &[config.dtype]),
@@ -128,10 +131,10 @@ pub(super) fn sent(
         }
         (None, _) => {}
     }
-    Operands { read: read(None, Some((rows, scales))), written: List::default() }.check(device, None)
+    Ok(())
 }
 
-/// Checks where received rows go. `rows`: how many there must be room for. `read`: what the call reads.
+/// Checks where received rows go, and the places of all operands. `rows`: how many there must be room for. `read`: what the call reads.
 pub(super) fn received(
     into: &Received<'_>,
     rows: usize,
@@ -207,16 +210,10 @@ pub(super) fn received(
     Operands { read, written }.check(device, None)
 }
 
-/// Checks the results that a combine sends, of `rows` rows.
-pub(super) fn results(
-    results: &Held,
-    rows: usize,
-    (config, form): (&ExpertConfig, &Form),
-    device: &Device,
-) -> Result<()> {
+/// Checks the results that a combine sends, of `rows` rows, but not in which place these are.
+pub(super) fn results(results: &Held, rows: usize, (config, form): (&ExpertConfig, &Form)) -> Result<()> {
     typed("the results", results, &[config.dtype])?;
-    at_least("the length of the results", results, rows * form.hidden)?;
-    Operands { read: given(results), written: List::default() }.check(device, None)
+    at_least("the length of the results", results, rows * form.hidden)
 }
 
 /// Results, as what a combine reads.
@@ -224,7 +221,7 @@ pub(super) fn given(results: &Held) -> List<'_> {
     List::of([("the results", Some(results))])
 }
 
-/// Checks where the sums of `tokens` tokens go, and what is added to them. `read`: what the call reads beside.
+/// Checks where the sums of `tokens` tokens go, what is added to them, and the places of all operands. `read`: what the call reads beside.
 pub(super) fn sums(
     output: &Held,
     options: &Combine<'_>,

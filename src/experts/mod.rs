@@ -285,11 +285,14 @@ impl Experts {
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
         inner.over.refuse_within(Operation::Dispatch)?;
-        let tokens = check::routing(routing, &inner.form, device)?;
-        if let Some((rows, scales, into)) = sends {
-            check::sent((rows, scales), tokens, settings, device)?;
-            let read = check::read(Some(routing), Some((rows, scales)));
-            check::received(into, inner.form.capacity, settings, read, device)?;
+        let tokens = check::routing(routing, &inner.form)?;
+        let read = check::read(Some(routing), sends.map(|(rows, scales, _)| (rows, scales)));
+        match sends {
+            Some((rows, scales, into)) => {
+                check::sent((rows, scales), tokens, settings)?;
+                check::received(into, inner.form.capacity, settings, read, device)?;
+            }
+            None => check::places(read, device)?,
         }
         if sends.is_none() && inner.config.layout == Layout::BySource {
             return Err(Error::unsupported("a plan by source", "nothing is counted, and every row has its place"));
@@ -355,8 +358,9 @@ impl Experts {
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
         inner.over.refuse_within(Operation::Dispatch)?;
-        let tokens = check::routing(routing, &inner.form, device)?;
-        check::sent(rows, tokens, (&inner.config, &inner.form), device)?;
+        let tokens = check::routing(routing, &inner.form)?;
+        check::sent(rows, tokens, (&inner.config, &inner.form))?;
+        check::places(check::read(Some(routing), Some(rows)), device)?;
         let begun = inner.begin_dispatch(tokens, routing, rows, queue)?;
         Ok(Arriving::new(self, begun, queue))
     }

@@ -162,7 +162,7 @@ impl Routed<'_> {
         self.check_queue(queue)?;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         let [results, output] = rows;
-        check::results(results, self.needed(), settings, device)?;
+        check::results(results, self.needed(), settings)?;
         check::sums(output, options, self.underway.tokens, settings, check::given(results), device)?;
         if inner.method == Method::Packets {
             return inner.combine_packets(self.underway, rows, options, queue);
@@ -178,7 +178,8 @@ impl Routed<'_> {
         inner.check_halves("a combine")?;
         self.check_queue(queue)?;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
-        check::results(results, self.needed(), settings, device)?;
+        check::results(results, self.needed(), settings)?;
+        check::places(check::given(results), device)?;
         Ok((&self.experts, (self.underway, inner.begin_combine(self.underway, results, queue)?)))
     }
 
@@ -220,7 +221,7 @@ impl Routed<'_> {
         let inner = &self.experts.0;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         self.check_queue(queue)?;
-        check::sent((rows, scales), self.underway.tokens, settings, device)?;
+        check::sent((rows, scales), self.underway.tokens, settings)?;
         let read = check::read(None, Some((rows, scales)));
         check::received(into, self.needed(), settings, read, device)?;
         if inner.method == Method::Packets {
