@@ -98,19 +98,27 @@ fn amd_gpus_quantise_in_the_two_shot_alone() {
     }
 }
 
-/// Rows that no cluster takes: more than 1024 packets, or a part of one.
+/// Rows that no cluster takes, of more than 4096 packets or a part of one, and long rows of f32.
 #[test]
 fn slow_rows_go_apart_where_their_sum_has_a_place() {
     let [one, two] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
-    let serving = |kind, row_bytes, placed| {
-        let suits = suits((kind, row_bytes), || placed, |_| true);
+    let serving = |kind, row, placed| {
+        let suits = suits((kind, row), || placed, |_| true);
         [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| suits(&algorithm))
     };
-    for (row_bytes, slow) in [(16, false), (16 << 10, false), (16 << 10 | 2, true), ((16 << 10) + 16, true), (18, true)]
-    {
-        assert_eq!(serving(DeviceKind::Cuda, row_bytes, true), [true, !slow, true], "{row_bytes}");
+    for (dtype, hidden, slow) in [
+        (Dtype::BF16, 8, false),
+        (Dtype::BF16, 9, true),
+        (Dtype::BF16, 32 << 10, false),
+        (Dtype::F16, (32 << 10) + 8, true),
+        (Dtype::BF16, (8 << 10) + 1, true),
+        (Dtype::F32, 4 << 10, false),
+        (Dtype::F32, (4 << 10) + 4, true),
+    ] {
+        let row = (dtype, hidden);
+        assert_eq!(serving(DeviceKind::Cuda, row, true), [true, !slow, true], "{row:?}");
         for (kind, placed) in [(DeviceKind::Cuda, false), (DeviceKind::Host, true), (DeviceKind::Hip, true)] {
-            assert_eq!(serving(kind, row_bytes, placed), [true; 3], "{kind:?}, {row_bytes}");
+            assert_eq!(serving(kind, row, placed), [true; 3], "{kind:?}, {row:?}");
         }
     }
 }

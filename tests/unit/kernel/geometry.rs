@@ -15,7 +15,7 @@ fn each_of_few_rows_has_a_cluster_where_all_ranks_get_all_rows() {
     }
     for (world, rows, packets, blocks, by_share) in [
         (4, 64, 1024, 256, true),
-        (4, 68, 1024, 128, false),
+        (4, 68, 1024, 68, false),
         (4, 32, 2048, 256, true),
         (4, 36, 2048, 72, false),
         (4, 4, 3072, 8, false),
