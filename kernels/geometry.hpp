@@ -219,9 +219,7 @@ constexpr uint32_t shared_bytes(const ExchangeArgs& args) {
 constexpr uint32_t kCountsSharedBytes = kSharedBytes + 2 * kMaxWorld * 8;
 
 /// Signals and agreement: one block, whose threads handle one rank each in turn.
-constexpr bool one_block(const Geometry& geometry) {
-  return geometry.blocks == 1 && geometry.threads >= 1 && geometry.threads <= 1024 && geometry.shared_bytes >= kSharedBytes;
-}
+constexpr bool one_block(const Geometry& geometry) { return has_shape(geometry, 1, 1024) && geometry.shared_bytes >= kSharedBytes; }
 constexpr bool fits(const SignalArgs& args, const Geometry& geometry) {
   if (args.world < 1 || args.world > kMaxWorld || args.rank >= args.world || args.action > kSignalTake) return false;
   return (args.action == kSignalBarrier || args.peer < (args.action == kSignalTake ? 1u << args.world : args.world)) && one_block(geometry);
@@ -469,7 +467,7 @@ constexpr bool is_pair_lane(const PairsArgs& args, uint32_t lane) {
 constexpr bool fits(const PairsArgs& args, const Geometry& geometry) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.channels >= 1 &&
                      args.channels <= kPairChannels && args.lanes >= 1 && args.lanes <= kMostPairLanes;
-  if (!known || geometry.blocks < 1 || geometry.blocks > kMaxBlocks || geometry.threads < 1 || geometry.threads > 512) return false;
+  if (!known || !has_shape(geometry, kMaxBlocks, 512)) return false;
   for (uint32_t lane = 0; lane < args.lanes; ++lane) {
     if (!is_pair_lane(args, lane)) return false;
   }

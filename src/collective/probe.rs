@@ -26,7 +26,7 @@ impl Communicator {
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
     /// refuses; the group's error if the group has failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
-        self.probe_empty(&probe_args(), (blocks, threads), launches, &queue)
+        self.probe(&probe_args(), (blocks, threads), launches, &queue)
     }
 
     /// [`probe_launches`](Self::probe_launches) with argument blocks as large as those of experts.
@@ -40,7 +40,7 @@ impl Communicator {
         launches: u32,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.probe_empty(&args::WideProbeArgs { reserved: [0; 69] }, (blocks, threads), launches, &queue)
+        self.probe(&args::WideProbeArgs { reserved: [0; 69] }, (blocks, threads), launches, &queue)
     }
 
     /// Stores this rank's elements of `from` into `to` of every rank in `peers`, by a kernel with 16 bytes a store.
@@ -69,32 +69,20 @@ impl Communicator {
         }
         probe.packets = (from.len() * size_of::<T>() / PACKET_BYTES) as u64;
         probe.targets = peers.len() as u32;
-        let (blocks, threads) = match shape_of(self.group()).kind {
-            Kind::Gpu => (STORE_BLOCKS, STORE_THREADS),
-            Kind::Host { blocks, threads } => (blocks, threads),
-        };
-        self.probe(&probe, blocks, threads, 1, &queue)
+        self.probe(&probe, (STORE_BLOCKS, STORE_THREADS), 1, &queue)
     }
 
-    fn probe_empty(
-        &self,
-        probe: &impl Block,
-        (blocks, threads): (u32, u32),
-        launches: u32,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
-        let (blocks, threads) = match shape_of(self.group()).kind {
-            Kind::Gpu => (blocks, threads),
-            Kind::Host { blocks, threads } => (blocks, threads),
-        };
-        self.probe(probe, blocks, threads, launches, queue)
-    }
-
-    fn probe(&self, probe: &impl Block, blocks: u32, threads: u32, launches: u32, queue: &impl Enqueue) -> Result<()> {
+    /// Enqueues launches of a kernel. `gpu`: blocks and threads on a GPU; on a CPU the group's own.
+    fn probe(&self, probe: &impl Block, gpu: (u32, u32), launches: u32, queue: &impl Enqueue) -> Result<()> {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);
-        let geometry = shape_of(self.group()).launch(blocks, threads, 0, true);
+        let shape = shape_of(self.group());
+        let (blocks, threads) = match shape.kind {
+            Kind::Gpu => gpu,
+            Kind::Host { blocks, threads } => (blocks, threads),
+        };
+        let geometry = shape.launch(blocks, threads, 0, true);
         // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room
         // for the packets (bounds), or there are none; a graph's operands live as long as it.
         let launch = |raw: &sys::Stream| unsafe { raw.launch(probe, &geometry) };
