@@ -82,7 +82,7 @@ constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
 /// One all-reduce. Fields that a kernel needs first come first: constant memory is cold when a kernel starts, and one
 /// line of it (64 bytes, of which a launch takes 16) costs a few percent of a small message. Everything up to
-/// wait.progress is on the first line.
+/// wait.progress is on the first line, and the rest of what packets need, for up to four ranks, on the second.
 struct AllReduceArgs {
   const void* input;
   void* output;
@@ -93,11 +93,11 @@ struct AllReduceArgs {
   Wait wait;
   uint64_t slot_packets;  ///< room for one source in one buffer of the region
   uint32_t world;
+  uint32_t reduction;
+  uint8_t* peers[kMaxWorld];  ///< scratch region of this protocol on every rank; this rank's at [rank]
   uint32_t dtype;
   uint32_t algorithm;
-  uint32_t reduction;
   uint32_t codec;                 ///< kCodec*; other than kCodecNone by the two algorithms of sentinel packets alone
-  uint8_t* peers[kMaxWorld];      ///< scratch region of this protocol on every rank; this rank's at [rank]
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy, or kRing with direct output: device memory; else null
   uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
@@ -321,18 +321,19 @@ struct NormArgs {
 /// A sum and norm in one kernel: kOneShotSentinel, kTwoShotSentinel, or kTwoShotZeroCopy where rows are gathered. Of `sum`,
 /// the region and what waits need, and the operands of peers; of `norm`, the own operands, whose input rows follow each
 /// other. Where rows are scattered, rank r has rows [r share_rows, r share_rows + rows / world) of the operands. The
-/// addresses of an operand that has these rows alone are moved back, so that all operands have equal numbers of rows.
+/// addresses of an operand that has these rows alone are moved back, so that all operands have equal numbers of rows. Fields lie in
+/// few lines of constant memory, as in AllReduceArgs: those of rows in three, and those of `sum` in two.
 struct FusedNormArgs {
-  AllReduceArgs sum;
   NormArgs norm;
+  uint64_t share_rows;  ///< rows from the share of a rank to that of the next; 0: rows are not scattered
+  uint32_t op;          ///< the number of the operation
+  uint32_t gathers;     ///< of scattered rows: nonzero: the output has the rows of all ranks
+  uint32_t clustered;   ///< nonzero: by clusters of blocks, see takes_clusters; kClustered*
+  AllReduceArgs sum;
   const PeerTable* values;       ///< kTwoShotZeroCopy with codes: device memory; else null
   const PeerTable* scales;       ///< kTwoShotZeroCopy with codes that have scales: device memory; else null
   uint64_t values_offset_bytes;  ///< from every address of `values` to the codes
   uint64_t scales_offset_bytes;  ///< from every address of `scales` to the scales
-  uint64_t share_rows;           ///< rows from the share of a rank to that of the next; 0: rows are not scattered
-  uint32_t op;                   ///< the number of the operation
-  uint32_t gathers;              ///< of scattered rows: nonzero: the output has the rows of all ranks
-  uint32_t clustered;            ///< nonzero: by clusters of blocks, see takes_clusters; kClustered*
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

@@ -105,69 +105,70 @@ struct ExpertOutputs {
   uint32_t reserved;
 };
 
-/// One step of a dispatch or a combine, on this rank alone. Rows that travel are [rank][max_tokens], of row_bytes each.
+/// One step of a dispatch or a combine, on this rank alone. Rows that travel are [rank][max_tokens], of row_bytes each. What most kernels
+/// use comes first, because constant memory is cold when a kernel starts: see AllReduceArgs.
 struct ExpertArgs {
   Wait wait;
-  const uint32_t* table;        ///< device memory: first copy of each rank; a word for each expert; choices: see ExpertTable
-  uint8_t* heads;               ///< of all ranks, head_bytes each
-  uint32_t* state;              ///< own: failed, reserved, counts of local experts, offsets of local experts and behind
-  uint32_t* places;             ///< own: of each pair and of each token of all ranks here; of each own token on every rank
-  const uint32_t* token_count;  ///< own device memory; null: `tokens`
-  const void* ids;              ///< kExpertHead: of each pair of this rank
-  const float* weights;         ///< of each pair of this rank; null: 1
-  const void* rows;             ///< kExpertRows, kExpertPush: the caller's; kExpertGive, kExpertDeliver: the caller's results
-  const float* row_scales;      ///< kExpertRows, kExpertPush with kWireGivenF8
-  uint8_t* travelling;          ///< what kExpertRows makes of own rows; all rows that came; parts that go or came
-  void* output;                 ///< kExpertCopy: received rows; kExpertTake, kExpertPull: a row a token
-  const void* add;              ///< kExpertTake, kExpertPull: null: nothing
-  float* sums;                  ///< kExpertTake in steps: sums of tokens so far
-  uint64_t head_bytes;
-  uint64_t copies_offset;   ///< in a head
-  uint64_t weights_offset;  ///< in a head
-  uint64_t row_bytes;       ///< of a row that travels
-  uint64_t scales_offset;   ///< in a row that travels
-  uint64_t capacity;        ///< most rows a rank may receive; kRowsPadded: rows of a local expert
-  uint32_t task;            ///< kExpert*
+  BlockState* calls;  ///< own: of the barrier, with two words behind for Turns; or in packets of this kernel
   uint32_t rank;
   uint32_t world;
-  uint32_t op;             ///< kOp*, for the status
-  uint32_t dtype;          ///< of the caller's rows and results: kF32, kF16 or kBF16
-  uint32_t wire;           ///< kWire*
-  uint32_t scales;         ///< kCodeScales*
-  uint32_t payload_bytes;  ///< of a row, without scales
-  uint32_t layout;         ///< kRows*
-  uint32_t align;          ///< kRowsByExpert: rows of an expert begin at multiples
-  uint32_t experts;        ///< logical
-  uint32_t copies;         ///< of experts, on all ranks
-  uint32_t first_copy;     ///< of this rank
-  uint32_t local;          ///< copies on this rank
-  uint32_t top_k;
-  uint32_t hidden;
   uint32_t tokens;  ///< of the caller
+  uint32_t top_k;
+  uint64_t buffer_bytes;       ///< in packets: from a buffer to the next
+  uint64_t travelling_offset;  ///< of `travelling` in a region, or of the packets of rows or parts of the first buffer
+  uint64_t tellings_offset;    ///< in packets: of the packets of heads, or of greetings, of the first buffer
+  uint64_t row_bytes;          ///< of a row that travels
+  uint32_t buffers;            ///< in packets: how many; a divisor of kEpochModulus
+  uint32_t telling_packets;    ///< in packets: room for the head of a rank
+  uint16_t rows_at_once;       ///< kExpertReceive: tokens that a block takes at once
+  uint16_t parts;              ///< kExpertPull, kExpertReturn, kExpertSum: blocks that share a token; else 1
+  uint16_t follows;            ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel; kExpertPush by
+                               ///< source: nonzero: another dispatch of a routing, whose pairs the own head has
+  uint16_t holds;              ///< kExpertReceive: nonzero: a block's memory has the copies of all heads; kExpertReturn with a row a
+                               ///< token: nonzero: own parts stay where they are, and kExpertSum has their address in `rows`
+  uint32_t payload_bytes;      ///< of a row, without scales
+  uint32_t hidden;
+  uint32_t layout;          ///< kRows*
+  uint32_t id_bytes;        ///< 4 or 8
+  const uint32_t* table;    ///< device memory: first copy of each rank; a word for each expert; choices: see ExpertTable
+  const void* ids;          ///< kExpertHead: of each pair of this rank
+  const float* weights;     ///< of each pair of this rank; null: 1
+  const void* rows;         ///< kExpertRows, kExpertPush: the caller's; kExpertGive, kExpertDeliver: the caller's results
+  const float* row_scales;  ///< kExpertRows, kExpertPush with kWireGivenF8
+  uint8_t* travelling;      ///< what kExpertRows makes of own rows; all rows that came; parts that go or came
+  void* output;             ///< kExpertCopy: received rows; kExpertTake, kExpertPull: a row a token
+  const void* add;          ///< kExpertTake, kExpertPull: null: nothing
   uint32_t max_tokens;
-  uint32_t id_bytes;  ///< 4 or 8
-  uint32_t weighs;    ///< kExpertGive, kExpertTake: nonzero: results count by their weights
-  uint32_t exact;     ///< nonzero: each result travels, and step says which of a token's
-  uint32_t step;
+  uint32_t local;               ///< copies on this rank
+  uint32_t first_copy;          ///< of this rank
+  uint32_t op;                  ///< kOp*, for the status
+  uint32_t wire;                ///< kWire*
+  uint32_t weighs;              ///< kExpertGive, kExpertTake: nonzero: results count by their weights
+  uint32_t dtype;               ///< of the caller's rows and results: kF32, kF16 or kBF16
+  uint32_t scales;              ///< kCodeScales*
+  uint8_t* regions[kMaxWorld];  ///< of every rank, for kernels that write or read there
   ExpertOutputs into;
-  BlockState* calls;            ///< own: of the barrier, with two words behind for Turns; or in packets of this kernel
-  uint64_t barrier_offset;      ///< kExpertPush, kExpertDeliver, kExpertPull: of greetings and flags in a region
-  uint64_t travelling_offset;   ///< of `travelling` in a region, or of the packets of rows or parts of the first buffer
-  uint64_t tellings_offset;     ///< in packets: of the packets of heads, or of greetings, of the first buffer
-  uint64_t buffer_bytes;        ///< in packets: from a buffer to the next
-  uint32_t buffers;             ///< in packets: how many; a divisor of kEpochModulus
-  uint32_t telling_packets;     ///< in packets: room for the head of a rank
-  uint16_t rows_at_once;        ///< kExpertReceive: tokens that a block takes at once
-  uint16_t parts;               ///< kExpertPull, kExpertReturn, kExpertSum: blocks that share a token; else 1
-  uint16_t follows;             ///< kExpertReceive, kExpertSum: nonzero: the launch before is that of the sending kernel; kExpertPush by
-                                ///< source: nonzero: another dispatch of a routing, whose pairs the own head has
-  uint16_t holds;               ///< kExpertReceive: nonzero: a block's memory has the copies of all heads; kExpertReturn with a row a
-                                ///< token: nonzero: own parts stay where they are, and kExpertSum has their address in `rows`
+  uint64_t capacity;            ///< most rows a rank may receive; kRowsPadded: rows of a local expert
+  uint64_t scales_offset;       ///< in a row that travels
   uint64_t placed_offset;       ///< by rank, from a region to received rows (kExpertPush) or results (kExpertPull); kStaged
   uint64_t placed_scales;       ///< kExpertPush by source: from a region to scales of received rows, in order of rows; kStaged
   uint64_t placed_ids;          ///< kExpertPush by source: from a region to local experts of received rows; kStaged
   uint64_t placed_weights;      ///< kExpertPush by source: from a region to their weights; kStaged
-  uint8_t* regions[kMaxWorld];  ///< of every rank, for kernels that write or read there
+  uint64_t barrier_offset;      ///< kExpertPush, kExpertDeliver, kExpertPull: of greetings and flags in a region
+  uint32_t* state;              ///< own: failed, reserved, counts of local experts, offsets of local experts and behind
+  const uint32_t* token_count;  ///< own device memory; null: `tokens`
+  uint8_t* heads;               ///< of all ranks, head_bytes each
+  uint32_t* places;             ///< own: of each pair and of each token of all ranks here; of each own token on every rank
+  float* sums;                  ///< kExpertTake in steps: sums of tokens so far
+  uint64_t head_bytes;
+  uint64_t copies_offset;   ///< in a head
+  uint64_t weights_offset;  ///< in a head
+  uint32_t task;            ///< kExpert*
+  uint32_t align;           ///< kRowsByExpert: rows of an expert begin at multiples
+  uint32_t experts;         ///< logical
+  uint32_t copies;          ///< of experts, on all ranks
+  uint32_t exact;           ///< nonzero: each result travels, and step says which of a token's
+  uint32_t step;
 };
 
 }  // namespace symmetra::kernels

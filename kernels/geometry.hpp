@@ -108,7 +108,9 @@ constexpr uint32_t codec_bits(uint32_t codec) {
 /// Packets of an encoded unit: its elements, and a scale of 16 bits for each group.
 constexpr uint32_t unit_packets(uint32_t codec) { return kUnitElems * codec_bits(codec) / 128 + kUnitElems / kGroupElems / 8; }
 /// Packets of a source in one buffer of the region: the slots are divided among all ranks but the receiver, at lines of memory.
-constexpr uint64_t quantised_slot(uint64_t slot_packets, uint32_t world) { return slot_packets * world / (world - 1) / 8 * 8; }
+constexpr uint64_t quantised_slot(uint64_t slot_packets, uint32_t world) {
+  return slot_packets * world / (world - 1) / kLinePackets * kLinePackets;
+}
 /// Packets that one source of a quantised all-reduce needs in one buffer of the region.
 constexpr uint64_t quantised_packets(const AllReduceArgs& args) {
   const uint64_t units = args.count == 0 ? 1 : (args.count + kUnitElems - 1) / kUnitElems;
@@ -332,10 +334,9 @@ constexpr bool is_scattered(const FusedNormArgs& args) {
   if (args.share_rows == 0) return args.sum.algorithm != kTwoShotZeroCopy;
   const bool whole =
       args.norm.rows % args.sum.world == 0 && args.norm.rows / args.sum.world <= args.share_rows && args.share_rows < uint64_t{1} << 32;
-  const bool codes = args.norm.quantised.values != nullptr;
-  if (codes && args.sum.algorithm == kOneShotSentinel) return false;
+  if (args.norm.quantised.values != nullptr && args.sum.algorithm == kOneShotSentinel) return false;
   // A row that is too long for the stage waits in the output.
-  const bool staged = codes && row_packets(args.norm) <= kStagePackets;
+  const bool staged = row_packets(args.norm) <= kStagePackets;
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && (args.norm.output != nullptr || staged);
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
@@ -368,7 +369,8 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const bool known = sum.world >= 2 && sum.world <= kMaxWorld && sum.rank < sum.world && is_row(args.norm) &&
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
                      (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel || sum.algorithm == kTwoShotZeroCopy);
-  if (!known || sum.lanes_log2 > 16 || !is_scattered(args) || !has_codes(args)) return false;
+  // Packets of a column are added in order, so one lane has them all.
+  if (!known || sum.lanes_log2 > 16 || 1u << sum.lanes_log2 > kNormColumns || !is_scattered(args) || !has_codes(args)) return false;
   const bool shape = has_shape(geometry, kMaxBlocks, 1024) &&
                      (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));
   if (sum.algorithm == kTwoShotZeroCopy) {

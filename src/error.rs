@@ -259,7 +259,9 @@ pub enum Error {
     #[error("the group is closed")]
     Closed,
     /// A graph holds pointers that the ranks have not exchanged yet.
-    #[error("the graph holds {pointers} unregistered pointers: call register() on every rank first")]
+    #[error(
+        "the graph holds {pointers} unregistered pointers: call Graph::register (in C++ register_pointers) on every rank first"
+    )]
     NotRegistered {
         /// The number of unregistered pointers.
         pointers: usize,

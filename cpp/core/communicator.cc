@@ -36,7 +36,7 @@ void Communicator::barrier() const {
   call([&] { core::communicator_barrier(live(communicator_)); });
 }
 
-void Communicator::all_gather(const void* send, void* receive, std::size_t bytes) const {
+void Communicator::all_gather_bytes(const void* send, void* receive, std::size_t bytes) const {
   const auto sent = core::bytes_at<const std::uint8_t>("what an all-gather sends", send, bytes);
   const auto received = core::bytes_at<std::uint8_t>("where an all-gather receives", receive, bytes * world_size());
   call([&] { core::communicator_all_gather(live(communicator_), sent, received); });

@@ -54,7 +54,7 @@ inline double slowest_us(const Communicator& communicator, const Stream& stream,
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
     const double own = took.count() / operations;
     std::vector<double> all(world);
-    communicator.all_gather(&own, all.data(), sizeof(own));
+    communicator.all_gather_bytes(&own, all.data(), sizeof(own));
     if (launch > 0) slowest.push_back(*std::max_element(all.begin(), all.end()));
   }
   std::sort(slowest.begin(), slowest.end());
@@ -70,7 +70,7 @@ bool time_all_gather(const Communicator& communicator, const Stream& stream, Lau
   const SymmetricBuffer input = communicator.symmetric<float>(kCount), output = communicator.symmetric<float>(world * kCount);
   const std::uint64_t seed = (std::uint64_t{std::random_device()()} << 32) | std::random_device()();
   std::vector<std::uint64_t> seeds(world);
-  communicator.all_gather(&seed, seeds.data(), sizeof(seed));
+  communicator.all_gather_bytes(&seed, seeds.data(), sizeof(seed));
   input.write(random_values(seed, kCount), stream);
   std::vector<float> expected;
   for (const std::uint64_t of : seeds) {

@@ -137,7 +137,7 @@ class SymmMemManager {
     explicit Successor(const symmetra::Communicator& group) : group_(group) {}
     std::size_t rank() const override { return group_.rank(); }
     std::size_t world_size() const override { return group_.world_size(); }
-    void all_gather(const void* send, void* receive, std::size_t bytes, Deadline) override { group_.all_gather(send, receive, bytes); }
+    void all_gather(const void* send, void* receive, std::size_t bytes, Deadline) override { group_.all_gather_bytes(send, receive, bytes); }
     void barrier(Deadline) override { group_.barrier(); }
 
    private:
@@ -216,7 +216,7 @@ class SymmMemManager {
   bool anyone(bool here) const {
     const std::uint8_t own = here;
     std::vector<std::uint8_t> all(ranks());
-    groups_.front().all_gather(&own, all.data(), 1);
+    groups_.front().all_gather_bytes(&own, all.data(), 1);
     return std::any_of(all.begin(), all.end(), [](std::uint8_t said) { return said != 0; });
   }
 

@@ -84,14 +84,17 @@ class Collectives {
   ///
   /// The squares of a row are added in an order that depends on the row's length alone. So a call has the bits of an all-reduce and a norm
   /// one after the other, and the bits of a row depend on nothing but its own values, the residual, the weight and the order of the sum
-  /// over ranks. Rows are f16, bf16 or f32, of 1 to 2^20 elements; any number of rows. At least one of output, residual_out and quantised
-  /// is given. These may be the same memory: residual and residual_out; input and output; input and residual_out.
+  /// over ranks. Where the all-reduces of a coordinator go by a codec, so does the sum, if it has a place in one piece. Rows are f16, bf16
+  /// or f32, of 1 to 2^20 elements; any number of rows. At least one of output, residual_out and quantised is given. `residual` and
+  /// `weight` hold the same on every rank. These may be the same memory, and no others: residual and residual_out; input and output; input
+  /// and residual_out.
   ///
   /// Quantised rows have the codes of the output: Scaling has the formulas.
   ///
   /// Throws kUnsupported also if the sum has no place (no output, and no residual_out but the residual) where no kernel that sums and norms
   /// at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch; kInvalidArgument also for no output,
-  /// an epsilon below 0, an output narrower than a row, and a format that there is not or whose operands have other types.
+  /// an epsilon that is below 0 or NaN, an output narrower than a row or wider than 2^31, and a format that there is not or whose operands
+  /// have other types.
   void all_reduce_norm(const RowNorm& rows, Queue queue) const { norm("all-reduce-norm", rows, queue); }
   /// Sums rows over all ranks, and adds a residual to this rank's share of the rows and norms it: part r of the rows for rank r. The bits
   /// are those of a reduce-scatter, an addition and a norm one after the other. The input has the rows of all ranks; residual, residual_out
@@ -106,6 +109,7 @@ class Collectives {
   /// rank's share: part r of the rows for rank r. These may be the same memory: residual and residual_out; input and output; this rank's
   /// part of input, and residual_out. Throws what reduce_scatter_norm throws, but kTwoShotZeroCopy serves too, where
   /// peers can address input, output, codes and scales, and where there is an output or rows have at most 1024 packets of 16 bytes.
+  /// Codes without an output are kUnsupported where no one kernel serves the call.
   void reduce_scatter_norm_all_gather(const RowNorm& rows, Queue queue) const { norm("reduce-scatter-norm-all-gather", rows, queue); }
 
   /// Puts the `input` of every rank, in rank order, into the `output` of every rank, which has world size times as many
@@ -206,8 +210,8 @@ class Collectives {
 
   /// Opens experts on the ranks of this group. Where own kernels serve the group, they take a part of the symmetric heap: expert_bytes says
   /// how large. Collective; blocks. Throws kMismatch on every rank if settings differ; kInvalidArgument for a setting outside its limits;
-  /// kUnsupported for Method::kDirect where own kernels do not serve the group; kOutOfMemory if the heap has no room, or the device for the
-  /// rest.
+  /// kUnsupported for Method::kDirect and kPackets where own kernels do not serve the group, and for kPackets with more than 8192 tokens of
+  /// all ranks or 2048 copies of experts; kOutOfMemory if the heap has no room, or the device for the rest.
   Experts experts(const ExpertConfig& config) const;
 
   /// Plans an all-gather of shards of this shape along dimension `dim`, and the products of the whole with right factors. Collective;
@@ -218,8 +222,8 @@ class Collectives {
   /// scales. With Product::Scaling::kTensor the left factor has one scale, equal on all ranks. With kRows each shard has a scale for each
   /// of its rows, and scales are gathered too; if the last dimension is cut, a row's scale is the same on all ranks.
   ///
-  /// The memory of the plan is a part of the symmetric heap: the whole, and its scales; and part by part a workspace of a shard where peers
-  /// cannot address shards. Part by part only where own kernels serve the group.
+  /// The memory of the plan is a part of the symmetric heap: the whole, and its scales. Part by part only where own kernels serve the
+  /// group.
   ///
   /// Throws kMismatch if ranks ask for different plans; kInvalidArgument for a shape of fewer than two dimensions, a dimension that there
   /// is not, FusedOptions::rows that do not fit, no product, and a product that Multiplier::enqueue refuses; kUnsupported for a way that

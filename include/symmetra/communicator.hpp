@@ -42,8 +42,6 @@ struct Range {
 /// registrations and graphs share ownership of what they need and may be destroyed later.
 class Communicator : public Collectives {
  public:
-  using Collectives::all_gather;
-
   /// Opens a group of all ranks of `bootstrap`, which is used only during the call, and its memory. Collective; blocks. Throws
   /// kInvalidArgument for a world size above 16, a rank outside the world or a setting outside its limits, kMismatch if ranks differ in
   /// version, build, device kind or settings, kOutOfMemory if the device cannot hold the arena, kPeer if another rank cannot take part,
@@ -64,9 +62,10 @@ class Communicator : public Collectives {
   /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, and kTimeout after
   /// Deadlines::open.
   void barrier() const;
-  /// Gives `bytes` bytes at `send` to every rank and stores the bytes of every rank at `receive`, in rank order. Blocks. Throws what
+  /// Gives `bytes` bytes of host memory at `send` to every rank, and stores the bytes of every rank at `receive`, in rank order. Is no
+  /// collective of the device. Blocks. Throws what
   /// barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give different numbers of bytes.
-  void all_gather(const void* send, void* receive, std::size_t bytes) const;
+  void all_gather_bytes(const void* send, void* receive, std::size_t bytes) const;
 
   /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. The buffer takes room in the heap, whose size is
   /// Config::heap_bytes: the elements, and 192 bytes for each rank of the group, which are the signals of the buffer. Both are rounded up
@@ -123,9 +122,9 @@ class Communicator : public Collectives {
   /// Stops the group on every rank: waits on all devices give up within milliseconds, and later calls throw kAborted. Only writes flags:
   /// any thread may call it at any time, more than once.
   void abort() const noexcept;
-  /// Closes the group: waits for the device, unmaps shared memory, and leaves the bootstrap. Collective; blocks. Later calls throw kClosed,
-  /// also those of buffers' signals and of graphs; a rank's own elements may still be read and written. Throws the group's error if the
-  /// group had failed; the group is closed nevertheless.
+  /// Closes the group: waits for the device, unmaps shared memory, and ends the connections to the other ranks. Collective; blocks. Later
+  /// calls throw kClosed, also those of buffers' signals and of graphs; a rank's own elements may still be read and written. Throws the
+  /// group's error if the group had failed; the group is closed nevertheless.
   void close() const;
   /// Leaves the group alone: waits for this rank's device, as close() does, and goes. Asks no peer: it blocks for peers only where work on
   /// the device, also of another group, waits for them. Later calls throw kClosed, as after close(). The peers keep what they have mapped.
@@ -144,8 +143,9 @@ class Communicator : public Collectives {
   /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
   /// memory).
   std::vector<Range> explain(Dtype dtype, bool direct) const;
-  /// The algorithms of all_reduce_norm for rows of `hidden` elements, by the bytes of all rows, smallest first. `direct`: whether peers can
-  /// address the operands (symmetric or registered memory).
+  /// The algorithms of all_reduce_norm for rows of `hidden` elements, by the bytes of all rows, smallest first, where the sum has a place:
+  /// an output that is not padded, or a residual_out that is not the residual. `direct`: whether peers can address the operands (symmetric
+  /// or registered memory).
   std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, bool direct) const;
   /// The algorithms of all_reduce_norm for rows of `hidden` elements that are written quantised, by the bytes of all rows, smallest first.
   /// `direct`: whether peers can address the operands (symmetric or registered memory). `placed`: whether the call also has a place for the
@@ -155,8 +155,9 @@ class Communicator : public Collectives {
   std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed,
                                   std::size_t width = 0) const;
   /// The ways of reduce_scatter_norm or, with `gathers`, of reduce_scatter_norm_all_gather, for rows of `hidden` elements, by the bytes of
-  /// all rows, smallest first. Algorithm::kAuto stands for collectives and kernels one after the other. `quantised`: whether the rows are
-  /// written quantised. `direct`: whether peers can address the input and all that is gathered (symmetric or registered memory).
+  /// all rows, smallest first, of calls with an output that is not padded. Algorithm::kAuto stands for collectives and kernels one after
+  /// the other. `quantised`: whether the rows are written quantised. `direct`: whether peers can address the input and all that is gathered
+  /// (symmetric or registered memory).
   std::vector<Range> explain_scattered_norm(Dtype dtype, std::size_t hidden, bool quantised, bool direct, bool gathers) const;
 
  private:

@@ -33,8 +33,8 @@ enum class Parallelism : std::uint32_t {
 struct QuantisedAllReduce {
   /// The codec. kNone sends every value as it is.
   Codec codec = Codec::kNone;
-  /// The smallest message, in bytes. Unset: 1 MiB for kInt4, and 2 MiB for the others. That is an estimate of the size
-  /// from which on the codec is faster.
+  /// The smallest message, in bytes. Unset: the size from which on the codec is faster, as the tuning has it, else 2 MiB. Nothing goes by a
+  /// codec of which the tuning found no such size.
   std::optional<std::size_t> min_bytes = std::nullopt;
   /// The largest message, in bytes. Unset: no limit.
   std::optional<std::size_t> max_bytes = std::nullopt;

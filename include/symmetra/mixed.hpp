@@ -1,7 +1,7 @@
 /// \file
 /// Collectives over grids of tensor and data parallelism, inside hosts and across hosts. docs/mixed.md has the tables of operations, modes
-/// and roundings. Grids have run on the host device, on one host and on several; on one GPU that ranks share; and on 2 GPUs, as one host
-/// and as two by name.
+/// and roundings. Grids have run on the host device, on one host and on several; on one GPU that ranks share; and on 2 and 4 GPUs, as one
+/// host and as two by name.
 #pragma once
 
 #include <cstddef>

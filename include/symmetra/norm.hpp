@@ -49,11 +49,12 @@ enum class Scaling : std::uint32_t {
   /// A scale a row in f32: max(a / most, 2^-126), 1 where a is 0, NaN where a is or where the factor of the norm is infinite; inverse =
   /// 1 / scale. Not kE2M1.
   kPerToken = 1,
-  /// A scale a group in f32, by the formula of kPerToken for the group. Groups have a multiple of 16 elements; the last may be short. Not
+  /// A scale a group in f32, by the formula of kPerToken for the group. Groups have a multiple of 16 elements, up to 2^20; the last may be
+  /// short. Not
   /// kE2M1.
   kPerGroup = 2,
   /// A power of two a group, as a byte (e8m0): byte b is 2^(b - 127), and 255 is NaN. The least for which a is at most `most` times the
-  /// scale. Groups have a multiple of 16 elements that divides the width of a row. Not kI8.
+  /// scale. Groups have a multiple of 16 elements, up to 2^20, that divides the width of a row. Not kI8.
   kMx = 3,
   /// f = nearest e4m3 to (g (a (1 / 6))) for each 16 elements, in Dtype::kU8, with g = `known_scale`; inverse = g / f, and 0 where f is 0.
   /// kE2M1 alone; the width of a row is a multiple of 16.
@@ -103,13 +104,15 @@ struct RowNorm {
   RmsNorm norm;
   /// Added to the sum: x = T(sum + residual), with T the type of the rows. Equal on all ranks, unless it is scattered.
   std::optional<ConstOperand> residual{};
-  /// Receives x: the sum with the residual, or the sum itself without one. May be the memory of the residual, or of the input.
+  /// Receives x: the sum with the residual, or the sum itself without one. May be the memory of the residual, or of the input. In calls
+  /// without an output, and in calls whose output is padded, all ranks write x over the residual, or none does: where the sum goes decides
+  /// how the ranks exchange it.
   std::optional<Operand> residual_out{};
   /// Receives the normed rows. May be the memory of the input.
   std::optional<Operand> output{};
   /// Receives the normed rows in a narrow format.
   std::optional<QuantisedRows> quantised{};
-  /// Elements of an output row, whose last elements are zeros; 0: as many as `weight` has.
+  /// Elements of an output row, up to 2^31, whose last elements are zeros; 0: the number that `weight` has.
   std::size_t width = 0;
   /// How the rows are summed.
   Algorithm algorithm = Algorithm::kAuto;

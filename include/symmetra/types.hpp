@@ -90,14 +90,16 @@ Reduction reduction(const std::string& name);
 
 /// An all-reduce algorithm. The numbers are stable.
 enum class Algorithm : std::uint32_t {
-  kAuto = 0,               ///< the table's choice, which Communicator::explain prints
-  kOneShotLL = 1,          ///< every rank sends its whole message to every rank, 8 data bytes a packet; any type
-  kOneShotSentinel = 2,    ///< every rank sends its whole message to every rank, 16 data bytes a packet; floating types
+  kAuto = 0,  ///< the table's choice, which Communicator::explain prints
+  /// Every rank sends its whole message to every rank, 8 data bytes a packet (NCCL's LL); any type.
+  kOneShotLL = 1,
+  /// Every rank sends its whole message to every rank, 16 data bytes a packet (Lamport style, as in TensorRT-LLM); floating types.
+  kOneShotSentinel = 2,
   kTwoShotLL = 3,          ///< reduce-scatter and all-gather, both pushed, with LL packets; any type
   kTwoShotSentinel = 4,    ///< reduce-scatter and all-gather, both pushed, with sentinel packets; floating types
   kTwoShotZeroCopy = 5,    ///< zero-copy between the operands; symmetric or adopted memory, any type
-  kRing = 6,               ///< chunks pass from rank to rank, for the largest messages; any type
-  kRecursiveDoubling = 7,  ///< exchanges with one partner after another; any type
+  kRing = 6,               ///< chunks pass from rank to rank (after Patarasuk and Yuan), for the largest messages; any type
+  kRecursiveDoubling = 7,  ///< exchanges with one partner after another (Thakur, Rabenseifner and Gropp); any type
   kMulticastOneShot = 8,   ///< every rank sums all symmetric inputs by multicast; floats of more than 2 ranks need kFree
   /// Every rank sums a share by multicast and stores it by multicast; symmetric buffers. By both, 8-bit floats are added in f16, and
   /// kExact refuses them; GPUs need compute capability 10.0 or 10.3 and a build for 100a or 103a.
@@ -132,16 +134,17 @@ Algorithm algorithm(const std::string& name);
 /// sum. All ranks have equal bits. These depend on the element's group, whose start is a multiple of 32 in the message,
 /// and on nothing else.
 ///
-/// A NaN, an infinity or a magnitude above 3.37e38 on any rank, or in the sum, makes its group NaN on all ranks. Groups of
-/// zeros give +0.
+/// A NaN or an infinity on any rank, or a sum beyond single precision, makes its group NaN on all ranks. A magnitude above
+/// 3.37e38 may become infinite, or make its group NaN. A group of magnitudes below 2^-126 may become zeros. Groups of zeros
+/// give +0.
 enum class Codec : std::uint32_t {
   kNone = 0,  ///< values are sent as they are
   /// floats (e4m3): 8.5 bits an element; a code is off by at most 1/16 of its element, and small elements by at most
   /// 2^-18 of the largest magnitude in the group: for groups whose elements differ much in size
   kFp8 = 1,
-  kInt8 = 2,  ///< integers: 8.5 bits an element; a code is off by at most 1/252 of the largest magnitude in its group
-  kInt6 = 3,  ///< integers: 6.5 bits an element; a code is off by at most 1/61 of the largest magnitude in its group
-  kInt4 = 4,  ///< integers: 4.5 bits an element; a code is off by at most 1/13 of the largest magnitude in its group
+  kInt8 = 2,  ///< integers: 8.5 bits an element; a code is off by at most 1/251 of the largest magnitude in its group
+  kInt6 = 3,  ///< integers: 6.5 bits an element; a code is off by at most 1/61.4 of the largest magnitude in its group
+  kInt4 = 4,  ///< integers: 4.5 bits an element; a code is off by at most 1/13.8 of the largest magnitude in its group
 };
 
 /// The name used in messages and on the command line, for example "int8". Throws kInvalidArgument for a number that is

@@ -34,7 +34,7 @@ class Quantised {
       : args_(args),
         operand_(args),
         shares_((operand_.packets() + kUnitData - 1) / kUnitData, kHops == 1 ? 1 : args.world),
-        slot_(static_cast<uint32_t>(args.slot_packets) * args.world / (args.world - 1) / 8 * 8),
+        slot_(static_cast<uint32_t>(args.slot_packets) * args.world / (args.world - 1) / kLinePackets * kLinePackets),
         scratch_(args, args.world, call),
         waiter_(args.wait, kOpAllReduce, call.epoch, call.poisoned != 0),
         member_(platform::thread() % platform::kTeam) {}

@@ -1,6 +1,8 @@
 // The kernels compiled by nvcc, and their launches.
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/norm/clustered.cuh"
@@ -35,32 +37,29 @@ struct Backend {
       return visit(AnyFormat{});
     }
   }
-  template <class Element, uint32_t kWorld, bool kQuantised>
-  static Entry clustered(const FusedNormArgs& args) {
+  /// `visit` gets the format, and whether a column of a row has more than one packet. Such rows have no kernels for usual formats.
+  template <bool kKnown, bool kQuantised, class Visit>
+  static Entry with_rows(const FusedNormArgs& args, Visit visit) {
     const QuantisedRows& how = args.norm.quantised;
     if (row_packets(args.norm) > kNormColumns) {
-      return with_format<false, kQuantised>(how,
-                                            [](auto format) { return entry<&norm_clustered<Element, kWorld, decltype(format), true>>(); });
+      return with_format<false, kQuantised>(how, [&](auto format) { return visit(format, std::true_type{}); });
     }
-    return with_format<kWorld != 0, kQuantised>(
-        how, [](auto format) { return entry<&norm_clustered<Element, kWorld, decltype(format), false>>(); });
+    return with_format<kKnown, kQuantised>(how, [&](auto format) { return visit(format, std::false_type{}); });
+  }
+  template <class Element, uint32_t kWorld, bool kQuantised>
+  static Entry clustered(const FusedNormArgs& args) {
+    return with_rows<kWorld != 0, kQuantised>(
+        args, [](auto format, auto tiled) { return entry<&norm_clustered<Element, kWorld, decltype(format), tiled.value>>(); });
   }
   /// At two ranks nobody chooses the two-shot, so kernels for any world size serve them.
   template <class Element, uint32_t kWorld, bool kQuantised>
   static Entry clustered_two_shot(const FusedNormArgs& args) {
     constexpr uint32_t kFixed = kWorld == 2 ? 0 : kWorld;
     const bool by_share = args.clustered == kClusteredByShare;
-    if (row_packets(args.norm) > kNormColumns) {
-      return with_format<false, kQuantised>(args.norm.quantised, [&](auto format) {
-        using Format = decltype(format);
-        if (by_share) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true, true>>();
-        return entry<&norm_clustered_two_shot<Element, kFixed, Format, false, true>>();
-      });
-    }
-    return with_format<kFixed != 0, kQuantised>(args.norm.quantised, [&](auto format) {
+    return with_rows<kFixed != 0, kQuantised>(args, [&](auto format, auto tiled) {
       using Format = decltype(format);
-      if (by_share) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true, false>>();
-      return entry<&norm_clustered_two_shot<Element, kFixed, Format, false, false>>();
+      if (by_share) return entry<&norm_clustered_two_shot<Element, kFixed, Format, true, tiled.value>>();
+      return entry<&norm_clustered_two_shot<Element, kFixed, Format, false, tiled.value>>();
     });
   }
 };

@@ -34,8 +34,8 @@ both! {
     /// and if the sum has no place (no `output`, and no `residual_out` but the residual) where no kernel that sums and
     /// norms at once serves: on other backends, by other algorithms, and for rows that do not fit its scratch;
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit, no output, an epsilon
-    /// below 0, an output narrower than a row, a format that there is not or whose operands have other types, and
-    /// operands that overlap otherwise or are of another device; the
+    /// that is below 0 or NaN, an output narrower than a row or wider than 2^31, a format that there is not or whose
+    /// operands have other types, and operands that overlap otherwise or are of another device; the
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn all_reduce_norm<'op, T: Element>(&self, rows: RowNorm<'op, T>, queue: impl Queue<'op>) -> Result<()> {
         self.run(&rows.call(&ALL_REDUCE_NORM), &queue)
@@ -72,6 +72,7 @@ both! {
     /// Those of [`reduce_scatter_norm`](Self::reduce_scatter_norm), but
     /// [`TwoShotZeroCopy`](crate::Algorithm::TwoShotZeroCopy) serves too, where peers can address input, output, codes
     /// and scales, and where there is an output or rows have at most 1024 packets of 16 bytes.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) also for codes without an output where no one kernel serves the call.
     pub fn reduce_scatter_norm_all_gather<'op, T: Element>(
         &self,
         rows: RowNorm<'op, T>,

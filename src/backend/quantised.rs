@@ -15,8 +15,8 @@ use crate::op::Codec;
 pub struct QuantisedAllReduce {
     /// The codec. [`Codec::None`] sends every value as it is.
     pub codec: Codec,
-    /// The smallest message, in bytes. `None`: the size from which on the codec is faster, as the tuning has it, or an
-    /// estimate: 1 MiB for INT4, and 2 MiB for the others.
+    /// The smallest message, in bytes. `None`: the size from which on the codec is faster, as the tuning has it, else
+    /// 2 MiB. Nothing goes by a codec of which the tuning found no such size.
     pub min_bytes: Option<u64>,
     /// The largest message, in bytes. `None`: no limit.
     pub max_bytes: Option<u64>,
@@ -30,8 +30,7 @@ impl QuantisedAllReduce {
 
     /// The messages that go by the codec.
     pub(crate) fn bytes(&self) -> RangeInclusive<u64> {
-        let usual = if self.codec == Codec::Int4 { 1 << 20 } else { 2 << 20 };
-        self.min_bytes.unwrap_or(usual)..=self.max_bytes.unwrap_or(u64::MAX)
+        self.min_bytes.unwrap_or(2 << 20)..=self.max_bytes.unwrap_or(u64::MAX)
     }
 
     /// The setting with the smallest message that a tuning found for a world size, unless one is set.

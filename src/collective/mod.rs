@@ -287,7 +287,7 @@ impl Communicator {
         self.0.group.abort();
     }
 
-    /// Closes the group: waits for the device, unmaps shared memory, and leaves the bootstrap. Collective; blocks.
+    /// Closes the group: waits for the device, unmaps shared memory, and ends the connections to the other ranks. Collective; blocks.
     /// Later calls fail with [`Error::Closed`](crate::Error::Closed), also calls on clones, graph launches and accesses
     /// to peers through a buffer. A buffer's own elements may still be read and written.
     ///

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::call_order::Lane;
 use super::graph_part::Recorded;
-use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, rows_at_once, scattered_choice, suits};
+use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
 use super::reach::Peers;
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
@@ -103,8 +103,10 @@ impl Inner {
             return match call.options.algorithm {
                 named if scatters && named != Algorithm::Auto => {
                     let reason = match quantises_anywhere(kind, rows.quantised.is_some()) {
-                        true => "its scratch has no room for a row",
-                        false => "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row",
+                        true => self.no_room(packets(call.dtype, rows.hidden())),
+                        false => {
+                            "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row".to_owned()
+                        }
                     };
                     Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
                 }
@@ -141,6 +143,15 @@ impl Inner {
         norm_choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
             self.scratch(algorithm).slot_packets
         })
+    }
+
+    /// Why a row of so many packets is not served by a named two-shot.
+    fn no_room(&self, packets: usize) -> String {
+        let have = self.scratch(Algorithm::TwoShotSentinel).slot_packets * PACKET_BYTES as u64;
+        let least = row_pitch(packets) * PACKET_BYTES;
+        format!(
+            "its scratch has no room for a row: two_shot_sentinel_bytes makes slots of {have} bytes, and a row takes {least}"
+        )
     }
 
     /// How many rows fit the scratch of an algorithm.

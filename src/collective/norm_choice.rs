@@ -1,7 +1,8 @@
 //! The choice between kernels that sum and norm at once, and an all-reduce and a norm one after the other: a pure function
-//! of device kind, world size and bytes, so that every rank chooses alike. The built-in limits of two GPUs
-//! were measured on H200, those of four on H100 and H200; those of more are estimates from what the all-reduces of these algorithms measured.
-//! A tuning replaces them.
+//! of device kind, world size, scratch, type, length and bytes of rows, and whether the outputs have a place for the sum. So
+//! ranks choose alike whose calls are alike. The built-in limits of two GPUs were measured on H200, those of four on H100 and
+//! H200. The limits of more GPUs are estimates from what the all-reduces of these algorithms measured. A tuning replaces the
+//! limits; rows that [`is_slow`] names go by an all-reduce and then a norm all the same.
 
 use super::select::Range;
 use crate::device::DeviceKind;
@@ -10,7 +11,7 @@ use crate::group::Tuning;
 use crate::kernel::args::{
     kLinePackets as LINE_PACKETS, kMostClusteredTiles as MOST_CLUSTERED_TILES, kNormColumns as NORM_COLUMNS,
 };
-use crate::op::{ALL_REDUCE_NORM, Algorithm, Format};
+use crate::op::{ALL_REDUCE_NORM, Algorithm, Format, check_lengths};
 use crate::types::Dtype;
 
 /// Bytes of a packet.
@@ -135,10 +136,7 @@ impl NormTable {
         is_placed: bool,
         fits: impl Fn(&Algorithm) -> bool,
     ) -> Result<Vec<Range>> {
-        if width < hidden {
-            let limit = format!("a row has {hidden} elements");
-            return Err(Error::invalid("the width of an output row", width, limit));
-        }
+        check_lengths(hidden, width)?;
         format.check(width)?;
         // A rank alone has no sum to place.
         if !is_placed && self.sums && !fits(&Algorithm::TwoShotSentinel) {
@@ -154,9 +152,9 @@ pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
     !quantised || kind != DeviceKind::Hip
 }
 
-/// Whether rows of so many bytes have a slow kernel of the two-shot alone, behind which an all-reduce and a norm are faster: on NVIDIA
-/// GPUs those that no cluster takes. Of f32, rows of several packets a column are faster so up to some MiB alone (4 ranks, rows of 32 KiB:
-/// 14.6 in place of 18.0 us of 2 MiB, 60.3 in place of 54.4 of 8 MiB).
+/// Whether an all-reduce and then a norm is faster than the two-shot for rows of this length. On NVIDIA GPUs that holds for rows
+/// that end inside a packet, for rows of more than 4096 packets, and for rows of f32 of more than 1024 packets. Of these rows of
+/// f32 the two-shot is faster up to some MiB (4 ranks, rows of 32 KiB: 14.6 for 18.0 us at 2 MiB, but 60.3 for 54.4 at 8 MiB).
 fn is_slow(kind: DeviceKind, algorithm: Algorithm, (dtype, hidden): (Dtype, usize)) -> bool {
     let tiles = if dtype == Dtype::F32 { 1 } else { MOST_CLUSTERED_TILES };
     let most_bytes = (NORM_COLUMNS * tiles) as usize * PACKET_BYTES;
@@ -248,9 +246,13 @@ pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64
         Algorithm::OneShotSentinel => slot / row_packets.max(1),
         // Kernels count rows in 32 bits.
         Algorithm::TwoShotZeroCopy => u32::MAX as usize,
-        // Rows are whole lines of memory, and a line more holds the scale of a row.
-        _ => slot / (row_packets.div_ceil(LINE_PACKETS as usize) + 1) / LINE_PACKETS as usize * world,
+        _ => slot / row_pitch(row_packets) * world,
     }
+}
+
+/// Packets from one row to the next in the slots of a two-shot: whole lines of memory, and a line for the scale of the row.
+pub(super) fn row_pitch(row_packets: usize) -> usize {
+    (row_packets.div_ceil(LINE_PACKETS as usize) + 1) * LINE_PACKETS as usize
 }
 
 /// All-reduces of messages larger than `from`, up to `to`.

@@ -13,7 +13,8 @@ use crate::types::Dtype;
 
 impl Communicator {
     /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements, by the bytes of all
-    /// rows, smallest first. `direct`: whether peers can address the operands (symmetric or registered memory).
+    /// rows, smallest first, where the sum has a place: an output that is not padded, or a residual_out that is not the
+    /// residual. `direct`: whether peers can address the operands (symmetric or registered memory).
     pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
         let inner = &self.0;
         let fits = self.suits((dtype, hidden), false, true);
@@ -55,9 +56,9 @@ impl Communicator {
 
     /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
     /// [`reduce_scatter_norm_all_gather`](Self::reduce_scatter_norm_all_gather), for rows of `hidden` elements, by the
-    /// bytes of all rows, smallest first. `Algorithm::Auto` stands for collectives and kernels one after the other.
-    /// `quantised`: whether the rows are written quantised. `direct`: whether peers can address the input and all that is
-    /// gathered (symmetric or registered memory).
+    /// bytes of all rows, smallest first, of calls with an output that is not padded. `Algorithm::Auto` stands for
+    /// collectives and kernels one after the other. `quantised`: whether the rows are written quantised. `direct`: whether
+    /// peers can address the input and all that is gathered (symmetric or registered memory).
     pub fn explain_scattered_norm(
         &self,
         (dtype, hidden): (Dtype, usize),

@@ -144,6 +144,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
+    /// [`Error::Unsupported`] for [`Method::Packets`] with more than 8192 tokens of all ranks or 2048 copies of experts;
     /// [`Error::OutOfMemory`] if the heap has no room for the region, or the device for the rest.
     pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
         Experts::open(Over::Communicator(self.clone()), config)
@@ -155,8 +156,8 @@ impl Coordinator {
     /// of the symmetric heap: [`expert_bytes`] says how large. Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`Communicator::experts`]; [`Error::Unsupported`] for [`Method::Direct`] where own kernels do not serve the
-    /// group.
+    /// Those of [`Communicator::experts`]; [`Error::Unsupported`] for [`Method::Direct`] and [`Method::Packets`] where own
+    /// kernels do not serve the group.
     pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
         Experts::open(Over::Coordinator(self.clone()), config)
     }

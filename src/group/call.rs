@@ -96,7 +96,7 @@ impl fmt::Display for Call {
         }
         match self.descriptor >> PLACE_SHIFT {
             0 => Ok(()),
-            place => write!(out, ", operands {place:06x}"),
+            place => write!(out, ", settings and operands {place:06x}"),
         }
     }
 }

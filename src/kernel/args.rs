@@ -209,11 +209,26 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct ExpertArgs {
     pub wait: Wait,
+    pub calls: *mut BlockState,
+    pub rank: u32,
+    pub world: u32,
+    pub tokens: u32,
+    pub top_k: u32,
+    pub buffer_bytes: u64,
+    pub travelling_offset: u64,
+    pub tellings_offset: u64,
+    pub row_bytes: u64,
+    pub buffers: u32,
+    pub telling_packets: u32,
+    pub rows_at_once: u16,
+    pub parts: u16,
+    pub follows: u16,
+    pub holds: u16,
+    pub payload_bytes: u32,
+    pub hidden: u32,
+    pub layout: u32,
+    pub id_bytes: u32,
     pub table: *const u32,
-    pub heads: *mut u8,
-    pub state: *mut u32,
-    pub places: *mut u32,
-    pub token_count: *const u32,
     pub ids: *const core::ffi::c_void,
     pub weights: *const f32,
     pub rows: *const core::ffi::c_void,
@@ -221,117 +236,101 @@ pub struct ExpertArgs {
     pub travelling: *mut u8,
     pub output: *mut core::ffi::c_void,
     pub add: *const core::ffi::c_void,
-    pub sums: *mut f32,
-    pub head_bytes: u64,
-    pub copies_offset: u64,
-    pub weights_offset: u64,
-    pub row_bytes: u64,
-    pub scales_offset: u64,
-    pub capacity: u64,
-    pub task: u32,
-    pub rank: u32,
-    pub world: u32,
-    pub op: u32,
-    pub dtype: u32,
-    pub wire: u32,
-    pub scales: u32,
-    pub payload_bytes: u32,
-    pub layout: u32,
-    pub align: u32,
-    pub experts: u32,
-    pub copies: u32,
-    pub first_copy: u32,
-    pub local: u32,
-    pub top_k: u32,
-    pub hidden: u32,
-    pub tokens: u32,
     pub max_tokens: u32,
-    pub id_bytes: u32,
+    pub local: u32,
+    pub first_copy: u32,
+    pub op: u32,
+    pub wire: u32,
     pub weighs: u32,
-    pub exact: u32,
-    pub step: u32,
+    pub dtype: u32,
+    pub scales: u32,
+    pub regions: [*mut u8; 16usize],
     pub into: ExpertOutputs,
-    pub calls: *mut BlockState,
-    pub barrier_offset: u64,
-    pub travelling_offset: u64,
-    pub tellings_offset: u64,
-    pub buffer_bytes: u64,
-    pub buffers: u32,
-    pub telling_packets: u32,
-    pub rows_at_once: u16,
-    pub parts: u16,
-    pub follows: u16,
-    pub holds: u16,
+    pub capacity: u64,
+    pub scales_offset: u64,
     pub placed_offset: u64,
     pub placed_scales: u64,
     pub placed_ids: u64,
     pub placed_weights: u64,
-    pub regions: [*mut u8; 16usize],
+    pub barrier_offset: u64,
+    pub state: *mut u32,
+    pub token_count: *const u32,
+    pub heads: *mut u8,
+    pub places: *mut u32,
+    pub sums: *mut f32,
+    pub head_bytes: u64,
+    pub copies_offset: u64,
+    pub weights_offset: u64,
+    pub task: u32,
+    pub align: u32,
+    pub experts: u32,
+    pub copies: u32,
+    pub exact: u32,
+    pub step: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 552usize];
     ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
     ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
-    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 24usize];
-    ["Offset of field: ExpertArgs::heads"][::std::mem::offset_of!(ExpertArgs, heads) - 32usize];
-    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 40usize];
-    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 48usize];
-    ["Offset of field: ExpertArgs::token_count"][::std::mem::offset_of!(ExpertArgs, token_count) - 56usize];
-    ["Offset of field: ExpertArgs::ids"][::std::mem::offset_of!(ExpertArgs, ids) - 64usize];
-    ["Offset of field: ExpertArgs::weights"][::std::mem::offset_of!(ExpertArgs, weights) - 72usize];
-    ["Offset of field: ExpertArgs::rows"][::std::mem::offset_of!(ExpertArgs, rows) - 80usize];
-    ["Offset of field: ExpertArgs::row_scales"][::std::mem::offset_of!(ExpertArgs, row_scales) - 88usize];
-    ["Offset of field: ExpertArgs::travelling"][::std::mem::offset_of!(ExpertArgs, travelling) - 96usize];
-    ["Offset of field: ExpertArgs::output"][::std::mem::offset_of!(ExpertArgs, output) - 104usize];
-    ["Offset of field: ExpertArgs::add"][::std::mem::offset_of!(ExpertArgs, add) - 112usize];
-    ["Offset of field: ExpertArgs::sums"][::std::mem::offset_of!(ExpertArgs, sums) - 120usize];
-    ["Offset of field: ExpertArgs::head_bytes"][::std::mem::offset_of!(ExpertArgs, head_bytes) - 128usize];
-    ["Offset of field: ExpertArgs::copies_offset"][::std::mem::offset_of!(ExpertArgs, copies_offset) - 136usize];
-    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 144usize];
-    ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 152usize];
-    ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 160usize];
-    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 168usize];
-    ["Offset of field: ExpertArgs::task"][::std::mem::offset_of!(ExpertArgs, task) - 176usize];
-    ["Offset of field: ExpertArgs::rank"][::std::mem::offset_of!(ExpertArgs, rank) - 180usize];
-    ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 184usize];
+    ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 24usize];
+    ["Offset of field: ExpertArgs::rank"][::std::mem::offset_of!(ExpertArgs, rank) - 32usize];
+    ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 36usize];
+    ["Offset of field: ExpertArgs::tokens"][::std::mem::offset_of!(ExpertArgs, tokens) - 40usize];
+    ["Offset of field: ExpertArgs::top_k"][::std::mem::offset_of!(ExpertArgs, top_k) - 44usize];
+    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 48usize];
+    ["Offset of field: ExpertArgs::travelling_offset"][::std::mem::offset_of!(ExpertArgs, travelling_offset) - 56usize];
+    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 64usize];
+    ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 72usize];
+    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 80usize];
+    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 84usize];
+    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 88usize];
+    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 90usize];
+    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 92usize];
+    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 94usize];
+    ["Offset of field: ExpertArgs::payload_bytes"][::std::mem::offset_of!(ExpertArgs, payload_bytes) - 96usize];
+    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 100usize];
+    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 104usize];
+    ["Offset of field: ExpertArgs::id_bytes"][::std::mem::offset_of!(ExpertArgs, id_bytes) - 108usize];
+    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 112usize];
+    ["Offset of field: ExpertArgs::ids"][::std::mem::offset_of!(ExpertArgs, ids) - 120usize];
+    ["Offset of field: ExpertArgs::weights"][::std::mem::offset_of!(ExpertArgs, weights) - 128usize];
+    ["Offset of field: ExpertArgs::rows"][::std::mem::offset_of!(ExpertArgs, rows) - 136usize];
+    ["Offset of field: ExpertArgs::row_scales"][::std::mem::offset_of!(ExpertArgs, row_scales) - 144usize];
+    ["Offset of field: ExpertArgs::travelling"][::std::mem::offset_of!(ExpertArgs, travelling) - 152usize];
+    ["Offset of field: ExpertArgs::output"][::std::mem::offset_of!(ExpertArgs, output) - 160usize];
+    ["Offset of field: ExpertArgs::add"][::std::mem::offset_of!(ExpertArgs, add) - 168usize];
+    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 176usize];
+    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 180usize];
+    ["Offset of field: ExpertArgs::first_copy"][::std::mem::offset_of!(ExpertArgs, first_copy) - 184usize];
     ["Offset of field: ExpertArgs::op"][::std::mem::offset_of!(ExpertArgs, op) - 188usize];
-    ["Offset of field: ExpertArgs::dtype"][::std::mem::offset_of!(ExpertArgs, dtype) - 192usize];
-    ["Offset of field: ExpertArgs::wire"][::std::mem::offset_of!(ExpertArgs, wire) - 196usize];
-    ["Offset of field: ExpertArgs::scales"][::std::mem::offset_of!(ExpertArgs, scales) - 200usize];
-    ["Offset of field: ExpertArgs::payload_bytes"][::std::mem::offset_of!(ExpertArgs, payload_bytes) - 204usize];
-    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 208usize];
-    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 212usize];
-    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 216usize];
-    ["Offset of field: ExpertArgs::copies"][::std::mem::offset_of!(ExpertArgs, copies) - 220usize];
-    ["Offset of field: ExpertArgs::first_copy"][::std::mem::offset_of!(ExpertArgs, first_copy) - 224usize];
-    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 228usize];
-    ["Offset of field: ExpertArgs::top_k"][::std::mem::offset_of!(ExpertArgs, top_k) - 232usize];
-    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 236usize];
-    ["Offset of field: ExpertArgs::tokens"][::std::mem::offset_of!(ExpertArgs, tokens) - 240usize];
-    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 244usize];
-    ["Offset of field: ExpertArgs::id_bytes"][::std::mem::offset_of!(ExpertArgs, id_bytes) - 248usize];
-    ["Offset of field: ExpertArgs::weighs"][::std::mem::offset_of!(ExpertArgs, weighs) - 252usize];
-    ["Offset of field: ExpertArgs::exact"][::std::mem::offset_of!(ExpertArgs, exact) - 256usize];
-    ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 260usize];
-    ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 264usize];
-    ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 336usize];
-    ["Offset of field: ExpertArgs::barrier_offset"][::std::mem::offset_of!(ExpertArgs, barrier_offset) - 344usize];
-    ["Offset of field: ExpertArgs::travelling_offset"]
-        [::std::mem::offset_of!(ExpertArgs, travelling_offset) - 352usize];
-    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 360usize];
-    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 368usize];
-    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 376usize];
-    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 380usize];
-    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 384usize];
-    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 386usize];
-    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 388usize];
-    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 390usize];
-    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 392usize];
-    ["Offset of field: ExpertArgs::placed_scales"][::std::mem::offset_of!(ExpertArgs, placed_scales) - 400usize];
-    ["Offset of field: ExpertArgs::placed_ids"][::std::mem::offset_of!(ExpertArgs, placed_ids) - 408usize];
-    ["Offset of field: ExpertArgs::placed_weights"][::std::mem::offset_of!(ExpertArgs, placed_weights) - 416usize];
-    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 424usize];
+    ["Offset of field: ExpertArgs::wire"][::std::mem::offset_of!(ExpertArgs, wire) - 192usize];
+    ["Offset of field: ExpertArgs::weighs"][::std::mem::offset_of!(ExpertArgs, weighs) - 196usize];
+    ["Offset of field: ExpertArgs::dtype"][::std::mem::offset_of!(ExpertArgs, dtype) - 200usize];
+    ["Offset of field: ExpertArgs::scales"][::std::mem::offset_of!(ExpertArgs, scales) - 204usize];
+    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 208usize];
+    ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 336usize];
+    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 408usize];
+    ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 416usize];
+    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 424usize];
+    ["Offset of field: ExpertArgs::placed_scales"][::std::mem::offset_of!(ExpertArgs, placed_scales) - 432usize];
+    ["Offset of field: ExpertArgs::placed_ids"][::std::mem::offset_of!(ExpertArgs, placed_ids) - 440usize];
+    ["Offset of field: ExpertArgs::placed_weights"][::std::mem::offset_of!(ExpertArgs, placed_weights) - 448usize];
+    ["Offset of field: ExpertArgs::barrier_offset"][::std::mem::offset_of!(ExpertArgs, barrier_offset) - 456usize];
+    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 464usize];
+    ["Offset of field: ExpertArgs::token_count"][::std::mem::offset_of!(ExpertArgs, token_count) - 472usize];
+    ["Offset of field: ExpertArgs::heads"][::std::mem::offset_of!(ExpertArgs, heads) - 480usize];
+    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 488usize];
+    ["Offset of field: ExpertArgs::sums"][::std::mem::offset_of!(ExpertArgs, sums) - 496usize];
+    ["Offset of field: ExpertArgs::head_bytes"][::std::mem::offset_of!(ExpertArgs, head_bytes) - 504usize];
+    ["Offset of field: ExpertArgs::copies_offset"][::std::mem::offset_of!(ExpertArgs, copies_offset) - 512usize];
+    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 520usize];
+    ["Offset of field: ExpertArgs::task"][::std::mem::offset_of!(ExpertArgs, task) - 528usize];
+    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 532usize];
+    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 536usize];
+    ["Offset of field: ExpertArgs::copies"][::std::mem::offset_of!(ExpertArgs, copies) - 540usize];
+    ["Offset of field: ExpertArgs::exact"][::std::mem::offset_of!(ExpertArgs, exact) - 544usize];
+    ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 548usize];
 };
 pub const kHeapProbeLoad: u32 = 0;
 pub const kHeapProbeAdd: u32 = 1;
@@ -542,11 +541,11 @@ pub struct AllReduceArgs {
     pub wait: Wait,
     pub slot_packets: u64,
     pub world: u32,
+    pub reduction: u32,
+    pub peers: [*mut u8; 16usize],
     pub dtype: u32,
     pub algorithm: u32,
-    pub reduction: u32,
     pub codec: u32,
-    pub peers: [*mut u8; 16usize],
     pub inputs: *const PeerTable,
     pub outputs: *const PeerTable,
     pub inputs_offset_bytes: u64,
@@ -565,11 +564,11 @@ const _: () = {
     ["Offset of field: AllReduceArgs::wait"][::std::mem::offset_of!(AllReduceArgs, wait) - 40usize];
     ["Offset of field: AllReduceArgs::slot_packets"][::std::mem::offset_of!(AllReduceArgs, slot_packets) - 64usize];
     ["Offset of field: AllReduceArgs::world"][::std::mem::offset_of!(AllReduceArgs, world) - 72usize];
-    ["Offset of field: AllReduceArgs::dtype"][::std::mem::offset_of!(AllReduceArgs, dtype) - 76usize];
-    ["Offset of field: AllReduceArgs::algorithm"][::std::mem::offset_of!(AllReduceArgs, algorithm) - 80usize];
-    ["Offset of field: AllReduceArgs::reduction"][::std::mem::offset_of!(AllReduceArgs, reduction) - 84usize];
-    ["Offset of field: AllReduceArgs::codec"][::std::mem::offset_of!(AllReduceArgs, codec) - 88usize];
-    ["Offset of field: AllReduceArgs::peers"][::std::mem::offset_of!(AllReduceArgs, peers) - 96usize];
+    ["Offset of field: AllReduceArgs::reduction"][::std::mem::offset_of!(AllReduceArgs, reduction) - 76usize];
+    ["Offset of field: AllReduceArgs::peers"][::std::mem::offset_of!(AllReduceArgs, peers) - 80usize];
+    ["Offset of field: AllReduceArgs::dtype"][::std::mem::offset_of!(AllReduceArgs, dtype) - 208usize];
+    ["Offset of field: AllReduceArgs::algorithm"][::std::mem::offset_of!(AllReduceArgs, algorithm) - 212usize];
+    ["Offset of field: AllReduceArgs::codec"][::std::mem::offset_of!(AllReduceArgs, codec) - 216usize];
     ["Offset of field: AllReduceArgs::inputs"][::std::mem::offset_of!(AllReduceArgs, inputs) - 224usize];
     ["Offset of field: AllReduceArgs::outputs"][::std::mem::offset_of!(AllReduceArgs, outputs) - 232usize];
     ["Offset of field: AllReduceArgs::inputs_offset_bytes"]
@@ -887,33 +886,33 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct FusedNormArgs {
-    pub sum: AllReduceArgs,
     pub norm: NormArgs,
-    pub values: *const PeerTable,
-    pub scales: *const PeerTable,
-    pub values_offset_bytes: u64,
-    pub scales_offset_bytes: u64,
     pub share_rows: u64,
     pub op: u32,
     pub gathers: u32,
     pub clustered: u32,
+    pub sum: AllReduceArgs,
+    pub values: *const PeerTable,
+    pub scales: *const PeerTable,
+    pub values_offset_bytes: u64,
+    pub scales_offset_bytes: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of FusedNormArgs"][::std::mem::size_of::<FusedNormArgs>() - 448usize];
     ["Alignment of FusedNormArgs"][::std::mem::align_of::<FusedNormArgs>() - 8usize];
-    ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 0usize];
-    ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 256usize];
-    ["Offset of field: FusedNormArgs::values"][::std::mem::offset_of!(FusedNormArgs, values) - 392usize];
-    ["Offset of field: FusedNormArgs::scales"][::std::mem::offset_of!(FusedNormArgs, scales) - 400usize];
+    ["Offset of field: FusedNormArgs::norm"][::std::mem::offset_of!(FusedNormArgs, norm) - 0usize];
+    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 136usize];
+    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 144usize];
+    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 148usize];
+    ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 152usize];
+    ["Offset of field: FusedNormArgs::sum"][::std::mem::offset_of!(FusedNormArgs, sum) - 160usize];
+    ["Offset of field: FusedNormArgs::values"][::std::mem::offset_of!(FusedNormArgs, values) - 416usize];
+    ["Offset of field: FusedNormArgs::scales"][::std::mem::offset_of!(FusedNormArgs, scales) - 424usize];
     ["Offset of field: FusedNormArgs::values_offset_bytes"]
-        [::std::mem::offset_of!(FusedNormArgs, values_offset_bytes) - 408usize];
+        [::std::mem::offset_of!(FusedNormArgs, values_offset_bytes) - 432usize];
     ["Offset of field: FusedNormArgs::scales_offset_bytes"]
-        [::std::mem::offset_of!(FusedNormArgs, scales_offset_bytes) - 416usize];
-    ["Offset of field: FusedNormArgs::share_rows"][::std::mem::offset_of!(FusedNormArgs, share_rows) - 424usize];
-    ["Offset of field: FusedNormArgs::op"][::std::mem::offset_of!(FusedNormArgs, op) - 432usize];
-    ["Offset of field: FusedNormArgs::gathers"][::std::mem::offset_of!(FusedNormArgs, gathers) - 436usize];
-    ["Offset of field: FusedNormArgs::clustered"][::std::mem::offset_of!(FusedNormArgs, clustered) - 440usize];
+        [::std::mem::offset_of!(FusedNormArgs, scales_offset_bytes) - 440usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

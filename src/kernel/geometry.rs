@@ -87,7 +87,7 @@ fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
 /// Packets of a source of an all-reduce by a codec: the slots, of `slot_packets` each, are divided among all ranks but the
 /// receiver, at lines of memory.
 pub(crate) fn quantised_slot(slot_packets: u64, world: u64) -> u64 {
-    const LINE_PACKETS: u64 = 8;
+    const LINE_PACKETS: u64 = args::kLinePackets as u64;
     slot_packets * world / (world - 1) / LINE_PACKETS * LINE_PACKETS
 }
 

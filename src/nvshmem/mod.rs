@@ -1,5 +1,5 @@
 //! NVSHMEM as an allocator: its symmetric memory as operands of collectives, without copies (feature `nvshmem`). The
-//! library is loaded at run time. All-reduces on its memory have run on 2 GPUs, and `join`, `adopt` and `map` on one GPU that
+//! library is loaded at run time. All-reduces on its memory have run on 2 and 4 GPUs, and `join`, `adopt` and `map` on one GPU that
 //! two processes share.
 //!
 //! ```no_run

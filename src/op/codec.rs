@@ -17,8 +17,9 @@ use crate::types::{Dtype, Reduction, codec_name};
 /// and as a sum. All ranks have equal bits. These depend on the element's group, whose start is a multiple of 32 in the
 /// message, and on nothing else.
 ///
-/// A NaN, an infinity or a magnitude above 3.37e38 on any rank, or in the sum, makes its group NaN on all ranks. Groups
-/// of zeros give +0.
+/// A NaN or an infinity on any rank, or a sum beyond single precision, makes its group NaN on all ranks. A magnitude above
+/// 3.37e38 may become infinite, or make its group NaN. A group of magnitudes below 2^-126 may become zeros. Groups of zeros
+/// give +0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Codec {
@@ -28,11 +29,11 @@ pub enum Codec {
     /// Floats of 8 bits (e4m3): 8.5 bits an element. A code is off by at most 1/16 of its element, and small elements by
     /// at most 2^-18 of the largest magnitude in the group: for groups whose elements differ much in size.
     Fp8,
-    /// Integers of 8 bits: 8.5 bits an element. A code is off by at most 1/252 of the largest magnitude in its group.
+    /// Integers of 8 bits: 8.5 bits an element. A code is off by at most 1/251 of the largest magnitude in its group.
     Int8,
-    /// Integers of 6 bits: 6.5 bits an element. A code is off by at most 1/61 of the largest magnitude in its group.
+    /// Integers of 6 bits: 6.5 bits an element. A code is off by at most 1/61.4 of the largest magnitude in its group.
     Int6,
-    /// Integers of 4 bits: 4.5 bits an element. A code is off by at most 1/13 of the largest magnitude in its group.
+    /// Integers of 4 bits: 4.5 bits an element. A code is off by at most 1/13.8 of the largest magnitude in its group.
     Int4,
 }
 

@@ -50,6 +50,7 @@ pub(crate) use message::Message;
 pub use message::Messages;
 pub use narrow::{Narrow, ScaleLayout};
 pub use norm::{ALL_REDUCE_NORM, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER, RowNorm};
+pub(crate) use norm_check::check_lengths;
 pub(crate) use norm_rows::NormRows;
 pub use norm_rows::RmsNorm;
 pub(crate) use norm_steps::{LocalRows, Step, Steps};

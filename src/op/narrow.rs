@@ -18,7 +18,7 @@ pub enum Narrow {
     E5M2 = args::kNarrowE5M2,
     /// 4 bits, at most 6. Two values a byte, the even element in the low bits. A NaN becomes 6.
     E2M1 = args::kNarrowE2M1,
-    /// Integers of 8 bits. A NaN becomes 0, and makes its scale NaN.
+    /// Integers of 8 bits. A NaN becomes 0, and makes its scale NaN, unless the scale is static.
     I8 = args::kNarrowI8,
 }
 

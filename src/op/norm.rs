@@ -101,7 +101,8 @@ impl<'op, T: Element> RowNorm<'op, T> {
     }
 
     /// Writes x: the sum with the residual, or the sum itself without one. May be the memory of the residual, or of the
-    /// input.
+    /// input. In calls without an output, and in calls whose output is padded, all ranks write x over the residual, or none
+    /// does: where the sum goes decides how the ranks exchange it.
     pub fn residual_out(mut self, sum: impl Operand<'op, T>) -> Self {
         self.rows.residual_out = Some(Held::new(T::DTYPE, &sum.view_of()));
         self
@@ -149,8 +150,8 @@ impl<'op, T: Element> RowNorm<'op, T> {
         self
     }
 
-    /// Makes each row of the output, and of quantised values, `width` elements wide. Elements behind the row's own are
-    /// zeros.
+    /// Makes each row of the output, and of quantised values, `width` elements wide, up to 2^31. Elements behind the row's
+    /// own are zeros.
     pub fn padded_to(mut self, width: usize) -> Self {
         self.rows.width = Some(width);
         self

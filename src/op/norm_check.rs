@@ -16,6 +16,18 @@ fn named<'a>(what: &'static str, held: &'a Held) -> Named<'a> {
     (what, held.view(), held.dtype)
 }
 
+/// Refuses rows that no norm takes, by the elements of a row and of an output row.
+pub(crate) fn check_lengths(hidden: usize, width: usize) -> Result<()> {
+    if hidden == 0 || hidden > MOST_HIDDEN as usize {
+        return Err(Error::invalid("the weight's length", hidden, format!("a row has 1 to {MOST_HIDDEN} elements")));
+    }
+    if width < hidden || width > MOST_WIDTH as usize {
+        let limit = format!("a row has {hidden} elements, and an output row at most {MOST_WIDTH}");
+        return Err(Error::invalid("the width of an output row", width, limit));
+    }
+    Ok(())
+}
+
 impl Call<'_> {
     /// Checks a norm, and returns how many elements of the sum this rank has.
     pub(super) fn check_norm(&self, rows: &NormRows, [rank, world]: [usize; 2], device: &Device) -> Result<usize> {
@@ -30,19 +42,9 @@ impl Call<'_> {
             return Err(Error::unsupported(format!("{operation} with a weight of {weight}"), reason));
         }
         let (hidden, width, epsilon) = (rows.hidden(), rows.width(), rows.norm.epsilon);
-        if hidden == 0 || hidden > MOST_HIDDEN as usize {
-            return Err(Error::invalid(
-                "the weight's length",
-                hidden,
-                format!("a row has 1 to {MOST_HIDDEN} elements"),
-            ));
-        }
+        check_lengths(hidden, width)?;
         if epsilon.is_nan() || epsilon < 0.0 {
             return Err(Error::invalid("epsilon", epsilon, "it must be a number of at least 0"));
-        }
-        if width < hidden || width > MOST_WIDTH as usize {
-            let limit = format!("a row has {hidden} elements, and an output row at most {MOST_WIDTH}");
-            return Err(Error::invalid("the width of an output row", width, limit));
         }
         let Some(input) = &self.input else {
             return Err(Error::invalid("the input", "missing", format!("every {operation} has one")));
@@ -84,7 +86,7 @@ impl Call<'_> {
             (None, Some(_)) => return Err(unneeded()),
             (None, None) => {}
         }
-        let first = if scatters { rank * share } else { 0 } * hidden;
+        let first = if scatters { rank * share * hidden } else { 0 };
         let own = input.part(first..first + share * hidden, self.dtype);
         self.check_norm_operands(input, &own, rows, device)?;
         Ok(share * hidden)

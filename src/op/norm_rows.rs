@@ -52,9 +52,19 @@ impl NormRows {
         self.width.unwrap_or(self.hidden())
     }
 
-    /// A number that differs where settings do that ranks must have in common, but for one case in 2^63.
+    /// Whether x is written over the residual.
+    pub(super) fn is_over_residual(&self) -> bool {
+        let address = |held: &Option<Held>| held.as_ref().map(|held| held.view().address);
+        self.residual_out.is_some() && address(&self.residual_out) == address(&self.residual)
+    }
+
+    /// A number that differs where settings do that ranks must have in common, but for one case in 2^63. The history of calls
+    /// keeps 24 bits of the number.
     pub(super) fn form(&self, has_output: bool) -> u64 {
-        let outputs = u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;
+        // An output that is not padded is where the sum goes, whatever becomes of the residual.
+        let placed = has_output && self.width() == self.hidden();
+        let over = u64::from(!placed && self.is_over_residual()) << 3;
+        let outputs = over | u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;
         let operands = (outputs | u64::from(self.residual.is_some())) << 8 | self.weight.dtype as u64;
         let settings = [self.norm.epsilon, self.norm.weight_offset].map(|number| u64::from(number.to_bits()));
         let format = self.quantised.as_ref().map_or([0; 2], |Quantised { format, .. }| {
@@ -68,3 +78,7 @@ impl NormRows {
             | 2
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/unit/op/norm_rows.rs"]
+mod tests;

@@ -62,10 +62,8 @@ impl<'a> Call<'a> {
                 reason,
             ));
         }
-        let residual = rows.residual.as_ref().map(Held::view);
         // Nothing is written over where there are no rows.
-        let apart = |kept: &View<'_>| residual.as_ref().is_none_or(|residual| residual.address != kept.address);
-        let kept = rows.residual_out.as_ref().map(Held::view).filter(|kept| share == 0 || apart(kept));
+        let kept = rows.residual_out.as_ref().map(Held::view).filter(|_| share == 0 || !rows.is_over_residual());
         let (place, pitch) = match (&own, kept) {
             (Some(own), _) if width == hidden => (own.clone(), hidden),
             (_, Some(kept)) => (kept, hidden),

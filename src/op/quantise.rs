@@ -32,7 +32,7 @@ pub enum Quantisation {
     PerGroup {
         /// The format of values.
         to: Narrow,
-        /// Elements of a group: a multiple of 16. The last group of a row may be short.
+        /// Elements of a group: a multiple of 16, up to 2^20. The last group of a row may be short.
         elems: usize,
         /// Rows or columns.
         layout: ScaleLayout,
@@ -41,7 +41,7 @@ pub enum Quantisation {
     Mx {
         /// The format of values.
         to: Narrow,
-        /// Elements of a group: a multiple of 16 that divides the width of a row.
+        /// Elements of a group: a multiple of 16, up to 2^20, that divides the width of a row.
         elems: usize,
         /// Rows, packed columns or swizzled.
         layout: ScaleLayout,
@@ -156,11 +156,13 @@ impl FromStr for Quantisation {
             },
             _ => None,
         };
-        known.filter(|known| known.to_string() == name).ok_or_else(|| {
+        let known = known.filter(|known| known.to_string() == name).ok_or_else(|| {
             let limit = "it must be like per-token-e4m3, group-128-e4m3, group-128-int8-columns, mxfp8, mxfp4, \
                          mx-128-e4m3-packed, mxfp8-swizzled, nvfp4 or nvfp4-swizzled";
             Error::invalid("the quantisation", name, limit)
-        })
+        })?;
+        Format::from(known).check_form()?;
+        Ok(known)
     }
 }
 

@@ -114,6 +114,18 @@ impl Format {
 
     /// Checks that there is such a format, of rows of `width` elements.
     pub(crate) fn check(self, width: usize) -> Result<()> {
+        self.check_form()?;
+        let Self { scaling, elems, .. } = self;
+        if matches!(scaling, Scaling::Mx | Scaling::Nvfp4) && !width.is_multiple_of(elems) {
+            let fitting = width.next_multiple_of(elems);
+            let limit = format!("{scaling} needs a multiple of {elems}: pad rows to {fitting}");
+            return Err(Error::invalid("the width of an output row", width, limit));
+        }
+        Ok(())
+    }
+
+    /// Checks that there is such a format.
+    pub(crate) fn check_form(self) -> Result<()> {
         let Self { scaling, to, elems, layout } = self;
         if !scaling.formats().contains(&to) {
             let names: Vec<_> = scaling.formats().iter().map(|to| to.name()).collect();
@@ -129,11 +141,6 @@ impl Format {
         {
             let limit = format!("it must be a multiple of {GROUP_STEP}, up to {MOST_GROUP}");
             return Err(Error::invalid("the number of elements of a group", elems, limit));
-        }
-        if matches!(scaling, Scaling::Mx | Scaling::Nvfp4) && !width.is_multiple_of(elems) {
-            let fitting = width.next_multiple_of(elems);
-            let limit = format!("{scaling} needs a multiple of {elems}: pad rows to {fitting}");
-            return Err(Error::invalid("the width of an output row", width, limit));
         }
         Ok(())
     }

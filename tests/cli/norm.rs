@@ -97,8 +97,8 @@ fn wrong_usage() {
     symmetra("all-reduce-norm --hidden 1048577").refused(2, &["--hidden", "1048576"]);
     symmetra("all-reduce-norm --plain --algorithm two-shot-zero-copy").refused(2, &["--plain", "peers can address"]);
     symmetra("all-reduce-norm --quantise fp8").refused(2, &["--quantise", "group-128-e4m3"]);
-    symmetra("all-reduce-norm --quantise static-e2m1 --ranks 1 --device host")
-        .refused(1, &["e2m1", "e4m3, e5m2, int8"]);
+    symmetra("all-reduce-norm --quantise static-e2m1").refused(2, &["e2m1", "e4m3, e5m2 or int8"]);
+    symmetra("all-reduce-norm --quantise mx-0-e4m3").refused(2, &["multiple of 16"]);
     symmetra("all-reduce-norm --in-place --hidden 40 --quantise mxfp8").refused(2, &["--in-place", "padded to 64"]);
     symmetra("all-reduce-norm --op reduce-scatter --ranks 2 --tokens 2,3").refused(2, &["3 rows", "2 ranks"]);
     symmetra("all-reduce-norm --tokens 1,x").refused(2, &["--tokens"]);

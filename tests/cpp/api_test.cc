@@ -522,7 +522,7 @@ void splits() {
     const Communicator world = Communicator::open(bootstrap, device, small());
     const std::size_t rank = world.rank();
     std::uint8_t own = static_cast<std::uint8_t>(10 + rank), all[4];
-    world.all_gather(&own, all, 1);
+    world.all_gather_bytes(&own, all, 1);
     CHECK(std::memcmp(all, "\x0a\x0b\x0c\x0d", 4) == 0);
     const auto color = rank == 3 ? std::nullopt : std::optional<std::uint32_t>(rank % 2);
     const std::optional<Communicator> half = world.split(color, -static_cast<std::int32_t>(rank));

@@ -232,10 +232,10 @@ void operands() {
     const Error error = CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(values, wrapped), stream));
     CHECK(std::strstr(error.what(), "moved from") == nullptr);
     std::uint8_t byte = 0, bytes_of_all[2];
-    CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_gather(nullptr, bytes_of_all, 1)), "sends is null"));
-    CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_gather(&byte, nullptr, 1)), "receives is null, but must be 2 bytes"));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_gather_bytes(nullptr, bytes_of_all, 1)), "sends is null"));
+    CHECK(says(CHECK_THROWS(kInvalidArgument, communicator.all_gather_bytes(&byte, nullptr, 1)), "receives is null, but must be 2 bytes"));
     CHECK_THROWS(kInvalidArgument, bootstrap.all_gather(nullptr, bytes_of_all, 1, std::chrono::steady_clock::now()));
-    communicator.all_gather(nullptr, nullptr, 0);
+    communicator.all_gather_bytes(nullptr, nullptr, 0);
     communicator.check();
     communicator.close();
   });

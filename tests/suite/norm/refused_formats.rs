@@ -162,9 +162,36 @@ fn quantised_rows_that_overlap_or_are_elsewhere() {
             call.quantised(token, &buffers.e4m3, scales)
         });
         refused(over, &["the scales", "the weight"]);
+        // Scales over the output and over what is read, and the scales that are read.
+        let singles = &buffers.singles;
+        let nvfp4 = Quantisation::Nvfp4 { layout: ScaleLayout::Rows };
+        let packed = |values: usize, global: &DeviceBuffer<f32>| {
+            let values = bytes_at(bytes, values, 48);
+            call(rank, rows, |rows| {
+                let rows = rows.output(&wide).padded_to(48).quantised(nvfp4, values, bytes_at(bytes, 100, 6));
+                rows.global_scale(global.borrow().slice(0..1).unwrap())
+            })
+        };
+        packed(0, singles).unwrap();
+        let in_rows = |range: std::ops::Range<usize>| rows.borrow().slice(range).unwrap();
+        let scales_at = |range| call(rank, rows, |call| call.quantised(token, &buffers.e4m3, in_rows(range)));
+        refused(scales_at(0..2), &["the output", "the scales"]);
+        let alone = |scales| {
+            let (norm, values) = (RowNorm::new(in_rows(0..40), in_rows(40..80), NORM), buffers.e4m3.borrow());
+            let rows = norm.residual(in_rows(80..120)).quantised(token, values.slice(0..40)?, in_rows(scales));
+            rank.communicator.all_reduce_norm(rows, &rank.stream)
+        };
+        refused(alone(0..1), &["the scales", "the input"]);
+        refused(alone(80..81), &["the scales", "the residual"]);
+        let known = |range| call(rank, rows, |call| call.static_scale(Narrow::E4M3, in_rows(range), &buffers.e4m3));
+        refused(known(79..80), &["the output", "the static scale"]);
+        known(80..81).unwrap();
         rank.finish();
         if is_host() {
             let far = Buffers::new(&Device::host().unwrap());
+            refused(packed(0, &far.singles), &["the global scale"]);
+            let known = call(rank, rows, |rows| rows.static_scale(Narrow::E4M3, far.scales(1), &buffers.e4m3));
+            refused(known, &["the static scale"]);
             let values = call(rank, rows, |rows| rows.quantised(token, &far.e4m3, buffers.scales(2)));
             refused(values, &["the quantised values"]);
             refused(call(rank, rows, |rows| rows.quantised(token, &buffers.e4m3, far.scales(2))), &["the scales"]);

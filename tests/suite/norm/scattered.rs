@@ -107,7 +107,7 @@ fn a_row_that_fits_no_scratch() {
         let named = norm().algorithm(Algorithm::TwoShotSentinel);
         refused(
             rank.communicator.reduce_scatter_norm(named, &rank.stream),
-            &["two-shot-sentinel", "no room for a row"],
+            &["two-shot-sentinel", "two_shot_sentinel_bytes makes slots of 8192 bytes, and a row takes 1048704"],
         );
         rank.communicator.reduce_scatter_norm(norm(), &rank.stream).unwrap();
         rank.finish();
@@ -155,6 +155,33 @@ fn large_messages_go_without_copies() {
             rank.finish();
             let norm = Norm { weight: &weights, epsilon: NORM.epsilon, weight_offset: 0.0, width: hidden };
             assert_same(&buffer.read(stream).unwrap(), &norm::normed(&data.sums, norm), &"output");
+            let own = &data.sums[rank.rank() * share..(rank.rank() + 1) * share];
+            assert_same(&kept.read(stream).unwrap(), own, &"x");
+        }
+    });
+}
+
+/// Rows that are summed and not normed: by the zero-copy kernel where it is named, and where the message is large on the CPU.
+#[test]
+fn sums_alone_go_without_copies() {
+    let (world, hidden) = (2, 2880);
+    if !fits(world) {
+        return;
+    }
+    let data = Data::<f32>::new(22, world, hidden * 128);
+    let mut config = config();
+    config.heap_bytes = 32 << 20;
+    threads(world, &config, |rank: &Rank| {
+        let stream = &rank.stream;
+        let buffer = rank.communicator.symmetric::<f32>(hidden * 128).unwrap();
+        let weight = DeviceBuffer::from_slice(&vec![0.5f32; hidden], stream).unwrap();
+        for (count, algorithm) in [(2, Algorithm::TwoShotZeroCopy), (128, Algorithm::Auto)] {
+            let (all, share) = (hidden * count, hidden * count / world);
+            buffer.write(&data.inputs[rank.rank()], stream).unwrap();
+            let kept = DeviceBuffer::<f32>::new(&rank.device, share).unwrap();
+            let rows = RowNorm::new(buffer.slice(0..all).unwrap(), &weight, NORM).residual_out(&kept);
+            rank.communicator.reduce_scatter_norm_all_gather(rows.algorithm(algorithm), stream).unwrap();
+            rank.finish();
             let own = &data.sums[rank.rank() * share..(rank.rank() + 1) * share];
             assert_same(&kept.read(stream).unwrap(), own, &"x");
         }

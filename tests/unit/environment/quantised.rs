@@ -25,7 +25,7 @@ fn variables_set_what_the_program_leaves_unset() {
         (&[(REGIME, "FP8")] as &[_], "fp8 from 2097152 bytes"),
         (&[(REGIME, "INT8"), (MOST, "0")], "int8 from 2097152 bytes"),
         (&[(REGIME, " INT6 "), (MOST, "16")], "int6 from 2097152 to 16777216 bytes"),
-        (&[(REGIME, "INT4"), (MOST, "1")], "int4 from 1048576 to 1048576 bytes"),
+        (&[(REGIME, "INT4"), (MOST, "4")], "int4 from 2097152 to 4194304 bytes"),
         (&[(REGIME, "NONE")], "off"),
         (&[(REGIME, "FP"), (MOST, "1")], "off"),
     ] {

@@ -16,7 +16,9 @@ fn a_call_reads_as_it_was_packed() {
     for others in [[128, 64], [64, 64], [0, 0], [1 << 40, 128]] {
         assert_ne!(at([64, 128]), at(others), "{others:?}");
     }
-    assert!(at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, operands "));
+    assert!(
+        at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, settings and operands ")
+    );
     assert_eq!(call.in_form(1), call);
     assert!(call.in_form(2) != call.in_form(4) && call.in_form(2).at(&[64, 128]) != call.at(&[64, 128]));
     let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);

@@ -34,6 +34,18 @@ fn names_are_read_and_written_alike() {
         let error = name.parse::<Quantisation>().unwrap_err().to_string();
         assert!(error.contains("group-128-e4m3") && error.contains("the quantisation"), "{error}");
     }
+    // What is no format of rows of any width.
+    for (name, limit) in [
+        ("mx-0-e4m3", "multiple of 16"),
+        ("group-24-e4m3", "multiple of 16"),
+        ("mx-18446744073709551600-e4m3", "up to 1048576"),
+        ("mx-48-int8", "e4m3, e5m2, e2m1"),
+        ("per-token-e2m1", "e4m3, e5m2, int8"),
+        ("mxfp8-columns", "rows, packed, swizzled"),
+    ] {
+        let error = name.parse::<Quantisation>().unwrap_err().to_string();
+        assert!(error.contains(limit), "{error}");
+    }
     for to in Narrow::ALL {
         assert_eq!(to.name().parse(), Ok(to));
     }

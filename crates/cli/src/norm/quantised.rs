@@ -68,7 +68,13 @@ impl FromStr for Format {
 
     fn from_str(name: &str) -> Result<Self> {
         match name.strip_prefix("static-") {
-            Some(to) => to.parse().map(Self::Static),
+            Some(to) => match to.parse()? {
+                Narrow::E2M1 => {
+                    let message = format!("the format of a static scale is {to}, but it must be e4m3, e5m2 or int8");
+                    Err(Error::InvalidArgument { message })
+                }
+                to => Ok(Self::Static(to)),
+            },
             None => name.parse().map(Self::Scaled),
         }
     }
