@@ -137,7 +137,9 @@ class SymmMemManager {
     explicit Successor(const symmetra::Communicator& group) : group_(group) {}
     std::size_t rank() const override { return group_.rank(); }
     std::size_t world_size() const override { return group_.world_size(); }
-    void all_gather(const void* send, void* receive, std::size_t bytes, Deadline) override { group_.all_gather_bytes(send, receive, bytes); }
+    void all_gather(const void* send, void* receive, std::size_t bytes, Deadline) override {
+      group_.all_gather_bytes(send, receive, bytes);
+    }
     void barrier(Deadline) override { group_.barrier(); }
 
    private:
