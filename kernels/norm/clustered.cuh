@@ -79,9 +79,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
       epilogue.weighed(packet, x, factors, weighed);
       mine = epilogue.totals(x, weighed);
     }
-    const RowTotals total = totals.total(mine);
+    totals.tell(mine);
+    const float of_group = epilogue.largest_of_group(has, weighed);
+    const RowTotals total = totals.hear();
     if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
-    epilogue.norm_in_team(packet, has, weighed, epilogue.scale(total));
+    epilogue.norm_in_team(packet, has, weighed, of_group, epilogue.scale(total));
   }
   platform::sync_block();  // before the state advances
   for (uint32_t place = rows * packets + platform::block() * platform::threads() + platform::thread(); place < call.previous;

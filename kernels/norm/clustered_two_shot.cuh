@@ -126,14 +126,16 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
       mine = epilogue.totals(x, weighed);
     }
     bool failed = waiter.gave_up();
-    const RowTotals total = totals.total(mine, failed);
+    totals.tell(mine, failed);
+    const float of_group = epilogue.largest_of_group(has, weighed);
+    const RowTotals total = totals.hear(failed);
     const RowScale scale = epilogue.scale(total);
     // A thread without a packet has no part of the total, so then nobody gets a scale.
     if (gathers && packet < world - 1 && !failed) {
       scratch.send(1, behind(1 + packet), place + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     }
     if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
-    epilogue.norm_in_team(packet, has, weighed, scale);
+    epilogue.norm_in_team(packet, has, weighed, of_group, scale);
   }
   SYMMETRA_ROLLED
   for (uint32_t number = first; gathers && number < shares.size; number += step) {
@@ -143,6 +145,14 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
       const auto arrives = [&](uint32_t peer) { return has && comes(peer); };
       Data x[kAtOnce]{}, scales[kAtOnce]{};
       scratch.await_each(waiter, 1, number * pitch + packet, from, arrives, x);
+      typename Operands::Values weighed;
+      float of_group = 0.0f;
+      const auto weigh = [&](const Data& arrived) {
+        const Operands epilogue(norm, 0);
+        epilogue.weighed(packet, arrived, factors, weighed);
+        of_group = epilogue.largest_of_group(has, weighed);
+      };
+      if (kAtOnce == 1) weigh(x[0]);
       scratch.await_each(waiter, 1, number * pitch + scale_at(packets), from, arrives, scales);
       SYMMETRA_ROLLED
       for (uint32_t i = 0; i < kAtOnce; ++i) {
@@ -152,9 +162,8 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
         const Data arrived = pick(x, i), told = pick(scales, i);
         const RowScale scale{platform::f32_of(told.word[0]), platform::f32_of(told.word[1])};
         if (has && !scattered) epilogue.keep(packet, arrived);
-        typename Operands::Values weighed;
-        epilogue.weighed(packet, arrived, factors, weighed);
-        epilogue.norm_in_team(packet, has, weighed, scale);
+        if (kAtOnce != 1) weigh(arrived);
+        epilogue.norm_in_team(packet, has, weighed, of_group, scale);
       }
     }
   }

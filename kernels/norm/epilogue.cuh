@@ -95,9 +95,7 @@ class Epilogue {
   SYMMETRA_DEVICE RowScale scale(const RowTotals& totals) const {
     const float factor = platform::reciprocal(platform::square_root(platform::add(mean(totals.squares), args_.epsilon)));
     if (!wants_largest(args_)) return {factor, 0.0f};
-    Values values = {platform::multiply(totals.largest, factor)};
-    Element::unpack(Element::template pack<4>(values), values);
-    return {factor, platform::bits_of(factor) == 0x7F800000 ? platform::f32_of(F32::kQuietNan) : values[0]};
+    return {factor, is_endless(factor) ? platform::f32_of(F32::kQuietNan) : of_y(totals.largest, factor)};
   }
 
   /// The largest size in a packet of y.
@@ -144,11 +142,15 @@ class Epilogue {
     return largest_of(values);
   }
   /// Whether a packet of y shares its scale with those of some neighbours alone.
-  SYMMETRA_DEVICE bool grouped() const { return kQuantised && args_.quantised.elems != 0; }
-  /// The largest size in the group of a packet of y, where the threads of a team have packets that follow each other, and
-  /// groups are whole in a team. All threads of the team call it.
-  SYMMETRA_DEVICE float largest_of_group(const Data& y) const {
-    return platform::f32_of(platform::team_max(args_.quantised.elems / kCount, platform::bits_of(largest(y))));
+  SYMMETRA_DEVICE bool grouped() const {
+    const uint32_t scaling = Format::scaling(args_.quantised);
+    return kQuantised && scaling != kScalingStatic && scaling != kScalingPerToken;
+  }
+  /// The largest size in the group of a packet of x (weight + offset), if a packet shares its scale with neighbours alone. Threads of a
+  /// team have packets that follow each other, and groups are whole in a team. `has`: whether this thread has a packet. All threads of the
+  /// team call it, while the teams exchange the sums of the row: behind these a group needs no exchange of its own.
+  SYMMETRA_DEVICE float largest_of_group(bool has, const Values& weighed) const {
+    return grouped() ? in_group(has ? largest_of(weighed) : 0.0f) : 0.0f;
   }
   /// Writes a packet of y and its codes, as far as asked for. `largest`: the largest size in y of what has the packet's scale.
   SYMMETRA_DEVICE void store(uint32_t packet, const Data& y, float largest) const {
@@ -161,12 +163,16 @@ class Epilogue {
   }
 
   /// Norms and writes the packet of each thread of a team, as far as asked for, by x (weight + offset). `has`: whether this thread has a
-  /// packet. All threads of the team call it.
-  SYMMETRA_DEVICE void norm_in_team(uint32_t packet, bool has, const Values& weighed, const RowScale& scale) const {
+  /// packet; `of_group`: by largest_of_group. All threads of the team call it.
+  SYMMETRA_DEVICE void norm_in_team(uint32_t packet, bool has, const Values& weighed, float of_group, const RowScale& scale) const {
     const Data normed = y(packet, weighed, scale.factor);
-    // A lane behind the row has no y: zero times an infinite scale is NaN, which would be the largest.
-    const float largest = grouped() ? largest_of_group(has ? normed : Data{}) : scale.largest;
-    if (has) store(packet, normed, largest);
+    float most = scale.largest;
+    if (grouped()) {
+      most = of_y(of_group, scale.factor);
+      // A lane behind the row has no y: zero times an infinite scale is NaN, which would be the largest.
+      if (platform::sync_team_or(is_endless(scale.factor))) most = in_group(has ? largest(normed) : 0.0f);
+    }
+    if (has) store(packet, normed, most);
   }
 
   /// Writes a packet of the output and its codes, as far as asked for. Elements behind the row's end are zero. `largest`:
@@ -204,6 +210,19 @@ class Epilogue {
   }
 
  private:
+  SYMMETRA_DEVICE static bool is_endless(float factor) { return platform::bits_of(factor) == 0x7F800000; }
+  /// The largest size in some values of y, by that in x (weight + offset), because rounding keeps the order. An infinite factor has no
+  /// order for zeros.
+  SYMMETRA_DEVICE static float of_y(float largest, float factor) {
+    Values values = {platform::multiply(largest, factor)};
+    Element::unpack(Element::template pack<4>(values), values);
+    return values[0];
+  }
+  /// The largest size among the threads of a group.
+  SYMMETRA_DEVICE float in_group(float largest) const {
+    return platform::f32_of(platform::team_max(args_.quantised.elems / kCount, platform::bits_of(largest)));
+  }
+
   /// The mean of `sum`, a sum over a row. The reciprocal of a power of two is exact, so a product with the reciprocal has the bits of the
   /// quotient, and comes sooner.
   SYMMETRA_DEVICE float mean(float sum) const {

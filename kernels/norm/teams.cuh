@@ -41,21 +41,27 @@ class TeamTotals {
   /// All threads call it once, before the first total.
   SYMMETRA_DEVICE void open() const { words_.open(); }
 
-  /// The totals of all columns, for every thread of the cluster, by that of this thread's packet. All threads call it.
-  SYMMETRA_DEVICE RowTotals total(const RowTotals& mine) {
+  /// Tells all blocks of the cluster the totals of this thread's packet. All threads call it.
+  SYMMETRA_DEVICE void tell(const RowTotals& mine) {
     bool unheard = false;
-    return total<false>(mine, unheard);
+    tell<false>(mine, unheard);
   }
-  /// The total, of threads that may have failed. `failed`: whether this thread has no packet; afterwards, whether any thread of the
-  /// cluster has none.
-  SYMMETRA_DEVICE RowTotals total(const RowTotals& mine, bool& failed) { return total<true>(mine, failed); }
+  /// The totals of all columns, for every thread of the cluster. All threads call it, behind tell.
+  SYMMETRA_DEVICE RowTotals hear() {
+    bool unheard = false;
+    return hear<false>(unheard);
+  }
+  /// Of threads that may have failed. `failed`: whether this thread has no packet.
+  SYMMETRA_DEVICE void tell(const RowTotals& mine, bool failed) { tell<true>(mine, failed); }
+  /// `failed`: afterwards, whether any thread of the cluster has no packet.
+  SYMMETRA_DEVICE RowTotals hear(bool& failed) { return hear<true>(failed); }
 
  private:
   /// In place of a sum of squares, which never has these bits.
   static constexpr uint32_t kFailed = 0xFFFFFFFF;
 
   template <bool kCares>
-  SYMMETRA_DEVICE RowTotals total(RowTotals mine, bool& failed) {
+  SYMMETRA_DEVICE void tell(RowTotals mine, bool failed) {
     static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
     if constexpr (kTiled) {
       if (kCares && failed) mine.squares = platform::f32_of(kFailed);
@@ -75,6 +81,10 @@ class TeamTotals {
       words_.tell(team_, squares);
       if (wants_largest_) words_.tell(teams_ + team_, platform::team_max(platform::kTeam, platform::bits_of(mine.largest)));
     }
+  }
+
+  template <bool kCares>
+  SYMMETRA_DEVICE RowTotals hear(bool& failed) {
     const uint32_t* const heard = words_.hear();
     const uint32_t team = platform::thread() % platform::kTeam;
     const uint32_t squares = team < teams_ ? heard[team] : 0;

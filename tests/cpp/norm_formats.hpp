@@ -132,6 +132,8 @@ inline void refused_formats() {
     communicator.all_reduce_norm(ones.rows(how), stream);
     how.scaling = Scaling::kStatic;
     how.layout = ScaleLayout::kRows;
+    refused(how, "the number of elements of a group is 32, but a static scale says the groups");
+    how.elems = 0;
     refused(how, "the scales is given");
     how.scales.reset();
     refused(how, "the static scale is missing");

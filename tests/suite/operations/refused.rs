@@ -285,7 +285,7 @@ fn pitfall_4_operands_at_different_offsets_are_named() {
         });
         for error in errors {
             let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
-            assert!(ours.contains(", operands ") && theirs.contains(", operands ") && ours != theirs, "{error}");
+            assert!(ours.contains("and operands ") && theirs.contains("and operands ") && ours != theirs, "{error}");
         }
     }
 }
