@@ -129,7 +129,7 @@ pub(super) fn format(asked: &QuantisedForm) -> Result<Format> {
         0 => Ok(format),
         elems if elems == format.elems => Ok(format),
         elems => {
-            let limit = format!("{scaling} says the groups, so the number is left 0");
+            let limit = format!("{scaling} has no such number: leave the number 0");
             Err(Error::invalid("the number of elements of a group", elems, limit))
         }
     }

@@ -132,7 +132,7 @@ inline void refused_formats() {
     communicator.all_reduce_norm(ones.rows(how), stream);
     how.scaling = Scaling::kStatic;
     how.layout = ScaleLayout::kRows;
-    refused(how, "the number of elements of a group is 32, but a static scale says the groups");
+    refused(how, "the number of elements of a group is 32, but a static scale has no such number");
     how.elems = 0;
     refused(how, "the scales is given");
     how.scales.reset();
