@@ -63,8 +63,8 @@ class Communicator : public Collectives {
   /// Deadlines::open.
   void barrier() const;
   /// Gives `bytes` bytes of host memory at `send` to every rank, and stores the bytes of every rank at `receive`, in rank order. Is no
-  /// collective of the device. Blocks. Throws what
-  /// barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give different numbers of bytes.
+  /// collective of the device. Blocks. Throws what barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give
+  /// different numbers of bytes.
   void all_gather_bytes(const void* send, void* receive, std::size_t bytes) const;
 
   /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. The buffer takes room in the heap, whose size is

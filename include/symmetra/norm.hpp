@@ -50,8 +50,7 @@ enum class Scaling : std::uint32_t {
   /// 1 / scale. Not kE2M1.
   kPerToken = 1,
   /// A scale a group in f32, by the formula of kPerToken for the group. Groups have a multiple of 16 elements, up to 2^20; the last may be
-  /// short. Not
-  /// kE2M1.
+  /// short. Not kE2M1.
   kPerGroup = 2,
   /// A power of two a group, as a byte (e8m0): byte b is 2^(b - 127), and 255 is NaN. The least for which a is at most `most` times the
   /// scale. Groups have a multiple of 16 elements, up to 2^20, that divides the width of a row. Not kI8.
