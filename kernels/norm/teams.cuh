@@ -42,10 +42,7 @@ class TeamTotals {
   SYMMETRA_DEVICE void open() const { words_.open(); }
 
   /// Tells all blocks of the cluster the totals of this thread's packet. All threads call it.
-  SYMMETRA_DEVICE void tell(const RowTotals& mine) {
-    bool unheard = false;
-    tell<false>(mine, unheard);
-  }
+  SYMMETRA_DEVICE void tell(const RowTotals& mine) { tell<false>(mine, false); }
   /// The totals of all columns, for every thread of the cluster. All threads call it, behind tell.
   SYMMETRA_DEVICE RowTotals hear() {
     bool unheard = false;
