@@ -1,5 +1,6 @@
 //! Numbers and settings.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::Report;
@@ -28,9 +29,13 @@ pub(super) fn reduction(number: u32) -> Result<Reduction> {
 
 /// The element of `all` at index `number`.
 pub(super) fn numbered<T: Copy>(what: &str, all: &[T], number: u32) -> Result<T> {
+    element(format_args!("the number of {what}"), all, number)
+}
+
+/// The element of `all` at index `number`, which messages call `what`. Allocates for an error alone.
+pub(super) fn element<T: Copy>(what: impl fmt::Display, all: &[T], number: u32) -> Result<T> {
     let limit = || format!("it must be less than {}", all.len());
-    let one = all.get(number as usize).copied();
-    one.ok_or_else(|| Error::invalid(&format!("the number of {what}"), number, limit()))
+    all.get(number as usize).copied().ok_or_else(|| Error::invalid(&what.to_string(), number, limit()))
 }
 
 /// The algorithm with this number.

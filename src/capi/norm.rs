@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::collectives::{Caller, tensors};
-use super::config::algorithm;
+use super::config::{algorithm, element};
 use super::report::guard;
 use super::tensor::{Target, held, target};
 use crate::error::{Error, Result};
@@ -115,22 +115,13 @@ unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<
 
 /// The format of quantised rows, by the numbers of the headers.
 pub(super) fn format(asked: &QuantisedForm) -> Result<Format> {
-    let unknown = |what: &str, number: u32, count: usize| {
-        Error::invalid(what, number, format!("the headers name 0 to {}", count - 1))
-    };
-    let scaling = Scaling::ALL.into_iter().find(|scaling| *scaling as u32 == asked.scaling);
-    let scaling = scaling.ok_or_else(|| unknown("the scaling of quantised rows", asked.scaling, Scaling::ALL.len()))?;
-    let to = Narrow::ALL.into_iter().find(|to| *to as u32 == asked.to);
-    let to = to.ok_or_else(|| unknown("the format of quantised values", asked.to, Narrow::ALL.len()))?;
-    let layout = ScaleLayout::ALL.into_iter().find(|layout| *layout as u32 == asked.layout);
-    let layout = layout.ok_or_else(|| unknown("the layout of scales", asked.layout, ScaleLayout::ALL.len()))?;
+    let scaling = element("the scaling of quantised rows", &Scaling::ALL, asked.scaling)?;
+    let to = element("the format of quantised values", &Narrow::ALL, asked.to)?;
+    let layout = element("the layout of scales", &ScaleLayout::ALL, asked.layout)?;
     let format = Format::new(scaling, to, asked.elems, layout);
-    match asked.elems {
-        0 => Ok(format),
-        elems if elems == format.elems => Ok(format),
-        elems => {
-            let limit = format!("{scaling} has no such number: leave the number 0");
-            Err(Error::invalid("the number of elements of a group", elems, limit))
-        }
+    if asked.elems != 0 && asked.elems != format.elems {
+        let limit = format!("{scaling} has no such number: leave the number 0");
+        return Err(Error::invalid("the number of elements of a group", asked.elems, limit));
     }
+    Ok(format)
 }

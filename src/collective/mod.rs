@@ -287,9 +287,9 @@ impl Communicator {
         self.0.group.abort();
     }
 
-    /// Closes the group: waits for the device, unmaps shared memory, and ends the connections to the other ranks. Collective; blocks.
-    /// Later calls fail with [`Error::Closed`](crate::Error::Closed), also calls on clones, graph launches and accesses
-    /// to peers through a buffer. A buffer's own elements may still be read and written.
+    /// Closes the group: waits for the device, unmaps shared memory, and ends the connections to the other ranks.
+    /// Collective; blocks. Later calls fail with [`Error::Closed`](crate::Error::Closed), also calls on clones, graph
+    /// launches and accesses to peers through a buffer. A buffer's own elements may still be read and written.
     ///
     /// # Errors
     /// The group's error if the group had failed, or if a running call fails. The group is closed nevertheless.
