@@ -1,6 +1,8 @@
 //! Collectives over grids: every operation in every mode against sums that are exact, on one host and on several, as calls and
 //! as graphs, and what is refused.
 
+mod pieces;
+
 use half::bf16;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{

@@ -5,7 +5,7 @@ use super::grid::Part;
 use super::known::{KnownPlans, Shape};
 use super::mode::{self, MixedMode, MixedOperation};
 use super::parts::{self, Rows};
-use super::steps::{ALIGN, Plan, Space, Step, Stretch};
+use super::steps::{Plan, Space, Step, Stretch};
 use super::{Lane, Mixed, MixedOptions};
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
@@ -140,6 +140,7 @@ impl Mixed {
     /// Refuses plans of which a step is not served, or that round more often than asked. Enqueues nothing.
     fn check_plans(&self, asked: &Asked<'_>, mode: MixedMode, plans: &[Plan], queue: [bool; 2]) -> Result<()> {
         let Asked { operation, dtype, reduction, .. } = *asked;
+        // Pieces sum and round alike.
         let Some(plan) = plans.first() else { return Ok(()) };
         let parts = plan.most_parts();
         if parts > MAX_WORLD_SIZE {
@@ -156,8 +157,8 @@ impl Mixed {
             let reason = format!("the configuration asks for exact determinism, and the mode rounds {roundings} times");
             return Err(Error::unsupported(how(), reason));
         }
-        // Pieces have equal steps.
-        plan.steps.iter().try_for_each(|step| match *step {
+        // Pieces need not have equal steps: what is staged in one piece is an operand of the caller in another.
+        plans.iter().flat_map(|plan| &plan.steps).try_for_each(|step| match *step {
             Step::Collective { part, .. } => {
                 self.collective(step, asked, |call| self.group(part)?.check_served(call, queue))
             }
@@ -186,28 +187,34 @@ impl Mixed {
         }
     }
 
-    /// The plans of a call: one, if the workspace has room for it; else several of equal pieces.
+    /// The plans of a call: one, if the workspace has room for it; else several. Pieces need not take equal workspace: a piece
+    /// that the tensor ranks do not divide is padded, and one of which a data rank lacks elements is staged. So each piece is
+    /// cut until it fits. The cuts depend on what is equal on all ranks.
     fn pieces(&self, operation: MixedOperation, Shape { mode, elem_bytes, rows }: Shape<'_>) -> Result<Vec<Plan>> {
         let (at, most) = (self.data_rank(), rows.most());
         let room = self.work.len() / elem_bytes;
-        let plan = |start, len| parts::plan_part((&self.sizes, at), operation, mode, (rows, start, len));
-        let mut len = most;
-        let mut first = plan(0, len);
-        while first.work > room && len > ALIGN {
-            len = len.div_ceil(2).next_multiple_of(ALIGN);
-            first = plan(0, len);
+        let (mut plans, mut start, mut longest) = (Vec::new(), 0, most);
+        loop {
+            let len = longest.min(most - start);
+            let piece = parts::plan_part((&self.sizes, at), operation, mode, (rows, start, len));
+            if piece.work <= room {
+                plans.push(piece);
+                start += len;
+                if start == most {
+                    return Ok(plans);
+                }
+            } else if let Some(shorter) = parts::shorter(len) {
+                longest = shorter;
+            } else {
+                let limit = format!(
+                    "a piece takes {} bytes of workspace, which was made for {} (most_bytes) and has {}",
+                    piece.work * elem_bytes,
+                    self.most_bytes,
+                    self.work.len()
+                );
+                return Err(Error::invalid("the bytes of x or of a slice", most * elem_bytes, limit));
+            }
         }
-        if first.work > room {
-            let limit = format!(
-                "a piece takes {} bytes of workspace, which was made for {} (most_bytes) and has {}",
-                first.work * elem_bytes,
-                self.most_bytes,
-                self.work.len()
-            );
-            return Err(Error::invalid("the bytes of x or of a slice", most * elem_bytes, limit));
-        }
-        let others = (1..most.div_ceil(len.max(1))).map(|number| plan(number * len, len.min(most - number * len)));
-        Ok(std::iter::once(first).chain(others).collect())
     }
 
     fn group(&self, part: Part) -> Result<&Over> {

@@ -3,7 +3,7 @@
 
 use super::grid::Sizes;
 use super::mode::{MixedMode, MixedOperation};
-use super::steps::{Plan, Planner, Space, Stretch, plan};
+use super::steps::{ALIGN, Plan, Planner, Space, Stretch, plan};
 
 /// What each data rank has of a call: elements of its `x`, or of its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,15 @@ impl MixedOperation {
         let of = |blocks: usize| if blocks == 1 { rows.of(at) } else { rows.before(sizes.data()) };
         let (input, output) = self.elems(sizes, 1);
         (of(input), of(output))
+    }
+}
+
+/// The length to try where a piece of `len` elements takes too much workspace; none if there is no shorter piece.
+pub(super) fn shorter(len: usize) -> Option<usize> {
+    match len {
+        0 | 1 => None,
+        2..=ALIGN => Some(len / 2),
+        _ => Some(len.div_ceil(2).next_multiple_of(ALIGN)),
     }
 }
 

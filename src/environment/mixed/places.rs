@@ -2,6 +2,7 @@
 
 use super::grid::{Part, Position, Sizes};
 use super::mode::{MixedMode, MixedOperation};
+use super::parts::{Rows, plan_part};
 use super::steps::{self, Step};
 
 /// Where every rank of the world stands.
@@ -41,8 +42,18 @@ pub(super) fn first_alike(sizes: &Sizes, operation: MixedOperation, mode: MixedM
     others.into_iter().find(alike).unwrap_or(mode)
 }
 
+/// Elements of workspace of a piece of `len` elements of each data rank, one of which lacks an element: all is staged.
+fn staged_work(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, len: usize) -> usize {
+    if sizes.data() == 1 {
+        return 0; // nothing to stage
+    }
+    let mut counts = vec![len; sizes.data()];
+    counts[0] = len.saturating_sub(1);
+    plan_part((sizes, 0), operation, mode, (Rows::Of(&counts), 0, len)).work
+}
+
 /// Bytes of workspace for every operation in every mode of so many bytes, of any type, and to stage the operands of data
-/// ranks that have unequally much: a mode that takes workspace besides runs in pieces then.
+/// ranks that have unequally much. A mode that takes workspace besides runs in pieces then, of which the shortest fit.
 pub(super) fn work_bytes(sizes: &Sizes, most_bytes: usize) -> usize {
     let mut most = 0;
     // Several launches take more room than one.
@@ -54,6 +65,10 @@ pub(super) fn work_bytes(sizes: &Sizes, most_bytes: usize) -> usize {
             for count in counts(bytes) {
                 for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(sizes, operation)) {
                     most = most.max(steps::plan(sizes, operation, mode, count).work * bytes);
+                    let short = count.min(steps::ALIGN);
+                    for len in [short, short.saturating_sub(1)] {
+                        most = most.max(staged_work(sizes, operation, mode, len) * bytes);
+                    }
                 }
                 let staged = |blocks: usize| (blocks * count).next_multiple_of(steps::ALIGN);
                 let (input, output) = operation.elems(sizes, 1);

@@ -344,3 +344,28 @@ fn names_of_the_same_steps_are_told() {
         }
     }
 }
+
+/// Every mode takes data ranks that have unequally much, in the workspace for as little as one element.
+#[test]
+fn the_workspace_holds_the_shortest_pieces() {
+    for sizes in grids() {
+        for most in [1, 3, 7, 64, 127, 128, 129, 1000, 1024] {
+            let made = super::super::places::work_bytes(&sizes, most);
+            for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
+                for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
+                    for bytes in [1, 2, 4, 8].into_iter().filter(|bytes| most / bytes > 0) {
+                        for len in 1..=(most / bytes).min(ALIGN) {
+                            let counts: Vec<usize> = (0..sizes.data()).map(|rank| len - rank.min(1)).collect();
+                            let piece = (Rows::Of(&counts), 0, len);
+                            let used = plan_part((&sizes, 0), operation, mode, piece).work * bytes;
+                            assert!(
+                                used <= made,
+                                "{operation} by {mode} of {len} x {bytes} on {sizes:?}: {used} of {made} for {most}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
