@@ -99,8 +99,8 @@ struct MixedOptions {
 /// Collectives over a grid of tensor and data parallelism. Move-only; usable from any thread, one call at a time.
 ///
 /// All ranks make the same calls in the same order. A call enqueues, unless a step goes through the CPU between hosts: then the call
-/// blocks, and cannot be captured. Calls may change streams, but graphs and eager calls of one Mixed belong on one stream. A graph keeps
-/// the workspace. All ranks of a tensor group end with equal bits.
+/// blocks, and cannot be captured. A call or a launch of a graph on another stream waits for the one before, because all share the
+/// workspace. A graph keeps the workspace. All ranks of a tensor group end with equal bits.
 class Mixed {
  public:
   /// Makes the groups of a grid over the ranks of `world`, and a workspace from the heap of the ranks of this host. Collective; blocks.

@@ -350,6 +350,52 @@ fn calls_of_a_grid_follow_each_other_in_any_order() {
     });
 }
 
+/// A call copies its input to the workspace first. Where it is on another stream than a graph that has not run yet, or the
+/// graph behind it on another stream, the second waits for the first.
+#[test]
+fn graphs_and_calls_on_other_streams_share_the_workspace_in_turn() {
+    const ELEMS: usize = 7;
+    for graph_first in [true, false] {
+        meet(2, |bootstrap| {
+            let group = open(bootstrap, &[0; 2], |_| {});
+            let mixed = Mixed::open(&group, &grid([2, 1, 1, 1])).unwrap();
+            let [busy, other, free] = [(); 3].map(|()| Stream::new(group.device()).unwrap());
+            let gate = group.local().symmetric::<u8>(1).unwrap();
+            let [first, second] = [1, 10].map(|value| DeviceBuffer::from_slice(&[value; ELEMS], &free).unwrap());
+            let into = [(); 2].map(|()| DeviceBuffer::<i32>::new(group.device(), ELEMS).unwrap());
+            let (operation, mode) = (MixedOperation::AllReduce, MixedMode::TwoShot);
+            assert_eq!(mixed.explain(operation, mode).unwrap().len(), 2, "no copy where all shares are equal");
+            let graphs = [(&first, &into[0]), (&second, &into[1])].map(|(from, into)| {
+                group.capture(&free, |capture| mixed.perform(operation, from, into, mode, capture)).unwrap()
+            });
+            // The call before is on the stream of the second.
+            mixed.perform(operation, &second, &into[1], mode, &other).unwrap();
+            mixed.synchronize(&other).unwrap();
+            into[1].write(&[0; ELEMS], &free).unwrap();
+            gate.signals().wait(0, group.rank(), &busy).unwrap();
+            match graph_first {
+                true => {
+                    graphs[0].launch(&busy).unwrap();
+                    mixed.perform(operation, &second, &into[1], mode, &other).unwrap();
+                }
+                false => {
+                    mixed.perform(operation, &first, &into[0], mode, &busy).unwrap();
+                    graphs[1].launch(&other).unwrap();
+                }
+            }
+            gate.signals().put(0, group.rank(), &free).unwrap();
+            mixed.synchronize(&busy).unwrap();
+            mixed.synchronize(&other).unwrap();
+            for (into, value) in into.iter().zip([2, 20]) {
+                assert_eq!(into.read(&free).unwrap(), [value; ELEMS], "graph first: {graph_first}");
+            }
+            drop((graphs, gate));
+            mixed.close().unwrap();
+            group.close().unwrap();
+        });
+    }
+}
+
 /// Groups that a grid splits off take any memory, also where the configuration names a transport.
 #[test]
 fn a_named_transport_serves_what_peers_can_address() {

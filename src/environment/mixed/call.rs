@@ -6,7 +6,7 @@ use super::known::{KnownPlans, Shape};
 use super::mode::{self, MixedMode, MixedOperation};
 use super::parts::{self, Rows};
 use super::steps::{Plan, Space, Step, Stretch};
-use super::{Lane, Mixed, MixedOptions};
+use super::{Mixed, MixedOptions, graph_part};
 use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
@@ -52,8 +52,7 @@ impl Mixed {
         options: MixedOptions<'_>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let mut lane = self.lane.lock();
-        let Lane { order, known } = &mut *lane;
+        let known = &mut *self.known.lock();
         let recorded = queue.recording().is_some();
         let captured = recorded || (self.sizes.hosts() > 1 && queue.stream().is_capturing()?);
         let work = &self.work;
@@ -63,7 +62,10 @@ impl Mixed {
         self.world.check()?;
         self.world.local().refuse_within(operation)?;
         self.groups.iter().flatten().try_for_each(|group| group.refuse_within(operation))?;
-        order.order_call(queue)?;
+        match queue.recording() {
+            Some(recording) => graph_part::record(&self.order, recording),
+            None => self.order.lock().order(queue.stream())?,
+        }
         let mut steps = plans.iter().flat_map(|plan| &plan.steps);
         self.spread(steps.try_for_each(|step| self.step(step, &asked, queue)))
     }

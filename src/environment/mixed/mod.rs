@@ -7,6 +7,7 @@
 
 mod call;
 mod choice;
+mod graph_part;
 mod grid;
 mod known;
 mod mode;
@@ -15,6 +16,7 @@ mod places;
 mod steps;
 
 use std::fmt;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -190,8 +192,8 @@ impl From<MixedMode> for MixedOptions<'_> {
 /// Collectives over a grid of tensor and data parallelism.
 ///
 /// All ranks make the same calls in the same order. A call enqueues, unless a step goes through the CPU between hosts: then it
-/// blocks, and cannot be captured. Operands are read and written in stream order; calls may change streams, but graphs and
-/// eager calls of one `Mixed` belong on one stream. A value is rounded once a step that reduces, and is equal, bit for bit, on
+/// blocks, and cannot be captured. Operands are read and written in stream order. A call or a launch of a graph on another stream
+/// waits for the one before, because all share the workspace. A value is rounded once a step that reduces, and is equal, bit for bit, on
 /// all ranks of a tensor group.
 pub struct Mixed {
     world: Coordinator,
@@ -204,13 +206,10 @@ pub struct Mixed {
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
     choices: Choices,
-    lane: Mutex<Lane>,
-}
-
-/// What calls take in turn.
-struct Lane {
-    order: Order,
-    known: KnownPlans,
+    /// The order of eager calls and launches of graphs. Graphs keep it.
+    order: Arc<Mutex<Order>>,
+    /// Locked during a call: calls take turns.
+    known: Mutex<KnownPlans>,
 }
 
 impl Mixed {
@@ -262,13 +261,13 @@ impl Mixed {
         let sums_apart = groups[Part::Local as usize].as_ref().is_some_and(|group| group.own().is_some());
         let own = || {
             let work = world.local().symmetric::<u8>(work_bytes(&sizes, config.most_bytes))?;
-            let lane = Lane { order: Order::new(world.device())?, known: KnownPlans::default() };
-            Ok((work, Mutex::new(lane)))
+            Ok((work, Arc::new(Mutex::new(Order::new(world.device())?))))
         };
-        let (work, lane) = whole.together("make the workspace of a grid", own())?;
+        let (work, order) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];
         let sizes = Sizes { sums_apart, ..sizes };
-        Ok(Self { choices, world: world.clone(), sizes, at, groups, split, work, most_bytes: config.most_bytes, lane })
+        let (world, most_bytes, known) = (world.clone(), config.most_bytes, Mutex::default());
+        Ok(Self { choices, world, sizes, at, groups, split, work, most_bytes, order, known })
     }
 
     pub(crate) fn device(&self) -> &Device {
