@@ -216,7 +216,7 @@ impl Coordinator {
 
     /// Captures a graph on every rank of the group: records the calls in the closure, of this group and of groups
     /// inside it, and exchanges new pointers. Every rank gets its graph, or none does. All ranks launch the graph
-    /// equally often. Collective; blocks.
+    /// equally often. A rank without messages records no [`pairs`](Self::pairs). Collective; blocks.
     ///
     /// # Errors
     /// Those of [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);

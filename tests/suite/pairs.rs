@@ -8,7 +8,10 @@ use half::{bf16, f16};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, GroupConfig};
 use symmetra::float8::{F8E4M3, F8E5M2};
-use symmetra::{Communicator, Config, DeviceBuffer, Error, Operation, Pairs, Result, Stream, required_bytes};
+use symmetra::{
+    Algorithm, AllReduceOptions, Communicator, Config, DeviceBuffer, Error, Operation, Pairs, Result, Stream,
+    required_bytes,
+};
 
 use crate::support::data::{Data, Random, Sample, mix};
 use crate::support::device::device;
@@ -402,6 +405,73 @@ fn graphs_are_replayed_in_any_order_that_matches() {
         rank.finish();
         drop(graphs);
     });
+}
+
+/// A rank without a message captures nothing, or only what all ranks capture, and registers with nobody.
+#[test]
+fn ranks_without_a_message_have_empty_captures() {
+    for (calls, sums) in [(false, false), (true, false), (false, true), (true, true)] {
+        meet(4, |bootstrap| {
+            let device = device(bootstrap.rank());
+            let mut config = GroupConfig::default();
+            config.communicator = small();
+            // Sums of plain memory, whose pointers all ranks register.
+            config.communicator.heap_bytes = 1 << 20;
+            let group = Coordinator::open(bootstrap, &device, config).unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let own = group.rank();
+            let out = DeviceBuffer::from_slice(&[own as i32 + 7; 1000], &stream).unwrap();
+            let into = DeviceBuffer::from_slice(&[0; 1000], &stream).unwrap();
+            let summed = DeviceBuffer::from_slice(&[1; 1000], &stream).unwrap();
+            let options = AllReduceOptions { algorithm: Algorithm::TwoShotZeroCopy, ..AllReduceOptions::default() };
+            let graph = group
+                .capture(&stream, |capture| {
+                    // From 0 to 1 and from 1 to 2.
+                    if calls || own < 3 {
+                        group.pairs(capture, |messages| {
+                            if own < 2 {
+                                messages.send(&out, own + 1)?;
+                            }
+                            if own == 1 || own == 2 {
+                                messages.receive(&into, own - 1)?;
+                            }
+                            Ok(())
+                        })?;
+                    }
+                    if sums {
+                        group.all_reduce_with(options, &summed, &summed, capture)?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            for launches in 1..=3u32 {
+                into.write(&[0; 1000], &stream).unwrap();
+                graph.launch(&stream).unwrap();
+                group.synchronize(&stream).unwrap();
+                let received = if own == 1 || own == 2 { own as i32 + 6 } else { 0 };
+                assert_eq!(into.read(&stream).unwrap(), [received; 1000], "rank {own}");
+                let sum = if sums { 4i32.pow(launches) } else { 1 };
+                assert_eq!(summed.read(&stream).unwrap(), [sum; 1000], "rank {own}");
+            }
+            drop(graph);
+            // Two ranks alone capture and register.
+            if own < 2 {
+                let graph = stream.capture(|capture| {
+                    group.pairs(capture, |messages| match own {
+                        0 => messages.send(&out, 1),
+                        _ => messages.receive(&into, 0),
+                    })
+                });
+                let graph = graph.unwrap();
+                graph.register().unwrap();
+                graph.launch(&stream).unwrap();
+                group.synchronize(&stream).unwrap();
+                assert_eq!(into.read(&stream).unwrap()[0], if own == 0 { 0 } else { 7 });
+            }
+            group.barrier().unwrap();
+            group.close().unwrap();
+        });
+    }
 }
 
 /// Calls of one rank on two streams follow each other.
