@@ -185,8 +185,8 @@ pub enum Error {
         /// The operation that waited.
         operation: Operation,
         /// The number of collectives of the group that this rank's device had finished before. An all-reduce or
-        /// broadcast of a large message in parts counts each part. Signals, comparisons of calls and counts, and copy
-        /// engine transfers do not count. 0 for a host-side exchange. For an NCCL operation, the number of operations
+        /// broadcast of a large message in parts counts each part. Signals, messages between pairs, comparisons of calls
+        /// and counts, and copy engine transfers do not count. 0 for a host-side exchange. For an NCCL operation, the number of operations
         /// that this rank had enqueued before.
         sequence: u64,
         /// The rank that was waited for, if known.

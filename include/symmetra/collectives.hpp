@@ -179,11 +179,14 @@ class Collectives {
   /// as are received, in one call. The messages of a call progress side by side. A call ends when the messages to this rank have arrived
   /// and those of this rank have left its memory: a sender waits for the receiver only where Config::pair_bytes has no room.
   ///
-  /// A graph may hold messages; ranks replay graphs and make other calls in any order in which the messages of each pair match. Throws
-  /// kInvalidArgument also for received memory that the call uses otherwise and for messages of a rank to itself that have no equal
-  /// counterpart; kUnsupported for a group that spans hosts without NCCL; kPeerLost for a rank that left. If a message has other sizes at
-  /// its two ends, later calls of every rank throw kMismatch, with both sizes, and what is received is undefined. NCCL does not compare
-  /// sizes.
+  /// Where a peer has not enqueued any call of the communicator yet, and this rank no collective, the waits of a call may take
+  /// Deadlines::first_use. Other waits take at most Deadlines::steady. A graph keeps the deadline that its waits had in the capture.
+  ///
+  /// A graph may hold messages; a rank without a message captures nothing. Ranks replay graphs and make other calls in any order in which
+  /// the messages of each pair match. Throws kInvalidArgument also for received memory that the call uses otherwise and for messages of a
+  /// rank to itself that have no equal counterpart; kUnsupported for a group that spans hosts without NCCL; kPeerLost for a rank that left.
+  /// If a message has other sizes at its two ends, later calls of every rank throw kMismatch, with both sizes, and what is received is
+  /// undefined. NCCL does not compare sizes.
   void pairs(const std::vector<Message>& messages, Queue queue) const { run(messages, true, queue); }
 
   /// all_gather by the copy engines, on a side stream that waits for `queue`: work enqueued after this call runs beside the copies, up to

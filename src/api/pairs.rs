@@ -24,8 +24,9 @@ both! {
     ///
     /// Enqueues and returns. A graph may hold messages. Ranks may replay graphs, and make other calls, in any order in
     /// which the messages of each pair match. On own kernels, calls of one rank on several streams run one after the
-    /// other, also behind and ahead of collectives. Before the first collective of the communicator, waits for a rank
-    /// that has not sent anything may take `deadlines.first_use`.
+    /// other, also behind and ahead of collectives. Where a peer has not enqueued any call of the communicator yet, and this
+    /// rank no collective, the waits of a call may take `deadlines.first_use`. Other waits take at most `deadlines.steady`. A
+    /// graph keeps the deadline that its waits had in the capture.
     ///
     /// ```
     /// # use symmetra::*;

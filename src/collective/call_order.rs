@@ -80,16 +80,13 @@ pub(crate) struct Lane {
     pub(super) fresh: bool,
     /// Whether this rank has signalled its first call to the peers.
     pub(super) told: bool,
-    /// The ranks that have sent, or will have sent when enqueued work is done, a message between pairs to this rank: bit r
-    /// is rank r. They have loaded by then.
-    pub(super) heard: u32,
     /// Whether a natively captured call has taken the arguments of a first call.
     pub(super) captured: bool,
 }
 
 impl Lane {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { calls: Order::new(device)?, fresh: true, told: false, heard: 0, captured: false })
+        Ok(Self { calls: Order::new(device)?, fresh: true, told: false, captured: false })
     }
 
     /// Makes the next work of `stream` wait for the last call.

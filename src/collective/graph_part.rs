@@ -2,7 +2,7 @@
 //! its place in the order of calls.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -27,6 +27,8 @@ pub(super) struct Recorded {
     /// Where the calls use `pointers`, in order.
     uses: Mutex<Vec<Use>>,
     calls: Mutex<Vec<Call>>,
+    /// Calls of pairs, which are not among `calls`.
+    pairs: AtomicU64,
     registered: AtomicBool,
     /// What low-contention collectives of the capture use.
     pub(super) aside: Mutex<Aside>,
@@ -49,6 +51,7 @@ impl Recorded {
             captured: AtomicUsize::new(0),
             uses: Mutex::default(),
             calls: Mutex::default(),
+            pairs: AtomicU64::new(0),
             registered: AtomicBool::new(false),
             aside: Mutex::default(),
         }
@@ -74,6 +77,11 @@ impl Recorded {
 
     pub(super) fn note(&self, call: Call) {
         self.calls.lock().push(call);
+    }
+
+    /// Counts a call of pairs.
+    pub(super) fn note_pairs(&self) {
+        self.pairs.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -106,6 +114,7 @@ impl Part for Recorded {
             self.inner.side.lock().lane.order(stream)?;
         }
         calls.iter().for_each(|call| self.inner.group.note(*call));
+        self.inner.group.note_pairs(self.pairs.load(Ordering::Relaxed));
         Ok(())
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Page {
     pub(crate) history: History,
     /// Nonzero: the rank departed from the group or dropped it in good order, with all its calls done.
     pub(super) left: AtomicU32,
+    /// Calls of pairs that the rank enqueued, which are not in the history.
+    pub(super) pairs: AtomicU64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Page, history) == size_of::<args::Status>());
@@ -121,6 +123,11 @@ impl Page {
     /// Whether the rank of this page has left the group in good order.
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the rank of this page has enqueued a call. It has loaded by then.
+    pub(super) fn has_begun(&self) -> bool {
+        self.pairs.load(Ordering::Relaxed) > 0 || self.history.enqueued() > 0
     }
 
     /// Whether nothing went wrong. Every call runs this check; it costs two loads.

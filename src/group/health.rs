@@ -345,7 +345,14 @@ impl Health {
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
         let last = theirs.checked_sub(1).and_then(|number| page.history.get(number));
         let last = last.map_or_else(String::new, |call| format!(", the last {call}"));
-        format!(": it had enqueued {theirs} operations{last}; this rank had enqueued {ours}")
+        let pairs = [page, self.own()].map(|page| page.pairs.load(Ordering::Relaxed));
+        let [theirs_in_pairs, ours_in_pairs] = match pairs {
+            [0, 0] => [String::new(), String::new()],
+            [theirs, ours] => [format!(" and {theirs} calls of pairs"), format!(" and {ours}")],
+        };
+        format!(
+            ": it had enqueued {theirs} operations{last}{theirs_in_pairs}; this rank had enqueued {ours}{ours_in_pairs}"
+        )
     }
 
     /// Stops every rank, this rank's device included, because what a kernel waits for may never come.

@@ -301,6 +301,16 @@ impl Group {
         self.0.health.pages[self.0.rank].history.push(call);
     }
 
+    /// Counts calls of pairs that this rank enqueues. One thread at a time.
+    pub(crate) fn note_pairs(&self, calls: u64) {
+        self.0.health.pages[self.0.rank].pairs.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// Whether `rank` has enqueued a call.
+    pub(crate) fn has_begun(&self, rank: usize) -> bool {
+        self.0.health.pages.get(rank).is_some_and(|page| page.has_begun())
+    }
+
     /// From here on the own history numbers calls otherwise than the device that compares them: what a stream's owner
     /// captures is noted once, and runs any number of times.
     pub(crate) fn lose_count(&self) {

@@ -676,6 +676,63 @@ fn a_late_peer_is_waited_for_at_first_use() {
     }
 }
 
+/// A stage of a pipeline hears of the next stage by nothing that it receives. When every stage has called, a call waits no
+/// longer than `deadlines.steady`, eager and in a graph, and the error counts the calls.
+#[test]
+fn a_sender_that_receives_nothing_waits_the_steady_deadline_after_the_first_call() {
+    let gate = Gate::new(3);
+    let mut config = small();
+    config.deadlines.steady = Duration::from_millis(500);
+    for captured in [false, true] {
+        meet(3, |bootstrap| {
+            let rank = open(bootstrap, &config).unwrap();
+            let Rank { communicator, stream, device } = &rank;
+            let own = rank.rank();
+            let out = DeviceBuffer::from_slice(&[own as u8; SLOT], stream).unwrap();
+            let into = DeviceBuffer::<u8>::new(device, SLOT).unwrap();
+            // Each rank sends to the next; the last only receives.
+            let call = || {
+                communicator.pairs(stream, |messages| {
+                    if own < 2 {
+                        messages.send(&out, own + 1)?;
+                    }
+                    if own > 0 {
+                        messages.receive(&into, own - 1)?;
+                    }
+                    Ok(())
+                })
+            };
+            for _ in 0..3 {
+                call().unwrap();
+            }
+            communicator.synchronize(stream).unwrap();
+            gate.pass();
+            if own == 0 {
+                // More than the queue holds, to a rank that makes no call any more.
+                let more = DeviceBuffer::<u8>::new(device, 2 * QUEUE).unwrap();
+                match captured {
+                    true => {
+                        let graph =
+                            stream.capture(|capture| communicator.pairs(capture, |call| call.send(&more, 1))).unwrap();
+                        graph.launch(stream).unwrap();
+                    }
+                    false => communicator.pairs(stream, |call| call.send(&more, 1)).unwrap(),
+                }
+                match failure(&rank) {
+                    Error::Timeout { operation: Operation::Pairs, rank: Some(1), waited, detail, .. } => {
+                        assert_eq!(waited, config.deadlines.steady);
+                        let counts =
+                            "it had enqueued 0 operations and 3 calls of pairs; this rank had enqueued 0 and 4";
+                        assert!(detail.contains(counts), "{detail}");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            gate.pass();
+        });
+    }
+}
+
 /// A rank that departed ends calls that need it and are made after that, and no others.
 #[test]
 fn ranks_go_on_beside_one_that_departed() {
