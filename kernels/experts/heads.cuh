@@ -137,6 +137,10 @@ class Asked {
   SYMMETRA_DEVICE Asked(const ExpertArgs& args, const ExpertTable& table)
       : args_(args), table_(table), claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens) {}
 
+  /// The tokens that the device's count, or the host, names. Another stream may write the count meanwhile, so threads may have
+  /// read unlike ones: where they branch ahead of a sync, they go on with the count that one of them has read.
+  SYMMETRA_DEVICE uint32_t claimed() const { return claimed_; }
+  SYMMETRA_DEVICE void claim(uint32_t claimed) { claimed_ = claimed; }
   /// Tokens that take part. Who asks waits for the device's count.
   SYMMETRA_DEVICE uint32_t tokens() const { return claimed_ <= args_.tokens ? claimed_ : 0; }
   SYMMETRA_DEVICE uint32_t pairs() const { return tokens() * args_.top_k; }
@@ -192,7 +196,15 @@ SYMMETRA_DEVICE bool goes(const uint16_t* copies, uint32_t token, uint32_t top_k
   return found;
 }
 
-/// Writes the pairs of the own head: what the caller asks for.
+/// What the caller asks for, with the count of tokens that expert_head has kept: a count that changes between two reads would give
+/// rows places beyond those that were counted.
+SYMMETRA_DEVICE Asked kept_asked(const ExpertArgs& args) {
+  Asked asked(args);
+  if (args.token_count != nullptr) asked.claim(Heads(args).head(args.rank)->claimed);
+  return asked;
+}
+
+/// Writes the pairs of the own head: what the caller asks for. One thread keeps the count of tokens for the kernels that follow.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
   const Heads heads(args);
   platform::wait_prior();
@@ -203,6 +215,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
     heads.copies(args.rank)[pair] = asked.is_bad(expert) ? kBadCopy : asked.target(pair, expert).copy;
     heads.weights(args.rank)[pair] = args.weights != nullptr ? args.weights[pair] : 1.0f;
   }
+  if (platform::block() == 0 && platform::thread() == 0) heads.head(args.rank)->claimed = asked.claimed();
   platform::release_next();
 }
 
@@ -224,7 +237,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(Expe
   const ExpertTable table(args);
   const Heads heads(args);
   platform::wait_prior();
-  const Asked asked(args);
+  const Asked asked = kept_asked(args);
   const uint16_t* const copies = heads.copies(args.rank);
   const uint32_t pairs = asked.pairs();
   for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {

@@ -116,7 +116,7 @@ SYMMETRA_DEVICE uint32_t place_of(const ExpertArgs& args, const Heads& heads, ui
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
-  if (platform::block() == 0) judge_pairs(args, Asked(args), words);
+  if (platform::block() == 0) judge_pairs(args, kept_asked(args), words);
   platform::release_next();
 }
 

@@ -7,10 +7,18 @@ namespace symmetra::kernels {
 /// The own pairs: what the caller asks for, or in another dispatch of a routing what the own head has.
 class OwnPairs {
  public:
-  SYMMETRA_DEVICE explicit OwnPairs(const ExpertArgs& args)
-      : args_(args), asked_(args), table_(args), heads_(args), again_(args.follows != 0) {
+  /// `claimed`: of block-shared memory, a word. A sync and `meet` must follow.
+  SYMMETRA_DEVICE OwnPairs(const ExpertArgs& args, uint32_t* claimed)
+      : args_(args), asked_(args), table_(args), heads_(args), claimed_(claimed), again_(args.follows != 0) {
     const uint32_t before = again_ ? heads_.tokens(args.rank) : 0;
     tokens_ = !again_ ? asked_.tokens() : before < args.tokens ? before : args.tokens;
+    if (platform::thread() == 0) *claimed_ = asked_.claimed();
+  }
+
+  /// All threads go on with the count that the first one has read.
+  SYMMETRA_DEVICE void meet() {
+    asked_.claim(*claimed_);
+    if (!again_) tokens_ = asked_.tokens();
   }
 
   SYMMETRA_DEVICE uint32_t tokens() const { return tokens_; }
@@ -22,10 +30,12 @@ class OwnPairs {
 
   /// By the greeters, each of which looks at some of the pairs: writes what this one has found wrong to `verdict`. True on all threads:
   /// something is. `words`: of block-shared memory.
-  SYMMETRA_DEVICE bool judge(ExpertHead* verdict, uint32_t* words) const {
+  SYMMETRA_DEVICE bool judge(ExpertHead* verdict, uint32_t* words) {
     if (again_) return false;
     const uint32_t first_bad = find_bad();
-    const ExpertHead head = asked_.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
+    const bool bad = platform::sync_block_or(first_bad != kNone);
+    meet();
+    const ExpertHead head = asked_.head(bad, first_bad, words);
     if (head.wrong == 0) return false;
     if (platform::thread() == 0) *verdict = head;
     platform::sync_block();  // other threads tell of it
@@ -167,6 +177,7 @@ class OwnPairs {
   Asked asked_;
   ExpertTable table_;
   Heads heads_;
+  uint32_t* claimed_;
   bool again_;  ///< another dispatch of a routing
   uint32_t tokens_;
 };
@@ -196,10 +207,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_
   const Call call = begin_call(args.calls, args.wait);
   GridBarrier barrier(args, call, words);
   Turns turns(args, call, args.tokens, words + kMaxWorld);
-  const OwnPairs pairs(args);
+  static_assert(Turns::kWords < kMaxWorld);
+  OwnPairs pairs(args, words + kMaxWorld + Turns::kWords);
   if (platform::block() == 0) pairs.keep();
   barrier.greet(true, platform::block() < GridBarrier::greeters() && pairs.judge(barrier.verdict(args.rank, platform::block()), lists));
-  platform::sync_block();  // the lists are free, and the turn is known
+  platform::sync_block();  // the lists are free, and the turn and the count are known
+  pairs.meet();
   // Lists alternate between tokens.
   uint32_t token = turns.unit(), list = 0;
   const auto find = [&](uint32_t its) {

@@ -43,11 +43,12 @@ class TokenRanks {
   SYMMETRA_DEVICE TokenRanks(const ExpertArgs& args, uint32_t* words) : args_(args), words_(words) {}
 
   /// Notes the rank of each expert, as `rank(k)` says: kNoRank for none. The last threads do, because they have least of a row.
+  /// `skips`: the block sends nothing of the token. The last thread alone decides: other threads may have read another count.
   template <class Rank>
-  SYMMETRA_DEVICE void begin(Rank rank) const {
+  SYMMETRA_DEVICE void begin(Rank rank, bool skips = false) const {
     for (uint32_t k = platform::threads() - 1 - platform::thread(); k < words(); k += platform::threads()) {
       const uint32_t its = k < args_.top_k ? rank(k) : kNoRank;
-      words_[k] = its != kNoRank ? 1u << its : 0;
+      words_[k] = (its != kNoRank ? 1u << its : 0) | (k == 0 && skips ? kSkips : 0);
     }
   }
   /// Learns what all threads noted. All threads of the block call it.
@@ -60,6 +61,8 @@ class TokenRanks {
       ranks_ |= four.word[0] | four.word[1] | four.word[2] | four.word[3];
     }
   }
+  /// Whether the block sends nothing of the token, on all threads alike.
+  SYMMETRA_DEVICE bool skips() const { return (ranks_ & kSkips) != 0; }
   SYMMETRA_DEVICE bool has(uint32_t rank) const { return (ranks_ >> rank & 1) != 0; }
   SYMMETRA_DEVICE uint32_t bits() const { return ranks_; }
   /// Calls `body` with each rank.
@@ -71,11 +74,15 @@ class TokenRanks {
   }
 
  private:
+  /// A bit that no rank has.
+  static constexpr uint32_t kSkips = 1u << 31;
+  static_assert(kMaxWorld < 31);
+
   SYMMETRA_DEVICE uint32_t words() const { return (args_.top_k + 3) / 4 * 4; }  // read four at once
 
   const ExpertArgs& args_;
   uint32_t* words_;
-  uint32_t ranks_ = 0;  ///< a bit a rank
+  uint32_t ranks_ = 0;  ///< a bit a rank, and kSkips
 };
 
 /// Copies bytes between rows by the threads of the block.

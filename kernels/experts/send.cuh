@@ -112,20 +112,21 @@ class RowSender {
         targets_(args, words),
         copies_(words + kMostTopK),
         weights_(copies_ + kMostTopK) {
-    targets_.begin([&](uint32_t k) {
+    const auto rank = [&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
       const float weight = tells() && args.weights != nullptr ? args.weights[pair] : 1.0f;  // on its way beside the expert
       const Target target = asked.target(pair);
       copies_[k] = target.copy;
       weights_[k] = platform::bits_of(weight);
       return uint32_t{target.rank};
-    });
+    };
+    targets_.begin(rank, !sends());
   }
-  /// Learns the targets. All threads call it. False on all: nothing is to be sent.
+  /// Learns the targets. All threads call it. False on all: nothing is to be sent. Threads that each judged for themselves could
+  /// disagree, because another stream may write the count, and another block may be failing.
   SYMMETRA_DEVICE bool meet() {
-    if (token_ >= asked_.tokens() || call_.poisoned != 0) return false;
     targets_.meet();
-    return true;
+    return !targets_.skips();
   }
   /// Sends sixteen bytes, behind `meet`.
   SYMMETRA_DEVICE void send(const ExpertPackets& packets, uint32_t i, const Words<4>& data, uint32_t quiet) const {
@@ -136,7 +137,7 @@ class RowSender {
   }
   /// By source, sends where the pairs go, ahead of `meet` or behind it. The threads that found the targets do.
   SYMMETRA_DEVICE void tell(const ExpertPackets& packets) const {
-    if (!tells() || token_ >= asked_.tokens() || call_.poisoned != 0) return;
+    if (!tells() || !sends()) return;
     for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
   }
   /// Keeps for combines whether the row is on a rank, with a row a token, behind `meet`. By rank only the receiver knows where.
@@ -148,6 +149,8 @@ class RowSender {
   }
 
  private:
+  /// Whether the token takes part, as this thread has read.
+  SYMMETRA_DEVICE bool sends() const { return token_ < asked_.tokens() && call_.poisoned == 0; }
   SYMMETRA_DEVICE bool tells() const { return args_.layout == kRowsBySource; }
   SYMMETRA_DEVICE static uint32_t from_end() { return platform::threads() - 1 - platform::thread(); }
   /// Sends a pair, and keeps what combines need of it.
