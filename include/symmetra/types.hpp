@@ -135,8 +135,8 @@ Algorithm algorithm(const std::string& name);
 /// and on nothing else.
 ///
 /// A NaN or an infinity on any rank, or a sum beyond single precision, makes its group NaN on all ranks. A magnitude above
-/// 3.37e38 may become infinite, or make its group NaN. A group of magnitudes below 2^-126 may become zeros. Groups of zeros
-/// give +0.
+/// 3.37e38 may become infinite, or make its group NaN. The least scale is 2^-126. So a code may be off by 2^-127 (FP8: by
+/// 2^-136), where that is more than the bound of the codec. Groups of zeros give +0.
 enum class Codec : std::uint32_t {
   kNone = 0,  ///< values are sent as they are
   /// floats (e4m3): 8.5 bits an element; a code is off by at most 1/16 of its element, and small elements by at most

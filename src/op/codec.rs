@@ -18,8 +18,8 @@ use crate::types::{Dtype, Reduction, codec_name};
 /// message, and on nothing else.
 ///
 /// A NaN or an infinity on any rank, or a sum beyond single precision, makes its group NaN on all ranks. A magnitude above
-/// 3.37e38 may become infinite, or make its group NaN. A group of magnitudes below 2^-126 may become zeros. Groups of zeros
-/// give +0.
+/// 3.37e38 may become infinite, or make its group NaN. The least scale is 2^-126. So a code may be off by 2^-127 (FP8: by
+/// 2^-136), where that is more than the bound of the codec. Groups of zeros give +0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Codec {

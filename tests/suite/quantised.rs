@@ -247,6 +247,41 @@ fn sums_of_normal_values_have_little_noise() {
     }
 }
 
+/// Groups of every size that the type has, from its least denormal on: each value is off by at most the codec's bound.
+fn every_exponent<T: Half>(least: i32, largest: i32) {
+    for world in [2, 3] {
+        // Each rank's values are of one size more or less than those of the others.
+        let value = |rank: usize, index: usize| {
+            let exponent = least + (index / GROUP) as i32 + (rank as i32 - 1);
+            let bits = mix((rank << 40 | index) as u64);
+            let size = if index.is_multiple_of(GROUP) {
+                1.0 + (bits >> 40) as f64 / (1 << 24) as f64
+            } else {
+                normal(bits).clamp(-1.0, 1.0)
+            };
+            T::of(size * 2f64.powi(exponent))
+        };
+        let len = (largest - least + 1) as usize * GROUP;
+        let data: Vec<Vec<T>> = (0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect();
+        for (codec, algorithm) in CODECS.into_iter().flat_map(|codec| WAYS.map(|way| (codec, way))) {
+            let options = AllReduceOptions { algorithm, codec, ..Default::default() };
+            let results = threads(world, &small(world), |rank| once(rank, options, &data[rank.rank()]));
+            let inputs: Vec<&[T]> = data.iter().map(Vec::as_slice).collect();
+            let outputs: Vec<&[T]> = results.iter().map(Vec::as_slice).collect();
+            if !outputs.is_empty() {
+                check(&options, &inputs, &outputs)
+                    .unwrap_or_else(|wrong| panic!("{wrong}: {codec} by {algorithm} over {world} ranks"));
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_of_every_exponent_keep_the_bound() {
+    every_exponent::<bf16>(-133, 123);
+    every_exponent::<f16>(-24, 12);
+}
+
 /// Where one rank alone has other values than zero, and all of them are codes, nothing is lost.
 #[test]
 fn codes_pass_as_they_are() {

@@ -18,10 +18,11 @@ fn error_of(codec: Codec, value: f64, most: f64) -> f64 {
         Codec::Int6 => 31.0,
         Codec::Int4 => 7.0,
         // Three bits of fraction, and denormals from 2^-6 of 448 on.
-        Codec::Fp8 => return (SLACK / 16.0 * value.abs()).max(most * 2f64.powf(-18.7)),
+        Codec::Fp8 => return (SLACK / 16.0 * value.abs()).max(most * 2f64.powf(-18.7)).max(2f64.powi(-136)),
         other => panic!("{other} is no codec of this test"),
     };
-    SLACK / (2.0 * steps) * most
+    // Half a step, under the least scale too.
+    (SLACK / (2.0 * steps) * most).max(2f64.powi(-127))
 }
 
 /// The exact result of each element of a group, and how far from that a rank may end.
@@ -44,12 +45,15 @@ fn limits(options: &AllReduceOptions, dtype: Dtype, group: &[Vec<f64>]) -> Vec<(
     };
     // What the owner of the group may have got, of which the codec takes the largest.
     let largest = one_hop.iter().fold(0.0, |most: f64, (sum, error)| most.max(sum.abs() + error));
-    // The step of the type relative to a value, and of its denormals.
-    let (unit, least) = if dtype == Dtype::BF16 { (2f64.powi(-8), 0.0) } else { (2f64.powi(-11), 2f64.powi(-25)) };
+    // Half a step of the type, relative to a value, and of its denormals.
+    let (unit, least) = match dtype {
+        Dtype::BF16 => (2f64.powi(-8), 2f64.powi(-134)),
+        _ => (2f64.powi(-11), 2f64.powi(-25)),
+    };
     let limit = |&(sum, error): &(f64, f64)| {
         let again = if two_hops { error_of(options.codec, sum.abs() + error, largest) } else { 0.0 };
         let error = error + again;
-        (sum, error + unit * (sum.abs() + error) + least + 2f64.powi(-120))
+        (sum, error + unit * (sum.abs() + error) + SLACK * least)
     };
     one_hop.iter().map(limit).collect()
 }
