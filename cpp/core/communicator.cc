@@ -72,6 +72,10 @@ void Communicator::check() const {
   call([&] { core::communicator_check(live(communicator_)); });
 }
 
+void Communicator::check_guards() const {
+  call([&] { core::communicator_check_guards(live(communicator_)); });
+}
+
 void Communicator::abort() const noexcept {
   if (communicator_ != nullptr) core::communicator_abort(*communicator_);
 }

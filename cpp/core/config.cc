@@ -28,6 +28,7 @@ Settings settings_of(const Config& config) {
   settings.most_blocks_set = config.most_blocks.has_value();
   settings.most_blocks = config.most_blocks.value_or(0);
   settings.check_calls = config.check_calls;
+  settings.guard_bytes = config.guard_bytes;
   settings.tuning = rust::String::lossy(config.tuning);
   return settings;
 }
@@ -56,6 +57,7 @@ Config::Config() {
   registrations = settings.registrations;
   if (settings.most_blocks_set) most_blocks = settings.most_blocks;
   check_calls = settings.check_calls;
+  guard_bytes = settings.guard_bytes;
 }
 
 std::uint64_t required_bytes(std::size_t world_size, const Config& config) {

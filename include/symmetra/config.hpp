@@ -89,6 +89,10 @@ struct Config {
   /// Whether the ranks compare every call before it runs. Costs one more small kernel a call. Default: on in debug
   /// builds of the library. SYMMETRA_CHECK_CALLS=1 turns it on. Without it calls that differ are found after they ran.
   bool check_calls;
+  /// Bytes of a guard between the regions of the arena, and before and behind every symmetric buffer, for tests:
+  /// Communicator::check_guards and Communicator::close find what was written beside a buffer or the scratch. A buffer takes
+  /// three guards more of the heap. A multiple of 256, at most 16 MiB. Default 0: there are no guards.
+  std::uint64_t guard_bytes;
   /// Path of a file of crossovers that `symmetra tune` measured on this machine, instead of the built-in table.
   /// Default: none. Opening throws kSystem when it cannot be read, kInvalidArgument when it is malformed.
   std::string tuning;

@@ -85,6 +85,10 @@ pub(super) fn communicator_leave(communicator: &Communicator, stream: &Stream) -
     guard(|| communicator.leave(stream))
 }
 
+pub(super) fn communicator_check_guards(communicator: &Communicator) -> Result<(), Report> {
+    guard(|| communicator.check_guards())
+}
+
 pub(super) fn communicator_check(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.group().check())
 }

@@ -109,6 +109,7 @@ pub(super) fn settings_default() -> Settings {
         registrations,
         most_blocks,
         check_calls,
+        guard_bytes,
         tuning: _,
     } = Config::default();
     let [open_ms, first_use_ms, steady_ms] = [open, first_use, steady].map(|limit| limit.as_millis() as u64);
@@ -133,6 +134,7 @@ pub(super) fn settings_default() -> Settings {
         most_blocks: most_blocks.unwrap_or(0),
         most_blocks_set: most_blocks.is_some(),
         check_calls,
+        guard_bytes,
         tuning: String::new(),
     }
 }
@@ -162,6 +164,7 @@ impl TryFrom<&Settings> for Config {
             registrations: settings.registrations,
             most_blocks: settings.most_blocks_set.then_some(settings.most_blocks),
             check_calls: settings.check_calls,
+            guard_bytes: settings.guard_bytes,
             tuning: (!settings.tuning.is_empty()).then(|| Tuning::load(&settings.tuning)).transpose()?,
         })
     }

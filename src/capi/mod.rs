@@ -73,6 +73,7 @@ mod bridge {
         most_blocks: u32,
         most_blocks_set: bool,
         check_calls: bool,
+        guard_bytes: u64,
         /// Path of a tuning file; empty: none.
         tuning: String,
     }
@@ -358,6 +359,7 @@ mod bridge {
         fn communicator_synchronize(communicator: &Communicator, stream: &Stream) -> Result<()>;
         fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<()>;
         fn communicator_check(communicator: &Communicator) -> Result<()>;
+        fn communicator_check_guards(communicator: &Communicator) -> Result<()>;
         fn communicator_abort(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;
         fn communicator_depart(communicator: &Communicator) -> Result<()>;

@@ -282,6 +282,19 @@ impl Communicator {
         self.0.group.confirm()
     }
 
+    /// Compares the guards of this rank's memory, of which [`Config::guard_bytes`](crate::Config::guard_bytes) says where they
+    /// lie; without guards there is nothing to compare. Blocks. Call this when the work of all ranks is done, as behind
+    /// [`synchronize`](Self::synchronize) and a barrier. [`close`](Self::close) compares them too, and so does
+    /// [`symmetric`](Self::symmetric) for dropped buffers whose space it frees.
+    ///
+    /// # Errors
+    /// [`Error::Internal`](crate::Error::Internal) for a guard that was overwritten: how many bytes, and where; else the group's
+    /// error if it has failed or is closed.
+    pub fn check_guards(&self) -> Result<()> {
+        self.0.group.check()?;
+        self.0.arena.check_guards()
+    }
+
     /// Stops the group on every rank: see [`Group::abort`].
     pub fn abort(&self) {
         self.0.group.abort();
@@ -292,7 +305,8 @@ impl Communicator {
     /// launches and accesses to peers through a buffer. A buffer's own elements may still be read and written.
     ///
     /// # Errors
-    /// The group's error if the group had failed, or if a running call fails. The group is closed nevertheless.
+    /// The group's error if the group had failed, or if a running call fails; [`Error::Internal`](crate::Error::Internal) for a guard
+    /// that was overwritten. The group is closed nevertheless.
     /// [`Error::Unsupported`](crate::Error::Unsupported) in work that a call of this communicator runs; the group stays open.
     pub fn close(self) -> Result<()> {
         self.refuse_within("closing")?;

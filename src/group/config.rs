@@ -74,6 +74,11 @@ pub struct Config {
     /// small kernel a call, also for a call that NCCL runs in a group on one host. Default: on in debug builds.
     /// `SYMMETRA_CHECK_CALLS=1` turns it on. Without it calls that differ are found after they ran.
     pub check_calls: bool,
+    /// Bytes of a guard between the regions of the arena, and before and behind every symmetric buffer, for tests:
+    /// [`Communicator::check_guards`](crate::Communicator::check_guards) and [`Communicator::close`](crate::Communicator::close)
+    /// find what was written beside a buffer or the scratch. A buffer takes three guards more of the heap. A multiple of 256, at
+    /// most 16 MiB. Default 0: there are no guards.
+    pub guard_bytes: u64,
     /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
 }
@@ -97,6 +102,7 @@ impl Default for Config {
             registrations: 1024,
             most_blocks: None,
             check_calls: cfg!(debug_assertions),
+            guard_bytes: 0,
             tuning: None,
         }
     }
@@ -124,6 +130,10 @@ const MAX_RING_BYTES: u64 = 32 << 30;
 
 /// Most bytes of the queues from one rank to another.
 const MAX_PAIR_BYTES: u64 = 512 << 20;
+
+/// Most bytes of a guard, and what they are a multiple of: regions keep their alignment.
+const MAX_GUARD_BYTES: u64 = 16 << 20;
+const GUARD_UNIT: u64 = 256;
 
 /// Most blocks of a launch, of all kernels.
 const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
@@ -156,6 +166,7 @@ impl Config {
             ("registrations", self.registrations.to_string()),
             ("most_blocks", self.most_blocks.map_or_else(|| "any".to_owned(), |blocks| blocks.to_string())),
             ("check_calls", self.check_calls.to_string()),
+            ("guard_bytes", self.guard_bytes.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
         ]
     }
@@ -193,6 +204,10 @@ impl Config {
         }
         if let Some(blocks) = self.most_blocks.filter(|blocks| !(1..=MOST_BLOCKS).contains(blocks)) {
             return Err(Error::invalid("most_blocks", blocks, format!("it must be 1 to {MOST_BLOCKS}")));
+        }
+        if self.guard_bytes > MAX_GUARD_BYTES || !self.guard_bytes.is_multiple_of(GUARD_UNIT) {
+            let limit = format!("it must be a multiple of {GUARD_UNIT}, at most {MAX_GUARD_BYTES}");
+            return Err(Error::invalid("guard_bytes", self.guard_bytes, limit));
         }
         self.tuning.as_ref().map_or(Ok(()), Tuning::validate)?;
         let Deadlines { open, first_use, steady } = self.deadlines;

@@ -9,7 +9,6 @@
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +16,12 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::block::Block;
+use super::guard::{Guards, PATTERN};
 use super::heap::{BlockId, Heap};
-use super::layout::{ALIGN, ArenaLayout, Region};
+use super::layout::{ArenaLayout, Region};
+use super::mapping::{Mapping, exchange};
 use super::multicast::{self, Bound, Opened};
-use super::owner::{Borrowed, Offer, Owner, offered};
+use super::owner::{Borrowed, Owner};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
 use crate::device::{DeviceKind, Memory};
@@ -32,6 +33,7 @@ use crate::stream::Stream;
 pub(crate) struct Arena {
     group: Group,
     layout: ArenaLayout,
+    guards: Guards,
     memory: Arc<Memory>,
     /// Multicast over the arenas, or why there is none.
     multicast: Opened<Bound>,
@@ -69,12 +71,6 @@ struct Retired {
     keep: Vec<Borrowed>,
 }
 
-/// The mapping of a peer's arena. For a peer of this process it also keeps the owner's memory alive.
-struct Mapping {
-    _mapped: Memory,
-    _owner: Option<Arc<Memory>>,
-}
-
 /// Device addresses. Rust never follows them.
 #[derive(Clone, Copy)]
 struct Bases([*mut u8; MAX_WORLD_SIZE]);
@@ -94,22 +90,24 @@ struct Wish {
 impl Arena {
     /// Allocates and maps the arena of every rank. Collective; blocks.
     pub(crate) fn open(group: &Group) -> Result<Arc<Self>> {
-        let layout = ArenaLayout::new(group.world_size(), group.config())?;
+        let (layout, between) = ArenaLayout::guarded(group.world_size(), group.config())?;
+        let guards = Guards::new(&layout, between);
         let bytes = usize::try_from(layout.bytes).map_err(|_| too_large(layout.bytes))?;
         let prepared = multicast::prepare(group)?;
         let bytes = prepared.as_ref().map_or(bytes, |unit| bytes.next_multiple_of(*unit));
-        let own = allocate(group, &layout, bytes);
+        let own = allocate(group, (&layout, &guards), bytes);
         let (memory, stream) = group.exchange(|mesh, deadline| mesh.agree("allocate the arena", own, deadline))?;
         let memory = Arc::new(memory);
         let mapped = exchange(group, &memory)?;
         let opened = multicast::open(group, &memory, prepared)?;
         let mut bases = [std::ptr::null_mut(); MAX_WORLD_SIZE];
         for (base, mapping) in bases.iter_mut().zip(&mapped) {
-            *base = mapping.as_ref().map_or(memory.address(), |mapping| mapping._mapped.address());
+            *base = mapping.as_ref().map_or(memory.address(), |mapping| mapping.mapped.address());
         }
         let arena = Self {
             group: group.clone(),
             layout,
+            guards,
             memory,
             multicast: opened,
             peers: Mutex::new(mapped.into_iter().flatten().collect()),
@@ -199,7 +197,8 @@ impl Arena {
         let wished = content_bytes.as_ref().copied().unwrap_or(u64::MAX);
         let wish = Wish { bytes: wished, dropped: self.heap.lock().dropped().clone() };
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, "to make symmetric memory", &wish, deadline))?;
-        let bytes = content_bytes?.next_multiple_of(ALIGN) + pad_bytes;
+        let content_bytes = content_bytes?;
+        let bytes = self.guards.block_bytes(content_bytes, pad_bytes);
         let everywhere = dropped_everywhere(wishes)?;
         let drained = match everywhere.is_empty() && self.slots.lock().retired.is_empty() {
             true => Ok(()),
@@ -210,6 +209,7 @@ impl Arena {
             // All devices must be idle: only then have peers' writes to the dropped blocks landed.
             self.group.exchange(|mesh, deadline| mesh.agree("wait for the device", drained.clone(), deadline))?;
         }
+        let intact = self.guards.release(&everywhere, |region| self.copy_out(region));
         let mut heap = self.heap.lock();
         heap.reclaim(&everywhere);
         let block = heap.allocate(bytes).map_err(|largest| Error::OutOfMemory {
@@ -219,8 +219,13 @@ impl Arena {
             ),
         });
         drop(heap);
-        let block = block.map(|(id, region)| (Arc::new(Block::new(&self.heap, id, &self.memory)), region));
-        let zeroed = drained.and(block).and_then(|(block, region)| zero(region).map(|()| (block, region)));
+        let block = block.map(|(id, region)| (Arc::new(Block::new(&self.heap, id, &self.memory)), (id, region)));
+        let zeroed = drained.and(intact).and(block).and_then(|(block, (id, region))| {
+            let content = self.guards.divide(id, region, content_bytes, pad_bytes);
+            zero(region)?;
+            self.guards.fill_block(id, |guard| self.set(guard, PATTERN))?;
+            Ok((block, content))
+        });
         // The agreement is the barrier after which peers may write here. When it fails, every rank drops its block.
         self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
     }
@@ -327,12 +332,14 @@ impl Arena {
         self.group.settle()?;
         self.let_go();
         self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
+        // Behind the barrier no peer writes here any more.
+        let intact = self.check_guards();
         // Peers may be in the barrier yet, and a process may end before the last clone is dropped: a goodbye tells them apart
         // from a death.
         self.group.hang_up();
         let lent = std::mem::take(&mut *self.lent.lock());
         drop(lent);
-        Ok(())
+        intact
     }
 
     /// Leaves the group to the peers: waits for the device, unmaps peers' memory, and hangs up. Needs no peer.
@@ -380,8 +387,25 @@ impl Arena {
     }
 
     fn zero(&self, region: Region) -> Result<()> {
-        fill(&self.stream, self.own(region.offset), 0, region.bytes)?;
+        self.set(region, 0)
+    }
+
+    fn set(&self, region: Region, value: u8) -> Result<()> {
+        fill(&self.stream, self.own(region.offset), value, region.bytes)?;
         self.stream.synchronize()
+    }
+
+    /// Compares this rank's guards. Blocks. The work of all ranks is done.
+    pub(crate) fn check_guards(&self) -> Result<()> {
+        self.guards.check(|region| self.copy_out(region))
+    }
+
+    fn copy_out(&self, region: Region) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; region.bytes as usize];
+        let from = self.own(region.offset).cast_const();
+        // SAFETY: the region is inside the own arena (bounds, liveness); `bytes` outlives the copy.
+        self.stream.run("copy", |raw| unsafe { raw.copy(bytes.as_mut_ptr(), from, bytes.len()) })?;
+        Ok(bytes)
     }
 
     fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
@@ -443,14 +467,16 @@ fn too_large(bytes: u64) -> Error {
 }
 
 /// Allocates this rank's arena and marks every packet absent.
-fn allocate(group: &Group, layout: &ArenaLayout, bytes: usize) -> Result<(Memory, Stream)> {
+fn allocate(group: &Group, (layout, guards): (&ArenaLayout, &Guards), bytes: usize) -> Result<(Memory, Stream)> {
     let memory = Memory::shared(group.device(), bytes)?;
     let stream = Stream::new(group.device())?;
-    if group.device().kind() == DeviceKind::Host {
-        return Ok((memory, stream)); // fresh memory holds no packet
-    }
-    for region in layout.sentinel_regions() {
-        fill(&stream, memory.address().wrapping_add(region.offset as usize), 0xFF, region.bytes)?;
+    let set = |region: Region, value| {
+        fill(&stream, memory.address().wrapping_add(region.offset as usize), value, region.bytes)
+    };
+    guards.fill(|guard| set(guard, PATTERN))?;
+    // Fresh memory of the host device holds no packet.
+    if group.device().kind() != DeviceKind::Host {
+        layout.sentinel_regions().into_iter().try_for_each(|region| set(region, 0xFF))?;
     }
     stream.synchronize()?;
     Ok((memory, stream))
@@ -460,36 +486,6 @@ fn allocate(group: &Group, layout: &ArenaLayout, bytes: usize) -> Result<(Memory
 fn fill(stream: &Stream, to: *mut u8, value: u8, bytes: u64) -> Result<()> {
     // SAFETY: callers pass a region of their own arena (bounds, liveness).
     stream.enqueue("fill", |raw| unsafe { raw.fill(to, value, bytes as usize) })
-}
-
-/// Maps every rank's arena; `None` for this rank's own.
-fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>> {
-    let offer = Offer::new(memory.clone());
-    group.exchange(|mesh, deadline| {
-        let fd = mesh.agree("export the arena", memory.export_fd(), deadline)?;
-        let tokens = mesh.all_gather(&offer.token().to_le_bytes(), deadline)?;
-        let fds = mesh.all_gather_fds(fd.as_fd(), deadline)?;
-        let mut mapped = Ok(Vec::with_capacity(fds.len()));
-        for (rank, (fd, token)) in fds.into_iter().zip(tokens).enumerate() {
-            let mapping = match fd {
-                None => Ok(None),
-                Some(_) if mesh.same_process(rank) => alias(group, rank, &token).map(Some),
-                Some(fd) => Memory::import(group.device(), fd, memory.bytes())
-                    .map(|mapped| Some(Mapping { _mapped: mapped, _owner: None })),
-            };
-            mapped = mapped.and_then(|mut all| mapping.map(|mapping| all.push(mapping)).map(|()| all));
-        }
-        mesh.agree("map the arenas", mapped, deadline)
-    })
-}
-
-/// Maps the arena of a rank that is a thread of this process.
-fn alias(group: &Group, rank: usize, token: &[u8]) -> Result<Mapping> {
-    let token = token.try_into().map(u64::from_le_bytes).unwrap_or(0);
-    let owner = offered(token).and_then(|owner| owner.downcast::<Memory>().ok());
-    let gone = || Error::PeerLost { rank, detail: ": its arena is gone".to_owned() };
-    let owner = owner.ok_or_else(gone)?;
-    Ok(Mapping { _mapped: Memory::alias(group.device(), &owner)?, _owner: Some(owner) })
 }
 
 #[cfg(test)]

@@ -97,21 +97,31 @@ pub(crate) struct ArenaLayout {
     pub(crate) kernel_signals: Region,
     pub(crate) heap: Region,
     pub(crate) bytes: u64,
+    /// Bytes of the guards between regions, and of those around what a heap block holds.
+    pub(crate) guard_bytes: u64,
 }
 
 const PACKET_BYTES: u64 = 16;
 const LL_DATA_BYTES: u64 = 8;
 const SENTINEL_DATA_BYTES: u64 = 16;
 
-/// Places regions one after the other.
-struct Cursor(u64);
+/// Places regions one after the other, and a guard behind each.
+struct Cursor {
+    at: u64,
+    guard_bytes: u64,
+    guards: Vec<Region>,
+}
 
 impl Cursor {
     fn take(&mut self, bytes: u64) -> Result<Region> {
-        let overflow = || Error::invalid("the arena", format!("{} + {bytes} bytes", self.0), "it must fit 64 bits");
-        let region = Region { offset: self.0, bytes };
-        let end = self.0.checked_add(bytes).ok_or_else(overflow)?;
-        self.0 = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
+        let overflow = || Error::invalid("the arena", format!("{} + {bytes} bytes", self.at), "it must fit 64 bits");
+        let region = Region { offset: self.at, bytes };
+        let end = self.at.checked_add(bytes).ok_or_else(overflow)?;
+        let aligned = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
+        self.at = aligned.checked_add(self.guard_bytes).ok_or_else(overflow)?;
+        if self.guard_bytes > 0 {
+            self.guards.push(Region { offset: end, bytes: self.at - end });
+        }
         Ok(region)
     }
 
@@ -152,8 +162,13 @@ impl Cursor {
 impl ArenaLayout {
     /// Computes the layout for `world_size` ranks. A pure function.
     pub(crate) fn new(world_size: usize, config: &Config) -> Result<Self> {
+        Self::guarded(world_size, config).map(|(layout, _)| layout)
+    }
+
+    /// The layout, and the guards behind its regions.
+    pub(crate) fn guarded(world_size: usize, config: &Config) -> Result<(Self, Vec<Region>)> {
         let world = world_size as u64;
-        let mut cursor = Cursor(0);
+        let mut cursor = Cursor { at: 0, guard_bytes: config.guard_bytes, guards: Vec::new() };
         let progress = cursor.take(size_of::<args::Progress>() as u64)?;
         let tables = cursor.take(u64::from(config.registrations) * size_of::<args::PeerTable>() as u64)?;
         let flag_bytes = u64::from(args::kMaxBlocks) * u64::from(args::kMaxWorld) * 4;
@@ -183,7 +198,7 @@ impl ArenaLayout {
         let aside = cursor.take(pad_bytes(SIGNAL_CHANNELS, world_size))?;
         let kernel_signals = cursor.take(pad_bytes(config.heap_channels as usize, world_size))?;
         let heap = cursor.take(config.heap_bytes)?;
-        Ok(Self {
+        let layout = Self {
             progress,
             tables,
             meet,
@@ -201,8 +216,10 @@ impl ArenaLayout {
             aside,
             kernel_signals,
             heap,
-            bytes: cursor.0,
-        })
+            bytes: cursor.at,
+            guard_bytes: config.guard_bytes,
+        };
+        Ok((layout, cursor.guards))
     }
 
     /// Regions of sentinel packets. On a GPU packets are absent there when all bits are set. Every other region starts as

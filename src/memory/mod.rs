@@ -3,8 +3,10 @@
 mod adopted;
 mod arena;
 mod block;
+mod guard;
 mod heap;
 mod layout;
+mod mapping;
 mod multicast;
 mod operand;
 mod owner;

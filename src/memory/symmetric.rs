@@ -143,7 +143,8 @@ impl<T: Element> SymmetricBuffer<T> {
     /// ```
     pub fn signals(&self) -> SignalPad<'_> {
         let bytes = (self.len * size_of::<T>()) as u64;
-        SignalPad::new(&self.arena, self.offset_bytes + bytes.next_multiple_of(ALIGN))
+        let guard_bytes = self.arena.layout().guard_bytes;
+        SignalPad::new(&self.arena, self.offset_bytes + bytes.next_multiple_of(ALIGN) + guard_bytes)
     }
 
     /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.

@@ -77,6 +77,38 @@ void configuration() {
   CHECK_EQ(required_bytes(8, config) - required_bytes(8, none), config.heap_bytes);
 }
 
+/// What a program writes beside a buffer, before it or behind it, is found at once and when the group closes.
+void guards() {
+  CHECK_EQ(Config().guard_bytes, std::uint64_t{0});
+  for (const std::ptrdiff_t beside : {-1, 5}) {
+    test::ranks(2, [&](Bootstrap& bootstrap) {
+      const Device device = Device::host();
+      const Stream stream(device);
+      Config config = small();
+      config.guard_bytes = 512;
+      const Communicator communicator = Communicator::open(bootstrap, device, config);
+      const SymmetricBuffer buffer = communicator.symmetric<float>(5);
+      communicator.check_guards();
+      communicator.barrier();
+      if (communicator.rank() == 0) {
+        const float one = 1;
+        std::memcpy(static_cast<float*>(buffer.peer_data(1)) + beside, &one, sizeof one);
+      }
+      communicator.barrier();
+      if (communicator.rank() == 1) {
+        CHECK_THROWS(kInternal, communicator.check_guards());
+        CHECK_THROWS(kInternal, communicator.close());
+      } else {
+        communicator.check_guards();
+        communicator.close();
+      }
+    });
+  }
+  Config config = small();
+  config.guard_bytes = 100;
+  CHECK_THROWS(kInvalidArgument, required_bytes(2, config));
+}
+
 /// Symmetric, adopted, plain and device memory; in place and not; every algorithm that fits.
 void all_reduce() {
   test::ranks(3, [](Bootstrap& bootstrap) {
@@ -685,6 +717,7 @@ int main(int count, char** names) {
   } cases[] = {{"types", types},
                {"devices", devices},
                {"configuration", configuration},
+               {"guards", guards},
                {"all_reduce", all_reduce},
                {"bound", bound},
                {"exchanges", exchanges},

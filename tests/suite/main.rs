@@ -22,6 +22,7 @@ mod expert_properties;
 mod expert_slots;
 mod fused;
 mod graphs;
+mod guards;
 mod heap;
 #[cfg(feature = "gloo")]
 mod hosts;

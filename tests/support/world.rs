@@ -50,12 +50,16 @@ pub fn behind<R>(rank: &Rank, late: usize, enqueue: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Small scratch, and deadlines that a slow machine meets.
+/// Bytes of the guards that a group checks when it closes.
+pub const GUARD_BYTES: u64 = 4096;
+
+/// Small scratch with guards around it, and deadlines that a slow machine meets.
 pub fn config() -> Config {
     let minute = Duration::from_secs(60);
     let mut config = Config::default();
     config.deadlines = Deadlines { open: minute, first_use: minute, steady: minute };
     config.heap_bytes = 8 << 20;
+    config.guard_bytes = GUARD_BYTES;
     (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(64 << 10), 256 << 10);
     config
 }

@@ -143,7 +143,7 @@ fn plans_fit_the_heap_that_they_ask_for() {
         ];
         for (which, heap_bytes) in bytes.into_iter().enumerate() {
             let mut config = config();
-            config.heap_bytes = heap_bytes;
+            (config.heap_bytes, config.guard_bytes) = (heap_bytes, 0);
             let options = &options;
             threads(world, &config, |rank| {
                 let (communicator, options) = (&rank.communicator, options.clone());

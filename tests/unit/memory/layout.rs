@@ -33,6 +33,7 @@ proptest! {
         heap in 0u64..1 << 30,
         pair in 4096u64..1 << 24,
         channels in 0u32..=65536,
+        guard in 0u64..=4,
     ) {
         let config = Config {
             one_shot_ll_bytes: ll,
@@ -44,6 +45,7 @@ proptest! {
             pair_bytes: pair,
             heap_bytes: heap,
             heap_channels: channels,
+            guard_bytes: guard * ALIGN,
             ..Config::default()
         };
         let layout = ArenaLayout::new(world, &config).unwrap();
@@ -53,8 +55,13 @@ proptest! {
             prop_assert!(region.offset + region.bytes <= layout.bytes);
         }
         for pair in all.windows(2) {
-            prop_assert!(pair[0].offset + pair[0].bytes <= pair[1].offset);
+            prop_assert!(pair[0].offset + pair[0].bytes + guard * ALIGN <= pair[1].offset);
         }
+        // What is no region is a guard.
+        let (_, guards) = ArenaLayout::guarded(world, &config).unwrap();
+        let taken: u64 = all.iter().chain(&guards).map(|region| region.bytes).sum();
+        let whole = if guard > 0 { taken == layout.bytes } else { guards.is_empty() };
+        prop_assert!(whole);
         prop_assert!(layout.two_shot_sentinel.slot_packets * 16 * world as u64 >= layout.two_shot_sentinel.max_bytes);
         let queue = u64::from(layout.pairs.channels * args::kPairSlots * layout.pairs.slot_packets) * 16;
         prop_assert!(queue <= pair && layout.pairs.slot_packets >= 16, "{queue} of {pair} bytes");
