@@ -531,7 +531,7 @@ fn pitfall_02_26_a_rank_that_comes_late_writes_nothing() {
             }
             gate.pass();
             if own == 0 {
-                pads.signals().put(0, 1, &holding.stream).unwrap();
+                pads.signals().put(1, 0, &holding.stream).unwrap();
             }
             if own == 1 {
                 let error = failure(&rank).0;

@@ -203,7 +203,7 @@ fn late(op: Op) {
         }
         gate.pass();
         if own == 0 {
-            pads.signals().put(0, VICTIM, &holding.stream).unwrap();
+            pads.signals().put(VICTIM, 0, &holding.stream).unwrap();
         }
         if own == VICTIM {
             let error = failure(&rank, LIMIT / 4);

@@ -646,7 +646,7 @@ impl<'a> Mixed<'a> {
             8 => communicator.broadcast(part, root, stream),
             9 => communicator.reduce_in_place(part, Reduction::Sum, root, stream),
             10 => self.pad.signals().barrier(0, stream),
-            11 => self.pad.signals().put(1, next, stream).and_then(|()| self.pad.signals().wait(1, previous, stream)),
+            11 => self.pad.signals().put(next, 1, stream).and_then(|()| self.pad.signals().wait(previous, 1, stream)),
             12 => communicator.batch(stream, |batch| {
                 batch.send(part, next);
                 batch.receive(self.parts(0, count)[1], previous);

@@ -12,12 +12,12 @@ using core::call;
 using core::live;
 using core::queue_of;
 
-void SignalPad::put(std::size_t channel, std::size_t peer, Queue queue) const {
-  call([&] { core::signal_put(live(core_), channel, peer, queue_of(queue)); });
+void SignalPad::put(std::size_t peer, std::size_t channel, Queue queue) const {
+  call([&] { core::signal_put(live(core_), peer, channel, queue_of(queue)); });
 }
 
-void SignalPad::wait(std::size_t channel, std::size_t peer, Queue queue) const {
-  call([&] { core::signal_wait(live(core_), channel, peer, queue_of(queue)); });
+void SignalPad::wait(std::size_t peer, std::size_t channel, Queue queue) const {
+  call([&] { core::signal_wait(live(core_), peer, channel, queue_of(queue)); });
 }
 
 void SignalPad::barrier(std::size_t channel, Queue queue) const {

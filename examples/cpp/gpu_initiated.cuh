@@ -28,10 +28,13 @@ SYMMETRA_DEVICE Part part_of(std::uint32_t count) {
   return {first, count - first < each ? count - first : each};
 }
 
+/// A channel for each block.
+SYMMETRA_DEVICE device::Channel own_channel() { return device::Channel{platform::block()}; }
+
 /// Waits until this block has heard from the blocks of all ranks. False: the group has failed, and the host learns why.
 SYMMETRA_DEVICE bool hear_all(const device::Heap& heap) {
   bool heard = true;
-  for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) heard &= device::wait_signal(heap, platform::block(), rank);
+  for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) heard &= device::wait_signal(heap, device::Rank{rank}, own_channel());
   return heard;
 }
 
@@ -41,17 +44,17 @@ struct AllGather {
     const device::Heap& heap = work.heap;
     const auto [first, elems] = part_of(work.count);
     // The ranks may still read what their last kernel wrote.
-    if (!device::barrier(heap.signals, platform::block())) return;
+    if (!device::barrier(heap.signals, own_channel())) return;
     float* const place = work.output + heap.signals.rank * work.count + first;
     const std::uint32_t world = heap.signals.world;
     // Every rank begins with the next one, so that no two write to the same rank.
     for (std::uint32_t hop = 1; hop <= world; ++hop) {
-      device::put(heap, place, work.input + first, (heap.signals.rank + hop) % world, elems * sizeof(float));
+      device::put(heap, place, work.input + first, device::Rank{(heap.signals.rank + hop) % world}, elems * sizeof(float));
     }
     // A signal says that all threads' bytes are there. A thread signals one rank, so no signal waits for another.
     platform::sync_block();
     for (std::uint32_t rank = platform::thread(); rank < world; rank += platform::threads()) {
-      device::put(heap.signals, platform::block(), rank);
+      device::put(heap.signals, device::Rank{rank}, own_channel());
     }
     hear_all(heap);
   }
@@ -62,15 +65,15 @@ struct ReduceScatter {
   static SYMMETRA_DEVICE void run(const Work& work) {
     const device::Heap& heap = work.heap;
     const auto [first, elems] = part_of(work.count);
-    if (!device::barrier(heap.signals, platform::block())) return;
+    if (!device::barrier(heap.signals, own_channel())) return;
     const float* const mine = work.input + heap.signals.rank * work.count + first;
     for (std::uint32_t i = platform::thread(); i < elems; i += platform::threads()) {
       float sum = 0;
-      for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) sum += device::load(heap, mine + i, rank);
+      for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) sum += device::load(heap, mine + i, device::Rank{rank});
       work.output[first + i] = sum;
     }
     // Nobody changes an input while another reads it.
-    device::barrier(heap.signals, platform::block());
+    device::barrier(heap.signals, own_channel());
   }
 };
 
@@ -79,10 +82,10 @@ struct AllReduce {
   static SYMMETRA_DEVICE void run(const Work& work) {
     const device::Heap& heap = work.heap;
     const auto [first, elems] = part_of(work.count);
-    if (!device::barrier(heap.signals, platform::block())) return;
+    if (!device::barrier(heap.signals, own_channel())) return;
     float* const slot = work.slots + heap.signals.rank * work.count + first;
     for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) {
-      device::put_signal(heap, slot, work.input + first, elems * sizeof(float), rank, platform::block());
+      device::put_signal(heap, slot, work.input + first, device::Rank{rank}, elems * sizeof(float), own_channel());
     }
     if (!hear_all(heap)) return;
     for (std::uint32_t i = platform::thread(); i < elems; i += platform::threads()) {
@@ -98,11 +101,11 @@ struct AllToAll {
   static SYMMETRA_DEVICE void run(const Work& work) {
     const device::Heap& heap = work.heap;
     const auto [first, elems] = part_of(work.count);
-    if (!device::barrier(heap.signals, platform::block())) return;
+    if (!device::barrier(heap.signals, own_channel())) return;
     float* const place = work.output + heap.signals.rank * work.count + first;
     for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) {
       const float* const share = work.input + rank * work.count + first;
-      device::put_signal(heap, place, share, elems * sizeof(float), rank, platform::block());
+      device::put_signal(heap, place, share, device::Rank{rank}, elems * sizeof(float), own_channel());
     }
     hear_all(heap);
   }
@@ -122,7 +125,7 @@ struct TiledProduct {
     const std::uint32_t columns = rows, across = columns / kTile, tiles = rows / kTile * across;
     const float* const right = work.input + rows * kInner;
     float* const result = work.output + heap.signals.rank * work.count;
-    if (!device::barrier(heap.signals, platform::block())) return;
+    if (!device::barrier(heap.signals, own_channel())) return;
     for (std::uint32_t tile = platform::block(); tile < tiles; tile += platform::blocks()) {
       const std::uint32_t row = tile / across * kTile, column = tile % across * kTile;
       for (std::uint32_t i = platform::thread(); i < kTile * kTile; i += platform::threads()) {
@@ -135,14 +138,15 @@ struct TiledProduct {
       for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) {
         if (rank == heap.signals.rank) continue;
         float* line = result + row * columns + column;
-        for (std::uint32_t down = 1; down < kTile; ++down, line += columns) device::put(heap, line, line, rank, kTile * sizeof(float));
+        for (std::uint32_t down = 1; down < kTile; ++down, line += columns)
+          device::put(heap, line, line, device::Rank{rank}, kTile * sizeof(float));
         // The signal says that the whole tile is there.
-        device::put_signal(heap, line, line, kTile * sizeof(float), rank, platform::block());
+        device::put_signal(heap, line, line, device::Rank{rank}, kTile * sizeof(float), own_channel());
       }
     }
     for (std::uint32_t tile = platform::block(); tile < tiles; tile += platform::blocks()) {
       for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) {
-        if (rank != heap.signals.rank && !device::wait_signal(heap, platform::block(), rank)) return;
+        if (rank != heap.signals.rank && !device::wait_signal(heap, device::Rank{rank}, own_channel())) return;
       }
     }
   }

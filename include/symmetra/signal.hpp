@@ -25,10 +25,10 @@ class SignalPad {
  public:
   /// Raises `peer`'s counter for this rank on `channel`, after all earlier work of the queue. The peer then sees that
   /// work.
-  void put(std::size_t channel, std::size_t peer, Queue queue) const;
+  void put(std::size_t peer, std::size_t channel, Queue queue) const;
   /// Makes the queue wait until `peer` has put once more on `channel` than was awaited so far. Gives up after
   /// Deadlines::steady: Communicator::synchronize then throws kTimeout.
-  void wait(std::size_t channel, std::size_t peer, Queue queue) const;
+  void wait(std::size_t peer, std::size_t channel, Queue queue) const;
   /// A barrier between the queues of all ranks: a put to every rank and a wait for every rank on `channel`.
   void barrier(std::size_t channel, Queue queue) const;
 

@@ -14,7 +14,7 @@ SYMMETRA_DEVICE void load_chain(const HeapProbeArgs& args) {
   uint64_t last = args.found[0], folded = args.found[1];
   SYMMETRA_ROLLED
   for (uint32_t round = 0; round < args.rounds; ++round) {
-    last = device::load(args.heap, words + (last & args.line_mask) * kHeapProbeLineWords, args.peer);
+    last = device::load(args.heap, words + (last & args.line_mask) * kHeapProbeLineWords, device::Rank{args.peer});
     folded = fold(folded, last);
   }
   args.found[0] = last;
@@ -27,7 +27,7 @@ SYMMETRA_DEVICE void add_chain(const HeapProbeArgs& args) {
   uint64_t last = args.found[0], folded = args.found[1];
   SYMMETRA_ROLLED
   for (uint32_t round = 0; round < args.rounds; ++round) {
-    last = device::fetch_add<device::Order::kRelaxed>(args.heap, word, args.peer, 2 * last + 1);
+    last = device::fetch_add<device::Order::kRelaxed>(args.heap, word, device::Rank{args.peer}, 2 * last + 1);
     folded = fold(folded, last);
   }
   args.found[0] = last;
@@ -43,7 +43,8 @@ SYMMETRA_DEVICE void pass_messages(const HeapProbeArgs& args) {
   uint64_t folded = args.found[1];
   const auto send = [&](uint32_t round) {
     const uint32_t slot = round % 2 * 2;
-    device::put_signal<device::Thread>(args.heap, came + slot, sent + slot, kHeapProbeMessageBytes, args.peer, 0);
+    device::put_signal<device::Thread>(args.heap, came + slot, sent + slot, device::Rank{args.peer}, kHeapProbeMessageBytes,
+                                       device::Channel{0});
     for (uint32_t word = slot; word < slot + 2; ++word) sent[word] = fold(sent[word], word + 1);
   };
   const auto read = [&](uint32_t round) {
@@ -55,7 +56,7 @@ SYMMETRA_DEVICE void pass_messages(const HeapProbeArgs& args) {
     if (first) send(round);
     // Behind the message that the peer waits for.
     if (first && round > 0) read(round - 1);
-    if (!device::wait_signal<device::Thread>(args.heap, 0, args.peer)) return;
+    if (!device::wait_signal<device::Thread>(args.heap, device::Rank{args.peer}, device::Channel{0})) return;
     if (!first) {
       send(round);
       read(round);
@@ -71,7 +72,7 @@ SYMMETRA_DEVICE void put_all(const HeapProbeArgs& args) {
   const uint64_t first = packets * platform::block() / blocks, end = packets * (platform::block() + 1) / blocks;
   auto* const to = static_cast<platform::Packet*>(args.at);
   const auto* const from = static_cast<const platform::Packet*>(args.from);
-  device::put(args.heap, to + first, from + first, args.peer, (end - first) * sizeof(platform::Packet));
+  device::put(args.heap, to + first, from + first, device::Rank{args.peer}, (end - first) * sizeof(platform::Packet));
 }
 
 SYMMETRA_KERNEL void heap_probe(SYMMETRA_ARGS(HeapProbeArgs) args) {

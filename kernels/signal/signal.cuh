@@ -17,11 +17,11 @@ SYMMETRA_KERNEL void signal(SYMMETRA_ARGS(SignalArgs) args) {
   platform::wait_prior();
   const bool first = platform::thread() == 0;
   if (args.action == kSignalBarrier) {
-    device::barrier(args, args.channel, args.op);
+    device::barrier(args, device::Channel{args.channel}, args.op);
   } else if (first && args.action == kSignalPut) {
-    device::put(args, args.channel, args.peer);
+    device::put(args, device::Rank{args.peer}, device::Channel{args.channel});
   } else if (first && args.action == kSignalWait) {
-    device::wait(args, args.channel, args.peer);
+    device::wait(args, device::Rank{args.peer}, device::Channel{args.channel});
   } else if (args.action == kSignalTake) {
     for (uint32_t peer = platform::thread(); peer < args.world; peer += platform::threads()) {
       if ((args.peer >> peer & 1) != 0) take(args, peer);

@@ -488,8 +488,8 @@ mod bridge {
         unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<()>;
         unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<()>;
 
-        unsafe fn signal_put(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<()>;
-        unsafe fn signal_wait(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<()>;
+        unsafe fn signal_put(tensor: &Tensor, peer: usize, channel: usize, queue: Queue) -> Result<()>;
+        unsafe fn signal_wait(tensor: &Tensor, peer: usize, channel: usize, queue: Queue) -> Result<()>;
         unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queue) -> Result<()>;
         fn signal_view(tensor: &Tensor) -> Result<SignalArgs>;
     }

@@ -278,33 +278,33 @@ fn copy(tensor: &Tensor, null: bool, stream: &Stream, work: impl FnOnce(*mut u8,
 
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
-pub(super) unsafe fn signal_put(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<(), Report> {
+pub(super) unsafe fn signal_put(tensor: &Tensor, peer: usize, channel: usize, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| unsafe { signal(tensor, kSignalPut, channel, peer, queue) })
+    guard(|| unsafe { signal(tensor, kSignalPut, peer, channel, queue) })
 }
 
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
-pub(super) unsafe fn signal_wait(tensor: &Tensor, channel: usize, peer: usize, queue: Queue) -> Result<(), Report> {
+pub(super) unsafe fn signal_wait(tensor: &Tensor, peer: usize, channel: usize, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| unsafe { signal(tensor, kSignalWait, channel, peer, queue) })
+    guard(|| unsafe { signal(tensor, kSignalWait, peer, channel, queue) })
 }
 
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on. Rank 0 always is one.
-    guard(|| unsafe { signal(tensor, kSignalBarrier, channel, 0, queue) })
+    guard(|| unsafe { signal(tensor, kSignalBarrier, 0, channel, queue) })
 }
 
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
-unsafe fn signal(tensor: &Tensor, action: u32, channel: usize, peer: usize, queue: Queue) -> Result<()> {
+unsafe fn signal(tensor: &Tensor, action: u32, peer: usize, channel: usize, queue: Queue) -> Result<()> {
     let pad = tensor.pad()?;
     // SAFETY: passed on.
     match unsafe { target(queue) }? {
-        Target::Stream(stream) => pad.enqueue(action, channel, peer, &stream),
-        Target::Capture(capture) => pad.enqueue(action, channel, peer, &capture.keep([tensor])?),
+        Target::Stream(stream) => pad.enqueue(action, peer, channel, &stream),
+        Target::Capture(capture) => pad.enqueue(action, peer, channel, &capture.keep([tensor])?),
     }
 }
 

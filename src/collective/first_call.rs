@@ -44,7 +44,7 @@ impl Inner {
     }
 
     fn arrival(&self, action: u32, peer: usize) -> Result<args::SignalArgs> {
-        self.aside_signal(action, CHANNEL, peer, true)
+        self.aside_signal(action, peer, CHANNEL, true)
     }
 }
 

@@ -16,11 +16,11 @@ impl<'buffer> SignalPad<'buffer> {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an unknown channel or peer, or a stream of another
     /// device; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
-    pub fn put<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
+    pub fn put<'op>(&self, peer: usize, channel: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
     {
-        self.enqueue(args::kSignalPut, channel, peer, &queue)
+        self.enqueue(args::kSignalPut, peer, channel, &queue)
     }
 
     /// Makes the queue wait until `peer` has put on `channel` once more than earlier waits consumed. Enqueues and
@@ -28,11 +28,11 @@ impl<'buffer> SignalPad<'buffer> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
-    pub fn wait<'op>(&self, channel: usize, peer: usize, queue: impl Queue<'op>) -> Result<()>
+    pub fn wait<'op>(&self, peer: usize, channel: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
     {
-        self.enqueue(args::kSignalWait, channel, peer, &queue)
+        self.enqueue(args::kSignalWait, peer, channel, &queue)
     }
 
     /// Makes the queues of all ranks meet: a put to and a wait for every peer, on `channel`. Enqueues and returns.
@@ -44,18 +44,18 @@ impl<'buffer> SignalPad<'buffer> {
         'buffer: 'op,
     {
         let own = self.arena().group().rank();
-        self.enqueue(args::kSignalBarrier, channel, own, &queue)
+        self.enqueue(args::kSignalBarrier, own, channel, &queue)
     }
 
     /// Enqueues a put, wait or barrier by the number of its action; C++ calls this through the bridge.
-    pub(crate) fn enqueue(&self, action: u32, channel: usize, peer: usize, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn enqueue(&self, action: u32, peer: usize, channel: usize, queue: &impl Enqueue) -> Result<()> {
         let group = self.arena().group();
         let _entered = match action {
             args::kSignalBarrier => group.enter()?,
             _ => group.enter_with(peer)?,
         };
         group.device().check_same("stream", queue.stream().device())?;
-        let args = self.args(action, channel, peer)?;
+        let args = self.args(action, peer, channel)?;
         if let Some(recording) = queue.recording() {
             recording.part(group.id(), || Recorded(group.clone()));
         }

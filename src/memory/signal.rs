@@ -37,7 +37,7 @@ impl<'buffer> SignalPad<'buffer> {
     }
 
     /// The argument block for an action on a channel, with `peer` when the action has one.
-    pub(crate) fn args(&self, action: u32, channel: usize, peer: usize) -> Result<args::SignalArgs> {
+    pub(crate) fn args(&self, action: u32, peer: usize, channel: usize) -> Result<args::SignalArgs> {
         let group = self.arena.group();
         if channel >= SIGNAL_CHANNELS {
             return Err(Error::invalid("channel", channel, format!("a pad has {SIGNAL_CHANNELS}")));

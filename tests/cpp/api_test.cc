@@ -533,13 +533,13 @@ void signals() {
     CHECK(buffer.peer_data(communicator.rank()) == buffer.data());
     if (communicator.rank() == 0) {
       buffer.write(std::vector<std::int32_t>{1, 2, 3, 4}, stream);
-      pad.put(3, peer, stream);
-      pad.wait(4, peer, stream);
+      pad.put(peer, 3, stream);
+      pad.wait(peer, 4, stream);
     } else {
-      pad.wait(3, peer, stream);
+      pad.wait(peer, 3, stream);
       communicator.synchronize(stream);
       CHECK_EQ(static_cast<const std::int32_t*>(buffer.peer_data(0))[3], 4);
-      pad.put(4, peer, stream);
+      pad.put(peer, 4, stream);
     }
     pad.barrier(0, stream);
     communicator.synchronize(stream);

@@ -205,8 +205,8 @@ void operands() {
     CHECK_THROWS(kInvalidArgument, reduce(Operand(buffer, 4, 5), Operand(values, 5)));
     CHECK_THROWS(kInvalidArgument, reduce(Operand(buffer, ~std::size_t{0}, 2), Operand(values, 2)));
     CHECK_THROWS(kInvalidArgument, buffer.peer_data(2));
-    CHECK_THROWS(kInvalidArgument, buffer.signals().put(kSignalChannels, 0, stream));
-    CHECK_THROWS(kInvalidArgument, buffer.signals().wait(0, 2, stream));
+    CHECK_THROWS(kInvalidArgument, buffer.signals().put(0, kSignalChannels, stream));
+    CHECK_THROWS(kInvalidArgument, buffer.signals().wait(2, 0, stream));
     CHECK_THROWS(kOutOfMemory, communicator.symmetric<float>(1 << 20));
     CHECK_THROWS(kInvalidArgument, communicator.symmetric<float>(~std::size_t{0}));
     CHECK_THROWS(kMismatch, communicator.symmetric<float>(1 + communicator.rank()));
@@ -423,8 +423,8 @@ void hot_calls_allocate_nothing() {
       communicator.all_reduce(values.data(), values.data(), values.size(), stream);
       environment.tp().all_reduce(Operand(values.data(), values.size()), stream);
       environment.tp().broadcast(Operand(values.data(), values.size()), 1, stream);
-      pad.put(0, peer, stream);
-      pad.wait(0, peer, stream);
+      pad.put(peer, 0, stream);
+      pad.wait(peer, 0, stream);
       pad.barrier(1, stream);
       graph.launch(stream);
       communicator.check();

@@ -24,8 +24,9 @@ void pass(const Pass& args) {
   if (platform::thread() == 0) platform::shared<std::uint8_t>()[(48 << 10) - 1] = 7;  // the last byte of the block's own
   if (platform::block() != 0) return;
   platform::sync_block();
-  for (std::uint32_t rank = 0; rank < world; ++rank) device::put_signal(args.heap, args.words + own, args.words + world, 4, rank, 0);
-  for (std::uint32_t rank = 0; rank < world; ++rank) device::wait_signal(args.heap, 0, rank);
+  for (std::uint32_t rank = 0; rank < world; ++rank)
+    device::put_signal(args.heap, args.words + own, args.words + world, device::Rank{rank}, 4, device::Channel{0});
+  for (std::uint32_t rank = 0; rank < world; ++rank) device::wait_signal(args.heap, device::Rank{rank}, device::Channel{0});
 }
 
 void pass_works() {
@@ -41,7 +42,7 @@ void pass_works() {
     CHECK_EQ(args.heap.channels, Config().heap_channels);
     CHECK_EQ(args.heap.bytes, Config().heap_bytes);
     for (std::size_t rank = 0; rank < 3; ++rank) {
-      CHECK(device::at(args.heap, args.words, static_cast<std::uint32_t>(rank)) == words.peer_data(rank));
+      CHECK(device::at(args.heap, args.words, device::Rank{static_cast<std::uint32_t>(rank)}) == words.peer_data(rank));
     }
     launch({2, 5}, &pass, args, stream);
     communicator.synchronize(stream);
@@ -89,11 +90,14 @@ void hear_of_failure(const Communicator& communicator) {
 
 /// A store one byte beyond the heap.
 void overrun(const Pass& args) {
-  device::put(args.heap, args.heap.base[args.heap.signals.rank] + args.heap.bytes - 3, args.words, 1 - args.heap.signals.rank, 4);
+  device::put(args.heap, args.heap.base[args.heap.signals.rank] + args.heap.bytes - 3, args.words, device::Rank{1 - args.heap.signals.rank},
+              4);
 }
 
 /// A signal on the first channel that there is not.
-void signal_nowhere(const Pass& args) { device::put_signal(args.heap, args.words, args.words, 4, 1, args.heap.channels); }
+void signal_nowhere(const Pass& args) {
+  device::put_signal(args.heap, args.words, args.words, device::Rank{1}, 4, device::Channel{args.heap.channels});
+}
 
 void refused_by_the_kernel(void (*kernel)(const Pass&), const char* words_of_error) {
   test::ranks(2, [&](Bootstrap& bootstrap) {
@@ -119,7 +123,7 @@ void what_is_outside_the_heap_is_said() {
 }
 
 /// Waits for a value that nobody stores.
-void wait_in_vain(const Pass& args) { device::wait_until(args.heap, args.words, device::Compare::kEqual, 7, 1); }
+void wait_in_vain(const Pass& args) { device::wait_until(args.heap, args.words, device::Rank{1}, device::Compare::kEqual, 7); }
 
 void a_wait_for_a_value_gives_up() {
   test::ranks(2, [](Bootstrap& bootstrap) {

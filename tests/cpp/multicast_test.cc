@@ -34,7 +34,7 @@ struct Exchange {
 bool await_all(const device::SignalPad& pad, std::uint32_t channel) {
   bool met = true;
   if (platform::thread() == 0) {
-    for (std::uint32_t peer = 0; peer < pad.world; ++peer) met &= device::wait(pad, channel, peer);
+    for (std::uint32_t peer = 0; peer < pad.world; ++peer) met &= device::wait(pad, device::Rank{peer}, device::Channel{channel});
   }
   return !platform::sync_block_or(!met);
 }
@@ -47,7 +47,7 @@ void exchange(const Exchange& args) {
   const device::Multicast<std::uint32_t> counters(args.counters);
   const std::uint32_t rank = args.pad.rank, world = inputs.world(), block = platform::block();
   // What one thread signals to one rank, and what it signals to all, count alike.
-  if (platform::thread() == 0 && rank == 0) device::put(args.pad, block, 1);
+  if (platform::thread() == 0 && rank == 0) device::put(args.pad, device::Rank{1}, device::Channel{block});
   const std::uint32_t step = platform::blocks() * platform::threads();
   for (std::uint32_t i = block * platform::threads() + platform::thread(); i < world * kPackets; i += step) {
     const Packet<float> sum = inputs.load_sum(i);
@@ -62,8 +62,8 @@ void exchange(const Exchange& args) {
   platform::sync_block();
   if (platform::thread() == 0) {
     counters.add<device::Order::kRelease>(2, rank + 1);
-    gathered.signal(args.pad, block);
-    if (rank == 1) device::wait(args.pad, block, 0);
+    gathered.signal(args.pad, device::Channel{block});
+    if (rank == 1) device::wait(args.pad, device::Rank{0}, device::Channel{block});
   }
   await_all(args.pad, block);
 }

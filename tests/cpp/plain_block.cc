@@ -17,7 +17,7 @@ constexpr uint32_t kWorld = 3;
 /// Stores a number, meets the others, and adds theirs up; false when it gave up.
 bool meet(const device::SignalPad& pad, device::PeerView<float> view, float* sum) {
   platform::each(1, [&](uint32_t) { *view.mine() = static_cast<float>(1 << view.rank()); });
-  if (!device::barrier(pad, 3)) return false;
+  if (!device::barrier(pad, device::Channel{3})) return false;
   platform::each(view.world(), [&](uint32_t rank) { *sum += *view.of(rank); });
   return true;
 }

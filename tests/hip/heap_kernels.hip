@@ -32,7 +32,7 @@ template __attribute__((global)) void fenced<Scope::kDevice>(uint32_t*);
 template __attribute__((global)) void fenced<Scope::kSystem>(uint32_t*);
 
 __attribute__((global)) void puts(Heap heap, uint8_t* theirs, const uint8_t* from, uint64_t bytes) {
-  device::put_signal(heap, theirs, from, bytes, 1, platform::block());
+  device::put_signal(heap, theirs, from, device::Rank{1}, bytes, device::Channel{platform::block()});
 }
 
 __attribute__((global)) void moves_of_blocks(MoveArgs args) { move_all<device::Block>(args); }

@@ -127,8 +127,8 @@ fn an_idle_group_stays_well_beside_a_rank_that_departed() {
             assert_eq!(buffer.read(stream).unwrap(), [WORLD as i32; ELEMS]);
             // Between the two that are here.
             let other = WORLD - 1 - rank.rank();
-            buffer.signals().put(0, other, stream).unwrap();
-            buffer.signals().wait(0, other, stream).unwrap();
+            buffer.signals().put(other, 0, stream).unwrap();
+            buffer.signals().wait(other, 0, stream).unwrap();
             communicator.put(&buffer, &buffer, other, stream).unwrap();
             communicator.synchronize(stream).unwrap();
         }
@@ -136,7 +136,7 @@ fn an_idle_group_stays_well_beside_a_rank_that_departed() {
         if rank.rank() != VICTIM {
             let mut put = Ok(());
             until(Duration::from_secs(20), "the departure is seen", || {
-                put = buffer.signals().put(0, VICTIM, stream);
+                put = buffer.signals().put(VICTIM, 0, stream);
                 put.is_err()
             });
             names_who_left(&put.unwrap_err(), VICTIM);
@@ -228,14 +228,14 @@ fn a_departure_waits_for_signals_and_puts() {
             // Holds the stream up until rank 0 lets go.
             pads.signals().wait(0, 0, &aside).unwrap();
             rank.communicator.put(&buffer, &buffer, 0, &aside).unwrap();
-            buffer.signals().put(1, 0, &aside).unwrap();
+            buffer.signals().put(0, 1, &aside).unwrap();
             gate.pass();
             rank.communicator.clone().depart().unwrap();
         } else {
             buffer.signals().wait(1, 1, &aside).unwrap();
             gate.pass();
             std::thread::sleep(STEADY);
-            pads.signals().put(0, 1, &other.stream).unwrap();
+            pads.signals().put(1, 0, &other.stream).unwrap();
             aside.synchronize().unwrap();
             rank.communicator.group().check().unwrap();
             assert_eq!(buffer.read(&aside).unwrap(), [7; ELEMS]);

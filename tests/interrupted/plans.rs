@@ -194,7 +194,7 @@ fn pitfall_02_26_a_plan_with_a_late_rank_names_it_and_nothing_is_written() {
             }
             gate.pass();
             if own == 0 {
-                pads.signals().put(0, VICTIM, &holding.stream).unwrap();
+                pads.signals().put(VICTIM, 0, &holding.stream).unwrap();
             }
             if own == VICTIM {
                 let error = failure(&rank, LIMIT / 4);

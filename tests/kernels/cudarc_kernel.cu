@@ -9,8 +9,8 @@ extern "C" __global__ void pass_on(const __grid_constant__ device::Heap heap, co
   const uint32_t rank = heap.signals.rank, world = heap.signals.world;
   const uint32_t next = (rank + 1) % world, previous = (rank + world - 1) % world;
   // The next rank has read what the last launch put there.
-  if (!device::barrier(heap.signals, 0)) return;
-  device::put_signal(heap, to, from, count * sizeof(uint32_t), next, 1);
-  if (!device::wait_signal(heap, 1, previous)) return;
+  if (!device::barrier(heap.signals, device::Channel{0})) return;
+  device::put_signal(heap, to, from, device::Rank{next}, count * sizeof(uint32_t), device::Channel{1});
+  if (!device::wait_signal(heap, device::Rank{previous}, device::Channel{1})) return;
   for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) got[i] = to[i];
 }

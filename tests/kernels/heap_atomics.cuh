@@ -33,6 +33,7 @@ SYMMETRA_DEVICE void change_all(const AtomicArgs<T>& args) {
   AtomicWords<T>* const words = args.words;
   const uint32_t me = unit<device::Thread>(), rank = heap.signals.rank, all = units<device::Thread>();
   const bool own = rank == 0;
+  const device::Rank owner{0};
   const T bit = static_cast<T>(T{1} << ((rank * all + me) % (8 * sizeof(T))));
   uint32_t wrong = 0;
   for (uint32_t round = 0; round < kRounds; ++round) {
@@ -47,22 +48,22 @@ SYMMETRA_DEVICE void change_all(const AtomicArgs<T>& args) {
       device::fetch_max<Order::kRelaxed>(heap, &words->most, mine);
       args.exchanged[me * kRounds + round] = device::exchange<Order::kRelaxed>(heap, &words->exchanged, mine);
     } else {
-      *ticket = device::fetch_add(heap, &words->added, 0, 1);
-      device::fetch_sub<Order::kAcquire>(heap, &words->subtracted, 0, 3);
-      device::add(heap, &words->summed, 0, 2);
-      device::fetch_xor<Order::kRelease>(heap, &words->xored, 0, bit);
-      device::fetch_min(heap, &words->least, 0, mine);
-      device::fetch_max(heap, &words->most, 0, mine);
-      args.exchanged[me * kRounds + round] = device::exchange(heap, &words->exchanged, 0, mine);
+      *ticket = device::fetch_add(heap, &words->added, owner, 1);
+      device::fetch_sub<Order::kAcquire>(heap, &words->subtracted, owner, 3);
+      device::add(heap, &words->summed, owner, 2);
+      device::fetch_xor<Order::kRelease>(heap, &words->xored, owner, bit);
+      device::fetch_min(heap, &words->least, owner, mine);
+      device::fetch_max(heap, &words->most, owner, mine);
+      args.exchanged[me * kRounds + round] = device::exchange(heap, &words->exchanged, owner, mine);
     }
-    T seen = device::load_atomic<Order::kRelaxed>(heap, &words->counted, 0);
-    while (!device::compare_exchange(heap, &words->counted, 0, seen, static_cast<T>(seen + 1))) platform::pause();
+    T seen = device::load_atomic<Order::kRelaxed>(heap, &words->counted, owner);
+    while (!device::compare_exchange(heap, &words->counted, owner, seen, static_cast<T>(seen + 1))) platform::pause();
     // Nobody else has the bit while there are no more threads than bits.
     const bool alone = heap.signals.world * all <= 8 * sizeof(T);
-    wrong += alone && (device::fetch_or(heap, &words->ored, 0, bit) & bit) != 0;
-    wrong += alone && (device::fetch_and(heap, &words->ored, 0, static_cast<T>(~bit)) & bit) == 0;
-    wrong += alone && (device::fetch_and<Order::kRelaxed>(heap, &words->anded, 0, static_cast<T>(~bit)) & bit) == 0;
-    wrong += alone && (device::fetch_or<Order::kRelaxed>(heap, &words->anded, 0, bit) & bit) != 0;
+    wrong += alone && (device::fetch_or(heap, &words->ored, owner, bit) & bit) != 0;
+    wrong += alone && (device::fetch_and(heap, &words->ored, owner, static_cast<T>(~bit)) & bit) == 0;
+    wrong += alone && (device::fetch_and<Order::kRelaxed>(heap, &words->anded, owner, static_cast<T>(~bit)) & bit) == 0;
+    wrong += alone && (device::fetch_or<Order::kRelaxed>(heap, &words->anded, owner, bit) & bit) != 0;
   }
   device::add<Order::kRelaxed>(heap, args.wrong, wrong);
 }
@@ -75,13 +76,14 @@ struct FloatArgs {
 
 /// Sums of floats that are exact in every order.
 SYMMETRA_DEVICE void add_floats(const FloatArgs& args) {
+  const device::Rank owner{0};
   for (uint32_t round = 0; round < kRounds; ++round) {
-    device::fetch_add(args.heap, args.sums, 0, 0.5f);
-    device::fetch_sub<Order::kRelaxed>(args.heap, args.sums, 0, 0.25f);
-    device::add<Order::kRelaxed>(args.heap, args.sums + 1, 0, 1.5f);
-    device::exchange(args.heap, args.sums + 2, 0, static_cast<float>(round));
-    device::store_atomic<Order::kRelease>(args.heap, args.sums + 3, 0, 7.f);
-    if (device::load_atomic<Order::kAcquire>(args.heap, args.sums + 3, 0) != 7.f) device::add(args.heap, args.wrong, 1);
+    device::fetch_add(args.heap, args.sums, owner, 0.5f);
+    device::fetch_sub<Order::kRelaxed>(args.heap, args.sums, owner, 0.25f);
+    device::add<Order::kRelaxed>(args.heap, args.sums + 1, owner, 1.5f);
+    device::exchange(args.heap, args.sums + 2, owner, static_cast<float>(round));
+    device::store_atomic<Order::kRelease>(args.heap, args.sums + 3, owner, 7.f);
+    if (device::load_atomic<Order::kAcquire>(args.heap, args.sums + 3, owner) != 7.f) device::add(args.heap, args.wrong, 1);
   }
 }
 
@@ -103,7 +105,7 @@ struct LitmusArgs {
 };
 
 /// Sets the flag of `rank` to `value`, which it has not yet, so that who hears of it sees what came before.
-SYMMETRA_DEVICE void announce(const LitmusArgs& args, uint32_t* flag, uint32_t rank, uint32_t value) {
+SYMMETRA_DEVICE void announce(const LitmusArgs& args, uint32_t* flag, device::Rank rank, uint32_t value) {
   uint32_t before = value - 1;
   switch (args.announce) {
     case Announce::kStore:
@@ -143,7 +145,8 @@ SYMMETRA_DEVICE bool hears(const LitmusArgs& args, uint32_t* flag, uint32_t valu
 SYMMETRA_DEVICE void pass_messages(const LitmusArgs& args) {
   const Heap& heap = args.heap;
   const uint32_t me = unit<device::Thread>(), rank = heap.signals.rank, world = heap.signals.world;
-  const uint32_t next = (rank + 1) % world, previous = (rank + world - 1) % world;
+  const uint32_t previous = (rank + world - 1) % world;
+  const device::Rank own{rank}, next{(rank + 1) % world};
   uint32_t wrong = 0;
   for (uint32_t round = 1; round <= args.rounds; ++round) {
     device::store(heap, args.data + me, next, round * 1000 + rank);
@@ -151,8 +154,8 @@ SYMMETRA_DEVICE void pass_messages(const LitmusArgs& args) {
     uint32_t tries = 0;
     while (!hears(args, args.flags + me, round) && ++tries < kMostTries) platform::pause();
     wrong += tries == kMostTries;
-    wrong += device::load(heap, args.data + me, rank) != round * 1000 + previous;
-    meet<device::Thread>(heap, me);
+    wrong += device::load(heap, args.data + me, own) != round * 1000 + previous;
+    meet<device::Thread>(heap, device::Channel{me});
   }
   device::add<Order::kRelaxed>(heap, args.wrong, wrong);
 }
@@ -162,16 +165,17 @@ SYMMETRA_DEVICE void pass_messages(const LitmusArgs& args) {
 SYMMETRA_DEVICE void buffer_stores(const LitmusArgs& args) {
   const Heap& heap = args.heap;
   const uint32_t me = unit<device::Thread>(), rank = heap.signals.rank;
+  const device::Rank own{rank}, other{1 - rank};
   uint32_t wrong = 0;
   for (uint32_t round = 1; round <= args.rounds; ++round) {
     // Each rank stores in the memory of the other, so each load is of the own memory.
-    device::store_atomic<Order::kRelaxed>(heap, args.data + me, 1 - rank, round);
+    device::store_atomic<Order::kRelaxed>(heap, args.data + me, other, round);
     device::fence();
     const uint32_t seen = device::load_atomic<Order::kRelaxed, Scope::kSystem>(heap, args.data + me);
-    device::store(heap, args.flags + me, 1 - rank, seen);
-    meet<device::Thread>(heap, me);
-    wrong += seen != round && device::load(heap, args.flags + me, rank) != round;
-    meet<device::Thread>(heap, me);
+    device::store(heap, args.flags + me, other, seen);
+    meet<device::Thread>(heap, device::Channel{me});
+    wrong += seen != round && device::load(heap, args.flags + me, own) != round;
+    meet<device::Thread>(heap, device::Channel{me});
   }
   device::add<Order::kRelaxed>(heap, args.wrong, wrong);
 }

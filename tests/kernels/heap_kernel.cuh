@@ -23,12 +23,12 @@ SYMMETRA_DEVICE uint32_t units() {
 
 /// A barrier of units of equal number on all ranks, on their channel.
 template <class Who>
-SYMMETRA_DEVICE bool meet(const Heap& heap, uint32_t channel) {
+SYMMETRA_DEVICE bool meet(const Heap& heap, device::Channel channel) {
   bool met = true;
   Who::sync();
   if (Who::number() == 0) {
-    for (uint32_t rank = 0; rank < heap.signals.world; ++rank) device::put(heap.signals, channel, rank);
-    for (uint32_t rank = 0; rank < heap.signals.world; ++rank) met &= device::wait(heap.signals, channel, rank);
+    for (uint32_t rank = 0; rank < heap.signals.world; ++rank) device::put(heap.signals, device::Rank{rank}, channel);
+    for (uint32_t rank = 0; rank < heap.signals.world; ++rank) met &= device::wait(heap.signals, device::Rank{rank}, channel);
   }
   return !Who::sync_or(!met);
 }
@@ -79,8 +79,10 @@ SYMMETRA_DEVICE uint32_t wrong_bytes(const uint8_t* room, const Move& move, uint
 template <class Who>
 SYMMETRA_DEVICE void move_all(const MoveArgs& args) {
   const Heap& heap = args.heap;
-  const uint32_t rank = heap.signals.rank, world = heap.signals.world, me = unit<Who>(), channel = me;
-  const uint32_t next = (rank + 1) % world, previous = (rank + world - 1) % world;
+  const uint32_t rank = heap.signals.rank, world = heap.signals.world, me = unit<Who>();
+  const device::Channel channel{me};
+  const uint32_t previous = (rank + world - 1) % world, next = (rank + 1) % world;
+  const device::Rank following{next}, preceding{previous};
   uint8_t *const sent = args.rooms + 2 * me * kRoomBytes, *const received = sent + kRoomBytes;
   uint32_t wrong = 0;
   for (uint32_t number = 0; number < args.count; ++number) {
@@ -93,17 +95,17 @@ SYMMETRA_DEVICE void move_all(const MoveArgs& args) {
       uint32_t source = previous;
       bool arrived = true;
       if (way == 0) {
-        device::put_signal<Who>(heap, to, from, move.bytes, next, channel);
-        arrived = device::wait_signal<Who>(heap, channel, previous);
+        device::put_signal<Who>(heap, to, from, following, move.bytes, channel);
+        arrived = device::wait_signal<Who>(heap, preceding, channel);
       } else if (way == 1) {
-        device::put<Who>(heap, to, from, next, move.bytes);
+        device::put<Who>(heap, to, from, following, move.bytes);
         arrived = meet<Who>(heap, channel);
       } else if (way == 2) {
-        device::get<Who>(heap, to, from, next, move.bytes);
+        device::get<Who>(heap, to, from, following, move.bytes);
         source = next;
         Who::sync();
       } else {
-        device::copy<Who>(heap, to, next, from, previous, move.bytes);
+        device::copy<Who>(heap, to, following, from, preceding, move.bytes);
         source = (rank + 2 * world - 2) % world;
         arrived = meet<Who>(heap, channel);
       }
@@ -144,18 +146,19 @@ SYMMETRA_DEVICE void store_and_load(const TypedArgs& args) {
   const uint32_t me = unit<device::Thread>(), all = units<device::Thread>(), own = heap.signals.rank;
   T* const given = reinterpret_cast<T*>(args.places);
   T* const mine = given + heap.signals.world * all;
-  for (uint32_t rank = 0; rank < heap.signals.world; ++rank) device::store(heap, given + own * all + me, rank, value_of<T>(own, me));
-  device::store(heap, mine + me, own, value_of<T>(own + 3, me));
-  if (!meet<device::Thread>(heap, me)) return;
+  for (uint32_t rank = 0; rank < heap.signals.world; ++rank)
+    device::store(heap, given + own * all + me, device::Rank{rank}, value_of<T>(own, me));
+  device::store(heap, mine + me, device::Rank{own}, value_of<T>(own + 3, me));
+  if (!meet<device::Thread>(heap, device::Channel{me})) return;
   uint32_t wrong = 0;
   for (uint32_t rank = 0; rank < heap.signals.world; ++rank) {
-    wrong += !equal(device::load(heap, mine + me, rank), value_of<T>(rank + 3, me));
+    wrong += !equal(device::load(heap, mine + me, device::Rank{rank}), value_of<T>(rank + 3, me));
     for (uint32_t source = 0; source < heap.signals.world; ++source) {
-      wrong += !equal(device::load(heap, given + source * all + me, rank), value_of<T>(source, me));
+      wrong += !equal(device::load(heap, given + source * all + me, device::Rank{rank}), value_of<T>(source, me));
     }
   }
   device::add<Order::kRelaxed>(heap, args.wrong, wrong);
-  meet<device::Thread>(heap, me);
+  meet<device::Thread>(heap, device::Channel{me});
 }
 
 }  // namespace trial

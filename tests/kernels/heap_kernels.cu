@@ -60,7 +60,7 @@ template __global__ void fences<Scope::kDevice>(uint32_t*);
 template __global__ void fences<Scope::kSystem>(uint32_t*);
 
 __global__ void puts(const __grid_constant__ Heap heap, uint8_t* theirs, const uint8_t* from, uint64_t bytes) {
-  device::put_signal(heap, theirs, from, bytes, 1, blockIdx.x);
+  device::put_signal(heap, theirs, from, device::Rank{1}, bytes, device::Channel{blockIdx.x});
 }
 
 template <class Who>

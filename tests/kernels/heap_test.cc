@@ -187,6 +187,38 @@ void test_litmus(uint32_t world, uint32_t threads, uint32_t rounds, void (*kerne
   check(wrong(heaps) == 0, "messages come in order", threads, static_cast<uint64_t>(announce), static_cast<uint64_t>(hear));
 }
 
+/// Whether a call with arguments of these types compiles.
+template <class... Arguments>
+constexpr bool kPuts = requires(const Heap& heap, float* at, Arguments... arguments) {
+  device::put(heap, at, at, arguments...);
+};
+template <class... Arguments>
+constexpr bool kPutsSignal = requires(const Heap& heap, float* at, Arguments... arguments) {
+  device::put_signal(heap, at, at, arguments...);
+};
+template <class... Arguments>
+constexpr bool kStores = requires(const Heap& heap, float* at, Arguments... arguments) {
+  device::store(heap, at, arguments...);
+};
+template <class... Arguments>
+constexpr bool kSignals = requires(const Heap& heap, Arguments... arguments) {
+  device::put(heap.signals, arguments...);
+};
+template <class... Arguments>
+constexpr bool kWaits = requires(const Heap& heap, Arguments... arguments) {
+  device::wait_signal(heap, arguments...);
+};
+
+// Arguments in another order, and numbers in place of a rank or a channel, do not compile.
+using device::Channel;
+using device::Rank;
+static_assert(kPuts<Rank, uint64_t> && !kPuts<uint64_t, Rank> && !kPuts<uint32_t, uint32_t> && !kPuts<uint64_t, uint32_t>);
+static_assert(kPutsSignal<Rank, uint64_t, Channel> && !kPutsSignal<uint64_t, Rank, Channel> && !kPutsSignal<Channel, uint64_t, Rank>);
+static_assert(!kPutsSignal<uint64_t, uint32_t, uint32_t> && !kPutsSignal<Rank, Channel, uint64_t>);
+static_assert(kStores<Rank, float> && !kStores<float, Rank> && !kStores<uint32_t, float>);
+static_assert(kSignals<Rank, Channel> && !kSignals<Channel, Rank> && !kSignals<uint32_t, uint32_t>);
+static_assert(kWaits<Rank, Channel> && !kWaits<Channel, Rank> && !kWaits<uint32_t, uint32_t>);
+
 /// Waits that nobody ends, and what a rank does after one gave up.
 struct GiveUpArgs {
   Heap heap;
@@ -199,13 +231,13 @@ void give_up(const GiveUpArgs& args) {
   const Heap& heap = args.heap;
   const bool first = platform::thread() == 0;
   if (heap.signals.rank != 0) return;
-  const bool untold = !first || !device::test_signal(heap, 5, 1);
+  const bool untold = !first || !device::test_signal(heap, device::Rank{1}, device::Channel{5});
   const bool unset = !device::test(heap, args.word, device::Compare::kGreaterOrEqual, 1);
   bool met = true;
   if (args.for_signal) {
-    met = device::wait_signal(heap, 5, 1);
+    met = device::wait_signal(heap, device::Rank{1}, device::Channel{5});
   } else if (first) {
-    met = device::wait_until(heap, args.word, device::Compare::kNotEqual, 0, 1);
+    met = device::wait_until(heap, args.word, device::Rank{1}, device::Compare::kNotEqual, 0);
   }
   platform::sync_block();
   if (first) {
@@ -213,7 +245,7 @@ void give_up(const GiveUpArgs& args) {
     args.seen[1] = met;
   }
   // It sends no more.
-  device::put_signal(heap, args.word, args.word + 1, 4, 1, 6);
+  device::put_signal(heap, args.word, args.word + 1, device::Rank{1}, 4, device::Channel{6});
 }
 
 void test_giving_up(bool for_signal, uint32_t threads) {

@@ -15,4 +15,4 @@ extern "C" __global__ void view_sum_i64(Multicast<int64_t> view, Packet<int64_t>
 extern "C" __global__ void view_store(Multicast<uint16_t> view, const Packet<uint16_t>* in) { view.store(threadIdx.x, in[threadIdx.x]); }
 extern "C" __global__ void view_add(Multicast<uint32_t> view) { view.add(threadIdx.x, 1); }
 extern "C" __global__ void view_add_release(Multicast<uint32_t> view) { view.add<Order::kRelease>(threadIdx.x, 1); }
-extern "C" __global__ void view_signal(Multicast<uint32_t> view, SignalPad pad) { view.signal(pad, 0); }
+extern "C" __global__ void view_signal(Multicast<uint32_t> view, SignalPad pad) { view.signal(pad, Channel{0}); }

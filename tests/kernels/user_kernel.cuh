@@ -12,11 +12,11 @@ SYMMETRA_DEVICE void meet_neighbours(const symmetra::device::SignalPad& pad, con
   using namespace symmetra;
   const uint32_t next = (view.rank() + 1) % view.world(), previous = (view.rank() + view.world() - 1) % view.world();
   for (uint32_t i = platform::thread(); i < count; i += platform::threads()) view.of(next)[i] += view.rank() + i;
-  if (!device::barrier(pad, 0)) return;
+  if (!device::barrier(pad, device::Channel{0})) return;
   if (platform::thread() != 0) return;
   for (uint32_t i = 0; i < count; ++i) *sum += view.mine()[i];
-  device::put(pad, 1, previous);
-  device::wait(pad, 1, next);
+  device::put(pad, device::Rank{previous}, device::Channel{1});
+  device::wait(pad, device::Rank{next}, device::Channel{1});
 }
 
 }  // namespace trial

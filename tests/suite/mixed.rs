@@ -372,7 +372,7 @@ fn graphs_and_calls_on_other_streams_share_the_workspace_in_turn() {
             mixed.perform(operation, &second, &into[1], mode, &other).unwrap();
             mixed.synchronize(&other).unwrap();
             into[1].write(&[0; ELEMS], &free).unwrap();
-            gate.signals().wait(0, group.rank(), &busy).unwrap();
+            gate.signals().wait(group.rank(), 0, &busy).unwrap();
             match graph_first {
                 true => {
                     graphs[0].launch(&busy).unwrap();
@@ -383,7 +383,7 @@ fn graphs_and_calls_on_other_streams_share_the_workspace_in_turn() {
                     graphs[1].launch(&other).unwrap();
                 }
             }
-            gate.signals().put(0, group.rank(), &free).unwrap();
+            gate.signals().put(group.rank(), 0, &free).unwrap();
             mixed.synchronize(&busy).unwrap();
             mixed.synchronize(&other).unwrap();
             for (into, value) in into.iter().zip([2, 20]) {

@@ -31,8 +31,8 @@ fn a_put_arrives_before_the_signal_behind_it() {
                 0 => rank.communicator.put(&symmetric, &to, next, &rank.stream).unwrap(),
                 _ => rank.communicator.put(&plain, &to, next, &rank.stream).unwrap(),
             }
-            to.signals().put(0, next, &rank.stream).unwrap();
-            to.signals().wait(0, previous, &rank.stream).unwrap();
+            to.signals().put(next, 0, &rank.stream).unwrap();
+            to.signals().wait(previous, 0, &rank.stream).unwrap();
             assert_eq!(to.read(&rank.stream).unwrap(), values(previous + 8 * (round % 2)));
             // Read before it is written again.
             to.signals().barrier(1, &rank.stream).unwrap();
@@ -161,7 +161,7 @@ fn what_is_put_late_into_a_dropped_buffer_is_not_in_the_next() {
             if own == 0 {
                 scope.spawn(|| {
                     std::thread::sleep(Duration::from_millis(500));
-                    pads.signals().put(0, 1, &holding.stream).unwrap();
+                    pads.signals().put(1, 0, &holding.stream).unwrap();
                 });
             }
             rank.communicator.symmetric::<i32>(ELEMS).unwrap()

@@ -43,16 +43,16 @@ fn pitfall_26_a_put_publishes_what_came_before_it() {
         for round in 0..ROUNDS {
             let mut token = vec![0; 700];
             if own > 0 || round > 0 {
-                pad.wait(2, previous, &rank.stream).unwrap();
+                pad.wait(previous, 2, &rank.stream).unwrap();
                 token = buffer.read(&rank.stream).unwrap();
             }
             let hops = round * world as i64 + own as i64;
             assert_eq!(token, vec![hops; 700]);
             there.write(&vec![hops + 1; 700], &rank.stream).unwrap();
-            pad.put(2, next, &rank.stream).unwrap();
+            pad.put(next, 2, &rank.stream).unwrap();
         }
         if own == 0 {
-            pad.wait(2, previous, &rank.stream).unwrap();
+            pad.wait(previous, 2, &rank.stream).unwrap();
         }
         rank.finish();
     });
@@ -67,16 +67,16 @@ fn a_wait_is_for_one_channel_and_one_peer() {
         let other = rank.communicator.symmetric::<f32>(1).unwrap();
         let pad = buffer.signals();
         if rank.rank() == 0 {
-            pad.wait(5, 1, &rank.stream).unwrap();
+            pad.wait(1, 5, &rank.stream).unwrap();
         }
         steps.pass();
         match rank.rank() {
             1 => {
-                pad.put(4, 0, &rank.stream).unwrap(); // another channel
-                pad.put(5, 2, &rank.stream).unwrap(); // to another rank
-                other.signals().put(5, 0, &rank.stream).unwrap(); // another pad
+                pad.put(0, 4, &rank.stream).unwrap(); // another channel
+                pad.put(2, 5, &rank.stream).unwrap(); // to another rank
+                other.signals().put(0, 5, &rank.stream).unwrap(); // another pad
             }
-            2 => pad.put(5, 0, &rank.stream).unwrap(), // from another rank
+            2 => pad.put(0, 5, &rank.stream).unwrap(), // from another rank
             _ => {}
         }
         if rank.rank() != 0 {
@@ -89,17 +89,17 @@ fn a_wait_is_for_one_channel_and_one_peer() {
         }
         steps.pass();
         if rank.rank() == 1 {
-            pad.put(5, 0, &rank.stream).unwrap();
+            pad.put(0, 5, &rank.stream).unwrap();
         }
         rank.finish();
         // All that was put is still there to be waited for.
         match rank.rank() {
             0 => {
-                pad.wait(4, 1, &rank.stream).unwrap();
-                pad.wait(5, 2, &rank.stream).unwrap();
-                other.signals().wait(5, 1, &rank.stream).unwrap();
+                pad.wait(1, 4, &rank.stream).unwrap();
+                pad.wait(2, 5, &rank.stream).unwrap();
+                other.signals().wait(1, 5, &rank.stream).unwrap();
             }
-            2 => pad.wait(5, 1, &rank.stream).unwrap(),
+            2 => pad.wait(1, 5, &rank.stream).unwrap(),
             _ => {}
         }
         rank.finish();
@@ -114,10 +114,10 @@ fn puts_run_ahead_of_waits() {
         let pad = buffer.signals();
         let peer = 1 - rank.rank();
         for channel in 0..SIGNAL_CHANNELS {
-            (0..=channel * 3).for_each(|_| pad.put(channel, peer, &rank.stream).unwrap());
+            (0..=channel * 3).for_each(|_| pad.put(peer, channel, &rank.stream).unwrap());
         }
         for channel in (0..SIGNAL_CHANNELS).rev() {
-            (0..=channel * 3).for_each(|_| pad.wait(channel, peer, &rank.stream).unwrap());
+            (0..=channel * 3).for_each(|_| pad.wait(peer, channel, &rank.stream).unwrap());
         }
         rank.finish();
     });
@@ -158,9 +158,9 @@ fn pitfall_09_captured_signals_replay() {
         let (own, world) = (rank.rank(), rank.world());
         let (next, previous) = ((own + 1) % world, (own + world - 1) % world);
         let graph = stream.capture(|capture| {
-            pad.put(7, next, capture)?;
+            pad.put(next, 7, capture)?;
             communicator.all_reduce_in_place(&buffer, capture)?;
-            pad.wait(7, previous, capture)?;
+            pad.wait(previous, 7, capture)?;
             pad.barrier(8, capture)
         });
         let graph = graph.unwrap();
@@ -169,8 +169,8 @@ fn pitfall_09_captured_signals_replay() {
             graph.launch(stream).unwrap();
             if replay % 5 == 0 {
                 pad.barrier(8, stream).unwrap();
-                pad.put(7, next, stream).unwrap();
-                pad.wait(7, previous, stream).unwrap();
+                pad.put(next, 7, stream).unwrap();
+                pad.wait(previous, 7, stream).unwrap();
             }
             if jitter.below(30) == 0 {
                 std::thread::sleep(Duration::from_micros(jitter.below(300) as u64));
@@ -193,11 +193,11 @@ fn a_channel_or_peer_there_is_not_is_refused() {
             assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
             assert!(words.iter().all(|word| message.contains(word)), "{message}");
         };
-        refused(pad.put(SIGNAL_CHANNELS, 0, &rank.stream), ["channel is 16", "has 16"]);
-        refused(pad.wait(usize::MAX, 0, &rank.stream), ["channel", "has 16"]);
+        refused(pad.put(0, SIGNAL_CHANNELS, &rank.stream), ["channel is 16", "has 16"]);
+        refused(pad.wait(0, usize::MAX, &rank.stream), ["channel", "has 16"]);
         refused(pad.barrier(99, &rank.stream), ["channel is 99", "has 16"]);
-        refused(pad.put(0, 2, &rank.stream), ["peer is 2", "world size is 2"]);
-        refused(pad.wait(0, usize::MAX, &rank.stream), ["peer", "world size is 2"]);
+        refused(pad.put(2, 0, &rank.stream), ["peer is 2", "world size is 2"]);
+        refused(pad.wait(usize::MAX, 0, &rank.stream), ["peer", "world size is 2"]);
         assert!(buffer.peer_address(2).is_err());
         pad.barrier(0, &rank.stream).unwrap();
         rank.finish();
@@ -209,7 +209,7 @@ fn a_channel_or_peer_there_is_not_is_refused() {
 fn a_wait_without_a_put_times_out() {
     let steady = Duration::from_millis(300);
     missing(steady, Operation::SignalWait, |rank, buffer| match rank.rank() {
-        0 => buffer.signals().wait(3, 1, &rank.stream),
+        0 => buffer.signals().wait(1, 3, &rank.stream),
         _ => Ok(()),
     });
 }

@@ -3,6 +3,9 @@
 // A function takes a place by its address in the own heap: `mine` points into a symmetric buffer of this rank, and rank r's
 // memory is what lies at the same place in the buffer of rank r. Device memory lives until the group is closed.
 //
+// Arguments have one order in all functions: heap, addresses, rank, then values, numbers of bytes and channels. A rank and a
+// channel are types of their own, so that swapped arguments do not compile.
+//
 // Nothing here blocks, but for functions whose names begin with `wait`. A wait ends at the group's deadline at the latest,
 // and never traps. Blocks that wait must run at once with the blocks that they wait for.
 //
@@ -38,27 +41,28 @@ SYMMETRA_DEVICE bool holds(const Heap& heap, const void* mine, uint64_t bytes) {
 
 /// Where rank `rank` has what this rank has at `mine`.
 template <class T>
-SYMMETRA_DEVICE T* at(const Heap& heap, T* mine, uint32_t rank) {
+SYMMETRA_DEVICE T* at(const Heap& heap, T* mine, Rank rank) {
   const uint64_t offset = reinterpret_cast<uintptr_t>(mine) - reinterpret_cast<uintptr_t>(heap.base[heap.signals.rank]);
-  return reinterpret_cast<T*>(heap.base[rank] + offset);
+  return reinterpret_cast<T*>(heap.base[rank.number] + offset);
 }
 
 namespace heap {
 
 /// Where rank `rank` has `bytes` bytes at `mine`; null, which the host hears of, for what is not in its heap.
 template <class T>
-SYMMETRA_DEVICE T* place(const Heap& heap, T* mine, uint32_t rank, uint64_t bytes) {
-  if (!kChecked || (rank < heap.signals.world && holds(heap, mine, bytes))) return at(heap, mine, rank);
+SYMMETRA_DEVICE T* place(const Heap& heap, T* mine, Rank rank, uint64_t bytes) {
+  if (!kChecked || (rank.number < heap.signals.world && holds(heap, mine, bytes))) return at(heap, mine, rank);
   const uint64_t offset = reinterpret_cast<uintptr_t>(mine) - reinterpret_cast<uintptr_t>(heap.base[heap.signals.rank]);
-  report(heap.signals.wait, kernels::kStatusBounds, kernels::kOpHeap, rank, 0, offset, bytes);
+  report(heap.signals.wait, kernels::kStatusBounds, kernels::kOpHeap, rank.number, 0, offset, bytes);
   return nullptr;
 }
 
 /// Whether there is a channel and a rank for signals; if not, the host hears of it.
-SYMMETRA_DEVICE bool has_channel(const Heap& heap, uint32_t channel, uint32_t rank) {
-  const bool known = rank < heap.signals.world;
-  if (!kChecked || (known && channel < heap.channels)) return true;
-  report(heap.signals.wait, kernels::kStatusBounds, kernels::kOpHeap, rank, 0, known ? channel : 0, known ? kernels::kNoChannel : 0);
+SYMMETRA_DEVICE bool has_channel(const Heap& heap, Rank rank, Channel channel) {
+  const bool known = rank.number < heap.signals.world;
+  if (!kChecked || (known && channel.number < heap.channels)) return true;
+  report(heap.signals.wait, kernels::kStatusBounds, kernels::kOpHeap, rank.number, 0, known ? channel.number : 0,
+         known ? kernels::kNoChannel : 0);
   return false;
 }
 
@@ -85,14 +89,14 @@ using Value = std::type_identity_t<T>;
 
 /// What rank `rank` has at `mine`.
 template <class T>
-SYMMETRA_DEVICE T load(const Heap& heap, const T* mine, uint32_t rank) {
+SYMMETRA_DEVICE T load(const Heap& heap, const T* mine, Rank rank) {
   static_assert(heap::kMoves<T>, "a load moves 1, 2, 4, 8 or 16 bytes");
   const T* const place = heap::place(heap, mine, rank, sizeof(T));
   return heap::misses(place) ? T{} : platform::load<T>(place);
 }
 /// Stores at `mine` of rank `rank`.
 template <class T>
-SYMMETRA_DEVICE void store(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE void store(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   static_assert(heap::kMoves<T>, "a store moves 1, 2, 4, 8 or 16 bytes");
   T* const place = heap::place(heap, mine, rank, sizeof(T));
   if (!heap::misses(place)) platform::store<T>(place, value);
@@ -102,7 +106,7 @@ SYMMETRA_DEVICE void store(const Heap& heap, T* mine, uint32_t rank, heap::Value
 // size. With a rank they access that rank's memory, at system scope. Without one they access the own memory, at any scope.
 
 template <Order kOrder, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T load_atomic(const Heap& heap, const T* mine, uint32_t rank) {
+SYMMETRA_DEVICE T load_atomic(const Heap& heap, const T* mine, Rank rank) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
   static_assert(kOrder == Order::kRelaxed || kOrder == Order::kAcquire, "a load is relaxed or acquires");
   static_assert(heap::kNumber<T>, "atomic accesses are of 4 or 8 bytes");
@@ -113,12 +117,12 @@ template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T load_atomic(const Heap& heap, const T* mine) {
   static_assert(kOrder == Order::kRelaxed || kOrder == Order::kAcquire, "a load is relaxed or acquires");
   static_assert(heap::kNumber<T>, "atomic accesses are of 4 or 8 bytes");
-  const T* const place = heap::place(heap, mine, heap.signals.rank, sizeof(T));
+  const T* const place = heap::place(heap, mine, Rank{heap.signals.rank}, sizeof(T));
   return heap::misses(place) ? T{} : platform::load_atomic<kOrder, kScope>(place);
 }
 
 template <Order kOrder, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE void store_atomic(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE void store_atomic(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
   static_assert(kOrder == Order::kRelaxed || kOrder == Order::kRelease, "a store is relaxed or releases");
   static_assert(heap::kNumber<T>, "atomic accesses are of 4 or 8 bytes");
@@ -129,7 +133,7 @@ template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE void store_atomic(const Heap& heap, T* mine, heap::Value<T> value) {
   static_assert(kOrder == Order::kRelaxed || kOrder == Order::kRelease, "a store is relaxed or releases");
   static_assert(heap::kNumber<T>, "atomic accesses are of 4 or 8 bytes");
-  T* const place = heap::place(heap, mine, heap.signals.rank, sizeof(T));
+  T* const place = heap::place(heap, mine, Rank{heap.signals.rank}, sizeof(T));
   if (!heap::misses(place)) platform::store_atomic<kOrder, kScope>(place, value);
 }
 
@@ -139,20 +143,20 @@ using platform::Fetch;
 
 /// Changes a word of a rank, and returns what it was before.
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
-SYMMETRA_DEVICE T fetch(const Heap& heap, T* mine, uint32_t rank, T value) {
+SYMMETRA_DEVICE T fetch(const Heap& heap, T* mine, Rank rank, T value) {
   constexpr bool kFloats = kFetch == Fetch::kAdd || kFetch == Fetch::kExchange;
   static_assert(kInteger<T> || (kFloats && kNumber<T>), "atomic accesses are of integers of 4 or 8 bytes; exchange and add also of f32");
   T* const at = place(heap, mine, rank, sizeof(T));
   return misses(at) ? T{} : platform::fetch<kFetch, kOrder, kScope>(at, value);
 }
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
-SYMMETRA_DEVICE T fetch_theirs(const Heap& heap, T* mine, uint32_t rank, T value) {
+SYMMETRA_DEVICE T fetch_theirs(const Heap& heap, T* mine, Rank rank, T value) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
   return fetch<kFetch, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T fetch_mine(const Heap& heap, T* mine, T value) {
-  return fetch<kFetch, kOrder, kScope>(heap, mine, heap.signals.rank, value);
+  return fetch<kFetch, kOrder, kScope>(heap, mine, Rank{heap.signals.rank}, value);
 }
 
 /// What a subtraction adds.
@@ -168,7 +172,7 @@ SYMMETRA_DEVICE T negative(T value) {
 // What these change, they return as it was before.
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_add(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_add(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kAdd, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -177,7 +181,7 @@ SYMMETRA_DEVICE T fetch_add(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_sub(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_sub(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kAdd, kOrder, kScope>(heap, mine, rank, heap::negative(value));
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -186,7 +190,7 @@ SYMMETRA_DEVICE T fetch_sub(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_and(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_and(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kAnd, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -195,7 +199,7 @@ SYMMETRA_DEVICE T fetch_and(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_or(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_or(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kOr, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -204,7 +208,7 @@ SYMMETRA_DEVICE T fetch_or(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_xor(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_xor(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kXor, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -213,7 +217,7 @@ SYMMETRA_DEVICE T fetch_xor(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_min(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_min(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kMin, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -222,7 +226,7 @@ SYMMETRA_DEVICE T fetch_min(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T fetch_max(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T fetch_max(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kMax, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -231,7 +235,7 @@ SYMMETRA_DEVICE T fetch_max(const Heap& heap, T* mine, heap::Value<T> value) {
 }
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE T exchange(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE T exchange(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   return heap::fetch_theirs<heap::Fetch::kExchange, kOrder, kScope>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
@@ -242,7 +246,7 @@ SYMMETRA_DEVICE T exchange(const Heap& heap, T* mine, heap::Value<T> value) {
 namespace heap {
 
 template <Order kOrder, Scope kScope, class T>
-SYMMETRA_DEVICE void add(const Heap& heap, T* mine, uint32_t rank, T value) {
+SYMMETRA_DEVICE void add(const Heap& heap, T* mine, Rank rank, T value) {
   static_assert(kOrder == Order::kRelaxed || kOrder == Order::kRelease, "a sum that is not returned is relaxed or releases");
   static_assert(kNumber<T>, "atomic accesses are of 4 or 8 bytes");
   T* const at = place(heap, mine, rank, sizeof(T));
@@ -250,7 +254,7 @@ SYMMETRA_DEVICE void add(const Heap& heap, T* mine, uint32_t rank, T value) {
 }
 
 template <Order kOrder, Scope kScope, class T>
-SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, uint32_t rank, T& expected, T desired) {
+SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, Rank rank, T& expected, T desired) {
   static_assert(kInteger<T>, "compared are integers of 4 or 8 bytes");
   T* const at = place(heap, mine, rank, sizeof(T));
   if (misses(at)) return false;
@@ -264,24 +268,24 @@ SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, uint32_t rank, 
 
 /// Adds, and returns nothing, which is faster.
 template <Order kOrder = Order::kRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE void add(const Heap& heap, T* mine, uint32_t rank, heap::Value<T> value) {
+SYMMETRA_DEVICE void add(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
   heap::add<kOrder, kScope, T>(heap, mine, rank, value);
 }
 template <Order kOrder = Order::kRelease, Scope kScope = Scope::kSystem, class T>
 SYMMETRA_DEVICE void add(const Heap& heap, T* mine, heap::Value<T> value) {
-  heap::add<kOrder, kScope, T>(heap, mine, heap.signals.rank, value);
+  heap::add<kOrder, kScope, T>(heap, mine, Rank{heap.signals.rank}, value);
 }
 
 /// Stores `desired` where `expected` is. False: something else is there, and `expected` is that now.
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
-SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, uint32_t rank, heap::Value<T>& expected, heap::Value<T> desired) {
+SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, Rank rank, heap::Value<T>& expected, heap::Value<T> desired) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
   return heap::compare_exchange<kOrder, kScope, T>(heap, mine, rank, expected, desired);
 }
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
 SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, heap::Value<T>& expected, heap::Value<T> desired) {
-  return heap::compare_exchange<kOrder, kScope, T>(heap, mine, heap.signals.rank, expected, desired);
+  return heap::compare_exchange<kOrder, kScope, T>(heap, mine, Rank{heap.signals.rank}, expected, desired);
 }
 
 /// Orders the accesses before it and after it among all threads of the scope: of two threads that each store, call this and
@@ -296,19 +300,19 @@ SYMMETRA_DEVICE void fence() {
 
 /// Copies what rank `rank` has at `theirs` to `to`, which is any device memory of this rank.
 template <class Who = Block>
-SYMMETRA_DEVICE void get(const Heap& heap, void* to, const void* theirs, uint32_t rank, uint64_t bytes) {
+SYMMETRA_DEVICE void get(const Heap& heap, void* to, const void* theirs, Rank rank, uint64_t bytes) {
   const void* const from = heap::place(heap, theirs, rank, bytes);
   if (!heap::misses(from)) bulk::copy<Who>(to, from, bytes);
 }
 /// Copies from `from`, which is any device memory of this rank, to what rank `rank` has at `theirs`.
 template <class Who = Block>
-SYMMETRA_DEVICE void put(const Heap& heap, void* theirs, const void* from, uint32_t rank, uint64_t bytes) {
+SYMMETRA_DEVICE void put(const Heap& heap, void* theirs, const void* from, Rank rank, uint64_t bytes) {
   void* const to = heap::place(heap, theirs, rank, bytes);
   if (!heap::misses(to)) bulk::copy<Who>(to, from, bytes);
 }
 /// Copies what rank `from_rank` has at `from` to what rank `to_rank` has at `to`.
 template <class Who = Block>
-SYMMETRA_DEVICE void copy(const Heap& heap, void* to, uint32_t to_rank, const void* from, uint32_t from_rank, uint64_t bytes) {
+SYMMETRA_DEVICE void copy(const Heap& heap, void* to, Rank to_rank, const void* from, Rank from_rank, uint64_t bytes) {
   void* const into = heap::place(heap, to, to_rank, bytes);
   const void* const source = heap::place(heap, from, from_rank, bytes);
   if (!heap::misses(into) && !heap::misses(source)) bulk::copy<Who>(into, source, bytes);
@@ -320,28 +324,28 @@ SYMMETRA_DEVICE void copy(const Heap& heap, void* to, uint32_t to_rank, const vo
 /// A put, and then a signal to `rank` on `channel`. Whoever awaits the signal sees the bytes, and all that `Who` wrote before. A
 /// rank that has given up sends neither, because its data cannot be trusted.
 template <class Who = Block>
-SYMMETRA_DEVICE void put_signal(const Heap& heap, void* theirs, const void* from, uint64_t bytes, uint32_t rank, uint32_t channel) {
-  const bool sends = heap::has_channel(heap, channel, rank);
+SYMMETRA_DEVICE void put_signal(const Heap& heap, void* theirs, const void* from, Rank rank, uint64_t bytes, Channel channel) {
+  const bool sends = heap::has_channel(heap, rank, channel);
   if (sends && platform::load_relaxed(&heap.signals.wait.progress->failed) == 0) put<Who>(heap, theirs, from, rank, bytes);
   // One thread's release covers what others of Who wrote before this.
   Who::sync();
-  if (sends && Who::number() == 0) put(heap.signals, channel, rank);
+  if (sends && Who::number() == 0) put(heap.signals, rank, channel);
 }
 
 /// Waits for one more signal of `peer` on `channel`. Then all of Who see what the peer wrote before. False, for all alike: the
 /// wait gave up, the data are not there, and the host finds the reason. On the CPU a block of several threads needs
 /// platform::host::kReservedSharedBytes of shared memory, which every launch by the library has.
 template <class Who = Block>
-SYMMETRA_DEVICE bool wait_signal(const Heap& heap, uint32_t channel, uint32_t peer) {
-  const bool met = Who::number() != 0 || (heap::has_channel(heap, channel, peer) && wait(heap.signals, channel, peer));
+SYMMETRA_DEVICE bool wait_signal(const Heap& heap, Rank peer, Channel channel) {
+  const bool met = Who::number() != 0 || (heap::has_channel(heap, peer, channel) && wait(heap.signals, peer, channel));
   return !Who::sync_or(!met);
 }
 
 /// Whether a wait for one more signal of `peer` on `channel` would end at once. Called by the thread that will wait. It sees the
 /// peer's data then, but the signal remains to be waited for.
-SYMMETRA_DEVICE bool test_signal(const Heap& heap, uint32_t channel, uint32_t peer) {
-  if (!heap::has_channel(heap, channel, peer)) return false;
-  const uint32_t slot = channel * heap.signals.world + peer;
+SYMMETRA_DEVICE bool test_signal(const Heap& heap, Rank peer, Channel channel) {
+  if (!heap::has_channel(heap, peer, channel)) return false;
+  const uint32_t slot = channel.number * heap.signals.world + peer.number;
   const uint32_t count = platform::load_acquire(heap.signals.pads[heap.signals.rank] + slot);
   return static_cast<int32_t>(count - heap.signals.awaited[slot]) > 0;
 }
@@ -381,10 +385,10 @@ SYMMETRA_DEVICE bool test(const Heap& heap, const T* mine, Compare compare, heap
 /// Waits until the own word at `mine` compares so with `value`. Called by one thread; acquires. `peer` is the rank to blame when
 /// the wait gives up. False: it gave up, and the host finds the reason.
 template <class T>
-SYMMETRA_DEVICE bool wait_until(const Heap& heap, const T* mine, Compare compare, heap::Value<T> value, uint32_t peer) {
+SYMMETRA_DEVICE bool wait_until(const Heap& heap, const T* mine, Rank peer, Compare compare, heap::Value<T> value) {
   const bool failed = platform::load_relaxed(&heap.signals.wait.progress->failed) != 0;
   Waiter waiter(heap.signals.wait, kernels::kOpHeap, static_cast<uint32_t>(value), failed);
-  return waiter.until(peer, [&] { return test(heap, mine, compare, value); });
+  return waiter.until(peer.number, [&] { return test(heap, mine, compare, value); });
 }
 
 }  // namespace symmetra::device

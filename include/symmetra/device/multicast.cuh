@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "symmetra/device/abi.hpp"
+#include "symmetra/device/numbers.hpp"
 #include "symmetra/device/platform.hpp"
 #include "symmetra/device/platform/order.hpp"
 
@@ -115,8 +116,8 @@ class Multicast {
   /// for all. The signals of both count alike. Called by one thread. Whoever awaits the signal sees what device::put promises. A rank that
   /// has given up signals nobody.
   template <class Pad>
-  SYMMETRA_DEVICE void signal(const Pad& pad, uint32_t channel) const {
-    const uint32_t row = channel * pad.world;
+  SYMMETRA_DEVICE void signal(const Pad& pad, Channel channel) const {
+    const uint32_t row = channel.number * pad.world;
     if (platform::load_relaxed(&pad.wait.progress->failed) != 0) return;
     for (uint32_t peer = 0; peer < pad.world; ++peer) ++pad.sent[row + peer];
     // The pad lies as far behind the start of every arena. A sum, because ranks may have had unlike numbers of signals before.

@@ -219,12 +219,12 @@ impl Inner {
     pub(in crate::collective) fn aside_signal(
         &self,
         action: u32,
-        channel: usize,
         peer: usize,
+        channel: usize,
         fresh: bool,
     ) -> Result<args::SignalArgs> {
         let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
-        Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, channel, peer)? })
+        Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, peer, channel)? })
     }
 
     /// Enqueues a barrier of all ranks on their queues, behind what has run on their side streams. `op` is the operation that a
@@ -242,7 +242,7 @@ impl Inner {
         if let Some(stream) = &loose {
             self.order(&stream, queue)?;
         }
-        let barrier = self.aside_signal(args::kSignalBarrier, QUEUES, self.group.rank(), fresh)?;
+        let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), QUEUES, fresh)?;
         launch_signal(&self.group, &args::SignalArgs { op, ..barrier }, queue)
     }
 
@@ -257,7 +257,7 @@ impl Inner {
 
     /// Enqueues a barrier of all ranks beside their queues. `op` is the operation that a timeout names.
     pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
-        let barrier = self.aside_signal(args::kSignalBarrier, SIDES, self.group.rank(), fresh)?;
+        let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), SIDES, fresh)?;
         let args = args::SignalArgs { op, ..barrier };
         let mut launch = geometry::single(shape_of(&self.group), args.world);
         // The barrier follows copies and, in a capture, work of another stream.

@@ -24,7 +24,7 @@ impl Inner {
         peer: usize,
     ) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
-        let words = buffer.signals().args(args::kSignalTake, CHANNEL, peer)?.pads[peer];
+        let words = buffer.signals().args(args::kSignalTake, peer, CHANNEL)?.pads[peer];
         let word = words.wrapping_add(CHANNEL * world + rank);
         // SAFETY: the word is one of the buffer's signals (bounds), in a mapping that ends when the group is closed and the
         // device is idle (liveness). Only this rank stores there, once until that rank's queue has taken the word (exclusion).
@@ -39,7 +39,7 @@ impl Inner {
         ranks: impl IntoIterator<Item = usize>,
         (op, fresh): (u32, bool),
     ) -> Result<()> {
-        let taken = buffer.signals().args(args::kSignalTake, CHANNEL, self.group.rank())?;
+        let taken = buffer.signals().args(args::kSignalTake, self.group.rank(), CHANNEL)?;
         let peer = ranks.into_iter().fold(0, |mask, rank| mask | 1 << rank);
         let args = args::SignalArgs { peer, op, wait: self.arena.wait(fresh), ..taken };
         launch_signal(&self.group, &args, queue)

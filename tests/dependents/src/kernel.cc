@@ -16,9 +16,9 @@ extern "C" void count_threads(const Counting* counting) {
   const device::Heap& heap = counting->heap;
   std::uint32_t* const word = counting->counters.mine() + heap.signals.rank;
   for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) {
-    device::fetch_add(heap, word, rank, 1 + platform::thread() + 10 * platform::block());
+    device::fetch_add(heap, word, device::Rank{rank}, 1 + platform::thread() + 10 * platform::block());
   }
   if (platform::block() != 0) return;
-  device::barrier(counting->pad, 3);
-  device::barrier(heap.signals, 0);
+  device::barrier(counting->pad, device::Channel{3});
+  device::barrier(heap.signals, device::Channel{0});
 }
