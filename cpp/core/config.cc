@@ -33,31 +33,39 @@ Settings settings_of(const Config& config) {
   return settings;
 }
 
+/// Gives a Config all values of settings but the tuning.
+static void set(Config& config, const Settings& settings) {
+  config.deadlines.open = std::chrono::milliseconds(settings.open_ms);
+  config.deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);
+  config.deadlines.steady = std::chrono::milliseconds(settings.steady_ms);
+  config.heap_bytes = settings.heap_bytes;
+  config.heap_channels = settings.heap_channels;
+  config.one_shot_ll_bytes = settings.one_shot_ll_bytes;
+  if (settings.one_shot_sentinel_set) config.one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
+  config.two_shot_ll_bytes = settings.two_shot_ll_bytes;
+  config.two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
+  config.ring_bytes = settings.ring_bytes;
+  config.recursive_doubling_bytes = settings.recursive_doubling_bytes;
+  config.pair_bytes = settings.pair_bytes;
+  config.determinism = static_cast<Determinism>(settings.determinism);
+  config.transport = static_cast<Transport>(settings.transport);
+  config.multicast = static_cast<Multicast>(settings.multicast);
+  config.registrations = settings.registrations;
+  if (settings.most_blocks_set) config.most_blocks = settings.most_blocks;
+  config.check_calls = settings.check_calls;
+  config.guard_bytes = settings.guard_bytes;
+}
+
 }  // namespace symmetra::core
 
 namespace symmetra {
 
-Config::Config() {
-  const core::Settings settings = core::settings_default();
-  deadlines.open = std::chrono::milliseconds(settings.open_ms);
-  deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);
-  deadlines.steady = std::chrono::milliseconds(settings.steady_ms);
-  heap_bytes = settings.heap_bytes;
-  heap_channels = settings.heap_channels;
-  one_shot_ll_bytes = settings.one_shot_ll_bytes;
-  if (settings.one_shot_sentinel_set) one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
-  two_shot_ll_bytes = settings.two_shot_ll_bytes;
-  two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
-  ring_bytes = settings.ring_bytes;
-  recursive_doubling_bytes = settings.recursive_doubling_bytes;
-  pair_bytes = settings.pair_bytes;
-  determinism = static_cast<Determinism>(settings.determinism);
-  transport = static_cast<Transport>(settings.transport);
-  multicast = static_cast<Multicast>(settings.multicast);
-  registrations = settings.registrations;
-  if (settings.most_blocks_set) most_blocks = settings.most_blocks;
-  check_calls = settings.check_calls;
-  guard_bytes = settings.guard_bytes;
+Config::Config() { core::set(*this, core::settings_default()); }
+
+Config Config::small() {
+  Config config;
+  core::set(config, core::settings_small());
+  return config;
 }
 
 std::uint64_t required_bytes(std::size_t world_size, const Config& config) {

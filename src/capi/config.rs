@@ -92,6 +92,15 @@ pub(super) fn required_bytes(world_size: usize, settings: &Settings) -> Result<u
 }
 
 pub(super) fn settings_default() -> Settings {
+    settings_of(Config::default())
+}
+
+pub(super) fn settings_small() -> Settings {
+    settings_of(Config::small())
+}
+
+/// The settings for C++, without the tuning.
+fn settings_of(config: Config) -> Settings {
     let Config {
         deadlines: Deadlines { open, first_use, steady },
         heap_bytes,
@@ -111,7 +120,7 @@ pub(super) fn settings_default() -> Settings {
         check_calls,
         guard_bytes,
         tuning: _,
-    } = Config::default();
+    } = config;
     let [open_ms, first_use_ms, steady_ms] = [open, first_use, steady].map(|limit| limit.as_millis() as u64);
     Settings {
         open_ms,

@@ -285,6 +285,7 @@ mod bridge {
         fn codec_name(codec: u32) -> Result<&'static str>;
         fn codec_named(name: &CxxString) -> Result<u32>;
         fn settings_default() -> Settings;
+        fn settings_small() -> Settings;
         fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64>;
         fn log_set(sink: UniquePtr<LogSink>);
     }

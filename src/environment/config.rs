@@ -50,7 +50,8 @@ pub struct EnvConfig {
     /// `AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB`, else none. Equal on every rank.
     pub quantised: Option<QuantisedAllReduce>,
     /// The settings of every group's communicator. [Multicast](Config::multicast) applies to the tensor parallel group alone;
-    /// a group of the same ranks is the same group.
+    /// a group of the same ranks is the same group. In all other groups limits of scratch that have their default value are
+    /// lower, so that these groups take less memory: `docs/tuning.md` has a table.
     pub communicator: Config,
 }
 

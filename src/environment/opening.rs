@@ -163,12 +163,12 @@ impl Spread {
     }
 }
 
-/// The terms of the communicator that an environment splits. Multicast is for the tensor parallel group alone, which may be all ranks.
+/// The terms of the communicator that an environment splits. Multicast and scratch for long messages are for the tensor parallel group
+/// alone, which may be all ranks.
 fn of_world<'a>(terms: &Terms<'a>, layout: &Layout) -> Terms<'a> {
-    let mut config = terms.config.clone();
-    if layout.size(Parallelism::Tensor) < layout.world_size() {
-        config.multicast = Multicast::Off;
-    }
+    let tensor = layout.size(Parallelism::Tensor) == layout.world_size();
+    let config =
+        if tensor { terms.config.clone() } else { Config { multicast: Multicast::Off, ..terms.config.sparing() } };
     let (interface, forced, quantised) = (terms.interface.clone(), terms.forced, terms.quantised);
     Terms { hosts: terms.hosts, config, interface, forced, quantised }
 }
@@ -214,10 +214,9 @@ fn split(
 ) -> Result<Communicator> {
     let number = layout.group_number(parallelism, rank);
     let color = u32::try_from(number).map_err(|_| Error::invalid("the group", number, "it must fit 32 bits"))?;
-    let mut config = terms.config.clone();
-    if parallelism != Parallelism::Tensor {
-        config.multicast = Multicast::Off;
-    }
+    let tensor = parallelism == Parallelism::Tensor;
+    let config =
+        if tensor { terms.config.clone() } else { Config { multicast: Multicast::Off, ..terms.config.sparing() } };
     let group = local.split_as(Some(color), 0, config)?;
     group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
 }

@@ -11,6 +11,7 @@ mod history;
 mod multicast;
 mod open;
 mod silence;
+mod sizes;
 mod tuning;
 
 use std::fmt;

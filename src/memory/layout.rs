@@ -167,7 +167,7 @@ impl ArenaLayout {
 
     /// The layout, and the guards behind its regions.
     pub(crate) fn guarded(world_size: usize, config: &Config) -> Result<(Self, Vec<Region>)> {
-        let world = world_size as u64;
+        let (world, config) = (world_size as u64, &*config.of_world(world_size));
         let mut cursor = Cursor { at: 0, guard_bytes: config.guard_bytes, guards: Vec::new() };
         let progress = cursor.take(size_of::<args::Progress>() as u64)?;
         let tables = cursor.take(u64::from(config.registrations) * size_of::<args::PeerTable>() as u64)?;

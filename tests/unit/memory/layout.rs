@@ -79,6 +79,41 @@ fn a_world_there_cannot_be_needs_no_bytes() {
 }
 
 #[test]
+fn a_rank_alone_takes_its_heap_and_at_most_a_mebibyte() {
+    for (config, heap) in [(Config::default(), 64 << 20), (Config { heap_bytes: 0, ..Config::default() }, 0)] {
+        let required = required_bytes(1, &config).unwrap();
+        assert!(required <= heap + (1 << 20), "{required} bytes with a heap of {heap}");
+    }
+}
+
+#[test]
+fn a_small_communicator_of_eight_ranks_takes_at_most_16_mib() {
+    let required = required_bytes(8, &Config::small()).unwrap();
+    assert!(required <= 16 << 20, "{required}");
+}
+
+/// The tables of memory in the documents, in MiB.
+#[test]
+fn documents_have_the_bytes_that_are_required() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let heap = Config::default().heap_bytes;
+    let rows = [
+        ("`Config::default()`", Config::default()),
+        ("groups of an environment but `tp`", Config { heap_bytes: heap, ..Config::default().sparing() }),
+        ("`Config::small()`", Config::small()),
+    ];
+    let line = |(name, config): &(&str, Config)| {
+        let cell = |world| format!(" {:.1} |", required_bytes(world, config).unwrap() as f64 / f64::from(1 << 20));
+        format!("| {name} |{}", [1, 2, 4, 8, 16].map(cell).concat())
+    };
+    for document in ["docs/tuning.md", "docs/porting.md"] {
+        let text = std::fs::read_to_string(root.join(document)).unwrap();
+        let missing: Vec<String> = rows.iter().map(line).filter(|row| !text.lines().any(|line| line == row)).collect();
+        assert!(missing.is_empty(), "{document} lacks\n{}", missing.join("\n"));
+    }
+}
+
+#[test]
 fn default_scratch_of_eight_ranks_is_at_most_84_mib() {
     let config = Config { heap_bytes: 0, ..Config::default() };
     let required = required_bytes(8, &config).unwrap();
