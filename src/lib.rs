@@ -136,6 +136,7 @@ mod api;
 mod backend;
 pub mod bootstrap;
 mod capi;
+mod cbor;
 mod collective;
 mod device;
 #[cfg(feature = "gloo")]
@@ -195,6 +196,7 @@ pub mod internal {
     pub use crate::bootstrap::mesh::Mesh;
     pub use crate::bootstrap::monitor::Monitor;
     pub use crate::bootstrap::wait::{LONGEST, until};
+    pub use crate::cbor::{decode, encode};
     pub use crate::group::boot_id;
     pub use crate::log::without_subscriber;
     pub use tracing;

@@ -128,9 +128,9 @@ class Coordinator : public Collectives {
   /// Sends named tensors and other values of rank `root` to every rank. The other ranks pass null and receive the map, with tensors in new
   /// memory of their device. The root passes its map and receives nothing.
   ///
-  /// Blocks until every rank has received names, types and shapes and has allocated memory. Descriptions travel as JSON of at most 64 MiB
-  /// less 256 bytes. The tensors follow on `stream`, one broadcast each in the order of names: use them in stream order. Between hosts the
-  /// broadcasts block too.
+  /// Blocks until every rank has received names, types and shapes and has allocated memory. Descriptions travel as an object of at most 64
+  /// MiB less 256 bytes. The tensors follow on `stream`, one broadcast each in the order of names: use them in stream order. Between hosts
+  /// the broadcasts block too.
   ///
   /// Throws what broadcast_object and broadcast throw; kInvalidArgument for a value that is no JSON, a name that is not UTF-8 or a tensor
   /// or stream of another device; kUnsupported while the stream is being captured; kOutOfMemory or kInvalidArgument if this rank cannot
@@ -138,7 +138,7 @@ class Coordinator : public Collectives {
   std::optional<NamedValues> broadcast_named(const NamedValues* map, std::size_t root, const Stream& stream) const;
 
   /// Sends the bytes of rank `root`, at most 64 MiB less 256, to every rank. The other ranks pass null. The bytes are not interpreted;
-  /// ranks in Rust read and write JSON here. Blocks.
+  /// ranks in Rust read and write CBOR (RFC 8949) here, as docs/protocols.md says. Blocks.
   ///
   /// Throws kInvalidArgument for an unknown root, a root without bytes, another rank with bytes, or too many bytes, with kPeer on the other
   /// ranks at once; kBootstrap if ranks name different roots; the group's error if the group has failed.

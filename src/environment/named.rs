@@ -111,7 +111,8 @@ fn elements(shape: &[usize]) -> Option<usize> {
 pub enum Value<'a> {
     /// A tensor.
     Tensor(Tensor<'a>),
-    /// Any other value that serde can write, from `serde_json::to_value`. Numbers arrive bit for bit.
+    /// Any value of JSON. Numbers arrive bit for bit. JSON has no NaN and no infinity, and `serde_json::to_value` makes
+    /// null of them: send such values by [`broadcast_object`](Coordinator::broadcast_object).
     Other(serde_json::Value),
 }
 
@@ -145,7 +146,7 @@ impl Coordinator {
     /// map, with tensors in new memory of their device. The root passes its map and receives `None`.
     ///
     /// **Blocks** until every rank has received names, types and shapes and has allocated memory. Descriptions travel
-    /// as JSON of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one [`broadcast`](Self::broadcast)
+    /// as an object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one [`broadcast`](Self::broadcast)
     /// each in the order of names: use them in stream order. Between hosts the broadcasts block too.
     ///
     /// ```

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::coordinator::Coordinator;
 use crate::bootstrap::hello::at_odds;
+use crate::cbor::{decode, encode};
 use crate::error::{Error, Result};
 
 /// Most bytes of an object: with its header, the most that one rank may give an all-gather.
@@ -18,13 +19,14 @@ const GIVEN: u8 = b'=';
 const REFUSED: u8 = b'!';
 
 impl Coordinator {
-    /// Sends the object of rank `root` to every rank of the group. The other ranks pass `None`. The object travels
-    /// between processes as JSON of at most 64 MiB less 256 bytes. Blocks.
+    /// Sends the object of rank `root` to every rank of the group. The other ranks pass `None`. Any value of serde
+    /// arrives bit for bit, NaNs and infinities too. The object travels as CBOR (RFC 8949) of at most 64 MiB less 256
+    /// bytes, with at most 256 levels; `docs/protocols.md` has the format. Blocks.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an unknown root, a root without an object, another rank with an object, or an
-    /// object that is too large or unfit for JSON, with [`Error::Peer`] on the other ranks at once.
-    /// [`Error::Bootstrap`] if ranks name different roots, or if the bytes are not a `T`. The group's error if the
+    /// object that is too large, too deep or refused by its own `Serialize`, with [`Error::Peer`] on the other ranks at
+    /// once; the error names the place in the object. [`Error::Bootstrap`] if ranks name different roots, or if the bytes are not a `T`. The group's error if the
     /// group has failed.
     pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
         self.broadcast_made(Ok(object), root)
@@ -36,9 +38,9 @@ impl Coordinator {
         object: Result<Option<impl Serialize>>,
         root: usize,
     ) -> Result<T> {
-        let bytes = object.and_then(|object| object.map(|object| to_json(&object)).transpose());
+        let bytes = object.and_then(|object| object.map(|object| encode("the object", &object)).transpose());
         let bytes = bytes.as_ref().map(Option::as_deref).map_err(Error::clone);
-        from_json(root, &self.broadcast_bytes(bytes, root)?)
+        read(root, &self.broadcast_bytes(bytes, root)?)
     }
 
     /// Sends the bytes of rank `root` to every rank, unchanged. Blocks.
@@ -57,14 +59,14 @@ impl Coordinator {
     }
 
     /// Collects an object of every rank, in rank order, at rank `root`. The other ranks get `None`. Each object travels
-    /// as JSON of at most 64 MiB less 256 bytes. Blocks.
+    /// as [`broadcast_object`](Self::broadcast_object) says. Blocks.
     ///
     /// # Errors
     /// Those of [`broadcast_object`](Self::broadcast_object).
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
-        let bytes = to_json(object);
+        let bytes = encode("the object", object);
         let Some(all) = self.gather_bytes(bytes.as_deref().map_err(Error::clone), root)? else { return Ok(None) };
-        all.iter().enumerate().map(|(rank, bytes)| from_json(rank, bytes)).collect::<Result<_>>().map(Some)
+        all.iter().enumerate().map(|(rank, bytes)| read(rank, bytes)).collect::<Result<_>>().map(Some)
     }
 
     /// Collects bytes of every rank, unchanged, at rank `root`. Blocks.
@@ -115,11 +117,6 @@ fn purpose(words: &[u8]) -> Option<&str> {
     str::from_utf8(&words[..line]).ok().filter(|_| answers)
 }
 
-fn to_json<T: Serialize>(object: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(object).map_err(|error| Error::invalid("the object", "unfit for JSON", error))
-}
-
-fn from_json<T: DeserializeOwned>(rank: usize, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Error::bootstrap(format!("rank {rank} sent an object of another type: {error}")))
+fn read<T: DeserializeOwned>(rank: usize, bytes: &[u8]) -> Result<T> {
+    decode(bytes).map_err(|error| Error::bootstrap(format!("rank {rank} sent an object of another type: {error}")))
 }

@@ -98,6 +98,7 @@ struct Step {
     batch: Vec<u32>,
     lengths: BTreeMap<String, i64>,
     temperature: Option<f64>,
+    logprobs: Vec<Option<f32>>,
     last: bool,
 }
 
@@ -108,6 +109,7 @@ fn values_arrive_as_they_were() {
         batch: (0..20).collect(),
         lengths: [("a".to_owned(), i64::MIN), ("\u{1f600}".to_owned(), 3)].into(),
         temperature: Some(0.1),
+        logprobs: vec![Some(f32::NEG_INFINITY), None, Some(f32::INFINITY)],
         last: true,
     };
     writer.send_value(&step).unwrap();
@@ -117,6 +119,30 @@ fn values_arrive_as_they_were() {
     let error = readers[0].receive_value::<Step>().unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }) && error.to_string().contains("message is 1"), "{error}");
     readers[0].receive_value::<()>().unwrap();
+    let nan = f32::from_bits(0xff81_2345);
+    writer.send_value(&nan).unwrap();
+    assert_eq!(readers[0].receive_value::<f32>().unwrap().to_bits(), nan.to_bits());
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Nested(Vec<Self>);
+
+/// The readers get what is sent after it.
+#[test]
+fn a_value_that_is_too_deep_is_refused_before_it_is_sent() {
+    let (mut writer, mut readers) = ring(2, &small());
+    let deep = |levels| (1..levels).fold(Nested(Vec::new()), |inside, _| Nested(vec![inside]));
+    let error = writer.send_value(&("tree", deep(256))).unwrap_err();
+    let words = "the value is 257 levels deep at `[1][0][0]";
+    assert!(matches!(error, Error::InvalidArgument { .. }) && error.to_string().contains(words), "{error}");
+    assert!(error.to_string().contains("at most 256 levels"), "{error}");
+    writer.send_value(&("tree", deep(255))).unwrap();
+    let (name, mut tree) = readers[0].receive_value::<(String, Nested)>().unwrap();
+    let mut levels = 1;
+    while let Some(inside) = tree.0.pop() {
+        (tree, levels) = (inside, levels + 1);
+    }
+    assert_eq!((name.as_str(), levels), ("tree", 255));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Readers of other hosts and messages that overflow: by ZeroMQ.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -9,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use symmetra::Error;
 use symmetra::bootstrap::Threads;
@@ -403,6 +405,27 @@ fn python() -> Option<&'static str> {
     ["/usr/bin/python3", "python3"].into_iter().find(has)
 }
 
+/// A value of most kinds.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Measured {
+    step: i8,
+    logprobs: Vec<f32>,
+    stop: Option<Option<u8>>,
+    ids: BTreeMap<u8, u128>,
+    by: Sampler,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Sampler {
+    Greedy(bool, char),
+}
+
+fn measured() -> Measured {
+    let logprobs = vec![f32::NEG_INFINITY, f32::INFINITY, 0.5];
+    let (stop, ids, by) = (Some(None), [(7, u128::MAX)].into(), Sampler::Greedy(true, 'x'));
+    Measured { step: -3, logprobs, stop, ids, by }
+}
+
 #[test]
 fn a_reader_in_python_understands_the_documented_format() {
     let Some(python) = python() else {
@@ -428,6 +451,7 @@ fn a_reader_in_python_understands_the_documented_format() {
     let reader = thread::spawn(move || {
         let mut reader = BroadcastRing::create(&mut of_reader, at(small(), "here")).unwrap().into_reader().unwrap();
         check_series(&mut reader, 5, COUNT, 450);
+        assert_eq!(reader.receive_value::<Measured>().unwrap(), measured());
         reader
     });
     let mut writer = BroadcastRing::create(&mut of_writer, at(small(), "here")).unwrap().into_writer().unwrap();
@@ -438,6 +462,11 @@ fn a_reader_in_python_understands_the_documented_format() {
         digest.update((bytes.len() as u64).to_le_bytes());
         digest.update(&bytes);
     }
+    // The same bytes, which are a value.
+    writer.send_value(&measured()).unwrap();
+    let bytes = symmetra::internal::encode("the value", &measured()).unwrap();
+    digest.update((bytes.len() as u64).to_le_bytes());
+    digest.update(&bytes);
     let reader = reader.join().unwrap();
     let mut guest = guest.join().unwrap();
     drop(writer);
@@ -446,7 +475,10 @@ fn a_reader_in_python_understands_the_documented_format() {
     BufReader::new(guest.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(guest.wait().unwrap().success());
     let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(line.trim(), format!("{{\"taken\": {COUNT}, \"sha256\": \"{hex}\"}}"));
+    let last = "{'step': -3, 'logprobs': [-inf, inf, 0.5], 'stop': ('some', None), \
+                'ids': {7: 340282366920938463463374607431768211455}, 'by': {'Greedy': [True, 'x']}}";
+    let expected = serde_json::json!({ "taken": COUNT + 1, "sha256": hex, "last": last });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
 }
 
 /// What the library logs, from everywhere in this process.

@@ -138,11 +138,18 @@ fn objects_travel() {
         let gathered = environment.world().gather_object(&(rank, "x".repeat(rank)), 2).unwrap();
         let all = (0..4).map(|rank| (rank, "x".repeat(rank))).collect::<Vec<_>>();
         assert_eq!(gathered, (rank == 2).then_some(all));
-        // Any number, bit for bit: all ranks compute with the same.
-        let drawn: Vec<f64> = (0..2000).map(|_| f64::from_bits(fastrand::u64(..))).filter(|x| x.is_finite()).collect();
+        // Any number, bit for bit: all ranks compute with the same. Every 16th is infinite or no number.
+        let draw = |number: u64| fastrand::u64(..) | if number % 16 == 0 { 0x7ff << 52 } else { 0 };
+        let drawn: Vec<(Option<f64>, f32)> = (0..2000)
+            .map(|number| (Some(f64::from_bits(draw(number))), f32::from_bits((draw(number) >> 32) as u32)))
+            .chain([(Some(f64::INFINITY), f32::NEG_INFINITY), (None, f32::from_bits(0x7f80_0001))])
+            .collect();
         let all = environment.world().gather_object(&drawn, 0).unwrap();
         let all = environment.world().broadcast_object(all.as_ref(), 0).unwrap();
-        assert_eq!(all[rank], drawn);
+        let bits = |all: &[(Option<f64>, f32)]| {
+            all.iter().map(|(wide, narrow)| (wide.map(f64::to_bits), narrow.to_bits())).collect::<Vec<_>>()
+        };
+        assert_eq!(bits(&all[rank]), bits(&drawn));
         let nobody = tp.broadcast_object::<u32>(None, 2).unwrap_err();
         assert!(nobody.to_string().contains("the root is 2, but the group tp has 2 ranks"), "{nobody}");
         let two = tp.broadcast_object(Some(&1u32), 1 - tp.rank()).unwrap_err();
@@ -151,7 +158,7 @@ fn objects_travel() {
     });
 }
 
-/// What JSON has no room for, with an error longer than what may travel.
+/// What refuses to be written, with an error longer than what may travel.
 struct Long;
 
 impl serde::Serialize for Long {
@@ -165,6 +172,10 @@ impl<'de> serde::Deserialize<'de> for Long {
         Err(serde::de::Error::custom("nothing makes one"))
     }
 }
+
+/// What has more levels than travel.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Tree(BTreeMap<String, Self>);
 
 /// The others would wait for it until the deadline, a minute here.
 #[test]
@@ -181,12 +192,13 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
             }
             other => panic!("rank {rank}: {other}"),
         };
-        let unfit = BTreeMap::from([((1u8, 2u8), 3u8)]);
-        told(1, "unfit for JSON", tp.broadcast_object((rank == 1).then_some(&unfit), 1).unwrap_err());
+        let unfit = (0..300).fold(Tree(BTreeMap::new()), |tree, _| Tree(BTreeMap::from([("a".to_owned(), tree)])));
+        let too_deep = "the object is 257 levels deep at `[\"a\"][\"a\"]";
+        told(1, too_deep, tp.broadcast_object((rank == 1).then_some(&unfit), 1).map(drop).unwrap_err());
         told(2, "rank 0 gives it", tp.broadcast_object((rank != 1).then_some(&7), 0).unwrap_err());
         told(2, "rank 2 gives it", tp.broadcast_object(None::<&u8>, 2).unwrap_err());
         let large = "x".repeat(64 << 20);
-        let too_large = "the object's bytes is 67108866, but at most 67108608";
+        let too_large = "the object's bytes is 67108869, but at most 67108608";
         told(0, too_large, tp.broadcast_object((rank == 0).then_some(&large), 0).unwrap_err());
         match tp.broadcast_object((rank == 0).then_some(&Long), 0).map(drop).unwrap_err() {
             Error::Peer { message, .. } => {
@@ -194,8 +206,8 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
             }
             other => assert!(rank == 0 && matches!(other, Error::InvalidArgument { .. }), "{other:.200}"),
         }
-        let part = if rank == 1 { unfit } else { BTreeMap::new() };
-        told(1, "unfit for JSON", tp.gather_object(&part, 2).unwrap_err());
+        let part = if rank == 1 { unfit } else { Tree(BTreeMap::new()) };
+        told(1, too_deep, tp.gather_object(&part, 2).map(drop).unwrap_err());
         let elsewhere = Device::host().unwrap();
         let buffer = DeviceBuffer::<f32>::new(&elsewhere, 4).unwrap();
         let tensor = Value::Tensor(Tensor::borrowed(&buffer.borrow(), &[2, 2]).unwrap());

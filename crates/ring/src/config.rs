@@ -65,6 +65,9 @@ impl Default for RingConfig {
     }
 }
 
+/// Numbers what the ranks of a ring share: the memory, and the form of values.
+const PROTOCOL: u32 = 2;
+
 const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
 impl RingConfig {
@@ -72,6 +75,7 @@ impl RingConfig {
     pub(super) fn agreed(&self) -> Vec<(String, String)> {
         [
             ("the version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("the ring's protocol", PROTOCOL.to_string()),
             ("the writer of the ring", self.writer.to_string()),
             ("chunk_bytes", self.chunk_bytes.to_string()),
             ("slots", self.slots.to_string()),

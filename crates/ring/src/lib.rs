@@ -1,7 +1,7 @@
 //! Metadata broadcast: one rank tells the others what to do next.
 //!
 //! [`BroadcastRing::create`] gives one rank the [`Writer`] and every other a [`Reader`]. A message is
-//! bytes, or any serde value as JSON. Readers on the writer's host read it from shared memory, without
+//! bytes, or any value of serde. Readers on the writer's host read it from shared memory, without
 //! a system call while they are awake; readers on other hosts get it by ZeroMQ. Every wait has a
 //! deadline. Its error names the awaited rank, and whether that rank never joined, is alive but
 //! behind, left or died. The death of a process is noticed within milliseconds.

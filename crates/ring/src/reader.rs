@@ -11,7 +11,7 @@ use super::backoff::Backoff;
 use super::member::Member;
 use super::protocol::{Head, Kind, ReadCursor};
 use super::zmq_reader::ZmqReader;
-use symmetra::internal::until;
+use symmetra::internal::{decode, until};
 use symmetra::{Error, Result};
 
 /// Receives every message of its ring, in order.
@@ -69,7 +69,7 @@ impl Reader {
         Ok(&self.message)
     }
 
-    /// The next message, parsed as JSON of a `T`. Blocks for the `steady` of the ring's settings at most.
+    /// The next message as a `T` that [`send_value`](super::Writer::send_value) sent. Blocks for the `steady` of the ring's settings at most.
     ///
     /// # Errors
     /// Those of [`receive`](Self::receive); [`Error::InvalidArgument`] for a message that is no `T`, which is taken
@@ -77,8 +77,8 @@ impl Reader {
     pub fn receive_value<T: DeserializeOwned>(&mut self) -> Result<T> {
         let number = self.received;
         let message = self.receive()?;
-        serde_json::from_slice(message).map_err(|error| {
-            let limit = format!("it must be JSON of {}: {error}", std::any::type_name::<T>());
+        decode(message).map_err(|error| {
+            let limit = format!("it must be a value of {}: {error}", std::any::type_name::<T>());
             Error::invalid("message", number, limit)
         })
     }

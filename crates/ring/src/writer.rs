@@ -12,7 +12,7 @@ use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
 use super::wire::GivenUp;
 use super::zmq_writer::ZmqWriter;
 use super::{Overflow, RingConfig};
-use symmetra::internal::until;
+use symmetra::internal::{encode, until};
 use symmetra::{Error, Result};
 
 /// Sends messages to every reader of its ring.
@@ -131,14 +131,14 @@ impl Writer {
         }
     }
 
-    /// Sends `value` as JSON. Blocks for the `steady` of the ring's settings at most.
+    /// Sends `value`, which arrives bit for bit: as CBOR (RFC 8949), in the format of `docs/protocols.md`. Blocks for the
+    /// `steady` of the ring's settings at most.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send); [`Error::InvalidArgument`] for a value that JSON cannot hold.
+    /// Those of [`send`](Self::send); [`Error::InvalidArgument`] that names the place in the value for one of more than
+    /// 256 levels, or one that its own `Serialize` refuses. Nothing was sent then.
     pub fn send_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
-        let message = serde_json::to_vec(value)
-            .map_err(|error| Error::invalid("the value", std::any::type_name::<T>(), format!("JSON: {error}")))?;
-        self.send(&message)
+        self.send(&encode("the value", value)?)
     }
 
     /// How many messages were sent.

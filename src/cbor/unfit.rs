@@ -1,0 +1,64 @@
+//! Why a value cannot be written or read, and where in the value.
+
+use std::fmt;
+
+/// Most parts of a place in a message.
+const MOST_PARTS: usize = 16;
+
+/// An error with its place in the value.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    /// How the value is.
+    value: String,
+    /// Why that is refused.
+    limit: String,
+    /// The parts of the place, the innermost first.
+    place: Vec<String>,
+}
+
+impl Unfit {
+    pub(super) fn new(value: impl Into<String>, limit: impl Into<String>) -> Self {
+        Self { value: value.into(), limit: limit.into(), place: Vec::new() }
+    }
+
+    /// The error of a value inside another one, in which it is at `part`.
+    pub(super) fn inside(mut self, part: impl FnOnce() -> String) -> Self {
+        self.place.push(part());
+        self
+    }
+
+    /// How the value is and where.
+    pub(super) fn value(&self) -> String {
+        if self.place.is_empty() {
+            return self.value.clone();
+        }
+        let more = if self.place.len() > MOST_PARTS { "..." } else { "" };
+        let place: String = self.place.iter().rev().take(MOST_PARTS).map(String::as_str).collect();
+        format!("{} at `{place}{more}`", self.value)
+    }
+
+    /// Why that is refused.
+    pub(super) fn limit(&self) -> &str {
+        &self.limit
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.limit)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+impl serde::ser::Error for Unfit {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new("unfit", message.to_string())
+    }
+}
+
+impl serde::de::Error for Unfit {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new("unfit", message.to_string())
+    }
+}
