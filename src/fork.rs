@@ -19,11 +19,11 @@ extern "C" fn in_child() {
 
 /// The process that made an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Maker(u32);
+pub struct Maker(u32);
 
 impl Maker {
     /// This process.
-    pub(crate) fn this() -> Self {
+    pub fn this() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
             // SAFETY: `in_child` is a function of this library that adds to an atomic number, which a child may do
@@ -39,13 +39,13 @@ impl Maker {
 
     /// Whether this process is the maker. Costs one load.
     #[inline]
-    pub(crate) fn is_here(self) -> bool {
+    pub fn is_here(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 
     /// Refuses to use `what`, for example "a stream", in a child of the maker. Costs one load.
     #[inline]
-    pub(crate) fn check(self, what: &str) -> Result<()> {
+    pub fn check(self, what: &str) -> Result<()> {
         if self.is_here() { Ok(()) } else { Err(elsewhere(what)) }
     }
 }

@@ -197,6 +197,7 @@ pub mod internal {
     pub use crate::bootstrap::monitor::Monitor;
     pub use crate::bootstrap::wait::{LONGEST, until};
     pub use crate::cbor::{decode, encode};
+    pub use crate::fork::Maker;
     pub use crate::group::boot_id;
     pub use crate::log::without_subscriber;
     pub use tracing;

@@ -1,6 +1,8 @@
 //! Ranks that fork, and ranks in PID namespaces of their own.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "forks/objects.rs"]
+mod objects;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -808,3 +808,49 @@ fn a_refused_mapping_ends_the_session() {
     }
     world.0.finish(&[0, 1]);
 }
+
+fn is_refused<T: std::fmt::Debug>(what: &str, outcome: Result<T>) {
+    match outcome {
+        Err(error @ Error::Unsupported { .. }) => assert!(error.to_string().contains("made before fork()"), "{error}"),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+/// `tests/source/forks.rs` reads the names of the types.
+#[test]
+fn pitfall_33_a_forked_child_is_refused_and_harms_nobody() {
+    run("pitfall_33_a_forked_child_is_refused_and_harms_nobody", &[2], |child| {
+        let rank = child.open(&config());
+        let session = open(&rank).unwrap();
+        let buffer = session.symmetric::<i32>(100).unwrap();
+        if child.rank == 0 {
+            // SAFETY: the child takes no lock that a thread of this process may hold, and ends without a return.
+            let forked = unsafe { libc::fork() };
+            if forked == 0 {
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    is_refused("Session: memory", session.symmetric::<i32>(8));
+                    is_refused("Session: close", session.close());
+                    let whole = buffer.slice(..).unwrap();
+                    is_refused("Buffer: call", rank.communicator.all_reduce_in_place(whole, &rank.stream));
+                    // SAFETY: the child's copies, which the child drops alone.
+                    drop(unsafe { std::ptr::read(&buffer) });
+                    // SAFETY: as above.
+                    drop(unsafe { std::ptr::read(&session) });
+                }));
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(done.is_err())) };
+            }
+            let mut status = -1;
+            // SAFETY: waits for the child, and writes one number.
+            assert_eq!(unsafe { libc::waitpid(forked, &raw mut status, 0) }, forked);
+            assert_eq!(status, 0);
+        }
+        let whole = buffer.slice(..).unwrap();
+        rank.communicator.all_reduce_in_place(whole, &rank.stream).unwrap();
+        rank.communicator.synchronize(&rank.stream).unwrap();
+        drop(buffer);
+        session.close().unwrap();
+        assert_eq!(session.memory_bytes(), 0);
+        rank.communicator.clone().close().unwrap();
+    });
+}

@@ -300,7 +300,8 @@ impl GroupBackends {
 
     /// Aborts the group on every rank, for the caller's reason.
     pub(crate) fn abort(&self, reason: &str) {
-        if self.members() != Err(Error::Closed) {
+        // A forked child is no rank.
+        if self.local().device().is_here() && self.members() != Err(Error::Closed) {
             self.fail(aborted(reason));
         }
     }
@@ -355,6 +356,7 @@ impl GroupBackends {
 
     /// Closes the backends of the group. Collective; blocks.
     pub(crate) fn close(&self) -> Result<()> {
+        self.local().device().check_process("a group")?;
         // If the group has failed, this aborts NCCL, so that closing does not wait for it.
         let _ = self.check();
         let nccl = self.nccl.get().map_or(Ok(()), |ranks| {

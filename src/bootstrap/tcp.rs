@@ -171,7 +171,8 @@ impl Tcp {
         deadline: Instant,
         heeded: Option<Heeded>,
     ) -> Result<Self> {
-        let UniqueId { address, secret, listener } = id;
+        id.check_process()?;
+        let UniqueId { address, secret, listener, .. } = id;
         let config = TcpConfig { address: address.to_string(), rank, world_size, secret, bind: None, deadline };
         match listener {
             Some(listener) if rank == 0 && world_size > 1 => {

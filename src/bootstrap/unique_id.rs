@@ -8,6 +8,7 @@ use super::endpoint::listen_tcp;
 use super::handshake::{Secret, random};
 use super::interface::address_of;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 /// Where ranks meet, and their 128-bit secret: a string for the caller to give to the other ranks.
 ///
@@ -23,6 +24,14 @@ pub struct UniqueId {
     pub(super) secret: Secret,
     /// On rank 0.
     pub(super) listener: Option<TcpListener>,
+    maker: Maker,
+}
+
+impl UniqueId {
+    /// Refuses an id that listens in a forked child, which shares the port with its parent.
+    pub(super) fn check_process(&self) -> Result<()> {
+        if self.listener.is_some() { self.maker.check("a unique id that listens") } else { Ok(()) }
+    }
 }
 
 impl UniqueId {
@@ -52,7 +61,7 @@ impl UniqueId {
         let system = |error: std::io::Error| Error::system(format_args!("listen at a port of {ip}"), &error);
         let listener = listen_tcp((ip, 0).into()).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
-        Ok(Self { address, secret: random()?, listener: Some(listener) })
+        Ok(Self { address, secret: random()?, listener: Some(listener), maker: Maker::this() })
     }
 }
 
@@ -80,7 +89,7 @@ impl FromStr for UniqueId {
             .ok_or_else(|| Error::invalid("unique id", format_args!("{} bytes without a /", text.len()), limit))?;
         let address = address.parse().map_err(|_| Error::invalid("address of a unique id", address, limit))?;
         let secret = parse_secret(secret).ok_or_else(|| Error::invalid("secret of a unique id", "malformed", limit))?;
-        Ok(Self { address, secret, listener: None })
+        Ok(Self { address, secret, listener: None, maker: Maker::this() })
     }
 }
 

@@ -478,6 +478,9 @@ impl Drop for Inner {
     /// A rank whose calls are done leaves in good order, also without `close`.
     fn drop(&mut self) {
         let Self { group, lane, side, .. } = self;
+        if !group.device().is_here() {
+            return;
+        }
         let (lane, side) = (lane.get_mut(), side.get_mut());
         if !std::thread::panicking() {
             group.finish(|| Ok(lane.is_done()? && side.lane.is_done()?));

@@ -35,6 +35,11 @@ impl Memory {
         Ok(Self { raw, device: device.clone() })
     }
 
+    /// Whether this process made the memory. Otherwise it is a forked child.
+    pub(crate) fn is_here(&self) -> bool {
+        self.device.is_here()
+    }
+
     /// Memory for this rank alone, contents undefined.
     pub(crate) fn plain(device: &Device, bytes: usize) -> Result<Self> {
         Self::new(device, device.raw()?.allocate(bytes)?)

@@ -80,10 +80,19 @@ impl Default for HostShape {
 pub struct Device(Arc<Inner>);
 
 struct Inner {
+    /// A forked child has none of the device's threads.
     maker: Maker,
     raw: SharedPtr<sys::Device>,
     properties: sys::Properties,
     shape: HostShape,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.maker.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, SharedPtr::null()));
+        }
+    }
 }
 
 impl Device {

@@ -7,12 +7,25 @@ use cxx::{SharedPtr, UniquePtr};
 
 use super::reduce::reduce;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 use crate::sys::gloo as sys;
 use crate::types::{Element, Reduction};
 
 /// A network interface of this host, and the thread that serves its sockets.
-#[derive(Clone)]
-pub(crate) struct Interface(SharedPtr<sys::Interface>);
+///
+/// A forked child shares the descriptors by which this thread waits, and has no such thread: there nothing of Gloo ends.
+pub(crate) struct Interface {
+    maker: Maker,
+    raw: SharedPtr<sys::Interface>,
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        if !self.maker.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, SharedPtr::null()));
+        }
+    }
+}
 
 impl Interface {
     /// Opens the interface `name`: an IP address of this host or an interface's name. Sockets are bound to it alone.
@@ -27,6 +40,7 @@ impl Interface {
 /// Connections of a rank to the `world_size` - 1 others of a wire. Every rank makes equal calls in equal order. Each
 /// call blocks until done or fails by its deadline. After an error the wire is closed, which the other ranks notice.
 pub(crate) struct Wire {
+    maker: Maker,
     raw: UniquePtr<sys::Wire>,
     rank: usize,
     world_size: usize,
@@ -36,8 +50,8 @@ impl Wire {
     /// Listens for every other rank at a port of the system's choice. A port is open only until that rank has connected
     /// in [`connect`](Self::connect).
     pub(crate) fn listen(interface: &Interface, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
-        let raw = sys::open_wire(&interface.0, number(rank)?, number(world_size)?, remaining_ms(deadline))?;
-        Ok(Self { raw, rank, world_size })
+        let raw = sys::open_wire(&interface.raw, number(rank)?, number(world_size)?, remaining_ms(deadline))?;
+        Ok(Self { maker: Maker::this(), raw, rank, world_size })
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -99,10 +113,19 @@ impl Wire {
 
     /// Checks a size, because Gloo does not.
     fn check(&self, what: &str, bytes: usize, room: usize) -> Result<()> {
+        self.maker.check("a connection between hosts")?;
         if bytes == room && bytes.is_multiple_of(self.world_size) {
             return Ok(());
         }
         Err(Error::Internal { message: format!("{what} of {bytes} bytes into {room} over {} ranks", self.world_size) })
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if !self.maker.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
+        }
     }
 }
 

@@ -203,6 +203,7 @@ impl Coordinator {
     pub(crate) fn close_alone(&self) -> Result<()> {
         let alone = self.alone("closing")?;
         // Before anything is closed.
+        self.device().check_process("a group")?;
         self.local().refuse_within("closing")?;
         let deadline = until(self.local().group().config().deadlines.open);
         // Ranks on other hosts would report a rank that leaves first as lost.

@@ -178,6 +178,7 @@ impl Environment {
 
     pub(crate) fn close_groups(&self) -> Result<()> {
         // Before anything is closed.
+        self.world().device().check_process("an environment")?;
         self.coordinators.iter().try_for_each(|coordinator| coordinator.local().refuse_within("closing"))?;
         let deadline = until(self.world().local().group().config().deadlines.open);
         // Ranks on other hosts would report a rank that leaves first as lost.

@@ -302,6 +302,9 @@ impl Inner {
 
 impl Drop for Routed<'_> {
     fn drop(&mut self) {
+        if !self.experts.0.over.device().is_here() {
+            return;
+        }
         self.experts.0.slots.note_slot(self.underway.slot);
     }
 }

@@ -15,6 +15,7 @@ use super::library::{Algorithm, Found, Handle, Library};
 use super::product::{Layout, Numeric, Product, Scaling};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 use crate::types::Dtype;
 
 /// What NVIDIA advises for Hopper.
@@ -84,6 +85,7 @@ fn compute_type(numeric: Numeric) -> i32 {
 
 /// What cuBLASLt makes and unmakes.
 struct Made {
+    maker: Maker,
     handle: Handle,
     unmake: unsafe extern "C" fn(Handle) -> i32,
 }
@@ -93,6 +95,10 @@ unsafe impl Send for Made {}
 
 impl Drop for Made {
     fn drop(&mut self) {
+        // A forked child has no context of the device.
+        if !self.maker.is_here() {
+            return;
+        }
         // SAFETY: the last use of a valid handle. An error leaves nothing to do.
         unsafe { (self.unmake)(self.handle) };
     }
@@ -387,5 +393,5 @@ fn made(
 ) -> Result<Made> {
     let mut handle = std::ptr::null_mut();
     library.check(call, make(&raw mut handle))?;
-    Ok(Made { handle, unmake })
+    Ok(Made { maker: Maker::this(), handle, unmake })
 }

@@ -13,17 +13,20 @@ use crate::device::Memory;
 pub(super) struct Block {
     heap: Arc<Mutex<Heap>>,
     id: BlockId,
-    _memory: Arc<Memory>,
+    memory: Arc<Memory>,
 }
 
 impl Block {
     pub(super) fn new(heap: &Arc<Mutex<Heap>>, id: BlockId, memory: &Arc<Memory>) -> Self {
-        Self { heap: heap.clone(), id, _memory: memory.clone() }
+        Self { heap: heap.clone(), id, memory: memory.clone() }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if !self.memory.is_here() {
+            return;
+        }
         self.heap.lock().drop_block(self.id);
     }
 }

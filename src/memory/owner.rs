@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 
+use crate::fork::Maker;
+
 /// Owner of an allocation. The memory is freed when the last owner is dropped.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
@@ -22,24 +24,30 @@ static OFFERS: Lazy<Mutex<HashMap<u64, Owner>>> = Lazy::new(Mutex::default);
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 /// Offers an owner to other threads of this process that know its token, until this is dropped.
-pub(super) struct Offer(u64);
+pub(super) struct Offer {
+    maker: Maker,
+    token: u64,
+}
 
 impl Offer {
     pub(super) fn new(owner: Owner) -> Self {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         OFFERS.lock().insert(token, owner);
-        Self(token)
+        Self { maker: Maker::this(), token }
     }
 
     /// The token; never 0.
     pub(super) fn token(&self) -> u64 {
-        self.0
+        self.token
     }
 }
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        let owner = OFFERS.lock().remove(&self.0);
+        if !self.maker.is_here() {
+            return;
+        }
+        let owner = OFFERS.lock().remove(&self.token);
         // The owner may be the last and wait for a device when dropped, so it is dropped without the lock.
         drop(owner);
     }

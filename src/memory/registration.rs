@@ -47,6 +47,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if !self.arena.group().device().is_here() {
+            return;
+        }
         self.arena.retire_slot(self.slot);
     }
 }

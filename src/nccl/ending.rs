@@ -6,20 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
 
 use crate::exit;
+use crate::fork::Maker;
 
 /// How long the end of the process waits. An abort whose graphs are never dropped does not end.
 const LIMIT: Duration = Duration::from_secs(5);
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
+/// The process whose aborts are counted.
+static MAKER: OnceCell<Maker> = OnceCell::new();
 /// Whether `wait` is registered to run. Aborts that begin during the process's end, after it ran, register it again.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `work` in a thread and waits for it for at most `patience`. Returns whether it has ended.
 pub(super) fn begin(work: impl FnOnce() + Send + 'static, patience: Duration) -> io::Result<bool> {
+    MAKER.get_or_init(Maker::this);
     *RUNNING.lock() += 1;
     if !REGISTERED.swap(true, Ordering::SeqCst) {
         exit::before(wait, "aborts of NCCL's may disturb the end of the process");
@@ -47,6 +52,10 @@ impl Drop for Running {
 }
 
 extern "C" fn wait() {
+    // A forked child has no thread that aborts.
+    if MAKER.get().is_none_or(|maker| !maker.is_here()) {
+        return;
+    }
     REGISTERED.store(false, Ordering::SeqCst);
     let until = Instant::now() + LIMIT;
     let mut running = RUNNING.lock();

@@ -162,6 +162,9 @@ impl Session {
     /// Aborts the communicator at once, whatever is running, but not within a group. Later calls get `error`, or the
     /// error that ended it before.
     pub(super) fn abort(&self, error: Error) -> Error {
+        if let Err(elsewhere) = self.check_process() {
+            return elsewhere;
+        }
         let comm = {
             let life = self.life.lock();
             let mut life = life.borrow_mut();
@@ -206,7 +209,13 @@ impl Session {
         self.library.check("ncclCommDestroy", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
     }
 
+    /// Refuses a forked child, which has none of NCCL's threads.
+    fn check_process(&self) -> Result<()> {
+        self.device.check_process("an NCCL communicator")
+    }
+
     fn with<T>(&self, use_it: impl FnOnce(ncclComm_t) -> Result<T>) -> Result<T> {
+        self.check_process()?;
         let life = self.life.lock();
         let life = life.borrow();
         match (&life.state, &life.doom) {

@@ -98,6 +98,9 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        if !self.session.device.is_here() {
+            return;
+        }
         if let Err(error) = self.release() {
             crate::log!(WARN, "{self:?} of NCCL is leaked: {error}");
         }

@@ -50,6 +50,7 @@ impl Calls {
 
     /// Whether a call may be made.
     pub(super) fn check(&self) -> Result<()> {
+        self.group().device().check_process("a session of NVSHMEM")?;
         if let Some(error) = self.ended.get() {
             return Err(error.clone());
         }

@@ -56,6 +56,9 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if !self.heap.calls.group().device().is_here() {
+            return;
+        }
         self.heap.blocks.lock().dropped.insert(self.number);
     }
 }

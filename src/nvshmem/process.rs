@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::fork::Maker;
 
 struct State {
     /// Whether a session has initialised NVSHMEM and not ended it.
@@ -19,6 +20,7 @@ static STATE: Mutex<State> = Mutex::new(State { opened: false, joined: 0, ended:
 
 /// A session's part in the process's NVSHMEM, given back when the session closes or this is dropped.
 pub(super) struct Claim {
+    maker: Maker,
     opened: bool,
     held: AtomicBool,
 }
@@ -33,14 +35,14 @@ impl Claim {
             return Err(Error::unsupported("another session of NVSHMEM", reason));
         }
         state.opened = true;
-        Ok(Self { opened: true, held: true.into() })
+        Ok(Self { maker: Maker::this(), opened: true, held: true.into() })
     }
 
     /// For a session on an NVSHMEM that is initialised.
     pub(super) fn join() -> Result<Self> {
         check()?;
         STATE.lock().joined += 1;
-        Ok(Self { opened: false, held: true.into() })
+        Ok(Self { maker: Maker::this(), opened: false, held: true.into() })
     }
 
     /// Whether this session initialised NVSHMEM, and so ends it.
@@ -74,7 +76,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.give_back();
+        if self.maker.is_here() {
+            self.give_back();
+        }
     }
 }
 

@@ -261,7 +261,7 @@ fn exchange_id(calls: &Calls) -> Result<UniqueId> {
 impl Drop for Session {
     fn drop(&mut self) {
         let heap = &self.0;
-        if heap.calls.has_ended() || !heap.calls.group().device().is_here() {
+        if !heap.calls.group().device().is_here() || heap.calls.has_ended() {
             return;
         }
         if !heap.claim.opened() {

@@ -41,12 +41,26 @@ use crate::sys::device as sys;
 /// ```
 #[must_use = "captured work runs only when the graph is launched"]
 pub struct Graph<'env> {
-    raw: UniquePtr<sys::Graph>,
+    raw: Raw,
     parts: Arc<Parts>,
-    device: Device,
     /// Dropped after `raw`.
     _kept: Vec<Kept>,
     _env: PhantomData<&'env ()>,
+}
+
+/// The runtime's graph. A type of its own, so that a [`Graph`] may outlive what it borrows until it is dropped.
+struct Raw {
+    graph: UniquePtr<sys::Graph>,
+    device: Device,
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // A forked child has no thread that could end a launch.
+        if !self.device.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.graph, UniquePtr::null()));
+        }
+    }
 }
 
 impl Graph<'_> {
@@ -73,7 +87,8 @@ impl Graph<'_> {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
         }
-        Ok(Self { raw, parts, device: device.clone(), _kept: kept, _env: PhantomData })
+        let raw = Raw { graph: raw, device: device.clone() };
+        Ok(Self { raw, parts, _kept: kept, _env: PhantomData })
     }
 
     /// Exchanges between all ranks the pointers that were captured for the first time. Collective over every
@@ -101,12 +116,12 @@ impl Graph<'_> {
     /// communicator was closed; the group's error if the group has failed. [`Error::InvalidArgument`] for a stream of
     /// another device. [`Error::Unsupported`] for a stream that [`Stream::capture`] records.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        self.device.check_same("stream", stream.device())?;
+        self.raw.device.check_same("stream", stream.device())?;
         stream.refuse_captured("launch a graph")?;
         self.parts.iter().try_for_each(|(_, part)| part.admit())?;
         keep(&self.parts, &|| {
             self.parts.iter().try_for_each(|(_, part)| part.before_launch(stream))?;
-            stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+            stream.enqueue("launch a graph", |raw| self.raw.graph.launch(raw))
         })
     }
 }
@@ -121,7 +136,7 @@ fn keep(parts: &[(u64, Arc<dyn Part>)], launch: &dyn Fn() -> Result<()>) -> Resu
 
 impl fmt::Debug for Graph<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Graph(on {:?})", self.device)
+        write!(out, "Graph(on {:?})", self.raw.device)
     }
 }
 

@@ -312,6 +312,14 @@ pub struct Event {
     device: Device,
 }
 
+impl Drop for Event {
+    fn drop(&mut self) {
+        if !self.device.is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
+        }
+    }
+}
+
 impl Event {
     /// Creates an event of `device` with no recorded point.
     ///

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::Kept;
 use crate::error::{Error, Result};
 use crate::exit;
+use crate::fork::Maker;
 
 /// Whether the process is ending. Held while a value is dropped.
 static ENDS: Mutex<bool> = Mutex::new(false);
@@ -22,14 +23,18 @@ pub(super) fn start() -> Result<()> {
 
 /// Hands a value to the thread to drop. Does not block, unless the thread cannot be started.
 pub(super) fn hand_over(last: Kept) {
-    if let Ok(reaper) = reaper() {
+    match reaper() {
+        Ok((maker, _)) if !maker.is_here() => std::mem::forget(last),
         // A send fails only when the reaper is gone with its process.
-        let _ = reaper.send(last);
+        Ok((_, reaper)) => drop(reaper.send(last)),
+        Err(_) => {}
     }
 }
 
-fn reaper() -> Result<&'static Sender<Kept>> {
-    static REAPER: OnceCell<Sender<Kept>> = OnceCell::new();
+/// The process with the thread, and the way to the thread.
+static REAPER: OnceCell<(Maker, Sender<Kept>)> = OnceCell::new();
+
+fn reaper() -> Result<&'static (Maker, Sender<Kept>)> {
     REAPER.get_or_try_init(|| {
         let (sender, receiver) = mpsc::channel::<Kept>();
         std::thread::Builder::new()
@@ -37,7 +42,7 @@ fn reaper() -> Result<&'static Sender<Kept>> {
             .spawn(move || receiver.into_iter().for_each(reap))
             .map_err(|error| Error::system("start the reaper thread", &error))?;
         exit::before(end, "graphs and streams that end with the process may disturb its end");
-        Ok(sender)
+        Ok((Maker::this(), sender))
     })
 }
 
@@ -52,6 +57,9 @@ fn reap(last: Kept) {
 
 /// Waits for the drop in progress and stops further ones.
 extern "C" fn end() {
+    if REAPER.get().is_none_or(|(maker, _)| !maker.is_here()) {
+        return;
+    }
     if let Some(mut ends) = ENDS.try_lock_for(LAST_DROP) {
         *ends = true;
     }

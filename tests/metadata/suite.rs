@@ -1,6 +1,7 @@
 //! The metadata ring: ranks as threads and as processes, slow, killed and idle ones.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod forks;
 mod idle;
 mod local;
 mod processes;

@@ -23,7 +23,7 @@ use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Whether this machine has libzmq. Without it what needs it is skipped, and said so.
-fn available() -> bool {
+pub(crate) fn available() -> bool {
     let config = |rank: usize| at(small(), if rank == 1 { "elsewhere" } else { "here" });
     match ends(2, config).remove(0) {
         Ok(_) => true,

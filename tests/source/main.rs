@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bindings;
+mod forks;
 mod imports;
 mod includes;
 mod layering;

@@ -7,11 +7,12 @@ use super::RingConfig;
 use super::mapping::{Layout, Mapping, descriptor};
 use super::protocol::{Board, Life};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::internal::{Mesh, Monitor};
+use symmetra::internal::{Maker, Mesh, Monitor};
 use symmetra::{Error, Operation, Result};
 
-/// Dropping it tells the other parties that this one left.
+/// Dropping it tells the other parties that this one left; in a forked child it does nothing.
 pub(super) struct Member {
+    maker: Maker,
     mapping: Arc<Mapping>,
     /// Rank of every party.
     ranks: Vec<usize>,
@@ -51,7 +52,7 @@ impl Member {
         let watched = Arc::clone(&mapping);
         let monitor = Monitor::start(&mesh, move |lost| watched.board().lose(lost, Life::Dead), || ());
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
-        Ok(Self { mapping, ranks, party, writer, _monitor: monitor, _mesh: mesh })
+        Ok(Self { maker: Maker::this(), mapping, ranks, party, writer, _monitor: monitor, _mesh: mesh })
     }
 
     pub(super) fn mapping(&self) -> &Mapping {
@@ -122,7 +123,9 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.leave(Life::Left);
+        if self.maker.is_here() {
+            self.leave(Life::Left);
+        }
     }
 }
 

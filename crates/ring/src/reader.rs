@@ -11,13 +11,15 @@ use super::backoff::Backoff;
 use super::member::Member;
 use super::protocol::{Head, Kind, ReadCursor};
 use super::zmq_reader::ZmqReader;
-use symmetra::internal::{decode, until};
+use symmetra::internal::{Maker, decode, until};
 use symmetra::{Error, Result};
 
 /// Receives every message of its ring, in order.
 ///
-/// Dropping it makes the writer's next send fail with [`Error::PeerLost`] ("it left the ring").
+/// Dropping it makes the writer's next send fail with [`Error::PeerLost`] ("it left the ring"). In a child of `fork()`
+/// every use fails with [`Error::Unsupported`], and dropping it does nothing.
 pub struct Reader {
+    maker: Maker,
     source: Source,
     steady: Duration,
     /// Messages so far.
@@ -38,11 +40,15 @@ impl Reader {
     pub(super) fn near(member: Member, zmq_reader: Option<ZmqReader>, config: &RingConfig) -> Self {
         let cursor = ReadCursor::new(member.party(), member.writer(), config.first_chunk);
         let near = Near { zmq_reader, member, cursor, backoff: Backoff::new(config.spin), partial: false };
-        Self { source: Source::Near(Box::new(near)), steady: config.steady, received: 0, message: Vec::new() }
+        Self::of(Source::Near(Box::new(near)), config)
     }
 
     pub(super) fn far(zmq_reader: ZmqReader, config: &RingConfig) -> Self {
-        Self { source: Source::Far(zmq_reader), steady: config.steady, received: 0, message: Vec::new() }
+        Self::of(Source::Far(zmq_reader), config)
+    }
+
+    fn of(source: Source, config: &RingConfig) -> Self {
+        Self { maker: Maker::this(), source, steady: config.steady, received: 0, message: Vec::new() }
     }
 
     /// The next message. Blocks for the `steady` of the ring's settings at most. The bytes are this
@@ -51,7 +57,8 @@ impl Reader {
     /// # Errors
     /// [`Error::Timeout`] naming the writer, or the reader that the writer waits for, and its state; receiving may be
     /// tried again. [`Error::PeerLost`] when the writer died or left, after everything it had sent; the error names
-    /// the reader that the writer gave up, if the writer ended because of one.
+    /// the reader that the writer gave up, if the writer ended because of one. [`Error::Unsupported`] in a child of
+    /// `fork()`.
     pub fn receive(&mut self) -> Result<&[u8]> {
         self.receive_by(until(self.steady))
     }
@@ -61,6 +68,7 @@ impl Reader {
     /// # Errors
     /// Those of [`receive`](Self::receive).
     pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
+        self.maker.check("a reader of a ring")?;
         match &mut self.source {
             Source::Near(near) => near.receive(self.received, &mut self.message, deadline)?,
             Source::Far(zmq_reader) => by_zeromq(zmq_reader, self.received, &mut self.message, deadline)?,
@@ -156,6 +164,9 @@ impl Near {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return;
+        }
         let zmq_reader = match &self.source {
             Source::Far(zmq_reader) => Some(zmq_reader),
             Source::Near(near) => near.zmq_reader.as_ref(),

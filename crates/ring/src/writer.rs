@@ -12,7 +12,7 @@ use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
 use super::wire::GivenUp;
 use super::zmq_writer::ZmqWriter;
 use super::{Overflow, RingConfig};
-use symmetra::internal::{encode, until};
+use symmetra::internal::{Maker, encode, until};
 use symmetra::{Error, Result};
 
 /// Sends messages to every reader of its ring.
@@ -61,8 +61,10 @@ use symmetra::{Error, Result};
 /// [`Error::PeerLost`] ("it left the ring"). That error names the reader that the last send failed for, if one did, or
 /// a reader that died. The drop waits a second at most until readers have taken what was sent to
 /// them by ZeroMQ, on other hosts and by [`Overflow::ZeroMq`], and one more until the rest is on its way. A reader
-/// that is late by more may lose that.
+/// that is late by more may lose that. In a child of `fork()` every use fails with [`Error::Unsupported`], and dropping it
+/// does nothing.
 pub struct Writer {
+    maker: Maker,
     // Dropped first: readers hear by ZeroMQ that the ring ends before this party leaves.
     zmq_writer: Option<ZmqWriter>,
     member: Member,
@@ -83,6 +85,7 @@ impl Writer {
         let cursor = WriteCursor::new(member.party(), config.first_chunk);
         let RingConfig { overflow, steady, spin, .. } = *config;
         Self {
+            maker: Maker::this(),
             zmq_writer,
             member,
             overflow,
@@ -101,7 +104,8 @@ impl Writer {
     /// # Errors
     /// [`Error::Timeout`] naming the slowest reader and its state: nothing was sent, and sending may
     /// be tried again. [`Error::PeerLost`] naming a reader that died or left: so does every later
-    /// send. A message of several chunks that fails half way ends the ring with either.
+    /// send. A message of several chunks that fails half way ends the ring with either. [`Error::Unsupported`] in a child
+    /// of `fork()`.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         self.send_by(message, until(self.steady))
     }
@@ -111,6 +115,7 @@ impl Writer {
     /// # Errors
     /// Those of [`send`](Self::send).
     pub fn send_by(&mut self, message: &[u8], deadline: Instant) -> Result<()> {
+        self.maker.check("the writer of a ring")?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -234,6 +239,9 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return;
+        }
         // A writer whose program heard of a death in another way ends because of that death, too.
         let dead = self.member.board().dead(self.member.party());
         if let (None, Some(party)) = (&self.given_up, dead) {

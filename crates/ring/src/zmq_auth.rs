@@ -61,6 +61,11 @@ impl Authenticator {
 
 impl Drop for Authenticator {
     fn drop(&mut self) {
+        if !self.context.is_here() {
+            // A forked child has no such thread.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.context.shut_down();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             symmetra::log!(ERROR, "the thread of the ZeroMQ authenticator panicked");

@@ -91,6 +91,9 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
+        if !self.inner.group.device().is_here() {
+            return;
+        }
         if !self.awaited.load(Ordering::Acquire) && self.recording.is_none() {
             match self.wait(&self.stream) {
                 Ok(()) => {}

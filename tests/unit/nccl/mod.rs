@@ -548,3 +548,39 @@ fn ranks_on_the_cpu_are_refused_by_all() {
     assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("NCCL on Device(host")), "{error}");
     assert_eq!((*exchange.lock().unwrap(), fake.calls()), (1, vec![]), "the others were told");
 }
+
+fn is_refused<T: std::fmt::Debug>(what: &str, outcome: Result<T>) {
+    match outcome {
+        Err(error @ Error::Unsupported { .. }) => assert!(error.to_string().contains("made before fork()"), "{error}"),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+/// `tests/source/forks.rs` reads the name of the type.
+#[test]
+#[allow(unsafe_code)]
+fn pitfall_33_a_forked_child_is_refused_and_harms_nobody() {
+    let fake = Fake::new(&[]);
+    let communicator = fake.communicator(ENOUGH).unwrap();
+    // SAFETY: the child takes no lock that a thread of this process may hold, and ends without a return.
+    let forked = unsafe { libc::fork() };
+    if forked == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            is_refused("Communicator: check", communicator.check());
+            is_refused("Communicator: finish", communicator.finish());
+            communicator.abort();
+            // SAFETY: the child's copy, which the child drops alone.
+            drop(unsafe { std::ptr::read(&communicator) });
+        }));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child, and writes one number.
+    assert_eq!(unsafe { libc::waitpid(forked, &raw mut status, 0) }, forked);
+    assert_eq!(status, 0);
+    fake.made([JOINED]);
+    communicator.check().unwrap();
+    communicator.finish().unwrap();
+    fake.made([JOINED, "ncclCommFinalize", "ncclCommDestroy"]);
+}

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::library::{INTERRUPTED, Library, RawMessage, RawPoll, library};
+use symmetra::internal::Maker;
 use symmetra::{Error, Result};
 
 /// Kinds of sockets.
@@ -64,6 +65,8 @@ pub(super) const REFUSED: u16 = 0x4000;
 pub(super) struct Context(Arc<RawContext>);
 
 struct RawContext {
+    /// A forked child has none of ZeroMQ's threads, and shares the sockets that these wait for.
+    maker: Maker,
     library: &'static Library,
     raw: NonNull<c_void>,
 }
@@ -79,7 +82,12 @@ impl Context {
         // SAFETY: no preconditions.
         let raw =
             NonNull::new(unsafe { (library.ctx_new)() }).ok_or_else(|| library.failure("make a ZeroMQ context"))?;
-        Ok(Self(Arc::new(RawContext { library, raw })))
+        Ok(Self(Arc::new(RawContext { maker: Maker::this(), library, raw })))
+    }
+
+    /// Whether this process made the context.
+    pub(super) fn is_here(&self) -> bool {
+        self.0.maker.is_here()
     }
 
     pub(super) fn socket(&self, role: Role) -> Result<Socket> {
@@ -91,6 +99,9 @@ impl Context {
 
     /// Makes every waiting call on sockets of the context fail, now and later.
     pub(super) fn shut_down(&self) {
+        if !self.is_here() {
+            return;
+        }
         // SAFETY: the context lives; may be called from any thread, more than once.
         unsafe { (self.0.library.ctx_shutdown)(self.0.raw.as_ptr()) };
     }
@@ -98,6 +109,9 @@ impl Context {
 
 impl Drop for RawContext {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return;
+        }
         // SAFETY: the last user: every socket holds the context, and was closed.
         self.library.uninterrupted(|| unsafe { (self.library.ctx_term)(self.raw.as_ptr()) });
     }
@@ -275,6 +289,9 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        if !self.context.is_here() {
+            return;
+        }
         // SAFETY: the socket lives, and nobody uses it after.
         unsafe { (self.library().close)(self.raw.as_ptr()) };
     }
