@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{Config, Device, Error, Group, Result};
-use symmetra_ring::{BroadcastRing, RingConfig};
+use symmetra_ring::{BroadcastRing, Reader, RingConfig, Writer};
 
 use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 
@@ -161,6 +161,54 @@ fn a_slow_reader_blocks_the_writer_and_is_named() {
     (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
     writer.send(b"z").unwrap();
     readers.iter_mut().for_each(|reader| assert_eq!(reader.receive().unwrap(), b"z"));
+}
+
+/// Reader 2 is late, and reader 1 leaves because of that.
+#[test]
+fn the_writer_names_the_late_reader_and_not_the_one_that_left_because_of_it() {
+    let fill = |writer: &mut Writer, reader: &mut Reader| {
+        (0..3).for_each(|_| {
+            writer.send(b"x").unwrap();
+            assert_eq!(reader.receive().unwrap(), b"x");
+        });
+    };
+    let (mut writer, mut readers) = ring(4, &small());
+    let (mut last, mut late, mut other) = (readers.remove(2), readers.remove(1), readers.remove(0));
+    (0..3).for_each(|_| writer.send(b"x").unwrap());
+    (0..3).for_each(|_| assert_eq!(last.receive().unwrap(), b"x"));
+    (0..3).for_each(|_| assert_eq!(other.receive().unwrap(), b"x"));
+    assert_eq!(timed_out(other.receive_by(within(0.05))).0, Some(2));
+    drop(other);
+    for _ in 0..2 {
+        let (rank, words) = lost(writer.send_by(b"y", within(10.0)));
+        assert_eq!(rank, 2, "{words}");
+        assert!(words.contains("alive") && words.contains("3 chunks behind; rank 1 waited for it in vain"), "{words}");
+    }
+    drop(writer);
+    let (rank, words) = lost(last.receive());
+    assert!(rank == 2 && words.contains("rank 0, the writer, gave it up"), "{words}");
+    (0..3).for_each(|_| assert_eq!(late.receive().unwrap(), b"x"));
+
+    // The writer itself was late.
+    let (mut writer, mut readers) = ring(3, &small());
+    timed_out(readers[0].receive_by(within(0.05)));
+    drop(readers.remove(0));
+    let (rank, words) = lost(writer.send(b"y"));
+    assert!(rank == 1 && words.contains("left the ring") && words.contains("in vain"), "{words}");
+
+    // What the reader waited for has come since, and it left of its own accord.
+    let (mut writer, mut readers) = ring(3, &small());
+    timed_out(readers[0].receive_by(within(0.05)));
+    fill(&mut writer, &mut readers[0]);
+    drop(readers.remove(0));
+    let (rank, words) = lost(writer.send(b"y"));
+    assert!(rank == 1 && words.contains("left the ring") && !words.contains("in vain"), "{words}");
+
+    // Of several that left, the first.
+    let (mut writer, mut readers) = ring(4, &small());
+    drop(readers.remove(1));
+    drop(readers.remove(0));
+    assert_eq!(lost(writer.send(b"y")).0, 2);
 }
 
 #[test]

@@ -236,6 +236,35 @@ fn pitfall_1_whom_the_writer_gave_up_is_told_on_other_hosts() {
     }
 }
 
+/// Readers on the writer's host, 1 and 2, and on two others, 3 and 4: one is late, and another leaves because of that.
+#[test]
+fn the_late_reader_is_named_and_not_the_one_that_left_because_of_it() {
+    if !available() {
+        return;
+    }
+    let mut config = small();
+    config.slots = 2;
+    for (late, left) in [(1, 3), (3, 1), (3, 4), (1, 2)] {
+        let (mut writer, mut readers) = split(5, 3, &config);
+        for _ in 0..2 {
+            writer.send(b"x").unwrap();
+            let others = (1..5).filter(|rank| *rank != late);
+            others.for_each(|rank| assert_eq!(readers[rank - 1].receive().unwrap(), b"x"));
+        }
+        timed_out(readers[left - 1].receive_by(within(0.05)));
+        drop(readers.remove(left - 1));
+        // The farewell may be on its way; then the writer finds the late reader itself.
+        thread::sleep(Duration::from_millis(300));
+        let error = writer.send_by(b"y", within(1.0)).unwrap_err();
+        let named = match &error {
+            Error::PeerLost { rank, .. } => Some(*rank),
+            Error::Timeout { rank, .. } => *rank,
+            _ => None,
+        };
+        assert_eq!(named, Some(late), "{late} {left}: {error}");
+    }
+}
+
 #[test]
 fn pitfall_1_a_killed_reader_of_another_host_is_named() {
     const NAME: &str = "zeromq::pitfall_1_a_killed_reader_of_another_host_is_named";

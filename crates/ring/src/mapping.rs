@@ -5,7 +5,7 @@
 //! | 0 | [`FutexEvent`] `news`, for readers |
 //! | 128 | [`FutexEvent`] `room`, for the writer |
 //! | 256 | [`Losses`]: u32, how many; u32, the rank that the writer gave up, plus one |
-//! | 384 | [`Party`], one a party: life, process number |
+//! | 384 | [`Party`], one a party: life, process number, place among the lost, the rank that it missed, plus one |
 //! | then | [`Cursor`], one a party: u32, the chunk it reads next |
 //! | then | [`Slot`], one a slot: stamp, kind, bytes of the chunk, bytes of the message |
 //! | next multiple of 4096 | the chunks, each a multiple of 128 bytes apart |

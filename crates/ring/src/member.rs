@@ -75,6 +75,18 @@ impl Member {
         self.ranks[party]
     }
 
+    pub(super) fn party_of(&self, rank: usize) -> Option<usize> {
+        self.ranks.iter().position(|other| *other == rank)
+    }
+
+    /// What is known of a party; `doing` is what a living one does.
+    pub(super) fn state(&self, party: usize, doing: &str) -> String {
+        match self.board().life(party) {
+            Life::Alive => format!("it is alive, process {}, {doing}", self.board().process(party)),
+            life => ending(life).to_owned(),
+        }
+    }
+
     /// This party tells the others how it ends.
     pub(super) fn leave(&self, how: Life) {
         self.board().lose(self.party, how);
@@ -94,7 +106,7 @@ impl Member {
         let own = self.rank_of(self.party);
         match board.given_up() {
             Some(rank) if rank != own => {
-                let party = self.ranks.iter().position(|other| *other == rank);
+                let party = self.party_of(rank);
                 let state = party.map_or("it is on another host".to_owned(), |party| {
                     let behind = if board.life(party) == Life::Alive { ", but was behind" } else { "" };
                     format!("{}, process {}{behind}", ending(board.life(party)), board.process(party))
@@ -112,12 +124,7 @@ impl Member {
 
     /// The error that a wait for a party took too long; `doing` says what is known of it.
     pub(super) fn late(&self, party: usize, message: u64, waited: Duration, doing: &str) -> Error {
-        let life = match self.board().life(party) {
-            Life::Absent => "it never joined".to_owned(),
-            Life::Alive => format!("it is alive, process {}, {doing}", self.board().process(party)),
-            life => ending(life).to_owned(),
-        };
-        timeout(self.rank_of(party), message, waited, &life)
+        timeout(self.rank_of(party), message, waited, &self.state(party, doing))
     }
 }
 

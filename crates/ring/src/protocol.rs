@@ -48,6 +48,10 @@ pub(super) struct Party {
     life: AtomicU32,
     /// Process number, for messages.
     process: AtomicU32,
+    /// Its number among the parties that left or died, from 1.
+    order: AtomicU32,
+    /// The rank for which this reader has waited in vain, plus one; zero for none.
+    missed: AtomicU32,
 }
 
 /// The number of the chunk that a reader reads next.
@@ -131,7 +135,8 @@ impl Board<'_> {
         let alive = [Life::Alive as u32, Life::Absent as u32];
         let changed = |was| life.compare_exchange(was, how as u32, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if alive.into_iter().any(changed) {
-            self.losses.count.fetch_add(1, Ordering::Release);
+            let before = self.losses.count.fetch_add(1, Ordering::Release);
+            self.parties[party].order.store(before + 1, Ordering::Release);
             self.news.notify();
             self.room.notify();
         }
@@ -139,13 +144,22 @@ impl Board<'_> {
 
     /// The writer notes the rank that it gave up, before it ends, or that it gave up none.
     pub(super) fn give_up(&self, rank: Option<usize>) {
-        let word = rank.map_or(0, |rank| u32::try_from(rank + 1).unwrap_or(0));
-        self.losses.given_up.store(word, Ordering::Release);
+        self.losses.given_up.store(word_of(rank), Ordering::Release);
     }
 
     /// The rank that the writer gave up.
     pub(super) fn given_up(&self) -> Option<usize> {
-        self.losses.given_up.load(Ordering::Acquire).checked_sub(1).map(|rank| rank as usize)
+        rank_of(self.losses.given_up.load(Ordering::Acquire))
+    }
+
+    /// A reader notes the rank for which it has waited in vain, or that what it waited for came.
+    pub(super) fn miss(&self, party: usize, rank: Option<usize>) {
+        self.parties[party].missed.store(word_of(rank), Ordering::Release);
+    }
+
+    /// The rank for which a reader has waited in vain.
+    pub(super) fn missed(&self, party: usize) -> Option<usize> {
+        rank_of(self.parties[party].missed.load(Ordering::Acquire))
     }
 
     pub(super) fn life(&self, party: usize) -> Life {
@@ -166,14 +180,25 @@ impl Board<'_> {
         (0..self.parties.len()).filter(|party| *party != writer).find(|party| self.life(*party) == Life::Dead)
     }
 
-    /// The first party, but for the writer, that left or died; one load when there is none.
+    /// The party, but for the writer, that left or died before all others; one load when there is none.
     fn lost(&self, writer: usize) -> Option<usize> {
         if self.losses.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let gone = |party: &usize| matches!(self.life(*party), Life::Left | Life::Dead | Life::GaveUp);
-        (0..self.parties.len()).filter(|party| *party != writer).find(gone)
+        let all_gone = (0..self.parties.len()).filter(|party| *party != writer).filter(gone);
+        // A party that is about to note its number is the last.
+        all_gone.min_by_key(|party| self.parties[*party].order.load(Ordering::Acquire).wrapping_sub(1))
     }
+}
+
+/// A rank or none, in a word that is zero at first.
+fn word_of(rank: Option<usize>) -> u32 {
+    rank.map_or(0, |rank| u32::try_from(rank + 1).unwrap_or(0))
+}
+
+fn rank_of(word: u32) -> Option<usize> {
+    word.checked_sub(1).map(|rank| rank as usize)
 }
 
 /// Why the next slot is not free.
@@ -224,6 +249,11 @@ impl WriteCursor {
         Ok(self.slot)
     }
 
+    /// Another reader than `party` that keeps the writer from the next chunk, and how many chunks it is behind.
+    pub(super) fn in_the_way(&self, board: &Board<'_>, party: usize) -> Option<(usize, u32)> {
+        furthest_behind(board, self.next, [self.party, party])
+    }
+
     /// Hands the claimed slot, filled, to the readers.
     pub(super) fn publish(&mut self, board: &Board<'_>, head: Head) {
         let slot = &board.slots[self.slot];
@@ -236,6 +266,13 @@ impl WriteCursor {
         self.free -= 1;
         board.news.notify();
     }
+}
+
+/// The reader that is furthest behind chunk `next`, if it is a whole ring behind, and how many chunks; neither of `but`.
+fn furthest_behind(board: &Board<'_>, next: u32, but: [usize; 2]) -> Option<(usize, u32)> {
+    let others = (0..board.cursors.len()).filter(|party| !but.contains(party));
+    let behind = others.map(|party| (party, board.behind(party, next)));
+    behind.max_by_key(|(_, chunks)| *chunks).filter(|(_, chunks)| *chunks as usize >= board.slots.len())
 }
 
 /// A reader's place.
@@ -265,9 +302,7 @@ impl ReadCursor {
 
     /// Another reader that keeps the writer from writing the next chunk, and how many chunks that reader is behind.
     pub(super) fn in_the_way(&self, board: &Board<'_>) -> Option<(usize, u32)> {
-        let others = (0..board.cursors.len()).filter(|party| *party != self.writer && *party != self.party);
-        let behind = others.map(|party| (party, board.behind(party, self.next)));
-        behind.max_by_key(|(_, chunks)| *chunks).filter(|(_, chunks)| *chunks as usize >= board.slots.len())
+        furthest_behind(board, self.next, [self.writer, self.party])
     }
 
     fn arrived(&self, board: &Board<'_>) -> Option<(Head, usize)> {

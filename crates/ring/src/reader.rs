@@ -39,7 +39,8 @@ enum Source {
 impl Reader {
     pub(super) fn near(member: Member, zmq_reader: Option<ZmqReader>, config: &RingConfig) -> Self {
         let cursor = ReadCursor::new(member.party(), member.writer(), config.first_chunk);
-        let near = Near { zmq_reader, member, cursor, backoff: Backoff::new(config.spin), partial: false };
+        let near =
+            Near { zmq_reader, member, cursor, backoff: Backoff::new(config.spin), partial: false, in_vain: false };
         Self::of(Source::Near(Box::new(near)), config)
     }
 
@@ -105,13 +106,24 @@ struct Near {
     backoff: Backoff,
     /// Whether a part of the next message was taken.
     partial: bool,
+    /// Whether the last wait was in vain, which the writer reads.
+    in_vain: bool,
 }
 
 impl Near {
     /// Takes chunks until they make message `number`. What arrived before an error is kept.
     fn receive(&mut self, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
         loop {
-            let (head, slot) = self.wait(number, deadline)?;
+            let waited = self.wait(number, deadline);
+            let missed = match &waited {
+                Err(Error::Timeout { rank, .. }) => *rank,
+                _ => None,
+            };
+            if missed.is_some() || self.in_vain {
+                self.in_vain = missed.is_some();
+                self.member.board().miss(self.member.party(), missed);
+            }
+            let (head, slot) = waited?;
             match (head.kind, &mut self.zmq_reader) {
                 (Kind::Elsewhere, Some(zmq_reader)) => by_zeromq(zmq_reader, number, message, deadline)?,
                 _ => self.take(head, slot, message)?,

@@ -3,8 +3,9 @@
 //! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own whose public
 //! key the writer was told: the key says which rank it is. A message of ZeroMQ is a head, and for
 //! [`Kind::Message`] a second frame, the payload. A writer's [`Kind::Leave`] has a second frame if the writer ends
-//! because it gave up a reader: the reader's rank in 8 bytes, then what is known of the reader, in UTF-8. A head has
-//! 16 bytes, numbers little-endian:
+//! because it gave up a reader: the reader's rank in 8 bytes, then what is known of the reader, in UTF-8. A reader's has
+//! one if its last wait was in vain: the writer's rank, then how the writer was. A head has 16 bytes, numbers
+//! little-endian:
 //!
 //! | bytes | holds |
 //! |---|---|
@@ -69,7 +70,7 @@ impl Head {
     }
 }
 
-/// The second frame of a writer's leave: the rank that the writer gave up, and what is known of that rank.
+/// The second frame of a leave: the rank that was given up, and what is known of that rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GivenUp {
     pub(super) rank: usize,

@@ -120,6 +120,7 @@ impl Writer {
             return Err(error.clone());
         }
         let outcome = self.send_to_all(message, deadline);
+        let outcome = outcome.map_err(|Failed { begun, error }| Failed { begun, error: self.first_cause(error) });
         self.note(outcome.as_ref().err().map(|failed| &failed.error));
         match outcome {
             Ok(()) => {
@@ -167,6 +168,39 @@ impl Writer {
             }
             None => Ok(()),
         }
+    }
+
+    /// The error that names the cause: a reader that left because it had waited in vain left because of another one.
+    fn first_cause(&self, error: Error) -> Error {
+        let Error::PeerLost { rank: left, detail } = &error else { return error };
+        let Some(missed) = self.missed(*left) else { return error };
+        match self.in_the_way(*left, missed) {
+            Some(GivenUp { rank, state }) => {
+                Error::PeerLost { rank, detail: format!(": {state}; rank {left} waited for it in vain, and left") }
+            }
+            None => Error::PeerLost { rank: *left, detail: format!("{detail}, after it waited for messages in vain") },
+        }
+    }
+
+    /// The rank for which a reader waited in vain before it left.
+    fn missed(&self, left: usize) -> Option<usize> {
+        let near = self.member.party_of(left).and_then(|party| self.member.board().missed(party));
+        let far = || self.zmq_writer.as_ref().is_some_and(|zmq_writer| zmq_writer.waited_in_vain(left));
+        near.or_else(|| far().then(|| self.member.rank_of(self.member.party())))
+    }
+
+    /// The reader that kept this writer from sending when reader `left` missed the rank `missed`.
+    fn in_the_way(&self, left: usize, missed: usize) -> Option<GivenUp> {
+        let (member, board) = (&self.member, self.member.board());
+        let near = |party: usize| {
+            let doing = format!("{} chunks behind", board.behind(party, self.cursor.next()));
+            GivenUp { rank: member.rank_of(party), state: member.state(party, &doing) }
+        };
+        let named = member.party_of(missed).filter(|party| *party != member.party());
+        let behind = || self.cursor.in_the_way(&board, member.party_of(left).unwrap_or(member.party()));
+        let far = || self.zmq_writer.as_ref().and_then(|zmq_writer| zmq_writer.in_the_way(left));
+        let earlier = || self.given_up.clone().filter(|given_up| given_up.rank != left);
+        named.or_else(|| behind().map(|(party, _)| party)).map(near).or_else(far).or_else(earlier)
     }
 
     /// Notes which reader a send waited for in vain, for the other readers.

@@ -23,6 +23,8 @@ pub(super) struct ZmqReader {
     rank: usize,
     connected: bool,
     taken: u64,
+    /// How the writer was when the last wait ended in vain.
+    in_vain: Option<String>,
     /// The error of every later receive.
     ended: Option<Error>,
 }
@@ -40,8 +42,9 @@ impl ZmqReader {
         prepare(&dealer, config)?;
         let events = dealer.monitor(CONNECTED | CLOSED | DISCONNECTED | HANDSHAKE_FAILED)?;
         dealer.connect(endpoint)?;
-        let zmq_reader = Self { dealer, events, writer: config.writer, rank, connected: false, taken: 0, ended: None };
-        zmq_reader.say(Kind::Join, rank as u64)?;
+        let (writer, connected, taken, in_vain, ended) = (config.writer, false, 0, None, None);
+        let zmq_reader = Self { dealer, events, writer, rank, connected, taken, in_vain, ended };
+        zmq_reader.say(Kind::Join, rank as u64, None)?;
         Ok(zmq_reader)
     }
 
@@ -76,13 +79,13 @@ impl ZmqReader {
         loop {
             match self.next(deadline)? {
                 (Head { kind: Kind::Message, number }, Some(payload)) => {
-                    self.taken += 1;
-                    self.say(Kind::Taken, self.taken)?;
+                    (self.taken, self.in_vain) = (self.taken + 1, None);
+                    self.say(Kind::Taken, self.taken, None)?;
                     return Ok((number, payload));
                 }
                 (Head { kind: Kind::Leave, .. }, reason) => {
                     // The writer waits for this answer before it closes the connection.
-                    self.say(Kind::Leave, self.taken)?;
+                    self.say(Kind::Leave, self.taken, None)?;
                     let reason = reason.and_then(|reason| GivenUp::decode(reason.bytes()));
                     self.ended = Some(self.left(reason));
                 }
@@ -91,15 +94,20 @@ impl ZmqReader {
         }
     }
 
-    /// Tells the writer that this reader ends.
+    /// Says to the writer that this reader ends, and whether it had waited in vain.
     pub(super) fn leave(&self) {
-        if self.say(Kind::Leave, self.taken).is_err() {
+        let why = self.in_vain.clone().map(|state| GivenUp { rank: self.writer, state });
+        if self.say(Kind::Leave, self.taken, why).is_err() {
             symmetra::log!(DEBUG, "the writer was gone before this reader left");
         }
     }
 
-    fn say(&self, kind: Kind, number: u64) -> Result<()> {
-        match self.dealer.send(&mut [Message::new(&Head { kind, number }.encode())?])? {
+    fn say(&self, kind: Kind, number: u64, why: Option<GivenUp>) -> Result<()> {
+        let mut frames = vec![Message::new(&Head { kind, number }.encode())?];
+        if let Some(why) = why {
+            frames.push(Message::new(&why.encode())?);
+        }
+        match self.dealer.send(&mut frames)? {
             Sent::All => Ok(()),
             // A dealer without a connection: what is left to read says why.
             Sent::Full | Sent::Unreachable => Ok(()),
@@ -137,6 +145,7 @@ impl ZmqReader {
             }
             if Instant::now() >= deadline {
                 let state = format!("it is connected and has sent {} messages by ZeroMQ", self.taken);
+                self.in_vain = Some(state.clone());
                 return Err(timeout(self.writer, self.taken, start.elapsed(), &state));
             }
             poll(&[&self.dealer, &self.events], deadline.min(Instant::now() + Duration::from_secs(60)))?;

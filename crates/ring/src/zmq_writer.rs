@@ -41,6 +41,8 @@ struct Peer {
     sent: u64,
     taken: u64,
     left: bool,
+    /// Whether it left because it had waited in vain.
+    in_vain: bool,
 }
 
 /// The writer's socket.
@@ -84,8 +86,17 @@ impl ZmqWriter {
             ipc = Some(router.bind(&format!("ipc://{}", made.path().join("ring.sock").display()))?);
             directory = Some(made);
         }
-        let peer =
-            |remote| move |rank: &usize| Peer { rank: *rank, remote, route: None, sent: 0, taken: 0, left: false };
+        let peer = |remote| {
+            move |rank: &usize| Peer {
+                rank: *rank,
+                remote,
+                route: None,
+                sent: 0,
+                taken: 0,
+                left: false,
+                in_vain: false,
+            }
+        };
         let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
         let address = Address { tcp, ipc, server_key: keys.public };
         Ok(Self { router, authenticator, peers, window: config.slots as u64, address, directory })
@@ -132,9 +143,8 @@ impl ZmqWriter {
             let Some(peer) = self.peers.iter().position(|peer| behind(&peer)) else { return Ok(()) };
             let now = Instant::now();
             if now >= deadline {
-                let Peer { rank, sent, taken, .. } = self.peers[peer];
-                let state = format!("it is connected, {} messages behind", sent - taken);
-                return Err(timeout(rank, number, start.elapsed(), &state));
+                let peer = &self.peers[peer];
+                return Err(timeout(peer.rank, number, start.elapsed(), &peer.behind()));
             }
             if now >= ping {
                 // Finds out whether it is there.
@@ -143,6 +153,17 @@ impl ZmqWriter {
             }
             poll(&[&self.router], deadline.min(ping))?;
         }
+    }
+
+    /// Whether a reader left because it had waited in vain.
+    pub(super) fn waited_in_vain(&self, rank: usize) -> bool {
+        self.peers.iter().any(|peer| peer.rank == rank && peer.in_vain)
+    }
+
+    /// A reader other than `rank` to which no more messages may be sent, and what is known of it.
+    pub(super) fn in_the_way(&self, rank: usize) -> Option<GivenUp> {
+        let full = |peer: &&Peer| peer.rank != rank && !peer.left && peer.sent - peer.taken >= self.window;
+        self.peers.iter().find(full).map(|peer| GivenUp { rank: peer.rank, state: peer.behind() })
     }
 
     /// Sends a message for which there is room.
@@ -177,7 +198,7 @@ impl ZmqWriter {
     /// Takes in what readers sent.
     fn hear(&mut self) -> Result<()> {
         while let Some(frames) = self.router.receive()? {
-            let [route, head] = &frames[..] else { continue };
+            let [route, head, why @ ..] = &frames[..] else { continue };
             let rank = head.user().and_then(|user| user.parse().ok());
             let peer = self.peers.iter_mut().find(|peer| Some(peer.rank) == rank);
             let (Some(peer), Some(head)) = (peer, Head::decode(head.bytes())) else { continue };
@@ -188,7 +209,9 @@ impl ZmqWriter {
                 Kind::Taken if peer.route.as_deref() == Some(route.bytes()) => {
                     peer.taken = head.number.clamp(peer.taken, peer.sent);
                 }
-                Kind::Leave if peer.route.as_deref() == Some(route.bytes()) => peer.left = true,
+                Kind::Leave if peer.route.as_deref() == Some(route.bytes()) => {
+                    (peer.left, peer.in_vain) = (true, !why.is_empty());
+                }
                 kind => symmetra::log!(WARN, "rank {}, a reader, said {kind:?} {} out of turn", peer.rank, head.number),
             }
         }
@@ -231,6 +254,10 @@ pub(super) fn prepare(socket: &Socket, config: &RingConfig) -> Result<()> {
 }
 
 impl Peer {
+    fn behind(&self) -> String {
+        format!("it is connected, {} messages behind", self.sent - self.taken)
+    }
+
     fn gone(&self, how: &str) -> Error {
         let Self { rank, taken, sent, .. } = *self;
         Error::PeerLost { rank, detail: format!(": {how}, having taken {taken} of {sent} messages") }
