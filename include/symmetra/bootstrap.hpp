@@ -68,7 +68,8 @@ std::unique_ptr<Bootstrap> local(const std::string& directory, std::size_t rank,
 
 /// Ranks that meet at a TCP port, by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE as torchrun and `symmetra launch`
 /// set them. Where neither RANK nor WORLD_SIZE is set, the variables of mpirun or srun count. SYMMETRA_SECRET (32
-/// hexadecimal digits) keeps strangers out; SYMMETRA_BIND names an interface other than loopback. Blocks. Throws
+/// hexadecimal digits) keeps strangers out; SYMMETRA_BIND names an interface other than loopback. Where torchrun keeps its
+/// own store at MASTER_PORT, rank 0 listens at another port that follows from it; SYMMETRA_PORT names one. Blocks. Throws
 /// kInvalidArgument naming the variable that is missing or malformed, kBootstrap for a port in use, a rank that was
 /// claimed before, another world size or another secret.
 std::unique_ptr<Bootstrap> tcp_from_env(std::chrono::milliseconds timeout = kTimeout);

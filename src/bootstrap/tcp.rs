@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use super::wait::{Heeded, Limit};
 use crate::error::{Error, Result};
-use crate::variables::{Launcher, Process, optional, warn_of_variables};
+use crate::variables::{AGENT_STORE, Launcher, Process, optional, warn_of_variables};
 
 /// Where ranks meet, and which rank this is.
 #[derive(Clone)]
@@ -59,6 +59,8 @@ impl TcpConfig {
     /// | variable | |
     /// |---|---|
     /// | `MASTER_ADDR`, `MASTER_PORT` | [`address`](Self::address) |
+    /// | `SYMMETRA_PORT` | the port instead of `MASTER_PORT` |
+    /// | `TORCHELASTIC_USE_AGENT_STORE` | `True`: torchrun keeps its store at `MASTER_PORT`. Rank 0 then listens at port 10000 + `MASTER_PORT` mod 22768 |
     /// | `RANK` | [`rank`](Self::rank) |
     /// | `WORLD_SIZE` | [`world_size`](Self::world_size) |
     /// | `SYMMETRA_SECRET` | [`secret`](Self::secret), 32 hexadecimal digits; unset: zeros |
@@ -71,21 +73,20 @@ impl TcpConfig {
         Self::at(Self::address_from_env()?, rank, world_size, deadline)
     }
 
-    /// `MASTER_ADDR` and `MASTER_PORT` as one address.
+    /// `MASTER_ADDR` and `MASTER_PORT`, or the port in its place, as one address.
     pub(crate) fn address_from_env() -> Result<String> {
-        let host = required("MASTER_ADDR")?;
-        let port = required("MASTER_PORT")?;
-        let limit = "it must be in 1..=65535";
-        match port.parse::<u16>() {
-            Ok(1..) => Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }),
-            _ => Err(Error::invalid("MASTER_PORT", format_args!("`{port}`"), limit)),
-        }
+        let (host, port) = (host_from_env()?, port_from_env()?);
+        Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
     }
 
     /// Takes an address of the caller's. Reads secret and interface like [`from_env`](Self::from_env).
     pub(crate) fn at(address: String, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         warn_of_variables();
         let secret = match optional("SYMMETRA_SECRET")? {
+            // A secret that was meant and got lost.
+            None if std::env::var_os("SYMMETRA_SECRET").is_some() => {
+                return Err(Error::invalid("SYMMETRA_SECRET", "empty", "it must be 32 hexadecimal digits, or unset"));
+            }
             None => NO_SECRET,
             Some(text) => parse_secret(&text)
                 .ok_or_else(|| Error::invalid("SYMMETRA_SECRET", "malformed", "it must be 32 hexadecimal digits"))?,
@@ -102,6 +103,41 @@ impl TcpConfig {
 fn required(name: &str) -> Result<String> {
     let limit = "it must be set: `symmetra launch` and torchrun set it, mpirun and srun do not";
     optional(name)?.ok_or_else(|| Error::invalid(name, "unset", limit))
+}
+
+/// `MASTER_ADDR`, without the brackets of an IPv6 address.
+fn host_from_env() -> Result<String> {
+    let given = required("MASTER_ADDR")?;
+    let host = given.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&given);
+    let address = host.split('%').next().unwrap_or(host);
+    let odd = |sign: char| sign.is_whitespace() || "[]/".contains(sign);
+    if host.is_empty() || host.contains(odd) || (host.contains(':') && address.parse::<Ipv6Addr>().is_err()) {
+        let limit = "it must be the name or the IP address of a host, without a port";
+        return Err(Error::invalid("MASTER_ADDR", format_args!("`{given}`"), limit));
+    }
+    Ok(host.to_owned())
+}
+
+/// The port of rank 0.
+fn port_from_env() -> Result<u16> {
+    let parse = |name: &str, text: String| match text.parse::<u16>() {
+        Ok(port @ 1..) => Ok(port),
+        _ => Err(Error::invalid(name, format_args!("`{text}`"), "it must be in 1..=65535")),
+    };
+    if let Some(text) = optional("SYMMETRA_PORT")? {
+        return parse("SYMMETRA_PORT", text);
+    }
+    let port = parse("MASTER_PORT", required("MASTER_PORT")?)?;
+    let taken = optional(AGENT_STORE)?.is_some_and(|text| text.eq_ignore_ascii_case("true") || text == "1");
+    Ok(if taken { beside(port) } else { port })
+}
+
+/// The port for a rank 0 whose `MASTER_PORT` belongs to torchrun: another one for each of some thousand neighbouring
+/// ports, never the same port, and below the ports that systems give to programs that ask for any.
+fn beside(port: u16) -> u16 {
+    const LOWEST: u16 = 10_000;
+    const COUNT: u16 = 32_768 - LOWEST;
+    LOWEST + port % COUNT
 }
 
 /// Ranks that meet at a TCP port: processes or threads, of one host or of several.
@@ -252,7 +288,8 @@ fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, Tcp
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 let port = address.port();
                 return Err(Error::bootstrap(format!(
-                    "port {port} of {} is in use by another program or group: choose another (MASTER_PORT)",
+                    "port {port} of {} is in use by another program or group: choose another (MASTER_PORT, or, under a launcher that uses \
+                     MASTER_PORT itself, SYMMETRA_PORT)",
                     address.ip()
                 )));
             }
@@ -289,5 +326,20 @@ fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
             Err(Error::exchange_timeout(None, start.elapsed(), doing))
         }
         Err(RecvTimeoutError::Disconnected) => Err(Error::Internal { message: "the resolver panicked".into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_beside_another_is_never_the_same_nor_that_of_a_neighbour() {
+        let mut seen = std::collections::HashSet::new();
+        for port in 1..=u16::MAX {
+            let other = beside(port);
+            assert!(other != port && (10_000..32_768).contains(&other), "{port}: {other}");
+            assert!(!(29_000..=31_000).contains(&port) || seen.insert(other), "{port}: {other}");
+        }
     }
 }

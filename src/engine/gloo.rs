@@ -33,7 +33,11 @@ impl Interface {
     /// # Errors
     /// [`Error::InvalidArgument`] for a name that is neither.
     pub(crate) fn open(name: &str) -> Result<Self> {
-        Ok(Self(sys::open_interface(name)?))
+        if name.trim().is_empty() {
+            // Gloo would take the address of this host's name.
+            return Err(Error::invalid("the interface", "empty", "it must be an IP address or interface of this host"));
+        }
+        Ok(Self { maker: Maker::this(), raw: sys::open_interface(name)? })
     }
 }
 

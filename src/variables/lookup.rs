@@ -19,10 +19,10 @@ impl Lookup for Process {
     }
 }
 
-/// A variable of this process; `None` if unset.
+/// A variable of this process, without blanks around its value; `None` if unset or empty.
 pub(crate) fn optional(name: &str) -> Result<Option<String>> {
     match std::env::var(name) {
-        Ok(text) => Ok(Some(text)),
+        Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
     }

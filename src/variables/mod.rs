@@ -51,11 +51,13 @@ pub(crate) const MULTICAST: &str = "SYMMETRA_MULTICAST";
 pub(crate) const NVSHMEM_DISABLE_NVLS: &str = "NVSHMEM_DISABLE_NVLS";
 /// The variable that has the unit of NVSHMEM's heap.
 pub(crate) const NVSHMEM_CUMEM_GRANULARITY: &str = "NVSHMEM_CUMEM_GRANULARITY";
+/// The variable by which torchrun says that it keeps its own store at `MASTER_PORT`.
+pub(crate) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 const NO_EFFECT: &str = "no effect: sums are in single precision and keep the range of bf16";
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 32] = [
+pub const VARIABLES: [Variable; 34] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -75,6 +77,18 @@ pub const VARIABLES: [Variable; 32] = [
     variable("SLURM_LOCALID", "number", "unset", "LOCAL_RANK by the same"),
     variable("MASTER_ADDR", "host", "required by env://", "where rank 0 listens"),
     variable("MASTER_PORT", "port", "required by env://", "the port where rank 0 listens"),
+    variable(
+        "SYMMETRA_PORT",
+        "port",
+        "MASTER_PORT",
+        "the port where rank 0 listens, if MASTER_PORT is another program's",
+    ),
+    variable(
+        AGENT_STORE,
+        "True or unset",
+        "unset",
+        "True: MASTER_PORT is torchrun's own, and rank 0 listens at a port beside it",
+    ),
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),

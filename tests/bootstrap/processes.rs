@@ -1,7 +1,7 @@
 //! Ranks as processes: the environment, kill -9, descriptors and CPU time.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -168,6 +168,109 @@ fn pitfall_36_variables_that_are_missing_or_malformed_are_named() {
         let words = answer(&mut answers(&mut child));
         assert!(words.contains(expected), "{words}");
         child.wait().unwrap();
+    }
+}
+
+/// What ranks of these variables answer.
+fn met(world_size: usize, variables: &[(&str, &str)]) -> Vec<String> {
+    let size = world_size.to_string();
+    let children = (0..world_size).map(|rank| {
+        let rank = rank.to_string();
+        child("env", &[variables, &[("RANK", &*rank), ("WORLD_SIZE", &*size)]].concat())
+    });
+    let mut children: Vec<Child> = children.collect();
+    let told = |child: &mut Child| {
+        let mut voice = answers(child);
+        let told = answer(&mut voice);
+        voice.for_each(drop);
+        assert!(child.wait().unwrap().success());
+        told
+    };
+    children.iter_mut().map(told).collect()
+}
+
+/// torchrun keeps its store at `MASTER_PORT`, as this test does.
+#[test]
+fn ranks_meet_where_the_launcher_holds_the_master_port() {
+    let store = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = store.local_addr().unwrap().port().to_string();
+    let agent = [
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", &*port),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+        ("TORCHELASTIC_RUN_ID", "none"),
+    ];
+    let everybody = ["rank 0 of 3", "rank 1 of 3", "rank 2 of 3"];
+    assert_eq!(met(3, &agent), everybody);
+    // Somebody has that port too: the error says how to choose another.
+    let beside = 10_000 + port.parse::<u16>().unwrap() % 22_768;
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, beside)).unwrap();
+    let alone = [&agent[..], &[("RANK", "0"), ("WORLD_SIZE", "2")]].concat();
+    let words = answer(&mut answers(&mut child("env", &alone)));
+    assert!(words.contains(&format!("port {beside} of 127.0.0.1 is in use")), "{words}");
+    assert!(words.contains("SYMMETRA_PORT"), "{words}");
+    let other = free_address().port().to_string();
+    assert_eq!(met(3, &[&agent[..], &[("SYMMETRA_PORT", &*other)]].concat()), everybody);
+    drop((store, taken));
+    // A launcher whose store is elsewhere.
+    let agent = [agent[0], agent[1], ("TORCHELASTIC_USE_AGENT_STORE", "False")];
+    assert_eq!(met(3, &agent), everybody);
+}
+
+#[test]
+fn ranks_meet_under_torchrun() {
+    let torchrun = std::env::var("SYMMETRA_TEST_TORCHRUN").unwrap_or_else(|_| "torchrun".to_owned());
+    let version = Command::new(&torchrun).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no torchrun (Debian: python3-torch), so no rank was started by it");
+        return;
+    }
+    for rendezvous in ["--master_port", "--standalone"] {
+        let port = free_address().port().to_string();
+        let mut command = Command::new(&torchrun);
+        command.args(["--nproc_per_node", "2", "-r", "2", "-t", "2", rendezvous]);
+        command.args((rendezvous == "--master_port").then_some(&port)).arg("--no_python");
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "processes::a_child_plays_its_role", "--nocapture", "--test-threads", "1"]);
+        let end = command.env("SYMMETRA_TEST_ROLE", "env").output().unwrap();
+        let [out, err] = [&end.stdout, &end.stderr].map(|text| String::from_utf8_lossy(text));
+        for rank in 0..2 {
+            assert!(out.contains(&format!("> rank {rank} of 2")), "{rendezvous}: {out}\n{err}");
+        }
+        assert!(end.status.success(), "{rendezvous}: {}\n{out}\n{err}", end.status);
+    }
+}
+
+#[test]
+fn blanks_brackets_and_empty_variables_count_as_they_are_meant() {
+    let everybody = ["rank 0 of 2", "rank 1 of 2"];
+    let mut hosts = vec![" 127.0.0.1 ", "localhost"];
+    match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {
+        Ok(_) => hosts.extend(["::1", "[::1]", " [::1]"]),
+        Err(error) => eprintln!("skipped: this host has no IPv6 loopback: {error}"),
+    }
+    for host in hosts {
+        let port = format!(" {} ", free_address().port());
+        let empty = [("SYMMETRA_BIND", ""), ("SYMMETRA_PORT", " "), ("TORCHELASTIC_USE_AGENT_STORE", "")];
+        let world = [&[("MASTER_ADDR", host), ("MASTER_PORT", &*port)][..], &empty].concat();
+        assert_eq!(met(2, &world), everybody, "{host}");
+    }
+    let right = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "0"), ("WORLD_SIZE", "2")];
+    for (name, value, expected) in [
+        ("MASTER_ADDR", "", "MASTER_ADDR is unset"),
+        ("MASTER_ADDR", "[::1", "MASTER_ADDR is `[::1`, but it must be the name or the IP address of a host"),
+        ("MASTER_ADDR", "localhost:29500", "MASTER_ADDR is `localhost:29500`, but it must be"),
+        ("MASTER_ADDR", "local host", "MASTER_ADDR is `local host`, but it must be"),
+        ("MASTER_PORT", " ", "MASTER_PORT is unset"),
+        ("RANK", "", "RANK is unset"),
+        ("SYMMETRA_PORT", "0", "SYMMETRA_PORT is `0`, but it must be in 1..=65535"),
+        ("SYMMETRA_SECRET", "", "SYMMETRA_SECRET is empty, but it must be 32 hexadecimal digits, or unset"),
+    ] {
+        let mut variables = right.to_vec();
+        variables.retain(|(other, _)| *other != name);
+        variables.push((name, value));
+        let words = answer(&mut answers(&mut child("env", &variables)));
+        assert!(words.contains(expected), "{name}={value}: {words}");
     }
 }
 

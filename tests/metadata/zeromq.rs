@@ -1,8 +1,10 @@
 //! Readers of other hosts and messages that overflow: by ZeroMQ.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,6 +112,27 @@ fn by_itself(name: &str, test: fn()) {
         let _alone = alone();
         Ranks::start(name, 1, "").finish(&[0]);
     }
+}
+
+/// In a process of its own, for the variable's sake.
+#[test]
+fn a_directory_whose_name_is_not_unicode_is_said_plainly() {
+    by_itself("zeromq::a_directory_whose_name_is_not_unicode_is_said_plainly", in_bytes);
+}
+
+fn in_bytes() {
+    let folder = std::env::temp_dir().join(OsStr::from_bytes(b"\xff\xfe"));
+    std::fs::create_dir_all(&folder).unwrap();
+    // SAFETY: no other thread of this process reads variables now.
+    unsafe { std::env::set_var("TMPDIR", &folder) };
+    // Sockets of the system take any name.
+    let (mut writer, mut readers) = ring(2, &small());
+    writer.send(b"x").unwrap();
+    assert_eq!(readers[0].receive().unwrap(), b"x");
+    let mut refused = ends(2, |_| overflowing()).into_iter().map(|end| end.map(drop).unwrap_err());
+    let words = refused.next().unwrap().to_string();
+    assert!(words.contains("TMPDIR") && words.contains("UTF-8"), "{words}");
+    assert!(matches!(refused.next(), Some(Error::Peer { rank: 0, .. })));
 }
 
 const USER_SIGNAL: i32 = 10;

@@ -83,7 +83,12 @@ impl ZmqWriter {
         }
         if !near.is_empty() {
             let made = Directory::new()?;
-            ipc = Some(router.bind(&format!("ipc://{}", made.path().join("ring.sock").display()))?);
+            let socket = made.path().join("ring.sock");
+            let text = socket.to_str().ok_or_else(|| {
+                let limit = "ZeroMQ's sockets need a directory for temporary files (TMPDIR) whose path is UTF-8";
+                Error::invalid("the path of a socket", socket.display(), limit)
+            })?;
+            ipc = Some(router.bind(&format!("ipc://{text}"))?);
             directory = Some(made);
         }
         let peer = |remote| {

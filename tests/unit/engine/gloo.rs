@@ -51,3 +51,15 @@ fn pitfall_35_strangers_in_the_place_of_ranks_are_an_error() {
         drop(strangers);
     }
 }
+
+/// Gloo would listen at the address of this host's name, beyond loopback.
+#[test]
+fn an_empty_interface_is_refused() {
+    for name in ["", " "] {
+        let error = Interface::open(name).map(drop).unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidArgument { message } if message.contains("the interface is empty")),
+            "{error}"
+        );
+    }
+}

@@ -48,6 +48,8 @@ impl World {
             command.env(name, number.to_string());
         }
         command.env("MASTER_ADDR", Ipv4Addr::LOCALHOST.to_string()).env("MASTER_PORT", self.port.to_string());
+        // What another launcher said of its own port.
+        ["SYMMETRA_PORT", "TORCHELASTIC_USE_AGENT_STORE"].iter().for_each(|name| drop(command.env_remove(name)));
         command.env("SYMMETRA_SECRET", &self.secret).envs(variables.iter().copied());
         let launcher = getpid();
         // SAFETY: between fork and exec the closure makes system calls only.
