@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "guard.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
 namespace fuzz {
 
-/// Elements of a buffer.
-constexpr std::size_t kRoom = 4096;
+/// Elements of a buffer, the last of which no call uses.
+constexpr std::size_t kLength = 4096 + kGuard;
 /// Buffers of the type of a bench; behind them is one of f32, with weights.
 constexpr std::size_t kBuffers = 7, kWeights = 6, kWide = 7;
 
@@ -88,7 +89,7 @@ struct Bench {
     return {data(buffer) + start * bytes(buffer), count, buffer == kWide ? symmetra::Dtype::kF32 : dtype};
   }
   std::vector<char> read(std::size_t buffer, const symmetra::Stream& stream) const {
-    std::vector<char> values(kRoom * bytes(buffer));
+    std::vector<char> values(kLength * bytes(buffer));
     void* const into = values.data();
     buffer < 2 ? symmetric[buffer].read(into, stream) : plain[buffer - 2].read(into, stream);
     return values;

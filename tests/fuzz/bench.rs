@@ -12,7 +12,7 @@ use symmetra::{Adopted, Communicator, Device, DeviceBuffer, Operand, Queue, Ref,
 use crate::model::{BUFFERS, values};
 use crate::narrow::Memory;
 use crate::norm::{Apart, WIDE};
-use crate::program::{Form, Kind, Placed, ROOM};
+use crate::program::{Form, Kind, LENGTH, Placed, ROOM};
 use crate::support::Sample;
 use crate::support::batch::On;
 
@@ -47,12 +47,12 @@ struct Typed<T: Sample> {
 /// A bench of a group. Collective.
 pub(crate) fn open<T: Sample>(communicator: &Communicator) -> Result<Box<dyn Bench>> {
     let device = communicator.device().clone();
-    let symmetric = [communicator.symmetric::<T>(ROOM)?, communicator.symmetric::<T>(ROOM)?];
-    let plain: Vec<_> = (2..BUFFERS).map(|_| DeviceBuffer::new(&device, ROOM)).collect::<Result<_>>()?;
+    let symmetric = [communicator.symmetric::<T>(LENGTH)?, communicator.symmetric::<T>(LENGTH)?];
+    let plain: Vec<_> = (2..BUFFERS).map(|_| DeviceBuffer::new(&device, LENGTH)).collect::<Result<_>>()?;
     let plain = Arc::new(plain.try_into().map_err(|_| symmetra::Error::Closed)?);
     // A captured call by copy engines may not make its workspace.
     communicator.reserve_workspace(ROOM * size_of::<u64>())?;
-    let (communicator, wide) = (communicator.clone(), DeviceBuffer::new(&device, ROOM)?);
+    let (communicator, wide) = (communicator.clone(), DeviceBuffer::new(&device, LENGTH)?);
     let (adopted, codes) = (Mutex::default(), Mutex::default());
     Ok(Box::new(Typed::<T> { communicator, device, symmetric, plain, wide, adopted, codes }))
 }
@@ -201,7 +201,7 @@ impl<T: Sample> Bench for Typed<T> {
     fn read(&self, stream: &Stream) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         for buffer in 0..BUFFERS {
-            all.extend_from_slice(bytemuck::cast_slice(&self.plain(buffer, 0, ROOM).read(stream)?));
+            all.extend_from_slice(bytemuck::cast_slice(&self.plain(buffer, 0, LENGTH).read(stream)?));
         }
         all.extend_from_slice(bytemuck::cast_slice(&self.wide.read(stream)?));
         for codes in self.codes.lock().values() {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "guard.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
@@ -168,12 +169,14 @@ class Operands {
 /// Experts that are open.
 class Opened {
  public:
-  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, std::size_t group)
+  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, std::size_t group,
+         const symmetra::Stream& stream)
       : group_(group),
         member_(communicator.rank()),
         device_(communicator.device()),
         config_(config),
-        experts_(communicator.experts(config)) {}
+        experts_(communicator.experts(config)),
+        canary_(communicator, stream) {}
 
   std::size_t group() const { return group_; }
   const symmetra::Experts& experts() const { return experts_; }
@@ -197,6 +200,7 @@ class Opened {
       for (const Operands& own : all) own.read(stream, found);
     }
     found.insert(found.end(), heard.begin(), heard.end());
+    canary_.check(stream);
     return found;
   }
 
@@ -268,6 +272,7 @@ class Opened {
   symmetra::Device device_;
   symmetra::ExpertConfig config_;
   symmetra::Experts experts_;
+  Canary canary_;
 };
 
 }  // namespace fuzz

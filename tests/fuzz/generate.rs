@@ -1,6 +1,7 @@
 //! A random program from a seed: every operation by its description, in every form that the description admits.
 
 mod experts;
+mod grids;
 mod products;
 mod rows;
 
@@ -8,6 +9,7 @@ use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
 use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
 
 use crate::experts::Layer;
+use crate::grids::Shape;
 use crate::model::BUFFERS;
 use crate::norm::Norm;
 use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
@@ -41,6 +43,8 @@ struct Writer {
     benches: Vec<Bench>,
     experts: Vec<Opened>,
     plans: Vec<OpenPlan>,
+    coordinators: Vec<usize>,
+    grids: Vec<OpenGrid>,
     graphs: Vec<Graph>,
     /// The number of the next group, bench, plan or graph.
     next: usize,
@@ -68,6 +72,14 @@ struct OpenPlan {
     group: usize,
 }
 
+/// A grid of a group.
+#[derive(Clone)]
+struct OpenGrid {
+    number: usize,
+    group: usize,
+    shape: Shape,
+}
+
 struct Graph {
     number: usize,
     groups: Vec<usize>,
@@ -80,8 +92,18 @@ pub(crate) fn program(seed: u64, through: Through) -> Program {
     let settings = settings(&mut random, through);
     let program = Program { seed, world, settings, steps: Vec::new() };
     let groups = vec![(0, (0..world).collect())];
-    let (benches, experts, plans, graphs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut writer = Writer { random, program, groups, benches, experts, plans, graphs, next: 1 };
+    let mut writer = Writer {
+        random,
+        program,
+        groups,
+        benches: Vec::new(),
+        experts: Vec::new(),
+        plans: Vec::new(),
+        coordinators: Vec::new(),
+        grids: Vec::new(),
+        graphs: Vec::new(),
+        next: 1,
+    };
     writer.write();
     writer.program
 }
@@ -132,7 +154,7 @@ impl Writer {
     }
 
     fn step(&mut self) {
-        match self.random.below(119) {
+        match self.random.below(127) {
             0..55 => self.eager(),
             55..62 => self.capture(),
             62..76 => self.launch(),
@@ -161,6 +183,7 @@ impl Writer {
             98..99 if self.groups.len() > 1 => self.close(),
             99..111 => self.experts(),
             111..119 => self.products(),
+            119..127 => self.grids(),
             _ => self.eager(),
         }
     }
@@ -242,6 +265,8 @@ impl Writer {
         self.benches.retain(|bench| bench.group != group);
         self.experts.retain(|experts| experts.group != group);
         self.plans.retain(|plan| plan.group != group);
+        self.grids.retain(|grid| grid.group != group);
+        self.coordinators.retain(|coordinator| *coordinator != group);
         self.graphs.retain(|graph| !graph.groups.contains(&group));
         self.push(Step::Close { group });
     }

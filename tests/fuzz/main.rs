@@ -15,6 +15,9 @@ mod expert_oracle;
 mod expert_rank;
 mod experts;
 mod generate;
+mod grid_rank;
+mod grids;
+mod guard;
 // The suite also bounds errors.
 #[allow(dead_code)]
 #[path = "../suite/matrices.rs"]

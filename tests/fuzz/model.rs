@@ -7,7 +7,7 @@ use symmetra::{Codec, Dtype};
 
 use crate::experts::{Open, Rounds, contents, misrouted};
 use crate::norm::{KEPT, Norm, Place, WEIGHTS, WIDE, of_rows, parts};
-use crate::program::{Placed, Program, ROOM, Step};
+use crate::program::{LENGTH, Placed, Program, Step};
 use crate::support::call::Call;
 use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
@@ -64,6 +64,7 @@ pub(crate) fn values<T: Sample>(bytes: &[u8]) -> Vec<T> {
 pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
     let (benches, groups) = (program.benches(), program.groups());
     let (layers, groups_of_experts, plans) = (program.layers(), program.groups_of_experts(), program.plans());
+    let grids = program.grids();
     let member = |group: usize| groups[&group].iter().position(|member| *member == rank);
     let mut all = Vec::new();
     for step in &program.steps {
@@ -83,15 +84,23 @@ pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
                     }
                 }
             }
+            Step::Mixes { mixes, .. } => {
+                for run in 0..mixes.runs() {
+                    for call in &mixes.calls {
+                        let (group, shape) = grids[&call.grid];
+                        all.extend(member(group).into_iter().flat_map(|member| call.before(shape, member, run)));
+                    }
+                }
+            }
             Step::Misrouted(asked) => {
                 let own = member(asked.group).map(|member| misrouted(asked, member));
                 all.extend(own.into_iter().flatten().flat_map(|(_, bytes)| bytes));
             }
             Step::Bench { bench, .. } if groups[&benches[bench].0].contains(&rank) => {
                 let seed = |buffer| first_seed(program, *bench, buffer);
-                let first = |buffer| typed!(benches[bench].1, bytes(seed(buffer), buffer, rank, ROOM));
+                let first = |buffer| typed!(benches[bench].1, bytes(seed(buffer), buffer, rank, LENGTH));
                 all.extend((0..BUFFERS).flat_map(first));
-                all.extend(bytes::<f32>(seed(WIDE), WIDE, rank, ROOM));
+                all.extend(bytes::<f32>(seed(WIDE), WIDE, rank, LENGTH));
             }
             Step::Write { bench, buffer, count, seed, .. } if groups[&benches[bench].0].contains(&rank) => {
                 all.extend(typed!(benches[bench].1, bytes(*seed, *buffer, rank, *count)));
@@ -171,7 +180,7 @@ impl<T: Sample> Buffers for Typed<T> {
     fn differs(&self, member: usize, found: &[u8]) -> Option<String> {
         let codes: Vec<u8> = self.codes.values().flat_map(|codes| codes[member].clone()).collect();
         let rest = [bytemuck::cast_slice(&self.wide), &codes].concat();
-        let elements = BUFFERS * ROOM * size_of::<T>();
+        let elements = BUFFERS * LENGTH * size_of::<T>();
         if found.len() != elements + rest.len() {
             return Some(format!("{} bytes instead of {}", found.len(), elements + rest.len()));
         }
@@ -190,9 +199,10 @@ impl<T: Sample> Typed<T> {
         let wrong: Vec<usize> =
             found.iter().zip(expected).enumerate().filter(|(_, pair)| !same(*pair)).map(|(index, _)| index).collect();
         let (first, last) = (*wrong.first()?, *wrong.last()?);
-        let (buffer, index) = (first / ROOM, first % ROOM);
+        let (buffer, index) = (first / LENGTH, first % LENGTH);
         let (got, wanted) = (found[first], self.held[member][buffer][index]);
-        let extent = format!("{} elements differ, the last is {} of buffer {}", wrong.len(), last % ROOM, last / ROOM);
+        let extent =
+            format!("{} elements differ, the last is {} of buffer {}", wrong.len(), last % LENGTH, last / LENGTH);
         Some(format!("element {index} of buffer {buffer} is {got:?} instead of {wanted:?}; {extent}"))
     }
 
@@ -200,7 +210,7 @@ impl<T: Sample> Typed<T> {
     fn other_byte(&self, member: usize, found: &[u8], expected: &[u8]) -> Option<String> {
         let wrong = found.iter().zip(expected).position(|(found, expected)| found != expected)?;
         let (got, wanted) = (found[wrong], expected[wrong]);
-        let Some(mut byte) = wrong.checked_sub(ROOM * size_of::<f32>()) else {
+        let Some(mut byte) = wrong.checked_sub(LENGTH * size_of::<f32>()) else {
             return Some(format!("byte {wrong} of the weights in f32 is {got:#x} instead of {wanted:#x}"));
         };
         for (seed, codes) in &self.codes {
@@ -263,7 +273,7 @@ fn by_codec<T: Sample, R: Narrow>(call: &Call, inputs: &[Vec<T>]) -> Vec<T> {
 }
 
 fn typed_buffers<T: Sample>(members: &[usize], wide: Vec<f32>) -> Box<dyn Buffers> {
-    let held = members.iter().map(|_| [0; BUFFERS].map(|_| vec![T::sample(0); ROOM])).collect();
+    let held = members.iter().map(|_| [0; BUFFERS].map(|_| vec![T::sample(0); LENGTH])).collect();
     Box::new(Typed::<T> { members: members.to_vec(), held, wide, codes: BTreeMap::new() })
 }
 
@@ -292,10 +302,10 @@ impl<'a> Model<'a> {
     pub(crate) fn step(&mut self, step: &'a Step) {
         match step {
             Step::Bench { bench, group, .. } => {
-                let wide = elements(first_seed(self.program, *bench, WIDE), WIDE, 0, ROOM);
+                let wide = elements(first_seed(self.program, *bench, WIDE), WIDE, 0, LENGTH);
                 let mut buffers = typed!(self.benches[bench].1, typed_buffers(&self.groups[group], wide));
                 (0..BUFFERS)
-                    .for_each(|buffer| buffers.write(buffer, 0, ROOM, first_seed(self.program, *bench, buffer)));
+                    .for_each(|buffer| buffers.write(buffer, 0, LENGTH, first_seed(self.program, *bench, buffer)));
                 self.buffers.insert(*bench, buffers);
             }
             Step::Write { bench, buffer, start, count, seed } => {

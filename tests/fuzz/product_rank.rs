@@ -8,6 +8,7 @@ use symmetra::fused::{AllGatherMatmul, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::matmul::{Product, Tensor};
 use symmetra::{Communicator, DeviceBuffer, Dtype, Graph, Queue, Result, Stream, SymmetricBuffer};
 
+use crate::guard::Canary;
 use crate::model::{typed, values};
 use crate::products::{Asked, Combines, Extent, Multiply, Products};
 use crate::support::Sample;
@@ -17,6 +18,7 @@ pub(crate) struct Opened<'a> {
     plan: Plan,
     asked: &'a Asked,
     communicator: Communicator,
+    canary: Canary,
     pub(crate) group: usize,
 }
 
@@ -28,7 +30,11 @@ enum Plan {
 
 impl<'a> Opened<'a> {
     /// Collective.
-    pub(crate) fn new(communicator: &Communicator, group: usize, asked: &'a Asked) -> Result<Self> {
+    pub(crate) fn new(
+        (communicator, group): (&Communicator, usize),
+        asked: &'a Asked,
+        stream: &Stream,
+    ) -> Result<Self> {
         let products: Vec<Product> = asked.factors.iter().map(|factor| asked.product(factor)).collect();
         let (shape, dim, options) = (asked.asked_shape(communicator.rank()), asked.dim, asked.options());
         let plan = match asked.combines {
@@ -38,7 +44,8 @@ impl<'a> Opened<'a> {
             }
             Combines::Reduce => Plan::Reduce(communicator.plan_matmul_all_reduce(&shape, products[0], options)?),
         };
-        Ok(Self { plan, asked, communicator: communicator.clone(), group })
+        let canary = Canary::new(communicator, stream)?;
+        Ok(Self { plan, asked, communicator: communicator.clone(), canary, group })
     }
 }
 
@@ -228,6 +235,7 @@ pub(crate) fn run(
             for written in &own.written {
                 found.extend(written.read(stream(number))?);
             }
+            own.opened.canary.check(stream(number))?;
         }
     }
     Ok(found)

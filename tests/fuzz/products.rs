@@ -11,6 +11,7 @@ use symmetra::fused::{FusedOptions, Way};
 use symmetra::matmul::{F8, Layout, Numeric, Product, Scaling};
 use symmetra::{Dtype, Reduction};
 
+use crate::guard::GUARD;
 use crate::matrices::{Case, Value, stored};
 use crate::support::data::mix;
 
@@ -272,8 +273,7 @@ impl Asked {
             dtype,
             is_given: given.is_some(),
             elems: elems(member, number),
-            // One element that no call knows.
-            room: most(number) + 1,
+            room: most(number) + GUARD,
         };
         all[member].iter().enumerate().map(extent).collect()
     }

@@ -7,13 +7,17 @@ use symmetra::op::Op;
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
 use crate::experts::{Layer, Misrouted, Rounds};
+use crate::grids::{Mixes, Shape};
+use crate::guard::GUARD;
 use crate::norm::Norm;
 use crate::products::{Asked, Products};
 use crate::support::batch::Memory;
 use crate::support::call::Call;
 
-/// Elements of each buffer of a bench.
+/// Elements of each buffer of a bench that calls may use.
 pub(crate) const ROOM: usize = 4096;
+/// Elements of each buffer of a bench.
+pub(crate) const LENGTH: usize = ROOM + GUARD;
 /// Streams of each rank.
 pub(crate) const STREAMS: usize = 3;
 
@@ -114,6 +118,21 @@ pub(crate) enum Step {
     /// Calls on plans of one group, and what they wrote.
     Products {
         products: Products,
+        on: Vec<usize>,
+    },
+    /// A group that the members open apart from all others, as grids need one.
+    Coordinator {
+        group: usize,
+        members: Vec<usize>,
+    },
+    Grid {
+        grid: usize,
+        group: usize,
+        shape: Shape,
+    },
+    /// Calls on grids of one group, and what is in all memory of their operands.
+    Mixes {
+        mixes: Mixes,
         on: Vec<usize>,
     },
     /// A call on experts that every rank of the group learns to be wrong.
@@ -249,6 +268,9 @@ impl Program {
             if let Step::Split { parts, .. } = step {
                 groups.extend(parts.iter().cloned());
             }
+            if let Step::Coordinator { group, members } = step {
+                groups.insert(*group, members.clone());
+            }
         }
         groups
     }
@@ -293,6 +315,28 @@ impl Program {
         self.steps.iter().filter_map(plan).collect()
     }
 
+    /// Whether a group is opened, and not split off another.
+    pub(crate) fn is_opened(&self, number: usize) -> bool {
+        let opens = |step: &Step| matches!(step, Step::Coordinator { group, .. } if *group == number);
+        number == 0 || self.steps.iter().any(opens)
+    }
+
+    /// All grids, with their groups.
+    pub(crate) fn grids(&self) -> BTreeMap<usize, (usize, &Shape)> {
+        fn grid(step: &Step) -> Option<(usize, (usize, &Shape))> {
+            match step {
+                Step::Grid { grid, group, shape } => Some((*grid, (*group, shape))),
+                _ => None,
+            }
+        }
+        self.steps.iter().filter_map(grid).collect()
+    }
+
+    /// The group of calls on grids.
+    pub(crate) fn group_of_mixes(&self, mixes: &Mixes) -> usize {
+        self.grids()[&mixes.calls[0].grid].0
+    }
+
     /// The group of calls on plans.
     pub(crate) fn group_of(&self, products: &Products) -> usize {
         self.plans()[&products.calls[0].plan].0
@@ -325,7 +369,7 @@ impl Program {
 
     /// Whether a step means something at this place, and what the program has after it.
     fn admit(step: &mut Step, live: &mut Live) -> bool {
-        let Live { groups, benches, experts: open, plans, graphs, failed } = live;
+        let Live { groups, coordinators, benches, experts: open, plans, grids, graphs, failed } = live;
         let calls_fit = |call: &Placed, benches: &BTreeMap<usize, usize>| benches.contains_key(&call.bench);
         match step {
             Step::Split { from, parts } => {
@@ -359,6 +403,18 @@ impl Program {
                 products.calls.retain(|call| plans.contains_key(&call.plan));
                 !products.calls.is_empty()
             }
+            Step::Coordinator { group, .. } => !*failed && groups.insert(*group) && coordinators.insert(*group),
+            Step::Grid { grid, group, .. } => {
+                let open = coordinators.contains(group) && !*failed;
+                if open {
+                    grids.insert(*grid, *group);
+                }
+                open
+            }
+            Step::Mixes { mixes, .. } => {
+                mixes.calls.retain(|call| grids.contains_key(&call.grid));
+                !mixes.calls.is_empty()
+            }
             Step::Misrouted(asked) => {
                 *failed = true;
                 groups.contains(&asked.group)
@@ -377,6 +433,8 @@ impl Program {
                 benches.retain(|_, of| of != group);
                 open.retain(|_, of| of != group);
                 plans.retain(|_, of| of != group);
+                grids.retain(|_, of| of != group);
+                coordinators.remove(group);
                 graphs.retain(|_, of| !of.contains(group));
                 groups.remove(group)
             }
@@ -399,12 +457,16 @@ impl Program {
 #[derive(Default)]
 struct Live {
     groups: BTreeSet<usize>,
+    /// Groups that were opened apart.
+    coordinators: BTreeSet<usize>,
     /// With their groups.
     benches: BTreeMap<usize, usize>,
     /// With their groups.
     experts: BTreeMap<usize, usize>,
     /// With their groups.
     plans: BTreeMap<usize, usize>,
+    /// With their groups.
+    grids: BTreeMap<usize, usize>,
     graphs: BTreeMap<usize, BTreeSet<usize>>,
     failed: bool,
 }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +19,7 @@
 
 #include "bench.hpp"
 #include "experts.hpp"
+#include "grids.hpp"
 #include "products.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
@@ -27,7 +29,7 @@ namespace {
 using fuzz::Bench;
 using fuzz::Call;
 using fuzz::kBuffers;
-using fuzz::kRoom;
+using fuzz::kLength;
 using fuzz::kWide;
 using fuzz::Part;
 using fuzz::Words;
@@ -59,7 +61,7 @@ class Rank {
         device_(symmetra::Device::host()) {
     for (std::size_t i = 0; i < kStreams; ++i) streams_.emplace_back(device_);
     world_ = words_.next();
-    symmetra::Config config;
+    symmetra::Config& config = config_;
     config.deadlines.open = config.deadlines.first_use = std::chrono::seconds(20);
     config.heap_bytes = 8 << 20;
     config.transport = static_cast<symmetra::Transport>(words_.next());
@@ -73,7 +75,7 @@ class Rank {
     config.recursive_doubling_bytes = words_.next();
     config.deadlines.steady = std::chrono::milliseconds(words_.next());
     failed_ = words_.list();
-    const auto bootstrap = symmetra::bootstrap::local(directory + "/all", number, world_);
+    const auto bootstrap = symmetra::bootstrap::local(directory + "/group.0", number, world_);
     groups_.emplace(0, Communicator::open(*bootstrap, device_, config));
   }
 
@@ -85,13 +87,15 @@ class Rank {
       } catch (const symmetra::Error& error) {
         failed(error, std::chrono::milliseconds(0));
         // The others need not wait for what does not come.
-        for (const auto& group : groups_) group.second.abort();
+        for (const std::size_t group : open()) of(group).abort();
         return flush();
       }
     }
     try {
-      for (const auto& [group, communicator] : groups_) {
-        if (std::find(failed_.begin(), failed_.end(), group) == failed_.end()) communicator.close();
+      for (const std::size_t group : open()) {
+        if (std::find(failed_.begin(), failed_.end(), group) != failed_.end()) continue;
+        close_grids(group);
+        close(group);
       }
       found_ << "end\n";
     } catch (const symmetra::Error& error) {
@@ -113,17 +117,22 @@ class Rank {
            << ' ' << text << '\n';
   }
 
+  bool has(std::size_t group) const { return groups_.count(group) != 0 || coordinators_.count(group) != 0; }
+  const Communicator& of(std::size_t number) const {
+    const auto coordinator = coordinators_.find(number);
+    return coordinator == coordinators_.end() ? groups_.at(number) : coordinator->second.local();
+  }
+
   Call call() { return words_.call(sizes_); }
 
-  const Part& own(const Call& call) const { return call.parts[groups_.at(benches_.at(call.bench).group).rank()]; }
+  const Part& own(const Call& call) const { return call.parts[of(benches_.at(call.bench).group).rank()]; }
 
   /// Makes memory for quantised rows, and registers adopted operands. These live until the end: graphs and late peers use them.
   void prepare(const Call& call, const symmetra::Stream& stream) {
     Bench& bench = benches_.at(call.bench);
     if (call.norm && call.norm->narrow) {
       const fuzz::Narrow& narrow = *call.norm->narrow;
-      if (bench.codes.count(narrow.seed) == 0)
-        bench.codes.emplace(narrow.seed, fuzz::Codes(groups_.at(bench.group), device_, narrow, stream));
+      if (bench.codes.count(narrow.seed) == 0) bench.codes.emplace(narrow.seed, fuzz::Codes(of(bench.group), device_, narrow, stream));
     }
     if (!call.adopted) return;
     const Part& part = own(call);
@@ -131,7 +140,7 @@ class Rank {
       if (!memory->exists) continue;
       char* const address = bench.data(memory->buffer) + memory->start * bench.elem_bytes;
       adopted_.emplace(Key(call.bench, memory->buffer, memory->start, memory->count),
-                       groups_.at(bench.group).adopt(static_cast<void*>(address), memory->count, bench.dtype));
+                       of(bench.group).adopt(static_cast<void*>(address), memory->count, bench.dtype));
     }
   }
 
@@ -148,7 +157,7 @@ class Rank {
   }
 
   void enqueue(const Call& call, Queue queue) const {
-    const Communicator& group = groups_.at(benches_.at(call.bench).group);
+    const Communicator& group = of(benches_.at(call.bench).group);
     const Part& part = own(call);
     const auto optional = [&](const Part::Memory& memory) {
       return memory.has ? std::optional<Operand>(operand(call, memory)) : std::nullopt;
@@ -195,7 +204,7 @@ class Rank {
 
   void norm(const Call& call, const Operand& input, const Operand& output, Queue queue) const {
     const Bench& bench = benches_.at(call.bench);
-    const Communicator& group = groups_.at(bench.group);
+    const Communicator& group = of(bench.group);
     const symmetra::RowNorm rows = bench.rows(call, group.rank(), input, output);
     if (call.name == "all-reduce-norm") {
       group.all_reduce_norm(rows, queue);
@@ -253,7 +262,7 @@ class Rank {
   void check(std::size_t number) {
     if (benches_.count(number) == 0) return;
     const Bench& bench = benches_.at(number);
-    groups_.at(bench.group).synchronize(last(bench.group));
+    of(bench.group).synchronize(last(bench.group));
     std::vector<char> values;
     for (std::size_t buffer = 0; buffer <= kWide; ++buffer) {
       const std::vector<char> read = bench.read(buffer, last(bench.group));
@@ -274,8 +283,8 @@ class Rank {
       const auto place = std::find(members.begin(), members.end(), number_);
       if (place != members.end()) own.emplace(color, group, static_cast<std::int32_t>(place - members.begin()));
     }
-    if (groups_.count(from) == 0) return;
-    auto made = groups_.at(from).split(own ? std::optional<std::uint32_t>(std::get<0>(*own)) : std::nullopt, own ? std::get<2>(*own) : 0);
+    if (!has(from)) return;
+    auto made = of(from).split(own ? std::optional<std::uint32_t>(std::get<0>(*own)) : std::nullopt, own ? std::get<2>(*own) : 0);
     if (made) groups_.emplace(std::get<1>(*own), std::move(*made));
   }
 
@@ -284,15 +293,15 @@ class Rank {
     const auto dtype = static_cast<symmetra::Dtype>(words_.next());
     const std::size_t bytes = words_.next();
     sizes_[number] = group == 0 ? world_ : members_.at(group);
-    if (groups_.count(group) == 0) return;
-    const Communicator& communicator = groups_.at(group);
+    if (!has(group)) return;
+    const Communicator& communicator = of(group);
     Bench bench{group, bytes, dtype, {}, {}, {}};
-    for (int i = 0; i < 2; ++i) bench.symmetric.push_back(communicator.symmetric(kRoom, dtype));
-    for (std::size_t i = 2; i < kBuffers; ++i) bench.plain.emplace_back(device_, kRoom, dtype);
-    bench.plain.emplace_back(device_, kRoom, symmetra::Dtype::kF32);
-    communicator.reserve_workspace(kRoom * 8);
+    for (int i = 0; i < 2; ++i) bench.symmetric.push_back(communicator.symmetric(kLength, dtype));
+    for (std::size_t i = 2; i < kBuffers; ++i) bench.plain.emplace_back(device_, kLength, dtype);
+    bench.plain.emplace_back(device_, kLength, symmetra::Dtype::kF32);
+    communicator.reserve_workspace(kLength * 8);
     benches_.emplace(number, std::move(bench));
-    for (std::size_t buffer = 0; buffer <= kWide; ++buffer) fill(number, buffer, 0, kRoom);
+    for (std::size_t buffer = 0; buffer <= kWide; ++buffer) fill(number, buffer, 0, kLength);
   }
 
   void capture(std::size_t on) {
@@ -317,7 +326,7 @@ class Rank {
   }
 
   /// Gives up what belongs to a group, but for the memory that peers may reach.
-  std::optional<Communicator> leave(std::size_t group) {
+  void forget(std::size_t group) {
     for (auto it = graphs_.begin(); it != graphs_.end();) {
       const auto& groups = it->second.groups;
       it = std::find(groups.begin(), groups.end(), group) != groups.end() ? graphs_.erase(it) : std::next(it);
@@ -329,15 +338,39 @@ class Rank {
         ++it;
         continue;
       }
-      for (auto& plain : it->second.plain) reached_.push_back(std::move(plain));
+      for (auto& plain : it->second.plain) reached_.push_back(std::make_shared<symmetra::DeviceBuffer>(std::move(plain)));
       for (auto at = adopted_.begin(); at != adopted_.end();) at = std::get<0>(at->first) == it->first ? adopted_.erase(at) : std::next(at);
       it = benches_.erase(it);
     }
-    const auto found = groups_.find(group);
-    if (found == groups_.end()) return std::nullopt;
-    std::optional<Communicator> communicator(std::move(found->second));
-    groups_.erase(found);
-    return communicator;
+  }
+
+  /// The numbers of the open groups.
+  std::vector<std::size_t> open() const {
+    std::vector<std::size_t> numbers;
+    for (const auto& group : groups_) numbers.push_back(group.first);
+    for (const auto& coordinator : coordinators_) numbers.push_back(coordinator.first);
+    std::sort(numbers.begin(), numbers.end());
+    return numbers;
+  }
+
+  void close_grids(std::size_t group) {
+    for (auto it = grids_.begin(); it != grids_.end();) {
+      if (it->second.group() == group) it->second.mixed().close();
+      it = it->second.group() == group ? grids_.erase(it) : std::next(it);
+    }
+  }
+
+  void close(std::size_t group) const {
+    const auto coordinator = coordinators_.find(group);
+    coordinator == coordinators_.end() ? groups_.at(group).close() : coordinator->second.close();
+  }
+
+  /// Gives up a group.
+  void leave(std::size_t group) {
+    forget(group);
+    for (auto it = grids_.begin(); it != grids_.end();) it = it->second.group() == group ? grids_.erase(it) : std::next(it);
+    groups_.erase(group);
+    coordinators_.erase(group);
   }
 
   /// Waits until these ranks have come so far: none of them may meet a fault in an earlier step.
@@ -370,14 +403,37 @@ class Rank {
     found_ << "found " << step_ << ' ' << found.size() << '\n';
   }
 
+  /// Makes calls on grids, and tells what is in the memory of their operands.
+  void mixes(const fuzz::Mixes& mixes, std::size_t on) {
+    for (const fuzz::Mix& call : mixes.calls) {
+      if (grids_.count(call.grid) == 0) return;
+    }
+    const std::vector<char> found = fuzz::run(grids_, mixes, streams_, on, written_, reached_);
+    bytes_.write(found.data(), static_cast<std::streamsize>(found.size()));
+    found_ << "found " << step_ << ' ' << found.size() << '\n';
+  }
+
+  /// Opens a group apart from all others, as one of its members.
+  void open(std::size_t group) {
+    const std::vector<std::size_t> members = words_.list();
+    members_[group] = members.size();
+    const auto place = std::find(members.begin(), members.end(), number_);
+    if (place == members.end()) return;
+    symmetra::GroupConfig config;
+    config.communicator = config_;
+    const auto member = static_cast<std::size_t>(place - members.begin());
+    auto bootstrap = symmetra::bootstrap::local(directory_ + "/group." + std::to_string(group), member, members.size());
+    coordinators_.emplace(group, symmetra::Coordinator::open(std::move(bootstrap), device_, config));
+  }
+
   /// Makes a call that fails on every rank, and tells what the rank learnt.
   void misrouted() {
     const std::size_t group = words_.next();
     const std::vector<std::size_t> members = words_.list();
     const symmetra::ExpertConfig config = fuzz::layer_of(words_);
     const fuzz::Round round = fuzz::round_of(words_, words_.next());
-    if (groups_.count(group) == 0) return;
-    const fuzz::Opened opened(groups_.at(group), config, group);
+    if (!has(group)) return;
+    const fuzz::Opened opened(of(group), config, group, streams_[0]);
     meet(members);
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -393,8 +449,8 @@ class Rank {
     const auto fault = words_.next<std::string>();
     const std::vector<std::size_t> members = words_.list();
     const Call common = call(), other = call();
-    if (groups_.count(group) == 0) return;
-    const bool is_culprit = groups_.at(group).rank() == culprit;
+    if (!has(group)) return;
+    const bool is_culprit = of(group).rank() == culprit;
     meet(members);
     if (fault == "depart" && !is_culprit) return check(common.bench);
     const auto start = std::chrono::steady_clock::now();
@@ -409,7 +465,7 @@ class Rank {
       if (!is_culprit) {
         eager(common, on);
       } else if (fault == "abort") {
-        groups_.at(group).abort();
+        of(group).abort();
       } else if (fault == "die") {
         flush();
         ::kill(::getpid(), SIGKILL);
@@ -418,7 +474,7 @@ class Rank {
       }
       while (after() < kPatience) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        groups_.at(group).synchronize(streams_[on]);
+        of(group).synchronize(streams_[on]);
       }
       found_ << "unaware " << step_ << '\n';
     } catch (const symmetra::Error& error) {
@@ -444,14 +500,28 @@ class Rank {
     } else if (name == "experts") {
       const std::size_t number = words_.next(), group = words_.next();
       const symmetra::ExpertConfig config = fuzz::layer_of(words_);
-      if (groups_.count(group) != 0) experts_.emplace(number, fuzz::Opened(groups_.at(group), config, group));
+      if (has(group)) experts_.emplace(number, fuzz::Opened(of(group), config, group, streams_[0]));
     } else if (name == "plan") {
       const std::size_t number = words_.next(), group = words_.next();
       const fuzz::Asking asked = fuzz::asking_of(words_);
-      if (groups_.count(group) != 0) plans_.emplace(number, fuzz::Planning(groups_.at(group), asked, group));
+      if (has(group)) plans_.emplace(number, fuzz::Planning(of(group), asked, group, streams_[0]));
     } else if (name == "products") {
       const std::size_t on = words_.list(world_)[number_];
       products(fuzz::products_of(words_), on);
+    } else if (name == "coordinator") {
+      open(words_.next());
+    } else if (name == "grid") {
+      const std::vector<std::size_t> numbers = words_.list(5);
+      symmetra::MixedConfig config;
+      config.grid.local_tensor = numbers[2];
+      config.grid.local_data = numbers[3];
+      config.most_bytes = numbers[4];
+      const auto coordinator = coordinators_.find(numbers[1]);
+      if (coordinator != coordinators_.end())
+        grids_.emplace(numbers[0], fuzz::Gridded(coordinator->second, config, numbers[1], streams_[0]));
+    } else if (name == "mixes") {
+      const std::size_t on = words_.list(world_)[number_];
+      mixes(fuzz::mixes_of(words_), on);
     } else if (name == "misrouted") {
       misrouted();
     } else if (name == "split") {
@@ -471,9 +541,12 @@ class Rank {
     } else if (const std::size_t group = words_.next(); name == "drop") {
       graphs_.erase(group);
     } else if (name == "barrier") {
-      if (groups_.count(group) != 0) groups_.at(group).barrier();
-    } else if (const auto closing = leave(group)) {
-      closing->close();
+      if (has(group)) of(group).barrier();
+    } else if (has(group)) {
+      close_grids(group);
+      forget(group);
+      close(group);
+      leave(group);
     }
   }
 
@@ -489,11 +562,15 @@ class Rank {
   std::vector<std::size_t> failed_;
   /// Members of groups, and of the groups of benches.
   std::map<std::size_t, std::size_t> members_, sizes_;
-  std::vector<symmetra::DeviceBuffer> reached_;
+  fuzz::Reached reached_;
+  symmetra::Config config_;
   std::map<std::size_t, Communicator> groups_;
+  /// Groups that were opened apart.
+  std::map<std::size_t, symmetra::Coordinator> coordinators_;
   std::map<std::size_t, Bench> benches_;
   std::map<std::size_t, fuzz::Opened> experts_;
   std::map<std::size_t, fuzz::Planning> plans_;
+  std::map<std::size_t, fuzz::Gridded> grids_;
   std::map<Key, symmetra::Adopted> adopted_;
   std::map<std::size_t, Captured> graphs_;
   /// The stream of the last call of each group, and whether copy engines run the call, or nothing does.

@@ -1,6 +1,5 @@
 //! Runs a program as one rank, and writes down what the rank found.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -9,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-use symmetra::bootstrap::Bootstrap;
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::experts::Experts;
 use symmetra::{
     Communicator, Config, Deadlines, Determinism, Device, Dtype, Error, Event, Graph, HostShape, Result, Stream,
@@ -18,12 +18,16 @@ use symmetra::{
 use crate::bench::{Bench, open as open_bench};
 use crate::expert_rank::{Here, misroute, run};
 use crate::experts::{Layer, Misrouted, Rounds};
+use crate::grid_rank;
+use crate::grids::Mixes;
+use crate::guard::Canary;
 use crate::model::typed;
 use crate::norm::WIDE;
 use crate::product_rank;
 use crate::products::Products;
-use crate::program::{Fault, Form, Placed, Program, ROOM, STREAMS, Settings, Step};
+use crate::program::{Fault, Form, LENGTH, Placed, Program, STREAMS, Settings, Step};
 use crate::support::batch::On;
+use crate::support::process::Child;
 
 /// How long a rank asks for the error of a group that has failed.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -48,6 +52,21 @@ fn kind(error: &Error) -> String {
     format!("{error:?}").chars().take_while(char::is_ascii_alphanumeric).collect()
 }
 
+/// How a rank meets the members of groups that are opened.
+pub(crate) enum Meetings<'a> {
+    Threads(HashMap<usize, Threads>),
+    Process(&'a Child),
+}
+
+impl Meetings<'_> {
+    fn meet(&mut self, group: usize, member: usize, members: usize) -> Box<dyn Bootstrap> {
+        match self {
+            Self::Threads(threads) => Box::new(threads.remove(&group).unwrap()),
+            Self::Process(child) => Box::new(child.meet(&format!("group.{group}"), member, members).unwrap()),
+        }
+    }
+}
+
 pub(crate) struct Rank<'a> {
     program: &'a Program,
     /// In the world.
@@ -55,17 +74,19 @@ pub(crate) struct Rank<'a> {
     /// What the ranks have in common beside their groups.
     directory: PathBuf,
     streams: Vec<Stream>,
+    meetings: Meetings<'a>,
     groups: BTreeMap<usize, Communicator>,
+    /// Those of the groups that were opened apart.
+    coordinators: BTreeMap<usize, Coordinator>,
     /// The stream of the last call of each group, and whether copy engines run the call or nothing does: the
     /// communicator does not order such a call behind those on other streams, nor later ones behind it.
     last: HashMap<usize, (usize, bool)>,
     graphs: HashMap<usize, Captured>,
     benches: HashMap<usize, Held>,
-    /// With their groups.
-    experts: HashMap<usize, (Experts, &'a Layer, usize)>,
+    experts: HashMap<usize, OpenExperts<'a>>,
     plans: HashMap<usize, product_rank::Opened<'a>>,
-    /// What peers may reach until every rank is done.
-    reached: Vec<Arc<dyn Any + Send + Sync>>,
+    grids: HashMap<usize, grid_rank::Opened<'a>>,
+    reached: grid_rank::Reached,
     /// What the rank writes into its buffers.
     written: File,
     /// Lines of what the rank found, and the bytes that some of them announce.
@@ -75,6 +96,13 @@ pub(crate) struct Rank<'a> {
 /// A bench, and its group.
 type Held = (Arc<Box<dyn Bench>>, usize);
 
+struct OpenExperts<'a> {
+    experts: Experts,
+    layer: &'a Layer,
+    canary: Canary,
+    group: usize,
+}
+
 struct Captured {
     graph: Graph<'static>,
     groups: Vec<usize>,
@@ -83,8 +111,7 @@ struct Captured {
 impl<'a> Rank<'a> {
     /// Runs the program. The result is dropped when every rank is done, because what a rank leaves behind is lost to
     /// the others.
-    pub(crate) fn run(program: &'a Program, directory: &Path, bootstrap: impl Bootstrap) -> Self {
-        let number = bootstrap.rank();
+    pub(crate) fn run(program: &'a Program, directory: &Path, number: usize, meetings: Meetings<'a>) -> Self {
         let [blocks, threads] = program.settings.shape;
         let device = Device::host_with(HostShape { blocks, threads }).unwrap();
         let create = |name: &str| BufWriter::new(File::create(directory.join(format!("{name}.{number}"))).unwrap());
@@ -93,16 +120,20 @@ impl<'a> Rank<'a> {
             number,
             directory: directory.to_owned(),
             streams: (0..STREAMS).map(|_| Stream::new(&device).unwrap()).collect(),
+            meetings,
             groups: BTreeMap::new(),
+            coordinators: BTreeMap::new(),
             last: HashMap::new(),
             graphs: HashMap::new(),
             benches: HashMap::new(),
             experts: HashMap::new(),
             plans: HashMap::new(),
+            grids: HashMap::new(),
             reached: Vec::new(),
             written: File::open(directory.join(format!("written.{number}"))).unwrap(),
             found: ["found", "bytes"].map(create),
         };
+        let bootstrap = rank.meetings.meet(0, number, program.world);
         match Communicator::open(bootstrap, &device, config(&program.settings)) {
             Ok(world) => rank.steps(world),
             Err(error) => rank.failed(0, &error, Duration::ZERO),
@@ -121,12 +152,30 @@ impl<'a> Rank<'a> {
             }
         }
         let failed = self.program.failed();
-        for (group, communicator) in self.groups.iter().filter(|(group, _)| !failed.contains(group)) {
-            if let Err(error) = communicator.clone().close() {
-                return self.failed(self.program.steps.len() + *group, &error, Duration::ZERO);
+        let groups: Vec<usize> = self.groups.keys().copied().filter(|group| !failed.contains(group)).collect();
+        for group in groups {
+            if let Err(error) = self.close_at_the_end(group) {
+                return self.failed(self.program.steps.len() + group, &error, Duration::ZERO);
             }
         }
         self.say("end");
+    }
+
+    /// Closes a group, whose graphs, experts and plans stay.
+    fn close_at_the_end(&mut self, group: usize) -> Result<()> {
+        self.close_grids(group)?;
+        match self.coordinators.get(&group) {
+            Some(coordinator) => coordinator.clone().close(),
+            None => self.groups[&group].clone().close(),
+        }
+    }
+
+    /// Closes the grids of a group, in the order of their numbers.
+    fn close_grids(&mut self, group: usize) -> Result<()> {
+        let mut grids: Vec<usize> =
+            self.grids.iter().filter(|(_, of)| of.group == group).map(|(grid, _)| *grid).collect();
+        grids.sort_unstable();
+        grids.into_iter().filter_map(|grid| self.grids.remove(&grid)).try_for_each(|grid| grid.mixed.close())
     }
 
     fn say(&mut self, line: &str) {
@@ -199,9 +248,12 @@ impl<'a> Rank<'a> {
 
     /// Makes calls on experts, and tells what they wrote.
     fn rounds(&mut self, step: usize, rounds: &Rounds, on: usize) -> Result<()> {
-        let Some((experts, layer, group)) = self.experts.get(&rounds.experts) else { return Ok(()) };
+        let Some(OpenExperts { experts, layer, canary, group }) = self.experts.get(&rounds.experts) else {
+            return Ok(());
+        };
         let here = Here { member: self.groups[group].rank(), stream: &self.streams[on], file: &mut self.written };
         let bytes = run(experts, layer, rounds, here)?;
+        canary.check(&self.streams[on])?;
         self.found[1].write_all(&bytes).unwrap();
         self.say(&format!("found {step} {}", bytes.len()));
         Ok(())
@@ -215,6 +267,30 @@ impl<'a> Rank<'a> {
         let bytes = product_rank::run(&self.plans, products, (&self.streams, on), &mut self.written)?;
         self.found[1].write_all(&bytes).unwrap();
         self.say(&format!("found {step} {}", bytes.len()));
+        Ok(())
+    }
+
+    /// Makes calls on grids, and tells what is in the memory of their operands.
+    fn mixes(&mut self, step: usize, mixes: &Mixes, on: usize) -> Result<()> {
+        if !mixes.calls.iter().all(|call| self.grids.contains_key(&call.grid)) {
+            return Ok(());
+        }
+        let memory = (&mut self.written, &mut self.reached);
+        let bytes = grid_rank::run(&self.grids, mixes, (&self.streams, on), memory)?;
+        self.found[1].write_all(&bytes).unwrap();
+        self.say(&format!("found {step} {}", bytes.len()));
+        Ok(())
+    }
+
+    /// Opens a group apart from all others, as one of its members.
+    fn open(&mut self, group: usize, members: &[usize]) -> Result<()> {
+        let Some(member) = members.iter().position(|rank| *rank == self.number) else { return Ok(()) };
+        let mut config = GroupConfig::default();
+        config.communicator = self::config(&self.program.settings);
+        let bootstrap = self.meetings.meet(group, member, members.len());
+        let coordinator = Coordinator::open(bootstrap, self.streams[0].device(), config)?;
+        self.groups.insert(group, coordinator.local().clone());
+        self.coordinators.insert(group, coordinator);
         Ok(())
     }
 
@@ -247,18 +323,25 @@ impl<'a> Rank<'a> {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
                 let opened = typed!(dtype.parse::<Dtype>().unwrap(), open_bench(communicator))?;
                 self.benches.insert(*bench, (Arc::new(opened), *group));
-                (0..=WIDE).try_for_each(|buffer| self.fill(*bench, buffer, 0, ROOM))?;
+                (0..=WIDE).try_for_each(|buffer| self.fill(*bench, buffer, 0, LENGTH))?;
             }
             Step::Experts { experts, group, layer } => {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
                 let opened = communicator.experts(layer.config())?;
-                self.experts.insert(*experts, (opened, layer, *group));
+                let canary = Canary::new(communicator, &self.streams[0])?;
+                self.experts.insert(*experts, OpenExperts { experts: opened, layer, canary, group: *group });
             }
             Step::Rounds { rounds, on } => self.rounds(number, rounds, on[self.number])?,
             Step::Plan { plan, group, asked } => {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
-                self.plans.insert(*plan, product_rank::Opened::new(communicator, *group, asked)?);
+                self.plans.insert(*plan, product_rank::Opened::new((communicator, *group), asked, &self.streams[0])?);
             }
+            Step::Coordinator { group, members } => self.open(*group, members)?,
+            Step::Grid { grid, group, shape } => {
+                let Some(coordinator) = self.coordinators.get(group) else { return Ok(()) };
+                self.grids.insert(*grid, grid_rank::Opened::new(coordinator, *group, shape, &self.streams[0])?);
+            }
+            Step::Mixes { mixes, on } => self.mixes(number, mixes, on[self.number])?,
             Step::Products { products, on } => self.products(number, products, on[self.number])?,
             Step::Misrouted(asked) => self.misrouted(number, asked)?,
             Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
@@ -279,7 +362,15 @@ impl<'a> Rank<'a> {
             Step::Barrier { group } => self.groups.get(group).map_or(Ok(()), |group| group.group().barrier())?,
             Step::Late { rank, micros } if *rank == self.number => std::thread::sleep(Duration::from_micros(*micros)),
             Step::Late { .. } => {}
-            Step::Close { group } => self.leave(*group).map_or(Ok(()), Communicator::close)?,
+            Step::Close { group } => {
+                self.close_grids(*group)?;
+                let coordinator = self.coordinators.get(group).cloned();
+                let communicator = self.leave(*group);
+                match coordinator {
+                    Some(coordinator) => coordinator.close()?,
+                    None => communicator.map_or(Ok(()), Communicator::close)?,
+                }
+            }
             Step::Fault { group, culprit, fault, call } if self.groups.contains_key(group) => {
                 let is_culprit = self.groups[group].rank() == *culprit;
                 self.meet(&self.program.groups()[group]);
@@ -310,8 +401,10 @@ impl<'a> Rank<'a> {
         let reached = self.benches.values().filter(|(_, of)| *of == group).map(|(bench, _)| bench.reached());
         self.reached.extend(reached);
         self.benches.retain(|_, (_, of)| *of != group);
-        self.experts.retain(|_, (.., of)| *of != group);
+        self.experts.retain(|_, experts| experts.group != group);
         self.plans.retain(|_, plan| plan.group != group);
+        self.grids.retain(|_, grid| grid.group != group);
+        self.coordinators.remove(&group);
         self.groups.remove(&group)
     }
 

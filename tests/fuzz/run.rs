@@ -1,6 +1,6 @@
 //! Runs a program as threads or as processes, and holds what the ranks found against the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::cpp;
 use crate::model::{Model, written};
 use crate::products::difference;
 use crate::program::{Fault, Program, Step, Through};
-use crate::rank::Rank;
+use crate::rank::{Meetings, Rank};
 use crate::support::process::{Child, Ranks};
 use crate::text::text;
 
@@ -73,19 +73,34 @@ fn dead(program: &Program) -> Option<usize> {
 /// Runs the part of one of the processes.
 pub(crate) fn part(child: &Child) {
     let directory = child.directory();
-    let program: Program = serde_json::from_slice(&std::fs::read(directory.join("program")).unwrap()).unwrap();
+    let program: &Program = &serde_json::from_slice(&std::fs::read(directory.join("program")).unwrap()).unwrap();
     let ranks: Vec<Rank<'_>> = match program.settings.through {
         Through::Threads => std::thread::scope(|scope| {
-            let run = |bootstrap: Threads| scope.spawn(|| Rank::run(&program, directory, bootstrap));
-            let ranks: Vec<_> = Threads::new(program.world).unwrap().into_iter().map(run).collect();
+            let run = |(rank, meetings)| {
+                let meetings = Meetings::Threads(meetings);
+                scope.spawn(move || Rank::run(program, directory, rank, meetings))
+            };
+            let ranks: Vec<_> = threads(program).into_iter().enumerate().map(run).collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         }),
-        _ => vec![Rank::run(&program, directory, child.meet("all", child.rank, child.world).unwrap())],
+        _ => vec![Rank::run(program, directory, child.rank, Meetings::Process(child))],
     };
     child.say("ran");
     child.hear();
     drop(ranks);
     child.say("done");
+}
+
+/// What each rank has to meet the members of all groups that are opened, as threads.
+fn threads(program: &Program) -> Vec<HashMap<usize, Threads>> {
+    let mut meetings: Vec<HashMap<usize, Threads>> = (0..program.world).map(|_| HashMap::new()).collect();
+    let groups = program.groups();
+    for (group, members) in groups.iter().filter(|(group, _)| program.is_opened(**group)) {
+        for (rank, bootstrap) in members.iter().zip(Threads::new(members.len()).unwrap()) {
+            meetings[*rank].insert(*group, bootstrap);
+        }
+    }
+    meetings
 }
 
 /// An error that a rank got in a step.
@@ -164,6 +179,13 @@ fn judge(program: &Program, directory: &Path) -> String {
                 let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
             }
         }
+        if let Step::Mixes { mixes, .. } = step {
+            let members = &program.groups()[&program.group_of_mixes(mixes)];
+            for (rank, expected) in members.iter().zip(mixes.expected(&program.grids())) {
+                let wrong = found.get(&(number, *rank)).and_then(|bytes| difference(&expected, bytes));
+                let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
+            }
+        }
         if let Some(bench) = bench {
             for (member, rank) in model.members(*bench).iter().enumerate() {
                 let wrong = found.get(&(number, *rank)).and_then(|bytes| model.differs(*bench, member, bytes));
@@ -199,6 +221,7 @@ fn missing(
             Step::Check { bench } => &groups[&benches[bench].0],
             Step::Rounds { rounds, .. } => &groups[&of_experts[&rounds.experts]],
             Step::Products { products, .. } => &groups[&program.group_of(products)],
+            Step::Mixes { mixes, .. } => &groups[&program.group_of_mixes(mixes)],
             Step::Misrouted(asked) => &groups[&asked.group],
             Step::Fault { group, .. } => &groups[group],
             _ => continue,

@@ -1,9 +1,10 @@
 //! Makes a failing program short and plain: drops steps, calls of graphs, what norms do beside the sum, calls of experts
-//! with what they do beside a dispatch and a combine, and calls of plans, as long as the program fails.
+//! with what they do beside a dispatch and a combine, and calls of plans and grids, as long as the program fails.
 
 use std::time::{Duration, Instant};
 
 use crate::experts::Rounds;
+use crate::grids::Mixes;
 use crate::norm::parts;
 use crate::products::Products;
 use crate::program::{Placed, Program, Step};
@@ -60,7 +61,7 @@ pub(crate) fn shrunk(
         }
     }
     for step in 0..best.0.steps.len() {
-        for number in 0..PLAINER_ROUNDS.len().max(PLAINER_PRODUCTS.len()) {
+        for number in 0..PLAINER_ROUNDS.len().max(PLAINER_PRODUCTS.len()).max(PLAINER_MIXES.len()) {
             while start.elapsed() < LIMIT {
                 let mut changed = best.0.clone();
                 let is_plainer = match changed.steps.get_mut(step) {
@@ -70,6 +71,7 @@ pub(crate) fn shrunk(
                     Some(Step::Products { products, .. }) => {
                         PLAINER_PRODUCTS.get(number).is_some_and(|plainer| plainer(products))
                     }
+                    Some(Step::Mixes { mixes, .. }) => PLAINER_MIXES.get(number).is_some_and(|plainer| plainer(mixes)),
                     _ => false,
                 };
                 if !is_plainer {
@@ -118,6 +120,21 @@ const PLAINER_PRODUCTS: [PlainerProducts; 5] = [
     |products| std::mem::take(&mut products.replays) > 0,
     |products| std::mem::take(&mut products.spread),
     |products| products.calls.iter_mut().any(|call| std::mem::take(&mut call.keeps)),
+];
+
+/// A change of calls on grids to plainer ones. `false`: they are as plain as that.
+type PlainerMixes = fn(&mut Mixes) -> bool;
+
+const PLAINER_MIXES: [PlainerMixes; 6] = [
+    |mixes| mixes.calls.len() > 1 && mixes.calls.pop().is_some(),
+    |mixes| {
+        let rest = mixes.calls.len() - 1;
+        rest > 0 && mixes.calls.drain(..1).count() > 0
+    },
+    |mixes| std::mem::take(&mut mixes.replays) > 0,
+    |mixes| std::mem::take(&mut mixes.spread),
+    |mixes| mixes.calls.iter_mut().any(|call| std::mem::take(&mut call.at) != [0; 2]),
+    |mixes| mixes.calls.iter_mut().any(|call| std::mem::take(&mut call.in_place)),
 ];
 
 /// The norms of a program, but for that of a fault, which ranks need not all make.

@@ -7,6 +7,7 @@ use symmetra::matmul::Numeric;
 use symmetra::op::{ALL_GATHER, Size};
 
 use crate::experts::{Content, Layer, Lists, Round, contents, misrouted};
+use crate::grids::Mix;
 use crate::norm::{Norm, Place, parts};
 use crate::products::{Asked, Multiply};
 use crate::program::{Fault, Form, Kind, Placed, Program, Step};
@@ -89,6 +90,18 @@ impl Text<'_> {
                 self.named("products", on);
                 self.add([products.replays, usize::from(products.spread), products.calls.len()]);
                 products.calls.iter().for_each(|call| self.multiply(call));
+            }
+            Step::Coordinator { group, members } => {
+                self.named("coordinator", &[*group]);
+                self.listed(members);
+            }
+            Step::Grid { grid, group, shape } => {
+                self.named("grid", &[*grid, *group, shape.tensor, shape.data, shape.most_bytes]);
+            }
+            Step::Mixes { mixes, on } => {
+                self.named("mixes", on);
+                self.add([mixes.replays, usize::from(mixes.spread), mixes.calls.len()]);
+                mixes.calls.iter().for_each(|call| self.mix(call));
             }
             Step::Misrouted(asked) => {
                 self.named("misrouted", &[asked.group]);
@@ -186,6 +199,20 @@ impl Text<'_> {
                 self.add([extent.elems, extent.room]);
             });
         }
+    }
+
+    /// The call, and the elements of input and output of each rank.
+    fn mix(&mut self, call: &Mix) {
+        let shape = self.program.grids()[&call.grid].1;
+        self.add([call.grid, call.operation() as usize, call.mode() as usize, call.reduction() as usize]);
+        self.add([call.dtype() as usize, call.dtype().bytes()]);
+        let kind = [Kind::Symmetric, Kind::Plain, Kind::Adopted].iter().position(|kind| *kind == call.kind);
+        self.add([kind.unwrap(), usize::from(call.in_place)]);
+        self.listed(call.unequal_rows().unwrap_or_default());
+        self.add(call.at);
+        self.add(call.rooms(shape));
+        self.add([shape.tensor * shape.data]);
+        (0..shape.tensor * shape.data).for_each(|member| self.add(call.elems(shape, member)));
     }
 
     /// For each rank what it asks for, and types and elements of its operands.

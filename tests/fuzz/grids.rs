@@ -1,0 +1,231 @@
+//! Grids of a program: their calls, and what a call leaves, stated from the table of operations. Elements are small whole numbers,
+//! so every order of a sum has the same bits.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use symmetra::environment::{MixedConfig, MixedMode, MixedOperation};
+use symmetra::float8::{F8E4M3, F8E5M2};
+use symmetra::{Dtype, Reduction};
+
+use crate::guard::GUARD;
+use crate::matrices::Value;
+use crate::products::Left;
+use crate::program::Kind;
+use crate::support::data::{Random, mix};
+
+/// What elements are of which a call knows nothing.
+const FILL: u8 = 0xa5;
+
+/// A grid of the ranks of one host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    pub(crate) tensor: usize,
+    pub(crate) data: usize,
+    pub(crate) most_bytes: usize,
+}
+
+/// Calls on grids of one group, one after the other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mixes {
+    pub(crate) calls: Vec<Mix>,
+    /// How often a graph of the calls runs, each time on other elements; 0: the calls are eager.
+    pub(crate) replays: usize,
+    /// Whether each eager call goes on the stream behind that of the call before.
+    pub(crate) spread: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mix {
+    pub(crate) grid: usize,
+    pub(crate) operation: String,
+    pub(crate) mode: String,
+    pub(crate) dtype: String,
+    pub(crate) reduction: String,
+    /// Elements of `x`, or of the slice, of each data rank.
+    pub(crate) rows: Vec<usize>,
+    pub(crate) kind: Kind,
+    /// Whether the output is the input.
+    pub(crate) in_place: bool,
+    /// First elements of input and output in their memory.
+    pub(crate) at: [usize; 2],
+    pub(crate) seed: u64,
+}
+
+impl Shape {
+    pub(crate) fn config(&self) -> MixedConfig {
+        let mut config = MixedConfig::default();
+        (config.grid.local_tensor, config.grid.local_data) = (Some(self.tensor), Some(self.data));
+        config.most_bytes = self.most_bytes;
+        config
+    }
+
+    fn world(&self) -> usize {
+        self.tensor * self.data
+    }
+
+    /// Tensor ranks are numbered first.
+    fn data_rank(&self, member: usize) -> usize {
+        member / self.tensor
+    }
+}
+
+impl Mixes {
+    /// How often operands are written.
+    pub(crate) fn runs(&self) -> usize {
+        self.replays.max(1)
+    }
+
+    /// What the calls leave on each rank of the group, in the order of runs and calls.
+    pub(crate) fn expected(&self, grids: &BTreeMap<usize, (usize, &Shape)>) -> Vec<Vec<Left>> {
+        let world = grids[&self.calls[0].grid].1.world();
+        let mut all = vec![Vec::new(); world];
+        for run in 0..self.runs() {
+            for call in &self.calls {
+                let shape = grids[&call.grid].1;
+                for (member, left) in all.iter_mut().enumerate() {
+                    let words = |what| {
+                        format!("the {what} of {} by {}, call {}, in run {run}", call.operation, call.mode, call.seed)
+                    };
+                    let [input, output] = call.after(shape, member, run);
+                    left.push((words("input"), input));
+                    left.push((words("output"), output));
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Mix {
+    pub(crate) fn operation(&self) -> MixedOperation {
+        self.operation.parse().unwrap()
+    }
+
+    pub(crate) fn mode(&self) -> MixedMode {
+        self.mode.parse().unwrap()
+    }
+
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype.parse().unwrap()
+    }
+
+    pub(crate) fn reduction(&self) -> Reduction {
+        self.reduction.parse().unwrap()
+    }
+
+    /// The elements of all data ranks, where these have unequally many.
+    pub(crate) fn unequal_rows(&self) -> Option<&[usize]> {
+        self.rows.iter().any(|rows| *rows != self.rows[0]).then_some(&self.rows)
+    }
+
+    fn scatters(&self) -> bool {
+        matches!(self.operation(), MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce)
+    }
+
+    fn gathers(&self) -> bool {
+        matches!(self.operation(), MixedOperation::AllGather | MixedOperation::AllReduceAllGather)
+    }
+
+    /// Elements of input and output of a rank.
+    pub(crate) fn elems(&self, shape: &Shape, member: usize) -> [usize; 2] {
+        let (own, all) = (self.rows[shape.data_rank(member)], self.rows.iter().sum());
+        [if self.scatters() { all } else { own }, if self.gathers() { all } else { own }]
+    }
+
+    /// Elements of the memory of input and output, as many on every rank. An output in place has none of its own.
+    pub(crate) fn rooms(&self, shape: &Shape) -> [usize; 2] {
+        let most = |which: usize| (0..shape.world()).map(|member| self.elems(shape, member)[which]).max().unwrap_or(0);
+        let room = |which: usize| self.at[which] + most(which) + GUARD;
+        [room(0), if self.in_place { 0 } else { room(1) }]
+    }
+
+    /// What a rank has in its input.
+    fn input(&self, shape: &Shape, member: usize, run: usize) -> Vec<i64> {
+        let random = &mut Random(mix(self.seed ^ (run as u64) << 40 ^ (member as u64) << 56));
+        let dtype = self.dtype();
+        let most = if dtype.is_float() && dtype.bytes() == 1 { 1 } else { 3 };
+        let signed = !matches!(dtype, Dtype::U8 | Dtype::U32 | Dtype::U64);
+        let mut value = || {
+            let value = match self.reduction() {
+                Reduction::Product => [-1, 1, 2][random.below(3)],
+                // Averages of multiples of the world size are exact.
+                Reduction::Average => (random.below(2 * most + 1) as i64 - most as i64) * shape.world() as i64,
+                _ => random.below(2 * most + 1) as i64 - most as i64,
+            };
+            if signed { value } else { value.abs() }
+        };
+        (0..self.elems(shape, member)[0]).map(|_| value()).collect()
+    }
+
+    /// What a rank gets.
+    fn output(&self, shape: &Shape, member: usize, run: usize) -> Vec<i64> {
+        let inputs: Vec<Vec<i64>> = (0..shape.world()).map(|member| self.input(shape, member, run)).collect();
+        let own = shape.data_rank(member);
+        if self.gathers() {
+            let of =
+                |at: usize| inputs[at * shape.tensor..][..shape.tensor].iter().map(Vec::as_slice).collect::<Vec<_>>();
+            return (0..shape.data).flat_map(|at| self.reduced(&of(at), self.rows[at])).collect();
+        }
+        let start = if self.scatters() { self.rows[..own].iter().sum() } else { 0 };
+        let parts: Vec<&[i64]> = inputs.iter().map(|input| &input[start..]).collect();
+        self.reduced(&parts, self.rows[own])
+    }
+
+    fn reduced(&self, parts: &[&[i64]], elems: usize) -> Vec<i64> {
+        let of = |elem: usize| {
+            let values = parts.iter().map(|part| part[elem]);
+            match self.reduction() {
+                _ if !self.operation().reduces() => parts[0][elem],
+                Reduction::Product => values.product(),
+                Reduction::Min => values.min().unwrap(),
+                Reduction::Max => values.max().unwrap(),
+                Reduction::Average => values.sum::<i64>() / parts.len() as i64,
+                _ => values.sum(),
+            }
+        };
+        (0..elems).map(of).collect()
+    }
+
+    /// Memory of an operand with these values.
+    fn memory(&self, shape: &Shape, which: usize, values: &[i64]) -> Vec<u8> {
+        let (dtype, room) = (self.dtype(), self.rooms(shape)[which]);
+        let mut bytes = vec![FILL; room * dtype.bytes()];
+        if room > 0 {
+            let values = encoded(dtype, values);
+            bytes[self.at[which] * dtype.bytes()..][..values.len()].copy_from_slice(&values);
+        }
+        bytes
+    }
+
+    /// All bytes that a rank writes into its operands before a call.
+    pub(crate) fn before(&self, shape: &Shape, member: usize, run: usize) -> Vec<u8> {
+        let input = self.memory(shape, 0, &self.input(shape, member, run));
+        [input, self.memory(shape, 1, &[])].concat()
+    }
+
+    /// The bytes of input and output of a rank after a call.
+    fn after(&self, shape: &Shape, member: usize, run: usize) -> [Vec<u8>; 2] {
+        let output = self.output(shape, member, run);
+        match self.in_place {
+            true => [self.memory(shape, 0, &output), Vec::new()],
+            false => [self.memory(shape, 0, &self.input(shape, member, run)), self.memory(shape, 1, &output)],
+        }
+    }
+}
+
+/// Whole numbers in a type that has them all.
+fn encoded(dtype: Dtype, values: &[i64]) -> Vec<u8> {
+    fn of<T: bytemuck::NoUninit>(values: &[i64], convert: impl Fn(i64) -> T) -> Vec<u8> {
+        bytemuck::cast_slice(&values.iter().map(|value| convert(*value)).collect::<Vec<T>>()).to_vec()
+    }
+    match dtype {
+        Dtype::F32 => of(values, |value| value as f32),
+        Dtype::F64 => of(values, |value| value as f64),
+        Dtype::F16 => of(values, |value| half::f16::from_f64(value as f64)),
+        Dtype::BF16 => of(values, |value| half::bf16::from_f64(value as f64)),
+        Dtype::F8E4M3 => of(values, |value| <F8E4M3 as Value>::round(value as f32)),
+        Dtype::F8E5M2 => of(values, |value| <F8E5M2 as Value>::round(value as f32)),
+        dtype => values.iter().flat_map(|value| value.to_le_bytes()[..dtype.bytes()].to_vec()).collect(),
+    }
+}
