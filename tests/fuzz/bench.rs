@@ -12,7 +12,7 @@ use symmetra::{Adopted, Communicator, Device, DeviceBuffer, Operand, Queue, Ref,
 use crate::model::{BUFFERS, values};
 use crate::narrow::Memory;
 use crate::norm::{Apart, WIDE};
-use crate::program::{Form, Kind, LENGTH, Placed, ROOM};
+use crate::program::{Form, Kind, LENGTH, Message, Placed, ROOM};
 use crate::support::Sample;
 use crate::support::batch::On;
 
@@ -96,22 +96,62 @@ impl<T: Sample> Typed<T> {
         }
     }
 
+    /// Sends and receives between pairs. `part` makes an operand of 0 for the input or 1 for the output, a start and a length.
+    fn pairs<'op, O: Operand<'op, T>>(
+        &'op self,
+        placed: &Placed,
+        part: impl Fn(usize, usize, usize) -> O,
+        queue: impl Queue<'op> + Copy,
+    ) -> Result<()> {
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
+        let messages = placed.messages(rank, world);
+        let enqueue = |messages: &[Message]| {
+            self.communicator.pairs(queue, |call| {
+                messages.iter().try_for_each(|&Message { receives, peer, start, count }| match receives {
+                    true => call.receive(part(1, start, count), peer),
+                    false => call.send(part(0, start, count), peer),
+                })
+            })
+        };
+        match placed.is_slow(rank) {
+            // What a rank sends itself stays in one call.
+            true => messages.chunk_by(|one, other| one.peer == rank && other.peer == rank).try_for_each(enqueue),
+            false if messages.is_empty() => Ok(()),
+            false => enqueue(&messages),
+        }
+    }
+
     fn on<'op>(&'op self, placed: &Placed, queue: impl Queue<'op> + Copy, kept: Kept<'op, T>) -> Result<()> {
         let Kept { adopted, codes } = kept;
+        let is_pairs = placed.form == Form::Pairs;
         let (call, rank, world) = (placed.call(), self.communicator.rank(), self.communicator.world_size());
         match placed.kind {
             Kind::Symmetric => {
                 let slice = |which: usize, start: usize, count: usize| {
                     self.symmetric[placed.buffer(which)].slice(start..start + count).unwrap()
                 };
-                self.run(placed, placed.operands(rank, world, slice), codes, queue)
+                match is_pairs {
+                    true => self.pairs(placed, slice, queue),
+                    false => self.run(placed, placed.operands(rank, world, slice), codes, queue),
+                }
             }
             Kind::Plain | Kind::Lent => {
                 let slice = |which, start, count| self.plain(placed.buffer(which), start, count);
-                self.run(placed, placed.operands(rank, world, slice), codes, queue)
+                match is_pairs {
+                    true => self.pairs(placed, slice, queue),
+                    false => self.run(placed, placed.operands(rank, world, slice), codes, queue),
+                }
             }
             Kind::Adopted => {
                 let [input, output] = adopted.expect("adopted before the call");
+                if is_pairs {
+                    let starts = [call.input_start(rank), call.output_start(rank, world)];
+                    let part = |which: usize, start: usize, count: usize| {
+                        let operand = [input, output][which].as_ref().unwrap();
+                        operand.slice(start - starts[which]..start - starts[which] + count).unwrap()
+                    };
+                    return self.pairs(placed, part, queue);
+                }
                 // In place, both are one.
                 let same = call.in_place && call.op.input.size == call.op.output.size;
                 let input = (if same { output } else { input }).as_ref().filter(|_| call.has(call.op.input, rank));

@@ -178,7 +178,18 @@ class Opened {
         experts_(communicator.experts(config)),
         canary_(communicator, stream) {}
 
+  /// Experts that are open, in a group of their own.
+  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, symmetra::Experts experts, std::size_t group,
+         const symmetra::Stream& stream)
+      : group_(group),
+        member_(communicator.rank()),
+        device_(communicator.device()),
+        config_(config),
+        experts_(std::move(experts)),
+        canary_(communicator, stream) {}
+
   std::size_t group() const { return group_; }
+  const symmetra::ExpertConfig& config() const { return config_; }
   const symmetra::Experts& experts() const { return experts_; }
 
   /// Makes the calls, and gives what they wrote.

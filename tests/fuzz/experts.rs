@@ -223,6 +223,19 @@ fn contents_of<T: Value>(layer: &Layer, round: &Round, member: usize, run: usize
     ]
 }
 
+/// Where experts are when a rank is lost: every other keeps its own, and those that no rank has any more go, in ascending order, to the
+/// rank that has the fewest, the first of several.
+pub(crate) fn survivors_lists(lists: &Lists, lost: usize, experts: usize) -> Lists {
+    let mut kept = lists.clone();
+    kept.remove(lost);
+    let missing: Vec<usize> = (0..experts).filter(|expert| !kept.concat().contains(expert)).collect();
+    for expert in missing {
+        let fewest = (0..kept.len()).min_by_key(|rank| kept[*rank].len()).unwrap();
+        kept[fewest].push(expert);
+    }
+    kept
+}
+
 /// What the model knows of experts that are open.
 #[derive(Clone)]
 pub(crate) struct Open<'a> {

@@ -5,14 +5,14 @@ mod grids;
 mod products;
 mod rows;
 
-use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, Size};
+use symmetra::op::{ALL_REDUCE, BROADCAST, InPlace, OPERATIONS, Op, SEND_RECEIVE, Size};
 use symmetra::{Algorithm, Codec, Dtype, Reduction, Transport};
 
 use crate::experts::Layer;
 use crate::grids::Shape;
 use crate::model::BUFFERS;
 use crate::norm::Norm;
-use crate::program::{Fault, Form, Kind, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
+use crate::program::{Fault, Form, Kind, Lane, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
 use crate::support::data::{Random, mix, shuffle};
 
 /// Most steps of a program, without those that tell what is in the benches at the end.
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     fn step(&mut self) {
-        match self.random.below(127) {
+        match self.random.below(131) {
             0..55 => self.eager(),
             55..62 => self.capture(),
             62..76 => self.launch(),
@@ -184,6 +184,7 @@ impl Writer {
             99..111 => self.experts(),
             111..119 => self.products(),
             119..127 => self.grids(),
+            127..131 => self.interleaved(),
             _ => self.eager(),
         }
     }
@@ -208,6 +209,33 @@ impl Writer {
         self.push(Step::Call { call, on });
     }
 
+    /// Calls of groups of which each rank makes those of several in an order of its own.
+    fn interleaved(&mut self) {
+        let mut groups: Vec<usize> = self.groups.iter().map(|(number, _)| *number).collect();
+        shuffle(self.random.next(), &mut groups);
+        groups.truncate(STREAMS);
+        let mut lanes = Vec::new();
+        for group in groups {
+            let benches: Vec<Bench> = self.benches.iter().copied().filter(|bench| bench.group == group).collect();
+            let count = if benches.is_empty() { 0 } else { 1 + self.random.below(4) };
+            let calls: Vec<Placed> = (0..count)
+                .map(|_| {
+                    let bench = *self.random.pick(&benches);
+                    self.call(bench, false)
+                })
+                .collect();
+            lanes.extend((count > 0).then_some(Lane { calls, on: Vec::new() }));
+        }
+        let mut orders = Vec::new();
+        for _ in 0..self.program.world {
+            let mut streams: Vec<usize> = (0..STREAMS).collect();
+            shuffle(self.random.next(), &mut streams);
+            lanes.iter_mut().zip(streams).for_each(|(lane, stream)| lane.on.push(stream));
+            orders.push((0..4 * lanes.len()).map(|_| self.random.below(lanes.len())).collect());
+        }
+        self.push(Step::Interleaved { lanes, orders });
+    }
+
     /// A stream for each rank: often the same.
     fn streams(&mut self) -> Vec<usize> {
         let common = self.random.below(STREAMS);
@@ -218,7 +246,11 @@ impl Writer {
     fn capture(&mut self) {
         let graph = self.number();
         let benches: Vec<Bench> = (0..1 + self.random.below(5)).map(|_| self.any()).collect();
-        let calls = benches.iter().map(|bench| self.call(*bench, true)).collect();
+        // A stage of a pipeline has messages alone.
+        let is_stage = self.random.below(5) == 0;
+        let call =
+            |bench: &Bench| if is_stage { self.call_of(&SEND_RECEIVE, *bench, true) } else { self.call(*bench, true) };
+        let calls = benches.iter().map(call).collect();
         let on = self.streams();
         self.graphs.push(Graph { number: graph, groups: benches.iter().map(|bench| bench.group).collect() });
         self.push(Step::Capture { graph, calls, on });
@@ -276,6 +308,10 @@ impl Writer {
             return self.rows(bench, captured);
         }
         let op = if self.random.below(3) == 0 { &ALL_REDUCE } else { *self.random.pick(&OPERATIONS) };
+        self.call_of(op, bench, captured)
+    }
+
+    fn call_of(&mut self, op: &Op, bench: Bench, captured: bool) -> Placed {
         let parts = [op.input, op.output].iter().any(|extent| !matches!(extent.size, Size::None | Size::One));
         let most = (ROOM - 16) / if parts { bench.world } else { 1 };
         let count = match self.random.below(10) {
@@ -298,10 +334,11 @@ impl Writer {
         let form = match self.random.below(4) {
             0 if *op == ALL_REDUCE && (!captured || kind == Kind::Symmetric) => Form::Bound,
             0 if op.low_contention && !along && kind != Kind::Adopted => Form::LowContention,
+            0..3 if *op == SEND_RECEIVE => Form::Pairs,
             _ => Form::Ordinary,
         };
         let room = count * if parts { bench.world } else { 1 };
-        Placed {
+        let placed = Placed {
             bench: bench.number,
             op: op.name().to_owned(),
             count,
@@ -321,7 +358,21 @@ impl Writer {
             to: self.start(room),
             seed: self.random.next(),
             norm: None,
+        };
+        if form == Form::Pairs { self.quiet(placed, bench.world) } else { placed }
+    }
+
+    /// The call between pairs, in half of the cases with other messages, so that some rank has none.
+    fn quiet(&mut self, mut placed: Placed, world: usize) -> Placed {
+        let is_quiet = |placed: &Placed| (0..world).any(|rank| placed.messages(rank, world).is_empty());
+        let tries = if self.random.below(2) == 0 { 0 } else { 50 };
+        for _ in 0..tries {
+            if is_quiet(&placed) {
+                break;
+            }
+            placed.seed = self.random.next();
         }
+        placed
     }
 
     /// A codec for an all-reduce, where there is one for the type and a unit of it fits the scratch.
@@ -412,7 +463,12 @@ impl Writer {
             self.push(Step::Barrier { group });
         }
         let culprit = self.random.below(members.len());
+        let dies = matches!(fault, Fault::Die);
+        let layer = (dies && self.random.below(3) > 0).then(|| self.open_experts((group, members.len())));
         self.push(Step::Fault { group, culprit, fault, call });
+        if let Some(opened) = layer {
+            self.without(&opened, (culprit, members[culprit]));
+        }
     }
 
     /// A call that ends on no rank without every other: a norm, or an all-reduce, which may have a codec. Without one its

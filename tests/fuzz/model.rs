@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use symmetra::op::Source;
 use symmetra::{Codec, Dtype};
 
-use crate::experts::{Open, Rounds, contents, misrouted};
+use crate::experts::{Open, Rounds, contents, misrouted, survivors_lists};
 use crate::norm::{KEPT, Norm, Place, WEIGHTS, WIDE, of_rows, parts};
 use crate::program::{LENGTH, Placed, Program, Step};
 use crate::support::call::Call;
@@ -315,12 +315,24 @@ impl<'a> Model<'a> {
                 self.of(call).prepare(call);
                 self.of(call).call(call);
             }
+            Step::Interleaved { lanes, .. } => {
+                for call in lanes.iter().flat_map(|lane| &lane.calls) {
+                    self.of(call).prepare(call);
+                    self.of(call).call(call);
+                }
+            }
             Step::Capture { graph, calls, .. } => {
                 calls.iter().for_each(|call| self.of(call).prepare(call));
                 self.graphs.insert(*graph, calls);
             }
             Step::Experts { experts, layer, .. } => {
                 self.experts.insert(*experts, Open { layer, lists: layer.lists.clone() });
+            }
+            Step::Without { lost, from, experts, layer, .. } => {
+                let members = &self.groups[&self.program.groups_of_experts()[from]];
+                let lost = members.iter().position(|rank| rank == lost).unwrap();
+                let lists = survivors_lists(&self.experts[from].lists, lost, layer.experts);
+                self.experts.insert(*experts, Open { layer, lists });
             }
             Step::Launch { graph, .. } => self.graphs[graph].iter().for_each(|call| self.of(call).call(call)),
             _ => {}

@@ -86,6 +86,12 @@ pub(crate) enum Step {
         call: Placed,
         on: Vec<usize>,
     },
+    /// Calls of several groups, which each rank makes in an order of its own: the calls of a lane follow each other on one stream.
+    Interleaved {
+        lanes: Vec<Lane>,
+        /// Of each rank, the lanes of the calls in turn. The first call of each lane is ahead of all others, in the order of lanes.
+        orders: Vec<Vec<usize>>,
+    },
     /// Calls in a graph.
     Capture {
         graph: usize,
@@ -108,6 +114,14 @@ pub(crate) enum Step {
     Rounds {
         rounds: Rounds,
         on: Vec<usize>,
+    },
+    /// The experts of the ranks that survive the culprit of a fault, in a group of their own.
+    Without {
+        lost: usize,
+        from: usize,
+        experts: usize,
+        group: usize,
+        layer: Layer,
     },
     /// A plan of products and a collective.
     Plan {
@@ -163,6 +177,28 @@ pub(crate) enum Step {
     },
 }
 
+/// Calls of one group, on a stream that no other lane has on this rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Lane {
+    pub(crate) calls: Vec<Placed>,
+    pub(crate) on: Vec<usize>,
+}
+
+/// The lanes of the calls that a rank makes, in turn: an order of its own where the program has one. `counts`: the calls of each lane.
+pub(crate) fn turns(order: &[usize], counts: &[usize]) -> Vec<usize> {
+    let mut left = counts.to_vec();
+    let mut turns = Vec::new();
+    let first = 0..counts.len();
+    let rest = (0..counts.len()).flat_map(|lane| std::iter::repeat_n(lane, counts[lane]));
+    for lane in first.chain(order.iter().copied()).chain(rest) {
+        if left.get(lane).is_some_and(|left| *left > 0) {
+            left[lane] -= 1;
+            turns.push(lane);
+        }
+    }
+    turns
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Fault {
     Abort,
@@ -186,6 +222,8 @@ pub(crate) enum Form {
     Bound,
     /// By copy engines, awaited at once.
     LowContention,
+    /// Sends and receives between pairs: a rank without a message makes no call, and some ranks make one for each message.
+    Pairs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,6 +233,15 @@ pub(crate) enum Kind {
     Adopted,
     /// Symmetric memory, lent as plain.
     Lent,
+}
+
+/// What a rank sends or receives in a call between pairs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) receives: bool,
+    pub(crate) peer: usize,
+    pub(crate) start: usize,
+    pub(crate) count: usize,
 }
 
 /// A call on a bench.
@@ -236,6 +283,39 @@ impl Placed {
         Call { op, count, rows, options, root, memory, in_place, from, to, seed }
     }
 
+    /// The messages of a rank in a call between pairs, in an order that all ranks have.
+    pub(crate) fn messages(&self, rank: usize, world: usize) -> Vec<Message> {
+        let (call, mut messages) = (self.call(), Vec::new());
+        let mut starts = [call.input_start(rank), call.output_start(rank, world)];
+        let sends = call.counts(rank, world, true).into_iter().enumerate();
+        let receives = call.counts(rank, world, false).into_iter().enumerate();
+        for (which, counts) in [sends, receives].into_iter().enumerate() {
+            for (peer, count) in counts.filter(|(_, count)| *count > 0) {
+                messages.push(Message { receives: which == 1, peer, start: starts[which], count });
+                starts[which] += count;
+            }
+        }
+        // By sender, then by receiver.
+        let ends = |message: &Message| {
+            if message.receives { [message.peer, rank] } else { [rank, message.peer] }
+        };
+        messages.sort_by_key(ends);
+        messages
+    }
+
+    /// Whether a rank makes a call of each of its messages.
+    pub(crate) fn is_slow(&self, rank: usize) -> bool {
+        (self.seed >> (8 + rank)) & 3 == 0
+    }
+
+    /// Whether the call enqueues anything on a rank.
+    pub(crate) fn enqueues(&self, rank: usize, world: usize) -> bool {
+        match self.form {
+            Form::Pairs => !self.messages(rank, world).is_empty(),
+            _ => self.count > 0 && world > 1,
+        }
+    }
+
     /// Elements of the output, of which the operation has so many in rows of any width.
     pub(crate) fn output_elems(&self, elems: usize) -> usize {
         self.norm.as_ref().map_or(elems, |norm| elems / norm.hidden * norm.width)
@@ -271,6 +351,11 @@ impl Program {
             if let Step::Coordinator { group, members } = step {
                 groups.insert(*group, members.clone());
             }
+            if let Step::Without { lost, from, group, .. } = step {
+                let mut members = groups[&self.groups_of_experts()[from]].clone();
+                members.retain(|rank| rank != lost);
+                groups.insert(*group, members);
+            }
         }
         groups
     }
@@ -288,7 +373,7 @@ impl Program {
     pub(crate) fn layers(&self) -> BTreeMap<usize, &Layer> {
         fn layer(step: &Step) -> Option<(usize, &Layer)> {
             match step {
-                Step::Experts { experts, layer, .. } => Some((*experts, layer)),
+                Step::Experts { experts, layer, .. } | Step::Without { experts, layer, .. } => Some((*experts, layer)),
                 _ => None,
             }
         }
@@ -298,7 +383,7 @@ impl Program {
     /// The group of all experts.
     pub(crate) fn groups_of_experts(&self) -> BTreeMap<usize, usize> {
         let group = |step: &Step| match step {
-            Step::Experts { experts, group, .. } => Some((*experts, *group)),
+            Step::Experts { experts, group, .. } | Step::Without { experts, group, .. } => Some((*experts, *group)),
             _ => None,
         };
         self.steps.iter().filter_map(group).collect()
@@ -369,7 +454,7 @@ impl Program {
 
     /// Whether a step means something at this place, and what the program has after it.
     fn admit(step: &mut Step, live: &mut Live) -> bool {
-        let Live { groups, coordinators, benches, experts: open, plans, grids, graphs, failed } = live;
+        let Live { groups, coordinators, benches, experts: open, plans, grids, graphs, failed, died } = live;
         let calls_fit = |call: &Placed, benches: &BTreeMap<usize, usize>| benches.contains_key(&call.bench);
         match step {
             Step::Split { from, parts } => {
@@ -387,6 +472,14 @@ impl Program {
             Step::Experts { experts, group, .. } => {
                 let is_open = groups.contains(group) && !*failed;
                 if is_open {
+                    open.insert(*experts, *group);
+                }
+                is_open
+            }
+            Step::Without { from, experts, group, .. } => {
+                let is_open = open.contains_key(from) && *died;
+                if is_open {
+                    groups.insert(*group);
                     open.insert(*experts, *group);
                 }
                 is_open
@@ -421,6 +514,11 @@ impl Program {
             }
             Step::Write { bench, .. } | Step::Check { bench } => benches.contains_key(bench),
             Step::Call { call, .. } => calls_fit(call, benches),
+            Step::Interleaved { lanes, .. } => {
+                lanes.iter_mut().for_each(|lane| lane.calls.retain(|call| calls_fit(call, benches)));
+                lanes.retain(|lane| !lane.calls.is_empty());
+                !lanes.is_empty()
+            }
             Step::Capture { graph, calls, .. } => {
                 calls.retain(|call| calls_fit(call, benches));
                 let used = calls.iter().map(|call| benches[&call.bench]).collect::<BTreeSet<_>>();
@@ -439,9 +537,10 @@ impl Program {
                 groups.remove(group)
             }
             Step::Late { .. } => true,
-            Step::Fault { call, .. } => {
-                *failed = true;
-                calls_fit(call, benches)
+            Step::Fault { call, fault, .. } => {
+                let fits = calls_fit(call, benches);
+                (*failed, *died) = (true, fits && matches!(fault, Fault::Die));
+                fits
             }
         }
     }
@@ -469,4 +568,6 @@ struct Live {
     grids: BTreeMap<usize, usize>,
     graphs: BTreeMap<usize, BTreeSet<usize>>,
     failed: bool,
+    /// Whether a process has ended.
+    died: bool,
 }

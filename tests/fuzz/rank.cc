@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bench.hpp"
@@ -197,6 +198,8 @@ class Rank {
       group.scatter(input, *output, call.root, queue);
     } else if (call.name == "shift") {
       group.shift(*input, *output, static_cast<std::ptrdiff_t>(call.root), queue);
+    } else if (call.name == "pairs") {
+      pairs(call, part, queue);
     } else {
       group.batch(messages(call, part), queue);
     }
@@ -232,6 +235,32 @@ class Rank {
     return messages;
   }
 
+  /// Sends and receives between pairs. A rank without a message makes no call.
+  void pairs(const Call& call, const Part& part, Queue queue) const {
+    const Communicator& group = of(benches_.at(call.bench).group);
+    std::vector<symmetra::Message> messages;
+    for (std::size_t at = 0; at < part.messages.size(); ++at) {
+      const Part::Message& message = part.messages[at];
+      const Part::Memory& whole = message.receives ? part.output : part.input;
+      const Operand operand = piece(call, whole, message.start - whole.start, message.count);
+      messages.push_back(message.receives ? symmetra::Message::receive(operand, message.peer)
+                                          : symmetra::Message::send(operand, message.peer));
+      // What a rank sends itself stays in one call.
+      const bool to_itself = message.peer == group.rank() && at + 1 < part.messages.size() && part.messages[at + 1].peer == message.peer;
+      if (part.is_slow && !to_itself) group.pairs(std::exchange(messages, {}), queue);
+    }
+    if (!messages.empty()) group.pairs(messages, queue);
+  }
+
+  /// A part of an operand.
+  Operand piece(const Call& call, const Part::Memory& whole, std::size_t start, std::size_t count) const {
+    if (call.adopted) return {adopted_.at(Key(call.bench, whole.buffer, whole.start, whole.count)), start, count};
+    Part::Memory memory = whole;
+    memory.start += start;
+    memory.count = count;
+    return place(call, memory);
+  }
+
   const symmetra::Stream& last(std::size_t group) { return streams_[last_[group].first]; }
 
   /// Makes a stream wait for the last call of a group, if the communicator does not: copy engines wait for their queue alone, and
@@ -245,10 +274,38 @@ class Rank {
   void eager(const Call& call, std::size_t on) {
     if (benches_.count(call.bench) == 0) return;
     prepare(call, streams_[on]);
+    ordered(call, on);
+  }
+
+  void ordered(const Call& call, std::size_t on) {
+    if (benches_.count(call.bench) == 0) return;
     const Part& part = own(call);
-    const bool enqueues = part.input.count + part.output.count > 0 && call.parts.size() > 1;
+    const bool enqueues = call.name == "pairs" ? !part.messages.empty() : part.input.count + part.output.count > 0 && call.parts.size() > 1;
     order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0 || !enqueues);
     enqueue(call, streams_[on]);
+  }
+
+  /// Makes calls of several groups in an order of this rank's own.
+  void interleaved() {
+    std::vector<std::pair<std::vector<Call>, std::size_t>> lanes;
+    for (std::size_t rest = words_.next(); rest > 0; --rest) {
+      const std::size_t on = words_.list(world_)[number_];
+      std::vector<Call> calls;
+      for (std::size_t count = words_.next(); count > 0; --count) calls.push_back(call());
+      lanes.emplace_back(std::move(calls), on);
+    }
+    std::vector<std::size_t> turns;
+    for (std::size_t rank = 0; rank < world_; ++rank) {
+      std::vector<std::size_t> own = words_.list();
+      if (rank == number_) turns = std::move(own);
+    }
+    for (const auto& [calls, on] : lanes) {
+      for (const Call& call : calls) {
+        if (benches_.count(call.bench) != 0) prepare(call, streams_[on]);
+      }
+    }
+    std::vector<std::size_t> made(lanes.size());
+    for (const std::size_t lane : turns) ordered(lanes[lane].first[made[lane]++], lanes[lane].second);
   }
 
   void fill(std::size_t number, std::size_t buffer, std::size_t start, std::size_t count) {
@@ -497,6 +554,15 @@ class Rank {
     } else if (name == "rounds") {
       const std::size_t on = words_.list(world_)[number_];
       rounds(fuzz::rounds_of(words_), streams_[on]);
+    } else if (name == "interleaved") {
+      interleaved();
+    } else if (name == "without") {
+      const std::vector<std::size_t> numbers = words_.list(4);
+      const auto before = experts_.find(numbers[1]);
+      if (before == experts_.end()) return;
+      symmetra::Experts opened = before->second.experts().without({numbers[0]});
+      groups_.emplace(numbers[3], opened.communicator());
+      experts_.emplace(numbers[2], fuzz::Opened(of(numbers[3]), before->second.config(), std::move(opened), numbers[3], streams_[0]));
     } else if (name == "experts") {
       const std::size_t number = words_.next(), group = words_.next();
       const symmetra::ExpertConfig config = fuzz::layer_of(words_);

@@ -25,7 +25,7 @@ use crate::model::typed;
 use crate::norm::WIDE;
 use crate::product_rank;
 use crate::products::Products;
-use crate::program::{Fault, Form, LENGTH, Placed, Program, STREAMS, Settings, Step};
+use crate::program::{Fault, Form, LENGTH, Lane, Placed, Program, STREAMS, Settings, Step, turns};
 use crate::support::batch::On;
 use crate::support::process::Child;
 
@@ -225,9 +225,32 @@ impl<'a> Rank<'a> {
     }
 
     fn call(&mut self, call: &Placed, on: usize) -> Result<()> {
+        self.prepare(call, on)?;
+        self.enqueue(call, on)
+    }
+
+    fn prepare(&self, call: &Placed, on: usize) -> Result<()> {
+        let Some((bench, _)) = self.bench(call.bench) else { return Ok(()) };
+        bench.prepare(call, &self.streams[on])
+    }
+
+    /// Makes calls of several groups in an order of this rank's own.
+    fn interleaved(&mut self, lanes: &[Lane], order: &[usize]) -> Result<()> {
+        for Lane { calls, on } in lanes {
+            calls.iter().try_for_each(|call| self.prepare(call, on[self.number]))?;
+        }
+        let counts: Vec<usize> = lanes.iter().map(|lane| lane.calls.len()).collect();
+        let mut made = vec![0; lanes.len()];
+        for lane in turns(order, &counts) {
+            self.enqueue(&lanes[lane].calls[made[lane]], lanes[lane].on[self.number])?;
+            made[lane] += 1;
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, call: &Placed, on: usize) -> Result<()> {
         let Some((bench, group)) = self.bench(call.bench) else { return Ok(()) };
-        bench.prepare(call, &self.streams[on])?;
-        let enqueues = call.count > 0 && bench.communicator().world_size() > 1;
+        let enqueues = call.enqueues(bench.communicator().rank(), bench.communicator().world_size());
         self.order(group, on, call.form == Form::LowContention || !enqueues)?;
         bench.call(call, &On::Stream(&self.streams[on]))
     }
@@ -331,6 +354,16 @@ impl<'a> Rank<'a> {
                 let canary = Canary::new(communicator, &self.streams[0])?;
                 self.experts.insert(*experts, OpenExperts { experts: opened, layer, canary, group: *group });
             }
+            Step::Without { lost, from, experts, group, layer } => {
+                let Some(before) = self.experts.get(from) else { return Ok(()) };
+                let members = &self.program.groups()[&before.group];
+                let lost = members.iter().position(|rank| rank == lost).unwrap();
+                let opened = before.experts.without(&[lost])?;
+                let communicator = opened.communicator().clone();
+                let canary = Canary::new(&communicator, &self.streams[0])?;
+                self.groups.insert(*group, communicator);
+                self.experts.insert(*experts, OpenExperts { experts: opened, layer, canary, group: *group });
+            }
             Step::Rounds { rounds, on } => self.rounds(number, rounds, on[self.number])?,
             Step::Plan { plan, group, asked } => {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
@@ -346,6 +379,7 @@ impl<'a> Rank<'a> {
             Step::Misrouted(asked) => self.misrouted(number, asked)?,
             Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
             Step::Call { call, on } => self.call(call, on[self.number])?,
+            Step::Interleaved { lanes, orders } => self.interleaved(lanes, &orders[self.number])?,
             Step::Capture { graph, calls, on } => {
                 let captured = self.capture(calls, on[self.number])?;
                 self.graphs.extend(captured.map(|captured| (*graph, captured)));

@@ -40,9 +40,8 @@ pub(crate) fn shrunk(
         let mut call = 0;
         while start.elapsed() < LIMIT {
             let mut shorter = best.0.clone();
-            match shorter.steps.get_mut(step) {
-                Some(Step::Capture { calls, .. }) if calls.len() > 1 && call < calls.len() => drop(calls.remove(call)),
-                _ => break,
+            if !shorter.steps.get_mut(step).is_some_and(|step| drop_call(step, call)) {
+                break;
             }
             match failing(shorter.repaired(), &run) {
                 Some(found) => best = found,
@@ -85,6 +84,25 @@ pub(crate) fn shrunk(
         }
     }
     best
+}
+
+/// Drops one of several calls of a step. `false`: the step has no such call.
+fn drop_call(step: &mut Step, mut call: usize) -> bool {
+    match step {
+        Step::Capture { calls, .. } if calls.len() > 1 && call < calls.len() => drop(calls.remove(call)),
+        Step::Interleaved { lanes, .. } if lanes.iter().map(|lane| lane.calls.len()).sum::<usize>() > 1 => {
+            for lane in lanes {
+                if call < lane.calls.len() {
+                    lane.calls.remove(call);
+                    return true;
+                }
+                call -= lane.calls.len();
+            }
+            return false;
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// A change of calls on experts to plainer ones. `false`: they are as plain as that.

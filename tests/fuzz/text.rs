@@ -10,7 +10,7 @@ use crate::experts::{Content, Layer, Lists, Round, contents, misrouted};
 use crate::grids::Mix;
 use crate::norm::{Norm, Place, parts};
 use crate::products::{Asked, Multiply};
-use crate::program::{Fault, Form, Kind, Placed, Program, Step};
+use crate::program::{Fault, Form, Kind, Message, Placed, Program, Step, turns};
 
 struct Text<'a> {
     program: &'a Program,
@@ -66,6 +66,11 @@ impl Text<'_> {
                 self.named("experts", &[*experts, *group]);
                 self.layer(layer);
             }
+            Step::Without { lost, from, experts, group, .. } => {
+                let members = &self.program.groups()[&self.program.groups_of_experts()[from]];
+                let lost = members.iter().position(|rank| rank == lost).unwrap();
+                self.named("without", &[lost, *from, *experts, *group]);
+            }
             Step::Rounds { rounds, on } => {
                 let layer = self.program.layers()[&rounds.experts];
                 self.named("rounds", on);
@@ -114,6 +119,16 @@ impl Text<'_> {
             Step::Call { call, on } => {
                 self.named("call", on);
                 self.call(call);
+            }
+            Step::Interleaved { lanes, orders } => {
+                self.named("interleaved", &[lanes.len()]);
+                for lane in lanes {
+                    self.add(&lane.on);
+                    self.add([lane.calls.len()]);
+                    lane.calls.iter().for_each(|call| self.call(call));
+                }
+                let counts: Vec<usize> = lanes.iter().map(|lane| lane.calls.len()).collect();
+                orders.iter().for_each(|order| self.listed(&turns(order, &counts)));
             }
             Step::Capture { graph, calls, on } => {
                 self.named("capture", on);
@@ -231,6 +246,7 @@ impl Text<'_> {
         let world = self.program.groups()[&group].len();
         let name = match placed.form {
             Form::LowContention => format!("low-contention-{}", placed.op),
+            Form::Pairs => "pairs".to_owned(),
             _ if call.rows > 1 => format!("{}-along", placed.op),
             _ => placed.op.clone(),
         };
@@ -254,6 +270,14 @@ impl Text<'_> {
             let counts = matches!(call.op.input.size, Size::Counts | Size::Messages);
             for sends in [true, false] {
                 self.listed(&if counts { call.counts(rank, world, sends) } else { Vec::new() });
+            }
+        }
+        let pairs = placed.form == Form::Pairs;
+        for rank in 0..if pairs { world } else { 0 } {
+            let messages = placed.messages(rank, world);
+            self.add([usize::from(placed.is_slow(rank)), messages.len()]);
+            for Message { receives, peer, start, count } in messages {
+                self.add([usize::from(receives), peer, start, count]);
             }
         }
         self.norm(placed, world);

@@ -21,6 +21,14 @@ struct Part {
   };
   Memory input, output;
   std::vector<std::size_t> sends, receives;
+  /// What a rank sends or receives in a call between pairs.
+  struct Message {
+    bool receives;
+    std::size_t peer, start, count;
+  };
+  std::vector<Message> messages;
+  /// Whether the rank makes a call of each message.
+  bool is_slow;
 };
 
 /// Memory that quantised rows are written into.
@@ -105,6 +113,10 @@ class Words {
       part.sends = list();
       part.receives = list();
       call.parts.push_back(part);
+    }
+    for (std::size_t member = 0; call.name == "pairs" && member < call.parts.size(); ++member) {
+      call.parts[member].is_slow = next() != 0;
+      for (std::size_t rest = next(); rest > 0; --rest) call.parts[member].messages.push_back({next() != 0, next(), next(), next()});
     }
     if (next() != 0) call.norm = norm();
     return call;

@@ -1,7 +1,7 @@
 //! Random experts and calls on them.
 
 use super::{Opened, Writer};
-use crate::experts::{Layer, Lists, Misrouted, ROWS, Round, Rounds};
+use crate::experts::{Layer, Lists, Misrouted, ROWS, Round, Rounds, survivors_lists};
 use crate::program::Step;
 use crate::support::data::shuffle;
 
@@ -20,12 +20,34 @@ impl Writer {
         let open = self.experts.len();
         if open == 0 || (open < 3 && self.random.below(4) == 0) {
             let (group, members) = self.random.pick(&self.groups).clone();
-            let (number, layer) = (self.number(), self.layer(members.len()));
-            self.push(Step::Experts { experts: number, group, layer: layer.clone() });
-            self.experts.push(Opened { number, group, layer });
+            self.open_experts((group, members.len()));
         }
         let open = self.random.pick(&self.experts).clone();
-        let (rounds, on) = (self.rounds(&open), self.streams());
+        self.calls_of(&open);
+    }
+
+    /// Opens experts of a group of so many members.
+    pub(super) fn open_experts(&mut self, (group, members): (usize, usize)) -> Opened {
+        let (number, layer) = (self.number(), self.layer(members));
+        self.push(Step::Experts { experts: number, group, layer: layer.clone() });
+        let opened = Opened { number, group, layer };
+        self.experts.push(opened.clone());
+        opened
+    }
+
+    /// The experts of the ranks that are left, and calls on them. `lost`: in the group, and in the world.
+    pub(super) fn without(&mut self, opened: &Opened, (culprit, lost): (usize, usize)) {
+        let mut layer = opened.layer.clone();
+        layer.lists = survivors_lists(&layer.lists, culprit, layer.experts);
+        let (from, number, group) = (opened.number, self.number(), self.number());
+        self.push(Step::Without { lost, from, experts: number, group, layer: layer.clone() });
+        let left = Opened { number, group, layer };
+        self.experts.push(left.clone());
+        self.calls_of(&left);
+    }
+
+    fn calls_of(&mut self, open: &Opened) {
+        let (rounds, on) = (self.rounds(open), self.streams());
         if let Some(lists) = &rounds.place {
             let known = self.experts.iter_mut().find(|experts| experts.number == open.number);
             known.into_iter().for_each(|experts| experts.layer.lists.clone_from(lists));
