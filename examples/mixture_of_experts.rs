@@ -9,6 +9,9 @@
 //! are `relu(x W1) W2`; a combine sends the results back and sums them. Each step has another number of tokens on each
 //! rank, and the count lies on the device. Dispatch, products and combine are one graph, which every step replays. Every rank
 //! computes the whole layer for its own tokens and compares; the exit status is 1 unless all are right.
+//!
+//! When a rank dies, the others open the experts again without that rank, load the weights of its experts, and go on with the
+//! first step that not all of them have ended. `--lose 1` lets rank 1 end in the middle, so that this can be tried.
 #![allow(clippy::print_stdout)]
 
 #[path = "mixture_of_experts/layer.rs"]
@@ -16,14 +19,16 @@ mod layer;
 #[path = "support/reference.rs"]
 mod reference;
 
+use std::array::TryFromSliceError;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
 use clap::Parser;
 use layer::{Layer, Whole};
-use symmetra::environment::{Coordinator, EnvConfig, Environment};
-use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Received, Routing, expert_bytes};
+use symmetra::environment::{EnvConfig, Environment};
+use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Received, Routing, Survivors, expert_bytes};
 use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
-use symmetra::{Device, DeviceBuffer, Dtype, Graph, Queue, Result, Stream};
+use symmetra::{Device, DeviceBuffer, Dtype, Error, Graph, Queue, Result, Stream};
 
 /// Runs a layer of experts and checks it; start it with `symmetra launch`.
 #[derive(Parser)]
@@ -45,6 +50,9 @@ struct Args {
     /// What weights and tokens are drawn from [default: rank 0 draws it]
     #[arg(long)]
     seed: Option<u64>,
+    /// This rank ends in the middle, and says nothing to the others
+    #[arg(long, value_name = "RANK")]
+    lose: Option<usize>,
     /// Send rows in packets, which suits few tokens
     #[arg(long)]
     packets: bool,
@@ -62,7 +70,8 @@ const UNTOUCHED: f32 = 7.0;
 
 /// A rank: its experts, and the memory that steps run in.
 struct Worker {
-    ep: Coordinator,
+    /// This rank's number in the beginning, from which its tokens are drawn.
+    rank: usize,
     experts: Experts,
     multiplier: Multiplier,
     stream: Stream,
@@ -84,10 +93,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(env: &Environment, layer: Layer, config: ExpertConfig) -> Result<Self> {
-        let ep = env.ep().clone();
-        let (tokens, device) = (config.max_tokens, ep.device().clone());
-        let experts = ep.experts(config)?;
+    fn new(rank: usize, experts: Experts, layer: Layer) -> Result<Self> {
+        let (tokens, device) = (experts.config().max_tokens, experts.communicator().device().clone());
         let (multiplier, stream) = (Multiplier::new(&device)?, Stream::new(&device)?);
         let own = experts.local_experts();
         let of_own = |matrix: fn(&Layer, usize) -> Vec<f32>| {
@@ -109,7 +116,7 @@ impl Worker {
             output: floats(tokens * hidden)?,
             gate: layer.gate(),
             whole: Whole::new(layer),
-            ep,
+            rank,
             experts,
             multiplier,
             stream,
@@ -148,7 +155,7 @@ impl Worker {
     /// Runs new tokens through the layer, by the graph if there is one. Returns the error of the result.
     fn step(&self, step: usize, graph: Option<&Graph<'_>>) -> Result<f64> {
         let (stream, most) = (&self.stream, self.output.len() / self.layer.hidden);
-        let x = self.layer.tokens(self.ep.rank(), step, most);
+        let x = self.layer.tokens(self.rank, step, most);
         let routing = self.layer.route(&self.gate, &x);
         let (ids, factors) = &routing;
         self.x.write(&padded(&x, self.x.len()), stream)?;
@@ -160,7 +167,7 @@ impl Worker {
             Some(graph) => graph.launch(stream)?,
             None => self.forward(stream)?,
         }
-        self.ep.synchronize(stream)?;
+        self.experts.synchronize(stream)?;
         let output = self.output.read(stream)?;
         let (found, rest) = output.split_at(x.len());
         if rest.iter().any(|value| *value != UNTOUCHED) {
@@ -169,11 +176,20 @@ impl Worker {
         Ok(if x.is_empty() { 0.0 } else { reference::error(found, &self.whole.result(&x, &routing)) })
     }
 
-    /// The largest error of an eager step and of as many more, which replay one graph.
-    fn run(&self, steps: usize) -> Result<f64> {
-        let eager = self.step(0, None)?;
-        let graph = self.ep.capture(&self.stream, |capture| self.forward(capture))?;
-        (1..=steps).try_fold(eager, |worst, step| Ok(worst.max(self.step(step, Some(&graph))?)))
+    /// An eager step, and more steps that replay one graph. Keeps the largest error, also where a later step fails. Ends this
+    /// process ahead of step `last`.
+    fn run(&self, mut steps: RangeInclusive<usize>, last: Option<usize>, worst: &mut f64) -> Result<()> {
+        let Some(first) = steps.next() else { return Ok(()) };
+        *worst = worst.max(self.step(first, None)?);
+        let graph = self.stream.capture(|capture| self.forward(capture))?;
+        graph.register()?;
+        for step in steps {
+            if last == Some(step) {
+                std::process::exit(0);
+            }
+            *worst = worst.max(self.step(step, Some(&graph))?);
+        }
+        Ok(())
     }
 }
 
@@ -208,14 +224,30 @@ fn main() -> std::result::Result<ExitCode, Box<dyn std::error::Error>> {
     let seed = first.then(|| args.seed.unwrap_or_else(|| fastrand::u64(..)));
     let seed = env.world().broadcast_object(seed.as_ref(), 0)?;
     let layer = Layer { experts, top_k, hidden, intermediate, seed };
-    let worker = Worker::new(&env, layer, layout)?;
-    let (error, bound) = (worker.run(args.steps as usize)?, layer.bound());
-    let errors = env.world().gather_object(&error, 0)?;
-    let mut right = error <= bound;
-    if let Some(errors) = errors {
-        let worst = errors.into_iter().fold(0.0, f64::max);
-        right = worst <= bound;
-        let (device, steps, verdict) = (env.world().device().name(), args.steps, if right { "" } else { " WRONG" });
+    let (rank, steps) = (env.world().rank(), args.steps as usize);
+    let last = args.lose.filter(|lost| *lost == rank).map(|_| steps / 2 + 1);
+    let mut worker = Worker::new(rank, env.ep().experts(layout)?, layer)?;
+    // The ranks of the world that work, and the step that is next on all of them.
+    let (mut working, mut next, mut error) = ((0..ranks).collect::<Vec<_>>(), 0, 0.0);
+    while let Err(failed) = worker.run(next..=steps, last, &mut error) {
+        let Error::PeerLost { rank: lost, .. } = failed else { return Err(failed.into()) };
+        let Survivors { experts, lost, ended, .. } = worker.experts.without(&[lost])?;
+        // A step has one dispatch, and those since the experts were opened began with `next`.
+        next += ended as usize;
+        let names: Vec<usize> = lost.iter().map(|lost| working[*lost]).collect();
+        working.retain(|rank| !names.contains(rank));
+        if working[0] == rank {
+            println!("without ranks {names:?}: the others go on with step {next}");
+        }
+        worker = Worker::new(rank, experts, layer)?;
+    }
+    let (bound, communicator) = (layer.bound(), worker.experts.communicator().clone());
+    let errors = communicator.group().all_gather_bytes(&error.to_le_bytes())?;
+    let errors = errors.iter().map(|error| Ok(f64::from_le_bytes(error.as_slice().try_into()?)));
+    let worst = errors.collect::<std::result::Result<Vec<_>, TryFromSliceError>>()?.into_iter().fold(0.0, f64::max);
+    let right = worst <= bound;
+    if working[0] == rank {
+        let (device, ranks, verdict) = (communicator.device().name(), working.len(), if right { "" } else { " WRONG" });
         println!(
             "{device}, {top_k} of {experts} experts on {ranks} ranks, {:?}, {steps} steps, seed {seed}: \
              error {worst:.1e}, bound {bound:.1e}{verdict}",
@@ -223,6 +255,10 @@ fn main() -> std::result::Result<ExitCode, Box<dyn std::error::Error>> {
         );
     }
     drop(worker);
-    env.close()?;
+    match working.len() == ranks {
+        true => env.close()?,
+        // The groups of the environment have failed, and end with it.
+        false => communicator.close()?,
+    }
     Ok(ExitCode::from(u8::from(!right)))
 }

@@ -130,10 +130,13 @@ void Experts::place(const Placement& placement, const Stream& stream) const {
   call([&] { core::experts_place(live(core_), core::placement_of(placement), queue_of(stream)); });
 }
 
-Experts Experts::without(const std::vector<std::size_t>& lost) const {
+Survivors Experts::without(const std::vector<std::size_t>& lost) const {
   const rust::Slice<const std::size_t> ranks(lost.data(), lost.size());
-  return Experts(share(call([&] { return core::experts_without(live(core_), ranks); })));
+  core::Left left{};
+  Experts experts(share(call([&] { return core::experts_without(live(core_), ranks, left); })));
+  return {std::move(experts), vector_of(std::move(left.lost)), left.ended};
 }
+
 Communicator Experts::communicator() const {
   return Communicator(share(core::communicator_again(*core::experts_group(live(core_)).communicator)));
 }

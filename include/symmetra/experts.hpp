@@ -326,7 +326,10 @@ class [[nodiscard]] Arriving {
   std::shared_ptr<core::Arriving> core_;
 };
 
-/// The experts of a layer, spread over the ranks of a group. Made by Collectives::experts. Move-only; usable from any thread.
+struct Survivors;
+
+/// The experts of a layer, spread over the ranks of a group. Made by Collectives::experts. Move-only. Any thread may use it, in an order
+/// that is equal on all ranks, whatever threads make the calls.
 ///
 /// Every rank makes the calls in the same order. Calls enqueue and return. A call on another stream waits for the call before. Ranks may
 /// have different numbers of tokens, also none. Which rows a rank receives, and in which order, is a function of the ids of all ranks
@@ -371,19 +374,22 @@ class Experts {
   void place(const Placement& placement, const Stream& stream) const;
 
   /// Opens the experts again on the ranks that are left when the ranks `lost` are gone, over a group and memory of their own. The ranks
-  /// that are left call it, with equal `lost`; blocks until all of them have called it, up to Deadlines::open. These experts may have
-  /// failed, as they do when a rank dies, or work. Ranks keep their order, and are numbered anew from 0. Each keeps its experts, in their
-  /// order. Experts that no rank has any more go, in ascending order, behind those of the rank that has the fewest, the lowest of several:
-  /// local_experts says whose weights to load. All other settings stay. communicator() is the communicator of the new group, for its other
-  /// operations and to close it. Both groups have memory until these experts, their communicator and their graphs are destroyed. Throws
-  /// kInvalidArgument for a rank that there is not, and for the calling rank; kUnsupported for a group of several hosts; kTimeout if a rank
-  /// that is left does not call, also because it takes other ranks for lost; what Communicator::open and Collectives::experts throw. Errors
-  /// have the rank numbers of these experts' group.
-  Experts without(const std::vector<std::size_t>& lost) const;
+  /// that are left call it, with equal `lost`; blocks until all of them have called it, up to Deadlines::open. A rank that has died, or has
+  /// destroyed its experts, before all have met is lost as well, whether `lost` names it or not: Survivors::lost has all. These experts may
+  /// have failed, as they do when a rank dies, or work. The caller keeps them until then. Ranks keep their order, and are numbered anew
+  /// from 0. Each keeps its experts, in their order. Experts that no rank has any more go, in ascending order, behind those of the rank
+  /// that has the fewest, the lowest of several: local_experts says whose weights to load. All other settings stay. communicator() is the
+  /// communicator of the new group, for its other operations and to close it. Both groups have memory until these experts, their
+  /// communicator and their graphs are destroyed. Throws kInvalidArgument for a rank that there is not, and for the calling rank;
+  /// kUnsupported for a group of several hosts; kTimeout if a rank that lives does not call, also because it takes other ranks for lost;
+  /// what Communicator::open and Collectives::experts throw. Errors have the rank numbers of these experts' group.
+  Survivors without(const std::vector<std::size_t>& lost) const;
   /// The communicator of the ranks of these experts on this host: another handle of the one that opened them, or of the group that
   /// without() opened, which its close() closes.
   Communicator communicator() const;
-  /// Waits until the device has done all work on `stream`. Throws the group's error if the group has failed, and a GPU's errors.
+  /// Waits until the device has done all work on `stream`. Where this succeeds and the last call of these experts is on `stream`, the
+  /// dispatches that have no handle any more have ended: see Survivors::ended. Throws the group's error if the group has failed, and a
+  /// GPU's errors.
   void synchronize(const Stream& stream) const;
 
   /// The experts of this rank, in local order.
@@ -400,6 +406,19 @@ class Experts {
   explicit Experts(std::shared_ptr<core::Experts> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Experts> core_;
+};
+
+/// What Experts::without opens.
+struct [[nodiscard]] Survivors {
+  /// The experts of the ranks that are left.
+  Experts experts;
+  /// All ranks that are lost, in ascending order, by the numbers of the group before.
+  std::vector<std::size_t> lost;
+  /// How many dispatches, counted since the experts before were opened, have ended on every rank that is left: the least of what each
+  /// knows. The ranks go on behind that dispatch, whatever each has done since. A rank knows that a dispatch has ended when
+  /// Experts::synchronize has succeeded after the handle of the dispatch was destroyed. A launch of a graph counts each dispatch of the
+  /// graph, a plan counts as its dispatch, and what the owner of a stream captured natively counts once.
+  std::uint64_t ended = 0;
 };
 
 }  // namespace symmetra

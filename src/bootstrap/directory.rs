@@ -90,6 +90,17 @@ impl Directory {
     }
 }
 
+/// Whether the owner of a directory that [`Directory::new`] made has dropped it, or its process has ended. False where that is
+/// not known: on a file system without such locks, or while a child that the process forked keeps the lock.
+pub(crate) fn is_abandoned(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(CWD, path, flags, Mode::empty()) {
+        // A shared lock: ranks that ask at once do not take each other for the owner.
+        Ok(directory) => flock(&directory, FlockOperation::NonBlockingLockShared).is_ok(),
+        Err(errno) => errno == Errno::NOENT,
+    }
+}
+
 fn parent() -> Result<PathBuf> {
     std::path::absolute(std::env::temp_dir())
         .map_err(|error| Error::system("find the directory for temporary files", &error))

@@ -19,6 +19,7 @@ use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
 use super::handshake::NO_SECRET;
 use super::star::Star;
+use super::wait::{Heeded, Limit};
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
@@ -61,6 +62,17 @@ impl Local {
     /// * [`Error::PeerLost`]: a rank came and died;
     /// * [`Error::System`]: the directory cannot be made or opened.
     pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
+        Self::connect_heeding(directory, rank, world_size, deadline, None)
+    }
+
+    /// As [`connect`](Self::connect). Until all ranks are there, `heeded` is called now and then, and its error ends the wait.
+    pub(crate) fn connect_heeding(
+        directory: impl AsRef<Path>,
+        rank: usize,
+        world_size: usize,
+        deadline: Instant,
+        heeded: Option<Heeded>,
+    ) -> Result<Self> {
         check_rank(rank, world_size)?;
         let path = directory.as_ref();
         unix_address(&path.join(SOCKET))?;
@@ -70,11 +82,12 @@ impl Local {
         if world_size == 1 {
             return Ok(Self { star: Star::alone(), _name: None });
         }
+        let limit = Limit { deadline, heeded };
         if rank != 0 {
-            return Ok(Self { star: Star::join(&endpoint, secret, rank, world_size, deadline)?, _name: None });
+            return Ok(Self { star: Star::join(&endpoint, secret, rank, world_size, limit)?, _name: None });
         }
         let (name, listener) = publish(directory, path)?;
-        let star = Star::listen(endpoint, listener, secret, world_size, deadline)?;
+        let star = Star::listen(endpoint, listener, secret, world_size, limit)?;
         Ok(Self { star, _name: Some(name) })
     }
 }

@@ -26,9 +26,10 @@ pub(crate) mod wait;
 
 pub use all_gather::Bootstrap;
 pub use directory::Directory;
+pub(crate) use directory::is_abandoned;
 pub(crate) use frame::{MAX_WORLD_SIZE as MAX_RANKS, check_world_size, shown};
 pub use local::Local;
 pub use tcp::{Tcp, TcpConfig};
 pub use threads::Threads;
 pub use unique_id::UniqueId;
-pub(crate) use wait::{LONGEST, until};
+pub(crate) use wait::{Heeded, LONGEST, until};

@@ -11,13 +11,13 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::experts::{
     Combine, ExpertConfig, Experts, Layout, Method, MethodExplanation, Placement, Received, Routing, ScaleOrder,
-    Scales, Wire,
+    Scales, Survivors, Wire,
 };
 use crate::group::{Config, Determinism};
 use crate::op::Held;
 use bridge::{
-    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, MaybeSize, Operand,
-    Queue, SentRows, Settings,
+    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, Left, MaybeSize,
+    Operand, Queue, SentRows, Settings,
 };
 use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
@@ -90,6 +90,13 @@ mod bridge {
         add: MaybeOperand,
     }
 
+    /// `symmetra::Survivors`, but for the experts.
+    #[derive(Default)]
+    struct Left {
+        lost: Vec<usize>,
+        ended: u64,
+    }
+
     /// `symmetra::MethodExplanation`.
     struct ExplainedMethod {
         method: u32,
@@ -115,7 +122,7 @@ mod bridge {
         type Experts;
         unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>>;
         unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<()>;
-        fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>>;
+        fn experts_without(experts: &Experts, lost: &[usize], left: &mut Left) -> Result<Box<Experts>>;
         fn experts_group(experts: &Experts) -> Group;
         unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<()>;
         fn experts_local(experts: &Experts) -> Vec<usize>;
@@ -240,8 +247,12 @@ unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Qu
     })
 }
 
-fn experts_without(experts: &Experts, lost: &[usize]) -> Result<Box<Experts>, Report> {
-    guard(|| experts.without(lost).map(Box::new))
+fn experts_without(experts: &Experts, lost: &[usize], left: &mut Left) -> Result<Box<Experts>, Report> {
+    guard(|| {
+        let Survivors { experts, lost, ended, .. } = experts.without(lost)?;
+        *left = Left { lost, ended };
+        Ok(Box::new(experts))
+    })
 }
 
 /// The group of the ranks on this host, valid as long as the experts.

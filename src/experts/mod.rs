@@ -72,8 +72,10 @@ pub use routed::Routed;
 use slots::{Recorded, Region, Slot, Slots, Taken};
 use steps::Underway;
 use survivors::Meeting;
+pub use survivors::Survivors;
 
-/// The experts of a layer, spread over the ranks of a group. Cheap to clone; usable from any thread.
+/// The experts of a layer, spread over the ranks of a group. Cheap to clone. Any thread may use it, in an order that is equal
+/// on all ranks, whatever threads make the calls.
 ///
 /// Every rank opens the experts and makes its calls in the same order. Calls enqueue and return. A call on another stream
 /// waits for the call before.
@@ -312,7 +314,7 @@ impl Experts {
         inner
             .dispatch_by_steps(underway, routing, sends, queue)
             .inspect_err(|_| inner.slots.give_back_number(number))?;
-        recorded.into_iter().for_each(|recorded| recorded.note_number(number));
+        inner.slots.note_dispatch(recorded.as_deref(), number);
         routed.note(queue)?;
         Ok(routed)
     }
@@ -402,14 +404,6 @@ impl Experts {
     /// The communicator of the ranks of these experts on this host.
     pub fn communicator(&self) -> &Communicator {
         self.0.over.local()
-    }
-
-    /// Waits until the device has done all work on `stream`.
-    ///
-    /// # Errors
-    /// The group's error if the group has failed, and a GPU's errors.
-    pub fn synchronize(&self, stream: &Stream) -> Result<()> {
-        self.0.over.synchronize(stream)
     }
 
     /// How many rows an operand for received rows needs room for.

@@ -63,7 +63,7 @@ impl Inner {
         let taken = books.take(recorded.is_some())?;
         let underway = Underway { slot: taken.slot, tokens };
         let launched = launch(underway).inspect_err(|_| books.undo(taken))?;
-        recorded.into_iter().for_each(|recorded| recorded.note_number(taken.number));
+        books.note_dispatch(recorded, taken.number);
         Ok((underway, launched))
     }
 

@@ -1,6 +1,7 @@
 //! The memory of experts, and which dispatch holds which part of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -127,6 +128,11 @@ impl Ring {
         }
     }
 
+    /// How many dispatches that streams run have a handle, and so perhaps a combine to come.
+    fn held_on_streams(&self) -> u64 {
+        self.holders.iter().filter(|holder| holder.holds > 0 && !holder.captured).count() as u64
+    }
+
     /// Refuses while a dispatch holds a slot.
     pub(super) fn refuse_held(&self, what: &str) -> Result<()> {
         match self.holders.iter().position(|holder| holder.holds > 0) {
@@ -145,6 +151,10 @@ pub(super) struct Slots {
     ring: Mutex<Ring>,
     pending: Mutex<Pending>,
     notes: Mutex<Notes>,
+    /// How many dispatches streams were given to run, by calls and by launches of graphs.
+    made: AtomicU64,
+    /// How many dispatches have ended as far as the caller knows.
+    ended: AtomicU64,
 }
 
 /// What was dropped.
@@ -160,6 +170,7 @@ struct Notes {
 pub(super) struct Books<'a> {
     ring: MutexGuard<'a, Ring>,
     pending: MutexGuard<'a, Pending>,
+    made: &'a AtomicU64,
 }
 
 impl Books<'_> {
@@ -186,6 +197,20 @@ impl Books<'_> {
     pub(super) fn pending(&mut self, operation: Operation) -> &mut Line {
         self.pending.of(operation)
     }
+
+    /// Notes that a dispatch was enqueued, or recorded.
+    pub(super) fn note_dispatch(&mut self, recorded: Option<&Recorded>, number: u64) {
+        note_dispatch(self.made, recorded, number);
+    }
+}
+
+fn note_dispatch(made: &AtomicU64, recorded: Option<&Recorded>, number: u64) {
+    match recorded {
+        Some(recorded) => recorded.numbers.lock().push(number),
+        None => {
+            made.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Slots {
@@ -193,7 +218,8 @@ impl Slots {
         let ring = Mutex::new(Ring { holders: vec![Holder::default(); count], next: 0 });
         // A slot has one handle, and as many calls may be pending: notes do not grow.
         let notes = Notes { slots: Vec::with_capacity(count), calls: Vec::with_capacity(2 * count) };
-        Self { ring, pending: Mutex::new(Pending::new(count)), notes: Mutex::new(notes) }
+        let (pending, notes) = (Mutex::new(Pending::new(count)), Mutex::new(notes));
+        Self { ring, pending, notes, made: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
     /// Locks the ring, where holders that are gone hold nothing. Dispatches wait until the caller drops the lock.
@@ -212,7 +238,7 @@ impl Slots {
                 pending.of(operation).drop_handle(number);
             }
         }
-        Books { ring, pending }
+        Books { ring, pending, made: &self.made }
     }
 
     /// Takes the slot of the next dispatch.
@@ -223,6 +249,28 @@ impl Slots {
     /// Gives back the number of a dispatch that was not enqueued. The handle of the dispatch gives back the slot.
     pub(super) fn give_back_number(&self, number: u64) {
         self.ring().give_back_number(number);
+    }
+
+    /// Notes that a dispatch was enqueued, or recorded.
+    pub(super) fn note_dispatch(&self, recorded: Option<&Recorded>, number: u64) {
+        note_dispatch(&self.made, recorded, number);
+    }
+
+    /// How many dispatches have ended when what is enqueued now has run. None while another thread makes a call.
+    pub(super) fn to_end(&self) -> Option<u64> {
+        let mut ring = self.ring.try_lock()?;
+        self.notes.lock().slots.drain(..).for_each(|slot| ring.give_back(slot));
+        Some(self.made.load(Ordering::Relaxed).saturating_sub(ring.held_on_streams()))
+    }
+
+    /// Notes that so many dispatches have ended without an error.
+    pub(super) fn note_ended(&self, dispatches: u64) {
+        self.ended.fetch_max(dispatches, Ordering::Relaxed);
+    }
+
+    /// How many dispatches have ended as far as the caller knows.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Notes that the handle of a dispatch does not hold a slot any more.
@@ -256,11 +304,6 @@ impl Recorded {
     /// Notes that a call of the capture has no handle any more.
     pub(super) fn note_call(&self, operation: Operation, number: u64) {
         self.pending.lock().of(operation).drop_handle(number);
-    }
-
-    /// Notes the number of a dispatch that was recorded.
-    pub(super) fn note_number(&self, number: u64) {
-        self.numbers.lock().push(number);
     }
 
     pub(super) fn uses(&self, slot: usize) {
@@ -306,7 +349,9 @@ impl Part for Recorded {
     }
 
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        self.inner.lane.lock().order(stream)
+        self.inner.lane.lock().order(stream)?;
+        self.inner.slots.made.fetch_add(self.numbers.lock().len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     fn register(&self) -> Result<()> {

@@ -60,6 +60,11 @@ impl Order {
         }
     }
 
+    /// Whether the last call is on `stream`: then all calls are done when the work of `stream` is.
+    pub(crate) fn is_last(&self, stream: &Stream) -> bool {
+        matches!(&self.last, Last::On(last) if last.same(stream))
+    }
+
     /// The stream of the last call, unless the order has left that stream.
     #[cfg(any(test, feature = "nccl"))]
     pub(crate) fn last(&self) -> Option<&Stream> {

@@ -36,6 +36,20 @@ fn the_layer_is_right_on_every_number_of_ranks() {
     }
 }
 
+/// The first rank, at which survivors would meet, or another. A rank that ends with status 0 does not end the others.
+#[test]
+fn the_others_go_on_without_a_rank_that_dies() {
+    for lost in [0, 2] {
+        let output = launch(3, &format!("--experts 7 --lose {lost}"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+        let [first, last] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        // Of steps 0 to 4, all ended steps 0 to 2.
+        assert_eq!(first, format!("without ranks [{lost}]: the others go on with step 3"));
+        assert!(last.contains("experts on 2 ranks") && !last.contains("WRONG"), "{text}");
+    }
+}
+
 #[test]
 fn more_experts_of_a_token_than_there_are_is_refused() {
     let output = launch(1, "--experts 2 --top-k 3");

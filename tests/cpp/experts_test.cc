@@ -456,10 +456,22 @@ void survivors() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Two two(bootstrap);
     const Experts experts = two.communicator.experts(single());
+    // Two dispatches that have ended on both ranks, and one whose handle is held.
+    const DeviceBuffer none = on_device(std::vector<std::int32_t>{-1, -1}, two.device, two.stream);
+    const DeviceBuffer nothing = filled(2, 0.0f, two.device, two.stream);
+    const DeviceBuffer into = filled(experts.capacity(), kUntouched, two.device, two.stream);
+    const auto dispatch = [&] { return experts.dispatch(Routing(none), nothing, Received(into), two.stream); };
+    const std::uint64_t ended = 2;
+    for (std::uint64_t i = 0; i < ended; ++i) (void)dispatch();
+    const Routed held = dispatch();
+    experts.synchronize(two.stream);
     CHECK(says(CHECK_THROWS(kInvalidArgument, experts.without({2})), "a rank that is lost is 2"));
     CHECK(says(CHECK_THROWS(kInvalidArgument, experts.without({two.rank})), "it is another rank than the calling rank"));
     if (two.rank == 0) {
-      const Experts alone = experts.without({1});
+      const Survivors left = experts.without({1});
+      CHECK(left.lost == std::vector<std::size_t>({1}));
+      CHECK_EQ(left.ended, ended);
+      const Experts& alone = left.experts;
       CHECK(alone.local_experts() == std::vector<std::size_t>({0, 1}));
       const DeviceBuffer ids = on_device(std::vector<std::int32_t>{1, 0}, two.device, two.stream);
       const DeviceBuffer rows = on_device(std::vector<float>{5.0f, 7.0f}, two.device, two.stream);

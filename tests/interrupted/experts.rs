@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing};
+use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, Survivors};
 use symmetra::{DeviceBuffer, Dtype, Error, Operand, Queue, Result, Stream, SymmetricBuffer};
 
 use crate::support::data::mix;
@@ -146,6 +146,7 @@ fn mortal(method: Method, way: Way, child: &Child) {
     assert!(matches!(error, Error::PeerLost { rank: VICTIM, .. }), "{error:?}");
     if way == Way::Placed {
         // Each survivor may have learned of the last placement or not, so none goes on from there.
+        child.say("1");
         child.say("0");
         child.hear();
         return;
@@ -154,8 +155,10 @@ fn mortal(method: Method, way: Way, child: &Child) {
     let refused = layer.experts.without(&[VICTIM, child.rank]).unwrap_err();
     assert!(refused.to_string().contains(&format!("another rank than the calling rank {}", child.rank)), "{refused}");
     let start = Instant::now();
-    let experts = layer.experts.without(&[VICTIM]).unwrap();
+    let Survivors { experts, lost, ended, .. } = layer.experts.without(&[VICTIM]).unwrap();
     let took = start.elapsed();
+    assert_eq!(lost, [VICTIM]);
+    child.say(&ended.to_string());
     // Blocks of 7 experts on 3 ranks: 0 and 1, 2 and 3, 4 to 6.
     let local = if child.rank == 0 { vec![0, 1, 2, 3] } else { vec![4, 5, 6] };
     assert_eq!(experts.local_experts(), local);
@@ -188,6 +191,9 @@ fn death(test: &str) -> Duration {
         assert!(words.starts_with(&format!("rank {VICTIM} is gone")), "{words}");
         at.duration_since(death)
     });
+    // The first call has ended on all ranks, and the survivors agree on the last.
+    let ended: [u64; 2] = survivors.map(|rank| ranks.hear(rank).words.parse().unwrap());
+    assert!(ended[0] >= 1 && ended[0] == ended[1], "{ended:?}");
     let without = survivors.map(|rank| Duration::from_millis(ranks.hear(rank).words.parse().unwrap()));
     eprintln!("{test}: learned after {learned:?}, without the lost rank after {without:?}");
     ranks.tell(&survivors, "done");
@@ -198,6 +204,64 @@ fn death(test: &str) -> Duration {
 /// One rank is killed while experts work, and the survivors go on in under a second.
 fn killed(test: &str) {
     within_a_second(test, || death(test));
+}
+
+/// How many ranks there are where two die.
+const MORE: usize = 4;
+
+/// A rank of a test with two killed ranks.
+fn mortals(method: Method, way: Way, child: &Child) {
+    let rank = child.open(&direct(Duration::from_secs(60)));
+    let Rank { communicator, stream, .. } = &rank;
+    let layer = Layer::new(communicator.experts(config(method, way)).unwrap(), child.rank, (1, way), stream).unwrap();
+    let error = until_error(&layer, way, child, stream);
+    assert!(matches!(error, Error::PeerLost { rank: VICTIM, .. }), "{error:?}");
+    child.say("learned");
+    // To meet; the second victim waits for its end.
+    child.hear();
+    child.say("meeting");
+    let start = Instant::now();
+    let Survivors { experts, lost, ended, .. } = layer.experts.without(&[VICTIM]).unwrap();
+    let took = start.elapsed();
+    let second: usize = child.part.parse().unwrap();
+    assert_eq!(lost, [VICTIM.min(second), VICTIM.max(second)]);
+    assert!(took < Duration::from_secs(20), "{took:?}, where meeting may take {:?}", direct(took).deadlines.open);
+    let again = Layer::new(experts, child.rank, (2, way), stream).unwrap();
+    again.call(way, stream).unwrap();
+    again.experts.synchronize(stream).unwrap();
+    assert_eq!(again.output.read(stream).unwrap(), again.rows.read(stream).unwrap());
+    let communicator = again.experts.communicator().clone();
+    assert_eq!(communicator.world_size(), MORE - 2);
+    drop(again);
+    communicator.close().unwrap();
+    child.say(&ended.to_string());
+    child.hear();
+}
+
+/// One rank is killed while experts work, and another when a survivor waits for it: the rank where all would meet, or another.
+fn killed_twice(test: &str) {
+    if !fits(MORE) {
+        return;
+    }
+    let _alone = crate::support::world::alone();
+    for second in [0, 2] {
+        let mut ranks = Ranks::start(test, MORE, &second.to_string());
+        ranks.expect(&[0, 1, 2, 3], "ready");
+        std::thread::sleep(Duration::from_millis(30));
+        ranks.signal(VICTIM, Signal::KILL);
+        ranks.expect(&[0, 2, 3], "learned");
+        let survivors = if second == 0 { [2, 3] } else { [0, 3] };
+        ranks.tell(&survivors[..1], "meet");
+        ranks.expect(&survivors[..1], "meeting");
+        std::thread::sleep(Duration::from_millis(100));
+        ranks.signal(second, Signal::KILL);
+        ranks.tell(&survivors[1..], "meet");
+        ranks.expect(&survivors[1..], "meeting");
+        let ended: [u64; 2] = survivors.map(|rank| ranks.hear(rank).words.parse().unwrap());
+        assert!(ended[0] >= 1 && ended[0] == ended[1], "{ended:?}");
+        ranks.tell(&survivors, "done");
+        ranks.finish(&survivors);
+    }
 }
 
 /// A rank of a test with a stopped rank.
@@ -272,6 +336,7 @@ by_processes! {
     pitfall_01_killed_in_replays_of_direct_access: Method::Direct, Way::Graph, mortal, killed;
     pitfall_01_killed_while_experts_move: Method::Direct, Way::Placed, mortal, killed;
     pitfall_01_killed_while_experts_plan: Method::Direct, Way::Planned, mortal, killed;
+    pitfall_01_killed_before_the_survivors_meet: Method::Auto, Way::Whole, mortals, killed_twice;
     pitfall_02_a_rank_is_stopped_while_experts_work_by_packets: Method::Packets, Way::Whole, sleeper, stopped;
     pitfall_02_a_rank_is_stopped_while_experts_work_in_halves: Method::Packets, Way::Halves, sleeper, stopped;
     pitfall_02_a_rank_is_stopped_while_experts_work_directly: Method::Direct, Way::Whole, sleeper, stopped;

@@ -20,6 +20,7 @@ mod expert_methods;
 mod expert_oracle;
 mod expert_properties;
 mod expert_slots;
+mod expert_survivors;
 mod fused;
 mod graphs;
 mod guards;
