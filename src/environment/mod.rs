@@ -34,6 +34,7 @@ mod origin;
 pub(crate) mod over;
 mod quantised;
 mod rendezvous;
+pub(crate) mod settings;
 
 use std::fmt;
 use std::net::IpAddr;

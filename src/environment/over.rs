@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::coordinator::Coordinator;
+use super::settings::{Named, difference, texts};
+use crate::bootstrap::hello::at_odds;
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -101,15 +103,25 @@ impl Over {
         }
     }
 
-    /// Refuses unequal words on all ranks, with those of this rank or rank 0 and of the first that differs. Collective;
-    /// blocks.
-    pub(crate) fn agree(&self, what: &str, words: &str) -> Result<()> {
-        let all = self.all_gather_bytes(words.as_bytes())?;
-        let said = |rank: usize| String::from_utf8_lossy(&all[rank]).into_owned();
-        match (1..all.len()).find(|rank| all[*rank] != all[0]) {
+    /// Refuses unequal settings on all ranks, with the first field that differs between rank 0 and another. Collective; blocks.
+    pub(crate) fn agree(&self, what: &str, settings: &Named<'_>) -> Result<()> {
+        let own = serde_json::to_vec(&(what, texts(settings)));
+        let own = own.map_err(|error| Error::Internal { message: error.to_string() })?;
+        let all = self.all_gather_bytes(&own)?;
+        let came = format!("to compare {what}");
+        let read = |(rank, bytes): (usize, &Vec<u8>)| -> Result<Vec<(String, String)>> {
+            let (theirs, settings): (String, _) =
+                serde_json::from_slice(bytes).map_err(|_| at_odds(&came, rank, None))?;
+            let same = theirs == what;
+            if same { Ok(settings) } else { Err(at_odds(&came, rank, Some(&format!("to compare {theirs}")))) }
+        };
+        let all = all.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
+        let differs = |theirs: &Vec<(String, String)>| difference(&all[0], theirs);
+        match all.iter().enumerate().find_map(|(rank, theirs)| Some((rank, differs(theirs)?))) {
             None => Ok(()),
-            Some(rank) => {
-                Err(Error::Mismatch { what: what.to_owned(), against: 0, ours: said(0), rank, theirs: said(rank) })
+            Some((rank, (field, [ours, theirs]))) => {
+                let what = if field.is_empty() { what.to_owned() } else { format!("{field} of {what}") };
+                Err(Error::Mismatch { what, against: 0, ours, rank, theirs })
             }
         }
     }

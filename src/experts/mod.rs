@@ -173,7 +173,7 @@ fn by_packets(what: &str) -> Error {
 impl Experts {
     fn open(over: Over, config: ExpertConfig) -> Result<Self> {
         let world = over.world_size();
-        over.agree("the settings of experts", &format!("{config:?}"))?;
+        over.agree("the settings of experts", &[("", &config)])?;
         // All ranks have equal settings, and refuse alike.
         config.validate(world)?;
         let lists = config.placement.lists(config.experts, world)?;
@@ -378,7 +378,8 @@ impl Experts {
     pub fn place(&self, placement: &Placement, stream: &Stream) -> Result<()> {
         let inner = &self.0;
         let Inner { over, form, config, .. } = &**inner;
-        over.agree("the placement of experts", &format!("{placement:?}"))?;
+        let ranks: &dyn fmt::Debug = if let Placement::Table(lists) = placement { lists } else { placement };
+        over.agree("the placement of experts", &[("ranks", ranks)])?;
         let lists = placement.lists(config.experts, form.world)?;
         let mut known = inner.lists.lock();
         let moved = known.iter().zip(&lists).position(|(old, new)| old.len() != new.len());

@@ -14,6 +14,7 @@ use super::plan::{
 use crate::collective::{Communicator, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
+use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::matmul::{Numeric, Product, Scaling, Tensor, check_unit};
 use crate::op::{ALL_GATHER, Call, Held};
@@ -143,10 +144,16 @@ impl AllGatherMatmul {
         let part_rows = rows / place.1;
         let work = Work { world: place.1, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
         let refused = scales_refused(&products[0], part_rows);
-        let words = format!("{:?} along {dim} over {:?}, {products:?}, {options:?}", division.shape, division.lens);
+        let settings: &Named<'_> = &[
+            ("shape", &division.shape),
+            ("dim", &dim),
+            ("rows", &division.lens),
+            ("products", &products),
+            ("options", options),
+        ];
         let asked =
             Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused, multiplier: None };
-        let plan = Plan::new(over, &words, &asked)?;
+        let plan = Plan::new(over, settings, &asked)?;
         let pipelined = plan.planned.parts > 1;
         let part_rows = if pipelined { part_rows } else { rows };
         let prepared =

@@ -10,6 +10,7 @@ use super::reduce_scatter::{MatmulReduceScatter, Partial, partial_of, result_sha
 use crate::collective::Communicator;
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
+use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::matmul::{Product, Tensor};
 use crate::op::{ALL_GATHER, ALL_REDUCE, Call};
@@ -100,12 +101,12 @@ impl MatmulAllReduce {
         let dtype = product.result;
         let part_bytes = division.part_elems(0) * dtype.bytes();
         let work = Work { world, products: &[product], rows, part_bytes };
-        let words = format!("{left:?}, {product:?}, {options:?}");
+        let settings: &Named<'_> = &[("left", &left), ("product", &product), ("options", options)];
         let refused = (!divides).then_some("the world size does not divide the rows");
         let refused = refused.or_else(|| scales_refused(&product, rows / world));
         let cost = work.all_reduced();
         let asked = Asked { what: WHAT, division: &division, options, cost, refused, multiplier: None };
-        let plan = Plan::new(over, &words, &asked)?;
+        let plan = Plan::new(over, settings, &asked)?;
         let own_product = partial_of(product, reduction, rank);
         let parts = match plan.planned.way {
             Way::Pipeline => {

@@ -9,6 +9,7 @@ use super::options::{FusedOptions, Planned, Way};
 use crate::collective::{Communicator, workspace_bytes};
 use crate::device::{Device, DeviceKind};
 use crate::environment::over::Over;
+use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::matmul::{Layout, Multiplier, Product, Scaling, Tensor};
@@ -46,8 +47,8 @@ pub(super) struct Asked<'a> {
 
 impl Plan {
     /// Compares what the ranks ask, and chooses a way. Collective; blocks.
-    pub(super) fn new(over: Over, words: &str, asked: &Asked<'_>) -> Result<Self> {
-        over.agree(asked.what, words)?;
+    pub(super) fn new(over: Over, settings: &Named<'_>, asked: &Asked<'_>) -> Result<Self> {
+        over.agree(asked.what, settings)?;
         let device = over.device().clone();
         let multiplier = match asked.multiplier {
             Some(multiplier) => multiplier.clone(),

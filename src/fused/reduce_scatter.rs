@@ -12,6 +12,7 @@ use super::plan::{
 use crate::collective::{Communicator, Parts};
 use crate::environment::Coordinator;
 use crate::environment::over::Over;
+use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::matmul::{Multiplier, Product, Tensor};
@@ -174,9 +175,10 @@ impl MatmulReduceScatter {
         let part_bytes = division.part_elems(rank) * dtype.bytes();
         let work = Work { world, products: &[product], rows, part_bytes };
         let refused = scales_refused(&product, rows / world);
-        let words = format!("{left:?} along {dim} over {:?}, {product:?}, {options:?}", division.lens);
+        let settings: &Named<'_> =
+            &[("left", &left), ("dim", &dim), ("rows", &division.lens), ("product", &product), ("options", options)];
         let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused, multiplier };
-        let plan = Plan::new(over, &words, &asked)?;
+        let plan = Plan::new(over, settings, &asked)?;
         let part_rows = rows / plan.planned.parts;
         let own_product = partial_of(product, reduction, rank);
         plan.over.together(WHAT, plan.multiplier.prepare(&own_product, part_rows, plan.whole_sums))?;

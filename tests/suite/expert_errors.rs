@@ -245,8 +245,8 @@ fn unequal_settings_are_named_on_every_rank() {
         let mut form = small(Method::Auto);
         form.top_k = 1 + rank.rank();
         match rank.communicator.experts(form).unwrap_err() {
-            Error::Mismatch { against: 0, rank: 1, ours, theirs, .. } => {
-                assert!(ours.contains("top_k: 1") && theirs.contains("top_k: 2"), "{ours} and {theirs}");
+            Error::Mismatch { what, against: 0, rank: 1, ours, theirs } => {
+                assert_eq!([&what, &ours, &theirs], ["top_k of the settings of experts", "1", "2"]);
             }
             other => panic!("{other:?}"),
         }

@@ -568,7 +568,11 @@ fn what_a_grid_does_not_have_is_refused_with_what_it_has() {
         said(Mixed::open(&group, &large).map(drop).unwrap_err(), invalid, &["most_bytes", "1099511627776"]);
         let mine = grid([[4, 1, 1, 1], [2, 2, 1, 1]][usize::from(group.rank() == 2)]);
         let error = Mixed::open(&group, &mine).map(drop).unwrap_err();
-        said(error, |error| matches!(error, Error::Mismatch { rank: 2, .. }), &["the settings of a grid"]);
+        said(
+            error,
+            |error| matches!(error, Error::Mismatch { rank: 2, .. }),
+            &["grid.local_tensor of the settings of a grid: 4 and 2"],
+        );
 
         let mixed = Mixed::open(&group, &grid([2, 2, 1, 1])).unwrap();
         let stream = Stream::new(group.device()).unwrap();

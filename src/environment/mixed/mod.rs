@@ -222,7 +222,7 @@ impl Mixed {
     /// [`Error::OutOfMemory`] for a workspace beyond the heap; else those of [`Coordinator::split`].
     pub fn open(world: &Coordinator, config: &MixedConfig) -> Result<Self> {
         let whole = Over::Coordinator(world.clone());
-        whole.agree("the settings of a grid", &format!("{config:?}"))?;
+        whole.agree("the settings of a grid", &[("", config)])?;
         let hosts = world.origin().hosts.parts(world.ranks());
         let local = hosts[0].len();
         if hosts.iter().any(|ranks| ranks.len() != local) {
