@@ -21,6 +21,9 @@ Communicator Communicator::open(Bootstrap& bootstrap, const Device& device, cons
   })));
 }
 
+Communicator Communicator::tagged(std::uint64_t tag) const {
+  return Communicator(share(core::communicator_tagged(live(communicator_), tag)));
+}
 std::size_t Communicator::rank() const { return core::communicator_rank(live(communicator_)); }
 std::size_t Communicator::world_size() const { return core::communicator_world_size(live(communicator_)); }
 Device Communicator::device() const { return Device(share(core::communicator_device(live(communicator_)))); }

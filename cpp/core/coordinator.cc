@@ -17,6 +17,7 @@ Coordinator::Coordinator(std::shared_ptr<core::Coordinator> core)
   ranks_.assign(ranks.begin(), ranks.end());
 }
 
+Coordinator Coordinator::tagged(std::uint64_t tag) const { return Coordinator(share(core::coordinator_tagged(live(coordinator_), tag))); }
 std::string Coordinator::name() const { return std::string(core::coordinator_name(live(coordinator_))); }
 
 std::size_t Coordinator::rank() const {

@@ -29,9 +29,13 @@ struct Range {
   std::string reason;
 };
 
-/// The ranks of one host that work together, and their memory. Move-only; usable from any thread.
+/// The ranks of one host that work together, and their memory. Move-only. Any thread may use it, but all ranks make the same calls in the
+/// same order, whatever threads make them: give each thread that calls by itself a communicator of its own, from split().
 ///
-/// All ranks make the same calls in the same order. Calls on one stream run in stream order; a call on another stream waits for the
+/// Two threads that call side by side order their calls differently on each rank. Where two such calls are alike in operation, type and
+/// size, they meet, and both give wrong results without an error, unless each thread calls through a handle of its own from tagged().
+///
+/// Calls on one stream run in stream order; a call on another stream waits for the
 /// previous call. Collectives enqueue and return: a later call, or synchronize(), throws errors of the device.
 ///
 /// A group fails as a whole: after a rank died, a deadline passed or a rank called abort(), every call on every rank throws the same error,
@@ -50,6 +54,11 @@ class Communicator : public Collectives {
 
   Communicator(Communicator&&) noexcept = default;
   Communicator& operator=(Communicator&&) noexcept = default;
+
+  /// A handle of this communicator whose collective calls carry `tag`, which ranks compare: the number of a thread, or of a step. 0 is no
+  /// tag. Calls of which the tags differ are kMismatch on every rank, with both tags: with Config::check_calls before the call runs, else
+  /// at the latest from synchronize(). Copies, signals and messages between pairs have no tags, because not all ranks make them.
+  Communicator tagged(std::uint64_t tag) const;
 
   std::size_t rank() const;
   std::size_t world_size() const;

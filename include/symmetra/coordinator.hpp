@@ -39,7 +39,9 @@ struct GroupConfig {
 };
 
 /// A group of ranks, on one host or on several, and its operations: a parallel group of an Environment, or a group that open() or split()
-/// opened. Move-only; usable from any thread. A group of an Environment may outlive it; when that is closed, every call throws kClosed.
+/// opened. Move-only. Any thread may use it, but all ranks make the same calls in the same order, whatever threads make them: give each
+/// thread that calls by itself a group of its own, from split(). Communicator says what goes wrong otherwise. A group of an Environment may
+/// outlive it; when that is closed, every call throws kClosed.
 ///
 /// All ranks of the group make the same calls in the same order. A group of one rank serves every call alone. Roots and peers are numbered
 /// in the group.
@@ -112,6 +114,9 @@ class Coordinator : public Collectives {
   /// Throws kMismatch on every rank if they name different backends; nothing changes then. Throws kPeer or this rank's error if the backend
   /// cannot be opened; the group's error if the group has failed. If the backend is not available at all, each call throws instead.
   Coordinator through(Backend backend) const;
+  /// A handle of this group whose collective calls carry `tag`, which ranks compare, on every backend: see Communicator::tagged. Between
+  /// hosts NCCL compares nothing. Experts by own kernels take the tag of a communicator alone: open them over communicator().
+  Coordinator tagged(std::uint64_t tag) const;
   /// The backends in the order of choice, with the calls that each serves and refuses. Equal on every rank of the group.
   std::vector<Explanation> explain() const;
 

@@ -53,6 +53,11 @@ pub(super) fn communicator_again(communicator: &Communicator) -> Box<Communicato
     Box::new(communicator.clone())
 }
 
+/// Another handle, whose calls carry a number.
+pub(super) fn communicator_tagged(communicator: &Communicator, tag: u64) -> Box<Communicator> {
+    Box::new(communicator.tagged(tag))
+}
+
 pub(super) fn communicator_rank(communicator: &Communicator) -> usize {
     communicator.rank()
 }

@@ -16,6 +16,11 @@ pub(super) fn environment_coordinator(environment: &Environment, group: usize) -
     guard(|| environment.coordinators().get(group).cloned().map(Box::new).ok_or_else(absent))
 }
 
+/// Another handle, whose calls carry a number.
+pub(super) fn coordinator_tagged(coordinator: &Coordinator, tag: u64) -> Box<Coordinator> {
+    Box::new(coordinator.tagged(tag))
+}
+
 pub(super) fn coordinator_name(coordinator: &Coordinator) -> &'static str {
     coordinator.name()
 }

@@ -352,6 +352,7 @@ mod bridge {
         fn part_is_member(part: &Part) -> bool;
         fn part_take(part: &Part) -> Result<Box<Communicator>>;
         fn communicator_again(communicator: &Communicator) -> Box<Communicator>;
+        fn communicator_tagged(communicator: &Communicator, tag: u64) -> Box<Communicator>;
         fn communicator_rank(communicator: &Communicator) -> usize;
         fn communicator_world_size(communicator: &Communicator) -> usize;
         fn communicator_device(communicator: &Communicator) -> Box<Device>;
@@ -434,6 +435,7 @@ mod bridge {
         fn coordinator_part_take(part: &CoordinatorPart) -> Result<Box<Coordinator>>;
         fn coordinator_close(coordinator: &Coordinator) -> Result<()>;
         fn coordinator_depart(coordinator: &Coordinator) -> Result<()>;
+        fn coordinator_tagged(coordinator: &Coordinator, tag: u64) -> Box<Coordinator>;
         fn coordinator_name(coordinator: &Coordinator) -> &'static str;
         fn coordinator_rank(coordinator: &Coordinator) -> usize;
         fn coordinator_ranks(coordinator: &Coordinator) -> Vec<usize>;

@@ -53,7 +53,7 @@ impl Communicator {
         let inner = &self.0;
         inner.group.check()?;
         call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
-        let prepared = inner.prepare(call, None)?;
+        let prepared = inner.prepare(&call.tagged(self.1), None)?;
         Ok(BoundAllReduce { communicator: self.clone(), prepared, kept, _operands: PhantomData })
     }
 }

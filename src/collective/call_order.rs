@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::lock_api::GetThreadId;
 use parking_lot::{Mutex, MutexGuard, RawThreadId};
 
+use super::Communicator;
+use super::graph_part::Recorded;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Order, Stream};
@@ -65,6 +67,33 @@ impl Turns {
 
     pub(super) fn get_mut(&mut self) -> &mut Lane {
         self.lane.get_mut()
+    }
+}
+
+impl Communicator {
+    /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before
+    /// destroying a borrowed stream. The stream's work need not be done. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) if the runtime cannot record an event.
+    pub fn leave(&self, stream: &Stream) -> Result<()> {
+        self.0.lane.take("leaving a stream")?.leave(stream)?;
+        self.0.side.lock().lane.leave(stream)
+    }
+
+    /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
+    /// memory with calls. In a capture, each launch of the graph waits so.
+    pub(crate) fn order(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
+        let inner = &self.0;
+        if let Some(recording) = queue.recording() {
+            recording.part(inner.group.id(), || Recorded::new(inner));
+        }
+        inner.lane.take(what)?.order_call(queue)
+    }
+
+    /// Refuses what work of the caller's asks for within a call of this communicator, which would wait for that work.
+    pub(crate) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
+        self.0.lane.refuse_within(what)
     }
 }
 

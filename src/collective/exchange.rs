@@ -9,7 +9,7 @@ use super::select::Reach;
 use super::transport::{Place, packets_up_to_bytes};
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
-use crate::group::{Call as Noted, MAX_WORLD_SIZE};
+use crate::group::{Call as Noted, MAX_WORLD_SIZE, Places};
 use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{View, escaped_groups};
@@ -103,6 +103,15 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// The offset of the operand that peers access, or would in a larger call.
+    pub(super) fn place(&self, offset_bytes: Option<u64>) -> Places {
+        match self.shared() {
+            Some((Way::Reduce, ..)) => [offset_bytes, None, None, None],
+            Some(_) => [None, offset_bytes, None, None],
+            None => Places::default(),
+        }
+    }
+
     /// The words that ranks compare with `check_calls`, for this transport.
     pub(super) fn noted(&self, way: u32) -> Noted {
         let bytes = match self.counts {
@@ -115,6 +124,12 @@ impl<'a> Exchange<'a> {
 }
 
 impl Inner {
+    /// Where the operand of an exchange by packets lies that peers would access in a larger call, for `check_calls`: there a
+    /// difference is an error, before it is one of a larger call.
+    pub(super) fn place_to_check(&self, exchange: &Exchange<'_>) -> Places {
+        exchange.place(exchange.shared().and_then(|(_, operand, _)| self.offset_to_check(operand)))
+    }
+
     /// The exchange of a checked call.
     fn exchange_of<'a>(&self, call: &'a Call<'a>, shape: &Shape, strips: Strips, access: Access) -> Exchange<'a> {
         let bytes = shape.bytes();
@@ -191,9 +206,11 @@ impl Inner {
         let way = exchange.way();
         let noted = match (&exchange.counts, launches[0]) {
             (Counts::Known { .. }, Some((Transport::Direct, peers))) => {
-                exchange.noted(algorithm(Transport::Direct, way)).at(&[peers.offset_bytes; 2])
+                exchange.noted(algorithm(Transport::Direct, way)).at(exchange.place(Some(peers.offset_bytes)))
             }
-            (Counts::Known { .. }, Some((transport, _))) => exchange.noted(algorithm(transport, way)),
+            (Counts::Known { .. }, Some((transport, _))) => {
+                exchange.noted(algorithm(transport, way)).at(self.place_to_check(exchange))
+            }
             _ => exchange.noted(WAY_LEARNED),
         };
         let fresh = self.announce(noted, lane, queue, recorded)?;

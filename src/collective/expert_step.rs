@@ -87,11 +87,11 @@ impl Communicator {
             Stage::New { operation, bytes, slot } => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
-                let noted = noted.in_form(form_of(slot, steps.first().map(|step| &step.args)));
+                let noted = noted.tagged(self.1).in_form(form_of(slot, steps.first().map(|step| &step.args)));
                 // Peers take rows, and what is beside them, to be as far from the region as here.
                 let placed = steps.iter().map(|step| &step.args).find(|step| step.placed_offset != args::kStaged);
                 let noted = placed.map_or(noted, |step| {
-                    noted.at(&[step.placed_offset, step.placed_scales, step.placed_ids, step.placed_weights])
+                    noted.at([step.placed_offset, step.placed_scales, step.placed_ids, step.placed_weights].map(Some))
                 });
                 inner.announce(noted, lane, queue, recorded.as_deref())?
             }

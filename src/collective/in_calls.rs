@@ -49,7 +49,7 @@ impl Inner {
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let bytes = exchange.largest_bytes();
-        let noted = exchange.noted(algorithm(Transport::Packets, way));
+        let noted = exchange.noted(algorithm(Transport::Packets, way)).at(self.place_to_check(exchange));
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));

@@ -90,7 +90,7 @@ impl Inner {
         let count = input.elems.div_ceil(plan.call_elems);
         let whole = self.part(&plan, plan.call_elems);
         let last = self.part(&plan, input.elems - (count - 1) * plan.call_elems);
-        let noted = noted(call, &plan, input.elems);
+        let noted = noted(call, &plan, input.elems, operands.map(|operand| self.offset_to_check(operand)));
         let args = match plan.algorithm.is_multicast() {
             true => Args::Multicast(self.multicast_sum(plan.algorithm, plan.dtype, operands)?),
             false => Args::Unicast(self.args(&plan, operands)),
@@ -182,13 +182,18 @@ impl Inner {
     }
 }
 
-/// The words that ranks compare of an all-reduce of so many elements.
+/// The words that ranks compare of an all-reduce of so many elements. `to_check`: where operands lie that peers do not access
+/// in this call.
 #[inline]
-fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize) -> Call {
+fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize, to_check: [Option<u64>; 2]) -> Call {
     let bytes = call.noted_bytes((elems * plan.dtype.bytes()) as u64);
     let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
     let operation = call.op.operation.number();
     let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
-    let noted = Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form());
-    plan.peers.map_or(noted, |peers| noted.at(&peers.map(|peers| peers.offset_bytes)))
+    let noted =
+        Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form()).tagged(call.tag);
+    match (plan.peers, to_check) {
+        (Some([input, output]), _) => noted.at([Some(input.offset_bytes), Some(output.offset_bytes), None, None]),
+        (None, [input, output]) => noted.at([input, output, None, None]),
+    }
 }

@@ -62,13 +62,26 @@ use select::{Reach, Table};
 use transport::Place;
 pub use transport::TransportRange;
 
-/// A group with memory, which runs collectives. Cheap to clone; usable from any thread.
+/// A group with memory, which runs collectives. Cheap to clone. Any thread may use it, but all ranks make the same calls in the
+/// same order, whatever threads make them: give each thread that calls by itself a communicator of its own.
 ///
-/// All ranks make the same calls in the same order. Calls on one stream run in stream order. A call on another stream
+/// Calls of two threads side by side come in another order on each rank. Two that are alike in operation, type and size meet
+/// then, and give wrong results without an error, unless each thread calls through its own handle of [`tagged`](Self::tagged).
+/// [`split`](Self::split) makes a communicator for each thread:
+/// ```
+/// # use symmetra::*;
+/// fn two(communicator: &Communicator, run: impl Fn(Communicator) + Sync) -> Result<()> {
+///     let of_threads = [communicator.split(Some(0), 0)?, communicator.split(Some(0), 0)?];
+///     std::thread::scope(|scope| of_threads.into_iter().flatten().for_each(|own| drop(scope.spawn(|| run(own)))));
+///     Ok(())
+/// }
+/// ```
+///
+/// Calls on one stream run in stream order. A call on another stream
 /// waits for the previous call, so that two streams never share scratch. A call without elements orders nothing. Calls
 /// enqueue and return: a later call, or [`synchronize`](Self::synchronize), returns errors of the device.
 #[derive(Clone)]
-pub struct Communicator(Arc<Inner>);
+pub struct Communicator(Arc<Inner>, u64);
 
 struct Inner {
     group: Group,
@@ -114,7 +127,7 @@ impl Communicator {
         let norms = NormTable::new(kind, group.world_size(), tuning)?;
         let lane = Turns::new(group.device())?;
         let side = Mutex::new(Side::new(group.device())?);
-        Ok(Self(Arc::new(Inner { group, arena, lane, events: Events::default(), table, norms, side })))
+        Ok(Self(Arc::new(Inner { group, arena, lane, events: Events::default(), table, norms, side }), 0))
     }
 
     /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If a rank
@@ -131,9 +144,17 @@ impl Communicator {
         self.0.group.split_into(color, key, config, Self::on)
     }
 
+    /// A handle of this communicator whose collective calls carry `tag`, which ranks compare: the number of a thread, or of a
+    /// step. 0 is no tag. Calls of which the tags differ are [`Error::Mismatch`](crate::Error::Mismatch) on every rank, with both
+    /// tags: with [`Config::check_calls`] before the call runs, else at the latest from [`synchronize`](Self::synchronize).
+    /// Copies, signals and messages between pairs have no tags, because not all ranks make them.
+    pub fn tagged(&self, tag: u64) -> Self {
+        Self(self.0.clone(), tag)
+    }
+
     /// Enqueues a call on own kernels.
     pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
-        let inner = &self.0;
+        let (inner, call) = (&self.0, &*call.tagged(self.1));
         let _entered = inner.group.enter()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
@@ -335,31 +356,6 @@ impl Communicator {
     pub fn depart(self) -> Result<()> {
         self.refuse_within("departing")?;
         self.0.arena.depart()
-    }
-
-    /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before
-    /// destroying a borrowed stream. The stream's work need not be done. Does not block.
-    ///
-    /// # Errors
-    /// [`Error::Device`](crate::Error::Device) if the runtime cannot record an event.
-    pub fn leave(&self, stream: &Stream) -> Result<()> {
-        self.0.lane.take("leaving a stream")?.leave(stream)?;
-        self.0.side.lock().lane.leave(stream)
-    }
-
-    /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
-    /// memory with calls. In a capture, each launch of the graph waits so.
-    pub(crate) fn order(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
-        let inner = &self.0;
-        if let Some(recording) = queue.recording() {
-            recording.part(inner.group.id(), || Recorded::new(inner));
-        }
-        inner.lane.take(what)?.order_call(queue)
-    }
-
-    /// Refuses what work of the caller's asks for within a call of this communicator, which would wait for that work.
-    pub(crate) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
-        self.0.lane.refuse_within(what)
     }
 
     /// The algorithm for an all-reduce of this many bytes. `direct`: whether peers can address both operands (symmetric

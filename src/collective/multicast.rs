@@ -270,8 +270,8 @@ impl Inner {
         let (task, own, [arena_bytes, offset_bytes]) = self.multicast_task(exchange)?;
         lane.order_call(queue)?;
         let whole = self.multicast_args(task, call.dtype, call.op.operation.number())?;
-        let (bytes, noted) =
-            (exchange.largest_bytes(), exchange.noted(WAY_MULTICAST).at(&[arena_bytes - offset_bytes; 2]));
+        let place = exchange.place(Some(arena_bytes - offset_bytes));
+        let (bytes, noted) = (exchange.largest_bytes(), exchange.noted(WAY_MULTICAST).at(place));
         let mut start = 0;
         while start < bytes {
             let part_bytes = (bytes - start).min(MOST_CALL_BYTES);

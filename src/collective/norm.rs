@@ -10,7 +10,7 @@ use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, row_pitch, rows
 use super::reach::Peers;
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
-use crate::group::{Call as Noted, FUSED};
+use crate::group::{Call as Noted, FUSED, Places};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
 use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
@@ -65,7 +65,7 @@ impl Inner {
             return self.norm_fused(call, rows, &fused, lane, queue, recorded);
         }
         call.steps(rows, shape)?.each(|step| match step {
-            Step::Collective(call, shape) => self.collective(&call, &shape, lane, queue, recorded),
+            Step::Collective(step, shape) => self.collective(&step.tagged(call.tag), &shape, lane, queue, recorded),
             Step::Local(local) => self.norm_rows(call, rows, &local, queue),
         })
     }
@@ -181,8 +181,18 @@ impl Inner {
         let [inputs, outputs, values, scales] = fused.peers.unwrap_or([Peers::NONE; 4]);
         let bytes = (share * sources * rows.hidden() * dtype.bytes()) as u64;
         let (operation, way) = (call.op.operation.number(), algorithm.number());
-        let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED).in_form(call.form());
-        let noted = fused.peers.map_or(noted, |peers| noted.at(&peers.map(|peers| peers.offset_bytes)));
+        let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED);
+        let noted = noted.in_form(call.form()).tagged(call.tag);
+        let noted = noted.at(match fused.peers {
+            Some(peers) => peers.map(|peers| (!peers.table.is_null()).then_some(peers.offset_bytes)),
+            None if self.group.config().check_calls => {
+                // A share of rows that no rank gathers may lie anywhere, such as in the own part of the input.
+                let [input, others @ ..] = gathered(call, rows).map(|operand| self.offset_to_check(&operand?.0));
+                let [output, values, scales] = others.map(|offset| offset.filter(|_| call.op.gathers_rows()));
+                [input, output, values, scales]
+            }
+            None => Places::default(),
+        });
         lane.order_call(queue)?;
         // Launches of equally many rows: a launch of few takes nearly as long.
         let rows_at_once = share.div_ceil(share.div_ceil(fused.rows));

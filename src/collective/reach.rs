@@ -41,6 +41,18 @@ impl Inner {
         (1..processes.len()).any(|rank| processes[..rank].contains(&processes[rank]))
     }
 
+    /// With `check_calls`, the offset of an operand that peers could access: all ranks give one at the same offset, whether
+    /// peers access it or not.
+    pub(super) fn offset_to_check(&self, operand: &View<'_>) -> Option<u64> {
+        match operand.place {
+            _ if !self.group.config().check_calls => None,
+            Place::Symmetric { group, offset_bytes } | Place::Registered { group, offset_bytes, .. } => {
+                (group == self.group.id()).then_some(offset_bytes)
+            }
+            Place::Plain | Place::Pushed => None,
+        }
+    }
+
     /// Where peers find operand `number` of the next call.
     pub(super) fn peers(
         &self,

@@ -16,7 +16,9 @@ use crate::types::Dtype;
 /// A parallel group of an [`Environment`](super::Environment): its ranks and its operations. Each call runs on the
 /// first backend that serves it: see [`explain`](Self::explain).
 ///
-/// Cheap to clone; usable from any thread. All ranks make the same calls in the same order. A group of one rank serves
+/// Cheap to clone. Any thread may use it, but all ranks make the same calls in the same order, whatever threads make them: give
+/// each thread that calls by itself a group of its own, from [`split`](Self::split). [`Communicator`] says what goes wrong
+/// otherwise, and [`tagged`](Self::tagged) finds it. A group of one rank serves
 /// every call alone. [`Error::Unsupported`] says why no backend serves a call. Calls on [`Backend::Host`] block and
 /// fail for good, with the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a
 /// deadline, [`Error::Bootstrap`] for a broken connection, [`Error::Mismatch`] for unequal calls, [`Error::Aborted`].
@@ -30,6 +32,8 @@ pub struct Coordinator {
     /// This rank's number in the group.
     rank: usize,
     origin: Arc<Origin>,
+    /// The number that calls carry; 0 for none.
+    tag: u64,
 }
 
 impl Coordinator {
@@ -44,7 +48,7 @@ impl Coordinator {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
         // Groups of the same ranks share one communicator, which the first names.
         serving.local().group().call_by(name);
-        Self { name, serving, facts, ranks: ranks.into(), rank, origin }
+        Self { name, serving, facts, ranks: ranks.into(), rank, origin, tag: 0 }
     }
 
     /// The parts that groups of the same ranks share.
@@ -100,8 +104,16 @@ impl Coordinator {
         self.facts.explain()
     }
 
+    /// A handle of this group whose collective calls carry `tag`, which ranks compare, on every backend: see
+    /// [`Communicator::tagged`]. Between hosts NCCL compares nothing. Experts by own kernels take the tag of a communicator alone:
+    /// open them over [`communicator`](Self::communicator).
+    pub fn tagged(&self, tag: u64) -> Self {
+        Self { tag, ..self.clone() }
+    }
+
     /// Runs a call on the first backend that serves the call.
     pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+        let call = &*call.tagged(self.tag);
         let mut request = Request::of(call, queue.recording().is_some());
         let mut backend = self.select(&request)?;
         // A blocking backend would end a native capture, and with it the group.
@@ -152,7 +164,8 @@ impl Coordinator {
     }
 
     pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
-        self.on_own_kernels(call, queue.recording().is_some())?.run_low_contention(call, queue)
+        let own = self.on_own_kernels(call, queue.recording().is_some())?;
+        own.run_low_contention(&call.tagged(self.tag), queue)
     }
 
     /// Makes a workspace for low-contention collectives: see [`Communicator::reserve_workspace`]. Collective; blocks.
@@ -165,8 +178,8 @@ impl Coordinator {
 
     pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
         match self.select(&Request::of(call, false))? {
-            Backend::Quantised => self.communicator()?.bind(&self.facts.by_codec(call), kept),
-            _ => self.on_own_kernels(call, false)?.bind(call, kept),
+            Backend::Quantised => self.communicator()?.bind(&self.facts.by_codec(call).tagged(self.tag), kept),
+            _ => self.on_own_kernels(call, false)?.bind(&call.tagged(self.tag), kept),
         }
     }
 

@@ -11,9 +11,27 @@ pub(crate) struct Call {
     /// Size of the message. A call that takes several launches, or a collective for each row, notes each of them with the
     /// size of all: otherwise calls that differ by some of these would be alike up to the end of the smaller call.
     pub(crate) bytes: u64,
-    /// Operation, element type and algorithm, packed as `AgreeArgs` packs them.
+    /// Operation, element type and algorithm, packed as `AgreeArgs` packs them, and a hash of `alike`.
     pub(crate) descriptor: u64,
+    alike: Alike,
 }
+
+/// What ranks must do alike and what has no bits of its own in a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Alike {
+    /// The number of the settings; 0 for none.
+    form: u64,
+    /// A number that the caller gave; 0 for none.
+    tag: u64,
+    /// One more than the offset of each operand in the memory of its rank; 0 for an operand that peers do not access.
+    places: [u64; OPERANDS],
+}
+
+/// Most operands of a call that peers access.
+const OPERANDS: usize = 4;
+
+/// Where the operands of a call are that peers access at equal offsets.
+pub(crate) type Places = [Option<u64>; OPERANDS];
 
 /// What stands in a descriptor for the algorithm of a call that NCCL runs.
 pub(crate) const BY_NCCL: u32 = 0xff;
@@ -28,16 +46,50 @@ pub(crate) const FUSED: u32 = 0x80;
 const PLACE_SHIFT: u32 = 40;
 
 impl Call {
-    /// Adds where in all ranks' arenas the operands are: peers access theirs at the same offsets. It stands there as a
-    /// number that differs where offsets do, but for one case in sixteen million.
-    pub(crate) fn at(self, offsets_bytes: &[u64]) -> Self {
-        self.mixed(offsets_bytes)
+    /// How many words a call has.
+    pub(crate) const WORDS: usize = 4 + OPERANDS;
+
+    /// Adds where the operands are: peers access theirs at the same offsets. It stands in the descriptor as a number that
+    /// differs where offsets do, but for one case in sixteen million.
+    pub(crate) fn at(self, offsets_bytes: Places) -> Self {
+        if offsets_bytes == Places::default() {
+            return self;
+        }
+        let places = offsets_bytes.map(|offset| offset.map_or(0, |offset| offset.wrapping_add(1)));
+        Self { alike: Alike { places, ..self.alike }, ..self.mixed(&places) }
     }
 
     /// Adds what else ranks must do alike, such as the number of rows that a tensor is cut into, in the number that
     /// [`at`](Self::at) adds. 1 makes no difference.
     pub(crate) fn in_form(self, form: u64) -> Self {
-        if form > 1 { self.mixed(&[form]) } else { self }
+        if form > 1 { Self { alike: Alike { form, ..self.alike }, ..self.mixed(&[form]) } } else { self }
+    }
+
+    /// Adds the caller's number, as [`in_form`](Self::in_form) does. 0 is none.
+    #[inline]
+    pub(crate) fn tagged(self, tag: u64) -> Self {
+        if tag == 0 { self } else { Self { alike: Alike { tag, ..self.alike }, ..self.mixed(&[1, tag]) } }
+    }
+
+    /// The call that reads as these words: bytes, descriptor, and what the hash in the descriptor is of.
+    pub(crate) fn from_words([bytes, descriptor, form, tag, places @ ..]: [u64; Self::WORDS]) -> Self {
+        Self { bytes, descriptor, alike: Alike { form, tag, places } }
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; Self::WORDS] {
+        let Alike { form, tag, places: [first, second, third, fourth] } = self.alike;
+        [self.bytes, self.descriptor, form, tag, first, second, third, fourth]
+    }
+
+    /// A call of which only the words that kernels compare are known.
+    pub(crate) fn of_kernel(bytes: u64, descriptor: u64) -> Self {
+        Self { bytes, descriptor, alike: Alike::default() }
+    }
+
+    /// Whether the two words that kernels compare are equal.
+    pub(crate) fn compares_as(&self, other: &Self) -> bool {
+        (self.bytes, self.descriptor) == (other.bytes, other.descriptor)
     }
 
     #[inline]
@@ -52,7 +104,28 @@ impl Call {
     /// do alike, each in 8 bits.
     pub(crate) fn new(bytes: u64, op: u32, dtype: Dtype, reduction: Reduction, way: u32, rest: u32) -> Self {
         let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
-        Self { bytes, descriptor: u64::from(kinds) | u64::from(rest & 0xff) << 32 }
+        let descriptor = u64::from(kinds) | u64::from(rest & 0xff) << 32;
+        Self { bytes, descriptor, alike: Alike::default() }
+    }
+
+    /// The call with all that ranks must do alike: settings, offsets of operands, and the caller's tag.
+    pub(crate) fn in_full(&self) -> String {
+        let Alike { form, tag, places } = self.alike;
+        let mut words = self.to_string();
+        let hash = self.descriptor >> PLACE_SHIFT;
+        match form {
+            0 if self.alike == Alike::default() && hash != 0 => words += &format!(", settings and operands {hash:06x}"),
+            0 => {}
+            form => words += &format!(", settings {form:x}"),
+        }
+        let names = match Operation::from_number(self.op()) {
+            Some(Operation::Dispatch | Operation::Combine) => ["rows", "scales", "ids", "weights"],
+            _ => ["input", "output", "quantised output", "scales"],
+        };
+        for (name, place) in names.into_iter().zip(places).filter(|(_, place)| *place != 0) {
+            words += &format!(", {name} at offset {}", place - 1);
+        }
+        if tag == 0 { words } else { format!("{words}, tag {tag}") }
     }
 
     /// Its operation, `args::kOp*`.
@@ -94,10 +167,7 @@ impl fmt::Display for Call {
         if let (Some(Operation::AllReduce), Some(codec)) = (operation, codec_name(field(32) >> CODEC_SHIFT)) {
             write!(out, " in {codec}")?;
         }
-        match self.descriptor >> PLACE_SHIFT {
-            0 => Ok(()),
-            place => write!(out, ", settings and operands {place:06x}"),
-        }
+        Ok(())
     }
 }
 

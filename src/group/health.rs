@@ -230,7 +230,7 @@ impl Health {
         let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
         let counts = |page: &&Page| page.unnumbered.load(Ordering::Relaxed) == 0;
         let call = |rank: usize| self.pages.get(rank).map(|page| &**page).filter(counts)?.history.get(number);
-        let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.to_string());
+        let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.in_full());
         let told = by != self.rank;
         let (against, rank) = match call(self.rank) {
             None if told => (by, other),
@@ -238,7 +238,13 @@ impl Health {
             _ => (self.rank, other),
         };
         let [bytes, descriptor] = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
-        let theirs = if told { words(rank) } else { Call { bytes, descriptor }.to_string() };
+        let theirs = match (told, call(rank)) {
+            (true, _) => words(rank),
+            (false, noted) => {
+                let seen = Call::of_kernel(bytes, descriptor);
+                noted.filter(|noted| noted.compares_as(&seen)).unwrap_or(seen).in_full()
+            }
+        };
         let ours = words(against);
         Error::Mismatch { what: "the call".to_owned(), against, ours, rank, theirs }
     }
@@ -383,9 +389,9 @@ fn differ([against, rank]: [usize; 2], compared: Compared) -> Option<Error> {
         Some(Difference { number, ours, theirs }) => Error::Mismatch {
             what: format!("call {number}"),
             against,
-            ours: ours.to_string(),
+            ours: ours.in_full(),
             rank,
-            theirs: theirs.to_string(),
+            theirs: theirs.in_full(),
         },
         None => {
             let unknown = || "unknown".to_owned();

@@ -39,8 +39,7 @@ pub(crate) struct History {
 struct Entry {
     /// Number of the call plus one; 0 while the entry is being written.
     stamp: AtomicU64,
-    bytes: AtomicU64,
-    descriptor: AtomicU64,
+    call: [AtomicU64; Call::WORDS],
     /// The digest of all calls up to this one.
     digest: AtomicU64,
 }
@@ -49,8 +48,7 @@ impl Entry {
     fn write(&self, number: u64, call: Call, digest: u64) {
         self.stamp.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.bytes.store(call.bytes, Ordering::Relaxed);
-        self.descriptor.store(call.descriptor, Ordering::Relaxed);
+        self.call.iter().zip(call.words()).for_each(|(kept, word)| kept.store(word, Ordering::Relaxed));
         self.digest.store(digest, Ordering::Relaxed);
         self.stamp.store(number + 1, Ordering::Release);
     }
@@ -58,8 +56,7 @@ impl Entry {
     /// Call `number` and its digest, or `None` if the entry is of another call or being written.
     fn read(&self, number: u64) -> Option<(Call, u64)> {
         let before = self.stamp.load(Ordering::Acquire);
-        let call =
-            Call { bytes: self.bytes.load(Ordering::Relaxed), descriptor: self.descriptor.load(Ordering::Relaxed) };
+        let call = Call::from_words(std::array::from_fn(|word: usize| self.call[word].load(Ordering::Relaxed)));
         let digest = self.digest.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         let after = self.stamp.load(Ordering::Relaxed);
@@ -108,7 +105,7 @@ impl History {
     #[cfg(test)]
     pub(super) fn empty() -> Self {
         let zero = || AtomicU64::new(0);
-        let entry = |_| Entry { stamp: zero(), bytes: zero(), descriptor: zero(), digest: zero() };
+        let entry = |_| Entry { stamp: zero(), call: std::array::from_fn(|_| zero()), digest: zero() };
         Self {
             enqueued: zero(),
             digest: zero(),

@@ -28,7 +28,7 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
 use crate::error::{Error, Operation, Result};
 
-pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED};
+pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED, Places};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines};
 pub(crate) use control_page::Finding;

@@ -1,5 +1,7 @@
 //! A call of an operation, as every backend takes it.
 
+use std::borrow::Cow;
+
 use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op};
 use crate::error::Parameter;
 use crate::group::{BY_NCCL, Call as Noted, MAX_WORLD_SIZE};
@@ -17,6 +19,8 @@ pub(crate) struct Call<'v> {
     pub(crate) input: Option<View<'v>>,
     pub(crate) output: Option<View<'v>>,
     pub(crate) numbers: Numbers<'v>,
+    /// The caller's number of the call, which ranks compare; 0 for none.
+    pub(crate) tag: u64,
 }
 
 /// Further arguments of some forms of operations.
@@ -56,7 +60,7 @@ impl<'v> Call<'v> {
     #[inline]
     pub(crate) fn new(op: &'static Op, dtype: Dtype) -> Self {
         let (options, numbers) = (AllReduceOptions::default(), Numbers::None);
-        Self { op, dtype, options, parameter: 0, input: None, output: None, numbers }
+        Self { op, dtype, options, parameter: 0, input: None, output: None, numbers, tag: 0 }
     }
 
     #[inline]
@@ -82,6 +86,12 @@ impl<'v> Call<'v> {
     #[inline]
     pub(crate) fn numbers(self, numbers: Numbers<'v>) -> Self {
         Self { numbers, ..self }
+    }
+
+    /// The call with the number of the handle that makes it, unless that has none.
+    #[inline]
+    pub(crate) fn tagged(&self, tag: u64) -> Cow<'_, Self> {
+        if tag == 0 { Cow::Borrowed(self) } else { Cow::Owned(Self { tag, ..self.clone() }) }
     }
 
     /// The reduction, equal on all ranks, if the operation reduces.
@@ -129,7 +139,9 @@ impl<'v> Call<'v> {
         let reduction = self.reduction().unwrap_or(Reduction::Sum);
         let operation = self.op.operation.number();
         let bytes = self.noted_bytes(bytes);
-        Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart()).in_form(self.form())
+        Noted::new(bytes, operation, self.common_dtype(), reduction, way, self.told_apart())
+            .in_form(self.form())
+            .tagged(self.tag)
     }
 
     /// What else ranks must do alike: the rows of a tensor that is cut along a dimension, or a number of a norm's

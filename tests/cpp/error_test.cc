@@ -257,29 +257,34 @@ void disagreeing_ranks() {
       CHECK_EQ(CHECK_THROWS(kPeer, open()).rank(), 0);
     }
   });
-  std::atomic<int> mismatches = 0;
-  test::ranks(2, [&](Bootstrap& bootstrap) {
-    const Device device = Device::host();
-    const Stream stream(device);
-    Config config = small();
-    config.check_calls = true;
-    const Communicator communicator = Communicator::open(bootstrap, device, config);
-    std::vector<float> values(8, 1.0f);
-    communicator.all_reduce(Operand(values.data(), 4 + communicator.rank()), stream);
-    stream.synchronize();
-    const std::int32_t peer = 1 - static_cast<std::int32_t>(communicator.rank());
-    // Who looks second may see that the other gave up already.
-    try {
-      communicator.check();
-      test::fail(__FILE__, __LINE__, "the ranks agreed");
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::kMismatch || error.kind() == ErrorKind::kAborted);
-      if (error.kind() != ErrorKind::kMismatch) return;
-      CHECK_EQ(error.rank(), peer);
-      ++mismatches;
-    }
-  });
-  CHECK(mismatches >= 1);
+  for (const bool tags : {false, true}) {
+    std::atomic<int> mismatches = 0;
+    test::ranks(2, [&](Bootstrap& bootstrap) {
+      const Device device = Device::host();
+      const Stream stream(device);
+      Config config = small();
+      config.check_calls = true;
+      const Communicator communicator = Communicator::open(bootstrap, device, config);
+      std::vector<float> values(8, 1.0f);
+      // Calls that differ in their sizes, or in their tags alone.
+      const std::size_t rank = communicator.rank();
+      communicator.tagged(tags ? 1 + rank : 0).all_reduce(Operand(values.data(), tags ? 4 : 4 + rank), stream);
+      stream.synchronize();
+      const std::int32_t peer = 1 - static_cast<std::int32_t>(communicator.rank());
+      // Who looks second may see that the other gave up already.
+      try {
+        communicator.check();
+        test::fail(__FILE__, __LINE__, "the ranks agreed");
+      } catch (const Error& error) {
+        CHECK(error.kind() == ErrorKind::kMismatch || error.kind() == ErrorKind::kAborted);
+        if (error.kind() != ErrorKind::kMismatch) return;
+        CHECK_EQ(error.rank(), peer);
+        CHECK(!tags || (says(error, ", tag 1") && says(error, ", tag 2")));
+        ++mismatches;
+      }
+    });
+    CHECK(mismatches >= 1);
+  }
 }
 
 void closed() {

@@ -8,6 +8,7 @@ mod allocations;
 mod alone;
 mod bound;
 mod closing;
+mod compared_calls;
 mod coordinator;
 #[cfg(feature = "cudarc")]
 mod cudarc;

@@ -22,14 +22,16 @@ pub(crate) struct Announcement {
     pub(crate) bytes: u64,
     /// Rows of a tensor that is cut along a dimension, or a number of a norm's settings; 1 for other calls.
     form: u64,
+    /// The caller's number of the call; 0 for none.
+    tag: u64,
 }
 
 impl Announcement {
     /// Length in words.
-    pub(crate) const WORDS: usize = 6;
+    pub(crate) const WORDS: usize = 7;
 
     pub(crate) fn objects(bytes: usize) -> Self {
-        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, form: 1 }
+        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, form: 1, tag: 0 }
     }
 
     pub(crate) fn call(call: &Call<'_>) -> Self {
@@ -41,15 +43,16 @@ impl Announcement {
             dtype: if call.elems() == 0 { 0 } else { dtype as u64 },
             bytes: (call.elems() * dtype.bytes()) as u64,
             form: call.form(),
+            tag: call.tag,
         }
     }
 
     pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
-        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.form]
+        [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.form, self.tag]
     }
 
-    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, form]: [u64; Self::WORDS]) -> Self {
-        Self { kind, reduction, root, dtype, bytes, form }
+    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, form, tag]: [u64; Self::WORDS]) -> Self {
+        Self { kind, reduction, root, dtype, bytes, form, tag }
     }
 
     /// Whether both are calls, or both objects.
@@ -92,10 +95,11 @@ impl fmt::Display for Announcement {
             bytes => write!(out, ", {bytes} bytes of {dtype}"),
         }?;
         match self.form {
-            0 | 1 => Ok(()),
-            form if operation.norms() => write!(out, ", settings {form:x}"),
-            rows => write!(out, ", in {rows} rows"),
+            0 | 1 => {}
+            form if operation.norms() => write!(out, ", settings {form:x}")?,
+            rows => write!(out, ", in {rows} rows")?,
         }
+        if self.tag == 0 { Ok(()) } else { write!(out, ", tag {}", self.tag) }
     }
 }
 

@@ -16,7 +16,7 @@ use super::reach::arena_offset;
 use super::{Communicator, Inner};
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
-use crate::group::{Call as Noted, MAX_WORLD_SIZE};
+use crate::group::{Call as Noted, MAX_WORLD_SIZE, Places};
 use crate::kernel::args;
 use crate::memory::{Place, SymmetricBuffer, View};
 use crate::op::{Call, Shape, Strip};
@@ -86,7 +86,7 @@ impl Communicator {
         mut parts: Option<Parts<'_>>,
         queue: &impl Enqueue,
     ) -> Result<Pending<'op>> {
-        let inner = &self.0;
+        let (inner, call) = (&self.0, &*call.tagged(self.1));
         inner.group.check()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
@@ -429,6 +429,12 @@ impl Inner {
 impl Copies<'_> {
     /// The words that ranks compare with `check_calls`.
     fn noted(&self) -> Noted {
-        self.call.noted(self.bytes as u64, self.way).at(&[self.offset_bytes; 2])
+        let place = Some(self.offset_bytes);
+        let places = match self.way {
+            BY_WORKSPACE => Places::default(),
+            PUSHED | IN_PLACE => [None, place, None, None],
+            _ => [place, None, None, None],
+        };
+        self.call.noted(self.bytes as u64, self.way).at(places)
     }
 }

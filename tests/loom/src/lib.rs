@@ -9,6 +9,18 @@ mod call {
         pub(crate) bytes: u64,
         pub(crate) descriptor: u64,
     }
+
+    impl Call {
+        pub(crate) const WORDS: usize = 2;
+
+        pub(crate) fn from_words([bytes, descriptor]: [u64; 2]) -> Self {
+            Self { bytes, descriptor }
+        }
+
+        pub(crate) fn words(&self) -> [u64; 2] {
+            [self.bytes, self.descriptor]
+        }
+    }
 }
 #[path = "../../../src/group/history.rs"]
 mod history;

@@ -257,7 +257,10 @@ fn pitfall_4_different_operations_are_named() {
         let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
         let mut calls = [ours.as_str(), theirs.as_str()];
         calls.sort_unstable();
-        assert_eq!(calls, [0, 1].map(|root| format!("broadcast of root {root} of 256 bytes of f32 by packets")));
+        for (root, call) in calls.into_iter().enumerate() {
+            let words = format!("broadcast of root {root} of 256 bytes of f32 by packets, output at offset ");
+            assert!(call.starts_with(&words), "{call}");
+        }
     }
 }
 
@@ -285,7 +288,7 @@ fn pitfall_4_operands_at_different_offsets_are_named() {
         });
         for error in errors {
             let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
-            assert!(ours.contains("and operands ") && theirs.contains("and operands ") && ours != theirs, "{error}");
+            assert!(ours.contains("put at offset ") && theirs.contains("put at offset ") && ours != theirs, "{error}");
         }
     }
 }

@@ -11,16 +11,34 @@ fn a_call_reads_as_it_was_packed() {
     assert_eq!(call.descriptor >> 32, 1);
     let quantised = Call::new(64, args::kOpAllReduce, Dtype::BF16, Reduction::Sum, 1, args::kCodecInt6 << CODEC_SHIFT);
     assert_eq!(quantised.to_string(), "all-reduce (sum) of 64 bytes of bf16 by one-shot-sentinel in int6");
-    let at = |offsets: [u64; 2]| call.at(&offsets).to_string();
+    let at = |[input, output]: [u64; 2]| call.at([Some(input), Some(output), None, None]);
     assert_eq!(at([64, 128]), at([64, 128]));
     for others in [[128, 64], [64, 64], [0, 0], [1 << 40, 128]] {
-        assert_ne!(at([64, 128]), at(others), "{others:?}");
+        assert!(!at([64, 128]).compares_as(&at(others)), "{others:?}");
     }
-    assert!(
-        at([64, 128]).starts_with("all-reduce (max) of 64 bytes of bf16 by two-shot-sentinel, settings and operands ")
+    let words = call.to_string();
+    assert_eq!(at([64, 128]).in_full(), format!("{words}, input at offset 64, output at offset 128"));
+    assert_eq!(
+        call.at([None, Some(0), None, Some(7)]).in_full(),
+        format!("{words}, output at offset 0, scales at offset 7")
     );
     assert_eq!(call.in_form(1), call);
-    assert!(call.in_form(2) != call.in_form(4) && call.in_form(2).at(&[64, 128]) != call.at(&[64, 128]));
+    assert_eq!(call.tagged(0), call);
+    for [one, other] in [
+        [call.in_form(2), call.in_form(4)],
+        [call.in_form(2), call.tagged(2)],
+        [call.tagged(1), call.tagged(2)],
+        [call.in_form(2).at([Some(64); 4]), call.at([Some(64); 4])],
+    ] {
+        assert!(!one.compares_as(&other), "{} and {}", one.in_full(), other.in_full());
+    }
+    let all = at([64, 128]).in_form(20).tagged(3);
+    assert_eq!(all.to_string(), words);
+    assert_eq!(all.in_full(), format!("{words}, settings 14, input at offset 64, output at offset 128, tag 3"));
+    assert_eq!(Call::from_words(all.words()), all);
+    // Where only the words of a kernel are known.
+    let seen = Call::of_kernel(all.bytes, all.descriptor);
+    assert!(seen.compares_as(&all) && seen.in_full().starts_with(&format!("{words}, settings and operands ")));
     let call = Call::new(64, 200, Dtype::F32, Reduction::Sum, 0, 0);
     assert_eq!(call.to_string(), "operation 200 of 64 bytes of f32 by packets");
     let ways = [

@@ -3,7 +3,9 @@
 use super::*;
 
 fn call(bytes: u64) -> Call {
-    Call { bytes, descriptor: 7 }
+    let mut words = [0; Call::WORDS];
+    (words[0], words[1]) = (bytes, 7);
+    Call::from_words(words)
 }
 
 /// A history of `count` calls of 4 bytes, but for those that `others` names with their bytes.

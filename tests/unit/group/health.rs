@@ -4,6 +4,7 @@ use super::*;
 use crate::bootstrap::{Bootstrap, Threads};
 use crate::device::Device;
 use crate::group::{Config, Group};
+use crate::types::{Dtype, Reduction};
 
 fn threads(world_size: usize, rank: impl Fn(Threads) -> Result<()> + Sync) -> Vec<Result<()>> {
     let ranks = Threads::new(world_size).unwrap();
@@ -75,7 +76,8 @@ fn a_rank_that_has_not_called_tells_which_others_differ() {
     let results = threads(3, |bootstrap| {
         let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
         if group.rank() < 2 {
-            group.note(Call { bytes: 8 + group.rank() as u64, descriptor: 0 });
+            let bytes = 8 + group.rank() as u64;
+            group.note(Call::new(bytes, args::kOpAllReduce, Dtype::F32, Reduction::Sum, 0, 0));
         }
         noted.wait();
         let result = Err(group.0.health.mismatch(0, 1));

@@ -3,7 +3,11 @@
 use super::*;
 
 fn call(number: u64) -> Call {
-    Call { bytes: number * 3, descriptor: number * 7 }
+    let mut words = [0; Call::WORDS];
+    (words[0], words[1]) = (number * 3, number * 7);
+    // Words that no kernel compares are read and written too.
+    words.iter_mut().skip(2).for_each(|word| *word = number * 11);
+    Call::from_words(words)
 }
 
 #[cfg(not(loom))]

@@ -1,0 +1,187 @@
+//! What ranks compare of their calls beside operation, type and size: where operands lie that peers access, and the caller's tags.
+
+use std::time::Duration;
+
+use symmetra::environment::{Coordinator, GroupConfig};
+use symmetra::experts::{Combine, Method, Received};
+use symmetra::{
+    Communicator, Config, DeviceBuffer, Error, Reduction, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
+};
+
+use crate::expert_errors::{Operands, small};
+use crate::support::world::{Gate, meet, open};
+use crate::support::{Rank, config};
+
+/// Elements of a rank's part of a small message, and of a large one, which peers access.
+const COUNTS: [usize; 2] = [64, 1 << 18];
+
+fn checked(check_calls: bool) -> Config {
+    let mut config = config();
+    config.check_calls = check_calls;
+    let limit = Duration::from_secs(20);
+    (config.deadlines.first_use, config.deadlines.steady) = (limit, limit);
+    config
+}
+
+/// The error that a rank learns of after it made its calls.
+fn failure(made: Result<()>, synchronize: impl Fn() -> Result<()>) -> Error {
+    let mut result = made;
+    loop {
+        match result {
+            Ok(()) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => return error,
+        }
+        result = synchronize();
+    }
+}
+
+/// A call whose operand begins at element `start` of `memory`, with `count` elements for each of two ranks.
+type Placed = fn(&Rank, &SymmetricBuffer<f32>, &DeviceBuffer<f32>, [usize; 2]) -> Result<()>;
+
+/// Calls, and the operand that peers access.
+const PLACED: [(&str, &str, Placed); 5] = [
+    ("all-reduce", "input", |rank, memory, _, [start, count]| {
+        let all = memory.slice(start..start + count)?;
+        rank.communicator.all_reduce_in_place(all, &rank.stream)
+    }),
+    ("all-gather", "output", |rank, memory, plain, [start, count]| {
+        let (input, output) = (plain.borrow().slice(..count)?, memory.slice(start..start + 2 * count)?);
+        rank.communicator.all_gather(input, output, &rank.stream)
+    }),
+    ("reduce-scatter", "input", |rank, memory, plain, [start, count]| {
+        let (input, output) = (memory.slice(start..start + 2 * count)?, plain.borrow().slice(..count)?);
+        rank.communicator.reduce_scatter(input, output, Reduction::Sum, &rank.stream)
+    }),
+    ("all-to-all", "output", |rank, memory, plain, [start, count]| {
+        let (input, output) = (plain.borrow().slice(..2 * count)?, memory.slice(start..start + 2 * count)?);
+        rank.communicator.all_to_all(input, output, &rank.stream)
+    }),
+    ("broadcast", "output", |rank, memory, _, [start, count]| {
+        let buffer = memory.slice(start..start + count)?;
+        rank.communicator.broadcast(buffer, 0, &rank.stream)
+    }),
+];
+
+/// Both offsets are named with their operand. Small messages are compared where the ranks compare every call.
+#[test]
+fn pitfall_04_operands_at_other_offsets_are_named_with_both() {
+    for (what, operand, call) in PLACED {
+        for (check_calls, count) in [(true, COUNTS[0]), (true, COUNTS[1]), (false, COUNTS[1])] {
+            let gate = Gate::new(2);
+            meet(2, |bootstrap| {
+                let rank = open(bootstrap, &checked(check_calls)).unwrap();
+                let memory = rank.communicator.symmetric::<f32>(2 * COUNTS[1] + 64).unwrap();
+                let plain = DeviceBuffer::<f32>::new(&rank.device, 2 * COUNTS[1]).unwrap();
+                // Equal places first, which are no error.
+                call(&rank, &memory, &plain, [16, count]).unwrap();
+                rank.finish();
+                let made = call(&rank, &memory, &plain, [if rank.rank() == 1 { 32 } else { 16 }, count]);
+                let error = failure(made, || rank.communicator.synchronize(&rank.stream));
+                let message = format!("{what} of {count}, check_calls {check_calls}: {error}");
+                let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{message}") };
+                let offset = |words: &str| -> u64 {
+                    let (_, offset) =
+                        words.split_once(&format!("{operand} at offset ")).unwrap_or_else(|| panic!("{message}"));
+                    offset.split([',', ';']).next().unwrap().parse().unwrap()
+                };
+                assert_eq!(offset(ours).abs_diff(offset(theirs)), 64, "{message}");
+                gate.pass();
+            });
+        }
+    }
+}
+
+/// A call of a thread with operands of its own.
+type Threaded = fn(&Communicator, &Stream) -> Result<()>;
+
+const CALLS: [(&str, Threaded); 5] = [
+    ("all-reduce", |communicator, stream| {
+        communicator.all_reduce_in_place(&DeviceBuffer::<f32>::new(stream.device(), 100)?, stream)
+    }),
+    ("all-gather", |communicator, stream| {
+        let device = stream.device();
+        let (input, output) = (DeviceBuffer::<u8>::new(device, 100)?, DeviceBuffer::new(device, 200)?);
+        communicator.all_gather(&input, &output, stream)
+    }),
+    ("bound", |communicator, stream| {
+        let buffer = DeviceBuffer::<f32>::new(stream.device(), 100)?;
+        communicator.bind_all_reduce(&buffer, &buffer)?.enqueue(stream)
+    }),
+    ("norm", |communicator, stream| {
+        let device = stream.device();
+        let [input, weight, output] = [32, 16, 32].map(|len| DeviceBuffer::<f32>::new(device, len));
+        let (input, weight, output) = (input?, weight?, output?);
+        let rows = RowNorm::new(&input, &weight, RmsNorm::new(1e-6)).output(&output);
+        communicator.all_reduce_norm(rows, stream)
+    }),
+    ("low-contention", |communicator, stream| {
+        let (input, output) = (communicator.symmetric::<f32>(100)?, communicator.symmetric::<f32>(200)?);
+        communicator.low_contention_all_gather(&input, &output, stream)?.wait(stream)
+    }),
+];
+
+/// Two threads call side by side, here in turn: rank 1 makes the second thread's call first. All calls are alike but for the
+/// tags of the threads.
+#[test]
+fn calls_of_two_threads_in_another_order_are_found_by_their_tags() {
+    for (what, call) in CALLS {
+        for check_calls in [true, false] {
+            let gate = Gate::new(2);
+            meet(2, |bootstrap| {
+                let rank = open(bootstrap, &checked(check_calls)).unwrap();
+                let Rank { communicator, stream, .. } = &rank;
+                let threads = [3, 4].map(|tag| communicator.tagged(tag));
+                for thread in &threads {
+                    call(thread, stream).unwrap();
+                }
+                rank.finish();
+                let made = match rank.rank() {
+                    0 => call(&threads[0], stream).and_then(|()| call(&threads[1], stream)),
+                    _ => call(&threads[1], stream).and_then(|()| call(&threads[0], stream)),
+                };
+                let error = failure(made, || communicator.synchronize(stream));
+                let message = format!("{what}, check_calls {check_calls}: {error}");
+                let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{message}") };
+                let mut tags = [ours, theirs].map(|words| words.rsplit_once(", tag ").map(|(_, tag)| tag.to_owned()));
+                tags.sort();
+                assert_eq!(tags, [Some("3".to_owned()), Some("4".to_owned())], "{message}");
+                gate.pass();
+            });
+        }
+    }
+}
+
+/// A tag of a coordinator is that of its calls, and of experts that are opened over the handle.
+#[test]
+fn tags_go_with_the_calls_of_a_handle() {
+    meet(2, |bootstrap| {
+        let mut config = GroupConfig::default();
+        config.communicator = checked(true);
+        let device = crate::support::device::device(symmetra::bootstrap::Bootstrap::rank(&bootstrap));
+        let group = Coordinator::open(bootstrap, &device, config).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let buffer = DeviceBuffer::<i32>::from_slice(&[2; 10], &stream).unwrap();
+        for tag in [0, 7, u64::MAX] {
+            group.tagged(tag).all_reduce_in_place(&buffer, &stream).unwrap();
+        }
+        group.synchronize(&stream).unwrap();
+        assert_eq!(buffer.read(&stream).unwrap(), [16; 10]);
+        let made = group.tagged(5 + group.rank() as u64).all_reduce_in_place(&buffer, &stream);
+        let message = failure(made, || group.synchronize(&stream)).to_string();
+        assert!(message.contains(", tag 5") && message.contains(", tag 6"), "{message}");
+        drop(group);
+    });
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &checked(true)).unwrap();
+        let experts = rank.communicator.tagged(1 + rank.rank() as u64).experts(small(Method::Packets)).unwrap();
+        let operands = Operands::new(&rank, &experts, &[0, 5]);
+        let routed =
+            experts.dispatch(&operands.routing(), &operands.rows, &Received::rows(&operands.received), &rank.stream);
+        let made = routed
+            .and_then(|routed| routed.combine(&operands.received, &operands.output, Combine::default(), &rank.stream));
+        let message = failure(made, || rank.communicator.synchronize(&rank.stream)).to_string();
+        assert!(message.contains(", tag 1") && message.contains(", tag 2"), "{message}");
+        gate.pass();
+    });
+}
