@@ -15,7 +15,7 @@ use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use super::wait::{Heeded, Limit};
 use crate::error::{Error, Result};
-use crate::variables::{AGENT_STORE, Launcher, Process, optional, warn_of_variables};
+use crate::variables::{AGENT_STORE, Launcher, Process, optional, report_consequence, warn_of_variables};
 
 /// Where ranks meet, and which rank this is.
 #[derive(Clone)]
@@ -173,11 +173,11 @@ impl Tcp {
             return Ok(Self::alone());
         }
         let addresses = resolve(&config.address, config.deadline)?;
-        if config.rank != 0 {
-            return Self::join(addresses, &config, heeded);
-        }
-        let (address, listener) = bind(&config, &addresses)?;
-        Self::serve(address, listener, &config, heeded)
+        let met = match config.rank {
+            0 => bind(&config, &addresses).and_then(|(at, listener)| Self::serve(at, listener, &config, heeded)),
+            _ => Self::join(addresses, &config, heeded),
+        };
+        met.inspect_err(report_consequence)
     }
 
     /// Connects with the variables that [`TcpConfig::from_env`] reads; gives up at `deadline`.

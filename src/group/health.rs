@@ -8,6 +8,7 @@ use super::control_page::{Cause, Finding, Page, PageMapping, Stop};
 use super::{Call, Health};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
+use crate::variables::report_consequence;
 
 /// How long a rank that gave up waits for the report of the rank it waited for. That rank may have begun its own wait
 /// later, by the time a busy processor delays a thread.
@@ -28,7 +29,7 @@ impl Health {
         if self.is_well() {
             return Ok(());
         }
-        Err(self.failure.get_or_init(|| self.diagnose()).clone())
+        Err(self.first(|| self.diagnose()))
     }
 
     /// Returns the group's failure, also where the calls of the ranks are found to differ. Costs some loads a rank.
@@ -46,7 +47,20 @@ impl Health {
 
     /// Makes `error` the failure on this rank unless there is one, and tells no peer. Returns the failure.
     pub(super) fn keep(&self, error: Error) -> Error {
-        self.failure.get_or_init(|| error).clone()
+        self.first(|| error)
+    }
+
+    /// The failure, which is `cause` unless there is one. A launcher learns of a cause that is another rank.
+    fn first(&self, cause: impl FnOnce() -> Error) -> Error {
+        let failure = self.failure.get_or_init(|| {
+            let error = cause();
+            let of_itself = self.own().stopped().is_some_and(|stop| stop.culprit == self.rank);
+            if !of_itself {
+                report_consequence(&error);
+            }
+            error
+        });
+        failure.clone()
     }
 
     /// The error to announce when this rank drops the group. `None` after this rank's own abort or stop, which all

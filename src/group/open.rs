@@ -19,7 +19,7 @@ use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
-use crate::variables::{Process, flag};
+use crate::variables::{Process, flag, report_consequence};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
 /// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
@@ -46,7 +46,7 @@ impl Group {
     /// [`Error::Peer`] when another rank cannot take part, [`Error::Timeout`] and
     /// [`Error::PeerLost`] when one does not answer.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
-        Self::open_with(bootstrap, device, config, PROTOCOL)
+        Self::open_with(bootstrap, device, config, PROTOCOL).inspect_err(report_consequence)
     }
 
     /// Opens a group as a build with this protocol does.

@@ -2,6 +2,7 @@
 
 mod launcher;
 mod lookup;
+mod report;
 mod setting;
 
 use std::sync::Once;
@@ -10,6 +11,7 @@ pub(crate) use launcher::Launcher;
 #[cfg(feature = "nccl")]
 pub(crate) use lookup::LIBRARY_NAMES;
 pub(crate) use lookup::{Lookup, Process, flag, library_path, number, optional, text};
+pub(crate) use report::report_consequence;
 pub use setting::{Setting, Source};
 
 /// A variable that symmetra reads.
@@ -57,7 +59,7 @@ const NO_EFFECT: &str = "no effect: sums are in single precision and keep the ra
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 34] = [
+pub const VARIABLES: [Variable; 35] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -90,6 +92,12 @@ pub const VARIABLES: [Variable; 34] = [
         "True: MASTER_PORT is torchrun's own, and rank 0 listens at a port beside it",
     ),
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
+    variable(
+        report::LAUNCHER,
+        "path",
+        "unset",
+        "where ranks report to `symmetra launch` that another rank failed first",
+    ),
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
     variable("SYMMETRA_LOG", "level", "warn", "what is logged where the program has no subscriber"),

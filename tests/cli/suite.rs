@@ -17,6 +17,7 @@ mod norm;
 mod nvshmem;
 mod tensors;
 mod tune;
+mod unwritable;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -18,6 +18,7 @@ use crate::devices::RankDevice;
 use crate::exchange::{self, Memory, SweepArgs};
 use crate::failure::Failure;
 use crate::names;
+use crate::output;
 use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 
 pub(crate) use bounds::{Bounds, GROUP};
@@ -128,7 +129,7 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
 fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
     let (ranks, sweep) = (run.ranks(), &run.task);
     let along = sweep.along.map_or_else(String::new, |dim| format!(", along dimension {dim}"));
-    eprintln!(
+    output::note(format_args!(
         "{ranks} {} as {} on {}, {}, {}{along}{}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },
         ranks_as.name(),
@@ -138,7 +139,7 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
         if sweep.graph { ", in graphs" } else { "" },
         if sweep.bound { ", bound" } else { "" },
         sweep.seed,
-    );
+    ))?;
     let mut report = Report::new(ranks, run.device_kind(), sweep, json);
     run.attend(ranks_as, |rank, sample| report.hear(rank, sample))?;
     report.finish()

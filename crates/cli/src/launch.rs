@@ -1,32 +1,41 @@
 //! `symmetra launch`: runs any program as ranks, and ends them together.
 
 mod relay;
+mod reports;
 mod start;
+mod verdict;
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::failure::{Failure, spawn};
-use crate::nvshmem;
 use crate::signals;
+use crate::{nvshmem, output};
 use relay::Relay;
+use reports::Reports;
+use verdict::Verdict;
 
 /// Run a program as ranks on this host.
 ///
 /// Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 /// as torchrun sets them, and SYMMETRA_SECRET, with which the library's TCP bootstrap tells
-/// ranks from strangers. Lines of output are prefixed by their rank; standard input is
-/// empty. SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. When a rank fails the others get SIGTERM
-/// (after the grace period where a SIGINT was just forwarded), and SIGKILL after the grace period, and what it started itself SIGTERM;
-/// its exit status (128 + the signal that killed it) is the launcher's. If the launcher is killed the ranks are too.
+/// ranks from strangers. Lines of output are prefixed by their rank; standard input is empty.
+///
+/// When a rank fails, the others get SIGTERM, and SIGKILL after the grace period; what the rank started itself gets
+/// SIGTERM. The message names the rank that failed first and all other ranks that failed; the first rank's exit status
+/// (128 + the signal that killed it) is the launcher's. A rank whose library saw another rank fail did not fail first:
+/// the launcher gives the others 2 seconds to end by themselves.
+///
+/// SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. Ranks that
+/// have not ended after the grace period get SIGTERM after a SIGINT, and SIGKILL after a SIGTERM. A second SIGINT kills
+/// them at once. If the launcher is killed, the ranks are too.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,9 +46,13 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     ranks: u32,
 
-    /// Seconds from SIGTERM to SIGKILL once a rank failed
+    /// Seconds from SIGTERM to SIGKILL, and from a forwarded SIGINT to SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
     grace: u64,
+
+    /// Let the other ranks go on when a rank fails; the exit status is that of the rank that failed first
+    #[arg(long)]
+    keep_others: bool,
 
     /// Give ranks this command's own output instead of prefixed lines
     #[arg(long)]
@@ -59,12 +72,16 @@ pub(crate) struct Args {
 enum Event {
     /// A rank ended and waits to be reaped.
     Ended { rank: usize, failed: bool },
-    /// An output of a rank ended.
-    Drained,
+    /// An output of a rank ended, or could not be passed on.
+    Drained(Result<(), Failure>),
     /// This process got a signal.
     Signal(i32),
 }
 
+/// How long ranks have to end by themselves while all that failed did so because of another.
+const DOUBT: Duration = Duration::from_secs(2);
+/// Signals that come within this time are one: some programs signal a process and then its group.
+const ONCE: Duration = Duration::from_millis(100);
 /// How long an output may be silent once all ranks have ended: children of ranks may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Time between two looks at the outputs.
@@ -74,11 +91,14 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (sender, events) = channel();
     watch_signals(sender.clone())?;
-    let mut ranks = Ranks { children: Vec::new(), events, grace: Duration::from_secs(args.grace), relays: Vec::new() };
+    let mut ranks = Ranks::new(args, events);
     let world = start::World::new(args.ranks as usize)?;
     let variables = if args.nvshmem { nvshmem::variables() } else { Vec::new() };
     for rank in 0..args.ranks as usize {
-        let mut child = world.start(rank, &args.program, args.no_prefix, &variables)?;
+        let report = ranks.reports.variable(rank);
+        let mut child = world.start(rank, &args.program, args.no_prefix, |command| {
+            command.envs(variables.iter().copied()).envs(report);
+        })?;
         let pid = Pid::from_child(&child);
         ranks.relays.extend(relay::start(rank, &mut child, &sender)?);
         ranks.children.push(Some(child));
@@ -110,51 +130,57 @@ struct Ranks {
     children: Vec<Option<Child>>,
     events: Receiver<Event>,
     grace: Duration,
+    keep_others: bool,
     relays: Vec<Arc<Relay>>,
+    reports: Reports,
+    verdict: Verdict,
+    /// The next signal for the ranks, and when to send it.
+    next: Option<(Signal, Instant)>,
+    /// Whether the next signal waits for the rank that failed first.
+    in_doubt: bool,
+    /// When the first SIGINT came.
+    interrupted: Option<Instant>,
+    /// What ends the ranks beside a rank's failure: output that cannot be written, or a second SIGINT.
+    failure: Option<Failure>,
 }
 
 impl Ranks {
-    /// Blocks until every rank ended; the first failure ends the others.
+    fn new(args: &Args, events: Receiver<Event>) -> Self {
+        Self {
+            children: Vec::new(),
+            events,
+            grace: Duration::from_secs(args.grace),
+            keep_others: args.keep_others,
+            relays: Vec::new(),
+            reports: Reports::new(args.ranks as usize),
+            verdict: Verdict::default(),
+            next: None,
+            in_doubt: false,
+            interrupted: None,
+            failure: None,
+        }
+    }
+
+    /// Blocks until every rank ended.
     fn attend(mut self) -> Result<(), Failure> {
-        let mut failure = None;
-        // The last forwarded signal that asks ranks to end.
-        let mut told: Option<(i32, Instant)> = None;
-        // The next signal for the ranks, and when to send it.
-        let mut next: Option<(Signal, Instant)> = None;
         while self.children.iter().any(Option::is_some) {
-            match self.event(next.map(|(_, at)| at)) {
-                Some(Event::Signal(signal)) => {
-                    if signal != SIGHUP {
-                        told = Some((signal, Instant::now()));
-                    }
-                    Signal::from_named_raw(signal).into_iter().for_each(|signal| self.signal(signal));
-                }
-                Some(Event::Drained) => {}
-                Some(Event::Ended { rank, failed }) => {
-                    let Some(ended) = self.collect(rank, failed) else { continue };
-                    if failure.is_none() {
-                        // Ranks that were just told to end have the grace period first.
-                        let signal = match told.filter(|(_, at)| at.elapsed() <= self.grace) {
-                            Some((SIGTERM, _)) => Signal::KILL,
-                            Some(_) => Signal::TERM,
-                            None => {
-                                self.signal(Signal::TERM);
-                                Signal::KILL
-                            }
-                        };
-                        next = Some((signal, Instant::now() + self.grace));
-                        failure = Some(ended);
-                    }
-                }
+            match self.event(self.next.map(|(_, at)| at)) {
+                Some(Event::Signal(signal)) => self.forward(signal),
+                Some(Event::Drained(passed)) => self.passed(passed),
+                Some(Event::Ended { rank, failed }) => self.ended(rank, failed),
                 None => {
-                    let signal = next.map_or(Signal::KILL, |(signal, _)| signal);
+                    let signal = self.next.map_or(Signal::KILL, |(signal, _)| signal);
                     self.signal(signal);
-                    next = (signal == Signal::TERM).then(|| (Signal::KILL, Instant::now() + self.grace));
+                    let more = signal == Signal::TERM;
+                    (self.next, self.in_doubt) = (more.then(|| (Signal::KILL, Instant::now() + self.grace)), false);
                 }
             }
         }
         self.drain();
-        failure.map_or(Ok(()), Err)
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => std::mem::take(&mut self.verdict).failure().map_or(Ok(()), Err),
+        }
     }
 
     /// The next event, or none when it is time for the next signal.
@@ -167,23 +193,75 @@ impl Ranks {
     }
 
     /// Sends a signal to the process group of every rank that runs.
-    fn signal(&self, signal: Signal) {
+    fn signal(&mut self, signal: Signal) {
+        self.verdict.send(signal.as_raw());
         for child in self.children.iter().flatten() {
             // Fails when the rank has just ended.
             let _ = kill_process_group(Pid::from_child(child), signal);
         }
     }
 
-    /// Reaps a rank and returns its failure, if it failed. The process group of a failed rank gets SIGTERM.
-    fn collect(&mut self, rank: usize, failed: bool) -> Option<Failure> {
-        let mut child = self.children.get_mut(rank)?.take()?;
+    /// Passes a signal of this command on.
+    fn forward(&mut self, signal: i32) {
+        let Some(named) = Signal::from_named_raw(signal) else { return };
+        let now = Instant::now();
+        if signal == SIGINT && self.interrupted.is_some_and(|first| first + ONCE <= now) {
+            if !self.verdict.any() {
+                let message = "a second SIGINT killed the ranks".to_owned();
+                self.failure.get_or_insert(Failure::Program { message, code: 128 + SIGINT as u8 });
+            }
+            self.signal(Signal::KILL);
+            return;
+        }
+        self.signal(named);
+        let step = match signal {
+            SIGINT => {
+                self.interrupted.get_or_insert(now);
+                Signal::TERM
+            }
+            SIGTERM => Signal::KILL,
+            _ => return,
+        };
+        // A SIGKILL that is due stays due; a SIGTERM that is due has just been sent, or comes later than it would have.
+        if self.next.is_none_or(|(due, _)| due != Signal::KILL) {
+            (self.next, self.in_doubt) = (Some((step, now + self.grace)), false);
+        }
+    }
+
+    /// Asks the ranks to end, unless they have been asked.
+    fn stop(&mut self) {
+        if self.next.is_none() || self.in_doubt {
+            self.signal(Signal::TERM);
+            (self.next, self.in_doubt) = (Some((Signal::KILL, Instant::now() + self.grace)), false);
+        }
+    }
+
+    /// Takes note that an output ended. Output that cannot be written ends the ranks.
+    fn passed(&mut self, passed: Result<(), Failure>) {
+        let Err(failure) = passed else { return };
+        if !self.verdict.any() {
+            self.failure.get_or_insert(failure);
+        }
+        self.stop();
+    }
+
+    /// Reaps a rank. If the rank failed, the others are asked to end, and the process group of the rank gets SIGTERM.
+    fn ended(&mut self, rank: usize, failed: bool) {
+        let Some(mut child) = self.children.get_mut(rank).and_then(Option::take) else { return };
         if failed {
             // Before the rank is reaped: until then its number is that of its group.
             let _ = kill_process_group(Pid::from_child(&child), Signal::TERM);
         }
-        match child.wait() {
-            Ok(status) => verdict(rank, status),
-            Err(error) => Some(Failure::failed(format!("rank {rank} ended, nobody knows how: {error}"))),
+        let follows = self.reports.follows(rank);
+        let Some(words) = self.verdict.end(rank, child.wait(), follows) else { return };
+        if self.keep_others {
+            if self.children.iter().any(Option::is_some) {
+                self.passed(output::note(format_args!("{words}; the other ranks go on")));
+            }
+        } else if self.verdict.has_cause() {
+            self.stop();
+        } else if self.next.is_none() {
+            (self.next, self.in_doubt) = (Some((Signal::TERM, Instant::now() + DOUBT)), true);
         }
     }
 
@@ -192,8 +270,15 @@ impl Ranks {
         let end = Instant::now();
         let passed_bytes: Vec<_> = self.relays.iter().map(|relay| relay.passed_bytes()).collect();
         while self.relays.iter().zip(&passed_bytes).any(|(relay, before)| relay.lags(end, *before, DRAIN)) {
-            if let Ok(Event::Signal(_)) = self.events.recv_timeout(LOOK) {
-                return;
+            match self.events.recv_timeout(LOOK) {
+                Ok(Event::Signal(_)) => return,
+                Ok(Event::Drained(passed)) => self.passed(passed),
+                _ => {}
+            }
+        }
+        while let Ok(event) = self.events.try_recv() {
+            if let Event::Drained(passed) = event {
+                self.passed(passed);
             }
         }
     }
@@ -207,14 +292,4 @@ impl Drop for Ranks {
             let _ = child.wait();
         }
     }
-}
-
-fn verdict(rank: usize, status: ExitStatus) -> Option<Failure> {
-    let (message, code) = match (status.code(), status.signal()) {
-        (Some(0), _) => return None,
-        (Some(code), _) => (format!("rank {rank} ended with status {code}"), code),
-        (None, Some(signal)) => (format!("rank {rank} was killed by signal {signal}"), 128 + signal),
-        (None, None) => (format!("rank {rank} ended"), 1),
-    };
-    Some(Failure::Program { message, code: u8::try_from(code).unwrap_or(1) })
 }

@@ -29,6 +29,7 @@ mod target;
 mod tensor_file;
 mod tune;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -110,12 +111,34 @@ fn rank() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    let command = asked().unwrap_or_else(|error| error.exit());
+    match run() {
+        Ok(code) => code,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                // Where standard error cannot be written, the exit code says that the command failed.
+                let _ = output::note(format_args!("error: {message}"));
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+/// Prints what the parser has to say: help and the version are output as any other.
+fn print(said: &clap::Error) -> Result<ExitCode, Failure> {
+    said.print().and_then(|()| std::io::stdout().flush()).map_err(Failure::output)?;
+    Ok(ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(1)))
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let command = match asked() {
+        Ok(command) => command,
+        Err(said) => return print(&said),
+    };
     // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
     }
-    let done = match command {
+    match command {
         Command::AllReduce(args) => all_reduce::run(&args),
         Command::AllReduceNorm(args) => norm::run(&args),
         Command::Mixed(args) => mixed::run(&args),
@@ -126,14 +149,6 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Rank => rank(),
         Command::Operation(collective, args) => all_reduce::run_exchange(collective, &args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if let Some(message) = failure.message() {
-                eprintln!("error: {message}");
-            }
-            ExitCode::from(failure.code())
-        }
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

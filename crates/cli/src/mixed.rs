@@ -193,7 +193,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => None,
     };
     let Grids { world: GridWorld { ranks, hosts, .. }, seed, .. } = run.task;
-    eprintln!(
+    output::note(format_args!(
         "{ranks} {} as {} on {}, {hosts} {}, {}{}, seed {seed}",
         if ranks == 1 { "rank" } else { "ranks" },
         args.run.ranks_as.name(),
@@ -201,9 +201,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if hosts == 1 { "host" } else { "hosts" },
         if args.plain { "plain memory" } else { "symmetric memory" },
         if args.graph { ", in graphs" } else { "" },
-    );
+    ))?;
     if let Some(line) = about_peer {
-        eprintln!("{line}");
+        output::note(line)?;
     }
     let mut hearing = Hearing::new(&run, args.json);
     run.attend(args.run.ranks_as, |rank, sample| hearing.hear(rank, sample))?;

@@ -209,7 +209,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (ranks, norms) = (args.ranks as usize, Norms::new(args)?);
     let mut run = Run::new(&args.run.devices(ranks)?, norms);
     run.group = args.group;
-    eprintln!(
+    output::note(format_args!(
         "{ranks} {} as {} on {}, {}, {}{}{}{}, seed {}",
         if ranks == 1 { "rank" } else { "ranks" },
         args.run.ranks_as.name(),
@@ -220,7 +220,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         args.quantise.map_or_else(String::new, |form| format!(", quantised as {form}")),
         if args.graph { ", in graphs" } else { "" },
         run.task.seed,
-    );
+    ))?;
     let mut samples: Vec<Vec<Sample>> = run.task.tokens.iter().map(|_| Vec::new()).collect();
     run.attend(args.run.ranks_as, |rank, sample| {
         let size = sample.size;

@@ -24,6 +24,11 @@ pub(crate) fn json_to(out: &mut impl Write, value: &impl Serialize) -> Result<()
     line_to(out, text)
 }
 
+/// Writes a line about the run to standard error.
+pub(crate) fn note(text: impl Display) -> Result<(), Failure> {
+    line_to(&mut std::io::stderr().lock(), text)
+}
+
 fn line_to(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
     // In one piece: a file of ours is not buffered.
     let text = format!("{text}\n");

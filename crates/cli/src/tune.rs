@@ -208,7 +208,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let target = args.output.as_deref().map(check_output).transpose()?;
     let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
     let plans = worlds.iter().map(|world| args.plan_on(&plan, kind, *world)).collect::<Result<Vec<_>, _>>()?;
-    eprintln!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name());
+    output::note(format_args!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name()))?;
     let progress = output::progress(plans.iter().map(Plan::laps).sum::<Result<_, _>>()?);
     let mut measured = Vec::new();
     for (devices, plan) in devices.iter().zip(plans) {
@@ -271,6 +271,6 @@ fn write(report: &Report, path: &Path) -> Result<(), Failure> {
             return Err(Failure::failed(format!("{} reads back as something else", path.display())));
         }
     }
-    eprintln!("wrote {}", path.display());
+    output::note(format_args!("wrote {}", path.display()))?;
     Ok(())
 }

@@ -13,6 +13,7 @@ use super::unfinished;
 use crate::element::Summand;
 use crate::failure::Failure;
 use crate::names::by_name;
+use crate::output;
 use crate::ranks::{Say, Task};
 use crate::signals::{Guard, guard};
 use crate::target;
@@ -174,7 +175,7 @@ impl Opened {
         finished.transpose()?;
         let Shards { reduction, header, inputs, .. } = &self.shards;
         let (files, output) = (inputs.len(), self.output.display());
-        eprintln!("the {reduction} of {files} files, of {header} each, is in {output}");
+        output::note(format_args!("the {reduction} of {files} files, of {header} each, is in {output}"))?;
         Ok(())
     }
 }

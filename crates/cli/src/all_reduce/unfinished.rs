@@ -11,6 +11,8 @@ use std::path::Path;
 use rustix::process::geteuid;
 use tempfile::{Builder, NamedTempFile};
 
+use crate::output;
+
 /// How the names begin and end.
 const PREFIX: &str = ".symmetra-";
 const SUFFIX: &str = ".unfinished";
@@ -43,7 +45,8 @@ fn sweep(folder: &Path) {
             && file.try_lock().is_ok()
             && let Err(error) = std::fs::remove_file(entry.path())
         {
-            eprintln!("{} is left: {error}", entry.path().display());
+            // What cannot be said here is said by the next command.
+            let _ = output::note(format_args!("{} is left: {error}", entry.path().display()));
         }
     }
 }

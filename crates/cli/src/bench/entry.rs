@@ -15,6 +15,7 @@ use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::failure::Failure;
 use crate::names;
+use crate::output;
 use crate::ranks::Run;
 use crate::sizes::SizeArgs;
 
@@ -152,15 +153,15 @@ impl RaceArgs {
         let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
         let race = self.race(collective, algorithm, kind)?;
         let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
-        eprintln!(
+        output::note(format_args!(
             "{} ranks as {} on {kind}, {}, seed {}",
             devices.len(),
             self.ranks.run.ranks_as.name(),
             race.dtype,
             race.seed
-        );
+        ))?;
         if let Some(line) = &about_peers {
-            eprintln!("{line}");
+            output::note(line)?;
         }
         let mut hearing = Hearing::new(&devices, self.ranks.run.ranks_as, &race, about_peers);
         Run::new(&devices, race.clone()).attend(self.ranks.run.ranks_as, |rank, found| match found {

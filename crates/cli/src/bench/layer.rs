@@ -22,6 +22,7 @@ use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
+use crate::output;
 use crate::ranks::RankArgs;
 use shape::Shape;
 use way::{ALL, PeerWay, Way};
@@ -194,9 +195,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
     let Shape { hidden, heads, kv_heads, intermediate } = race.shape;
     let shape = format!("hidden {hidden}, heads {heads} and {kv_heads}, intermediate {intermediate}");
-    eprintln!("{ranks}, {} layers, {shape}, bf16, seed {}", race.layers, race.seed);
+    output::note(format_args!("{ranks}, {} layers, {shape}, bf16, seed {}", race.layers, race.seed))?;
     if let Some(line) = &about_peers {
-        eprintln!("{line}");
+        output::note(line)?;
     }
     let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;

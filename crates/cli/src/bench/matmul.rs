@@ -21,6 +21,7 @@ use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
+use crate::output;
 use layers::{Fusion, Layer, MOST, Model, Sizes};
 use numbers::{Precision, Scales};
 use rank::{COLLECTIVE, PRODUCT};
@@ -230,9 +231,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let ranks_as = args.ranks.run.ranks_as;
     let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
     let MatmulRace { fusion, precision, seed, .. } = &race;
-    eprintln!("{ranks}, matmul and {}, {}, seed {seed}", fusion.collective().name(), precision.numeric());
+    output::note(format_args!(
+        "{ranks}, matmul and {}, {}, seed {seed}",
+        fusion.collective().name(),
+        precision.numeric()
+    ))?;
     if let Some(line) = &about_peers {
-        eprintln!("{line}");
+        output::note(line)?;
     }
     let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;

@@ -25,6 +25,7 @@ use crate::contest::nccl;
 use crate::contest::turns::Mode;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
+use crate::output;
 use operands::Operands;
 use oracle::Oracle;
 use routes::{Routes, Traffic};
@@ -278,9 +279,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let ranks_as = args.ranks.run.ranks_as;
     let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
     let MoeRace { shape, wire, traffic, seed, .. } = &race;
-    eprintln!("{ranks}, experts {shape}, rows as {}, {} routing, seed {seed}", wire.name(), traffic.name());
+    output::note(format_args!(
+        "{ranks}, experts {shape}, rows as {}, {} routing, seed {seed}",
+        wire.name(),
+        traffic.name()
+    ))?;
     if let Some(line) = &about_peers {
-        eprintln!("{line}");
+        output::note(line)?;
     }
     if args.split {
         return split::run((race, args.size), &devices, ranks_as, &args.output);

@@ -25,6 +25,7 @@ use crate::names;
 use crate::norm::MOST_HIDDEN;
 use crate::norm::form::{self, Form};
 use crate::norm::quantised::Format;
+use crate::output;
 
 /// The norm of every side.
 pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
@@ -259,9 +260,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let NormRace { op, dtype, hidden, seed, .. } = race;
     let quantised = race.quantise.map_or_else(String::new, |format| format!(", quantised as {format}"));
     let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
-    eprintln!("{ranks}, {}, rows of {hidden} {dtype}{quantised}, seed {seed}", op.name());
+    output::note(format_args!("{ranks}, {}, rows of {hidden} {dtype}{quantised}, seed {seed}", op.name()))?;
     if let Some(line) = &about_peers {
-        eprintln!("{line}");
+        output::note(line)?;
     }
     let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
     args.output.write(report.table(), &report)?;

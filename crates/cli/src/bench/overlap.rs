@@ -12,6 +12,7 @@ use crate::all_reduce::Collective;
 use crate::bytes;
 use crate::failure::Failure;
 use crate::names::Mover;
+use crate::output;
 use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
 use crate::table::Table;
@@ -192,7 +193,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         launches: args.launches,
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
     };
-    eprintln!("{ranks} ranks, {} of {} bytes of bf16, seed {}", collective.name(), 2 * task.elems, task.seed);
+    output::note(format_args!(
+        "{ranks} ranks, {} of {} bytes of bf16, seed {}",
+        collective.name(),
+        2 * task.elems,
+        task.seed
+    ))?;
     let times = Run::new(&devices, task.clone()).collect(args.ranks.run.ranks_as)?;
     let report = Report {
         ranks,

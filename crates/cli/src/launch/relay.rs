@@ -43,14 +43,15 @@ impl Relay {
     }
 
     /// Writes each line at once, and so whole: the standard streams are locked for a write.
-    fn run(&self, rank: usize, mut from: impl BufRead, mut to: impl Write) -> std::io::Result<()> {
+    fn run(&self, rank: usize, mut from: impl BufRead, mut to: impl Write) -> Result<(), Failure> {
         let prefix = format!("[{rank}] ");
         let mut line = Vec::new();
         loop {
             line.clear();
             line.extend(prefix.as_bytes());
             *self.idle_since.lock() = Some(Instant::now());
-            let read_bytes = from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
+            let read_bytes = from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+            let read_bytes = read_bytes.map_err(Failure::doing(format!("read the output of rank {rank}")))?;
             *self.idle_since.lock() = None;
             if read_bytes == 0 {
                 return Ok(());
@@ -58,8 +59,7 @@ impl Relay {
             if line.last() != Some(&b'\n') {
                 line.push(b'\n');
             }
-            to.write_all(&line)?;
-            to.flush()?;
+            to.write_all(&line).and_then(|()| to.flush()).map_err(Failure::output)?;
             self.passed_bytes.fetch_add(read_bytes as u64, Ordering::AcqRel);
         }
     }
@@ -84,9 +84,10 @@ fn spawn<W: Write + 'static>(
     let ours = Arc::clone(&relay);
     let pass_on = move || {
         // After an error the pipe closes, which tells the rank that nobody reads.
-        let _ = ours.run(rank, BufReader::new(from), to());
+        let passed = ours.run(rank, BufReader::new(from), to());
+        // First: the launcher does not wait for an output that has ended.
+        let _ = sender.send(Event::Drained(passed));
         ours.ended.store(true, Ordering::Release);
-        let _ = sender.send(Event::Drained);
     };
     failure::spawn(pass_on)?;
     Ok(relay)

@@ -30,13 +30,13 @@ impl World {
         Ok(Self { ranks, port: address.port(), secret: format!("{:032x}", u128::from_be_bytes(secret)) })
     }
 
-    /// Starts a rank, with `variables`, in a process group of its own. It ends when the calling thread does.
+    /// Starts a rank in a process group of its own, with what `add` gives it. It ends when the calling thread does.
     pub(super) fn start(
         &self,
         rank: usize,
         program: &[OsString],
         inherit_output: bool,
-        variables: &[(&'static str, &'static str)],
+        add: impl FnOnce(&mut Command),
     ) -> Result<Child, Failure> {
         let Some((name, arguments)) = program.split_first() else { return Err(Failure::usage("there is no program")) };
         let output = || if inherit_output { Stdio::inherit() } else { Stdio::piped() };
@@ -50,7 +50,8 @@ impl World {
         command.env("MASTER_ADDR", Ipv4Addr::LOCALHOST.to_string()).env("MASTER_PORT", self.port.to_string());
         // What another launcher said of its own port.
         ["SYMMETRA_PORT", "TORCHELASTIC_USE_AGENT_STORE"].iter().for_each(|name| drop(command.env_remove(name)));
-        command.env("SYMMETRA_SECRET", &self.secret).envs(variables.iter().copied());
+        command.env("SYMMETRA_SECRET", &self.secret);
+        add(&mut command);
         let launcher = getpid();
         // SAFETY: between fork and exec the closure makes system calls only.
         unsafe { command.pre_exec(move || Ok(orphan::end_with(launcher)?)) };

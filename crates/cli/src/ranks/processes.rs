@@ -22,7 +22,7 @@ use super::listen::{Hands, Heard, Ranks};
 use super::task::{Run, Said, Task};
 use crate::failure::{Failure, spawn};
 use crate::signals::{Guard, guard};
-use crate::{orphan, output};
+use crate::{orphan, output, signals};
 
 /// How long the ranks have to start.
 const MEET: Duration = Duration::from_secs(60);
@@ -126,7 +126,7 @@ fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
 fn describe(status: ExitStatus, done: bool) -> String {
     let when = if done { "after" } else { "before" };
     match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by signal {signal} {when} it was done"),
+        (Some(signal), _) => format!("was killed by {} {when} it was done", signals::name(signal)),
         (None, code) => format!("ended with status {} {when} it was done", code.unwrap_or(-1)),
     }
 }
