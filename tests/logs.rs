@@ -13,7 +13,7 @@ use support::is_host;
 use support::world::meet;
 use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
 use symmetra::environment::{Backend, EnvConfig, Environment, InitMethod, warn_of_variables};
-use symmetra::{Communicator, Config, Device, DeviceBuffer, Error, Stream};
+use symmetra::{Communicator, Config, Device, DeviceBuffer, Dtype, Error, Stream, TunedRow, TunedTable, Tuning};
 
 /// Set in a process that plays a part.
 const PLAYS: &str = "SYMMETRA_TEST_PART";
@@ -289,4 +289,35 @@ fn a_rank_that_does_not_come_to_a_call_of_the_host_is_named() {
     let Some(words) = words else { return };
     let line = "a collective call of the host waits on rank 0 of 2 for ranks [1]: 5 s";
     assert_eq!(words.matches(line).count(), 1, "{words}");
+}
+
+#[test]
+fn a_tuning_of_another_kind_of_device_is_said_to_have_no_effect() {
+    let test = "a_tuning_of_another_kind_of_device_is_said_to_have_no_effect";
+    let words = logged(test, &[], || {
+        let foreign = if is_host() { "cuda" } else { "host" };
+        let rows = vec![TunedRow { up_to_bytes: None, algorithm: "ring".to_owned() }];
+        let table = TunedTable { world_size: 2, floating: true, direct: true, exact: false, rows };
+        for (kind, device_name) in [(device(0).kind().name(), "here"), (foreign, "elsewhere")] {
+            let tuning = Tuning {
+                kind: kind.to_owned(),
+                device: device_name.to_owned(),
+                tables: vec![table.clone()],
+                ..Tuning::default()
+            };
+            for _ in 0..2 {
+                meet(2, |bootstrap| {
+                    let mut config = Config::default();
+                    (config.heap_bytes, config.tuning) = (1 << 16, Some(tuning.clone()));
+                    let communicator = Communicator::open(bootstrap, &device(0), config).unwrap();
+                    let tuned = communicator.explain(Dtype::F32, true)[0].reason.contains("symmetra tune");
+                    assert_eq!(tuned, kind != foreign);
+                    communicator.close().unwrap();
+                });
+            }
+        }
+    });
+    let Some(words) = words else { return };
+    assert_eq!(words.matches("`elsewhere` has no effect on ").count(), 1, "{words}");
+    assert!(!words.contains("`here` has no effect"), "{words}");
 }

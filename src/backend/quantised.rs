@@ -43,7 +43,7 @@ impl QuantisedAllReduce {
         kind: DeviceKind,
         world_size: usize,
     ) -> std::result::Result<Self, String> {
-        let tuned = tuning.filter(|tuning| self.min_bytes.is_none() && tuning.kind == kind.name());
+        let tuned = tuning.filter(|tuning| self.min_bytes.is_none() && tuning.serves(kind));
         let (first, most) = self.bytes().into_inner();
         let Some(tuned) = tuned.and_then(|tuning| tuning.codec(world_size, self.codec.name())) else {
             return match first <= most {

@@ -52,7 +52,7 @@ pub(super) struct NormTable {
 impl NormTable {
     /// The ranges of the tuning if it has any for this world size, else the built-in ranges.
     pub(super) fn new(kind: DeviceKind, world: usize, tuning: Option<&Tuning>) -> Result<Self> {
-        let tuned = tuning.filter(|tuning| tuning.kind == kind.name()).and_then(|tuning| tuning.norm_rows(world));
+        let tuned = tuning.filter(|tuning| tuning.serves(kind)).and_then(|tuning| tuning.norm_rows(world));
         let [one_shot, two_shot] = limits(kind, world);
         let built_in = [
             (one_shot, Some(Algorithm::OneShotSentinel)),

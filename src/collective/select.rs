@@ -107,7 +107,7 @@ impl Table {
             let direct = reach == Reach::Direct;
             let dtype = if floating { Dtype::F32 } else { Dtype::I32 };
             let allowed = |algorithm: Algorithm| !exact || algorithm.is_exact(dtype, world);
-            let tuned = tuning.filter(|tuning| tuning.kind == kind.name());
+            let tuned = tuning.filter(|tuning| tuning.serves(kind));
             let here = |tuning: &Tuning| devices.is_none_or(|devices| devices.name == tuning.device);
             let reason = if tuned.is_none_or(here) { TUNED } else { TUNED_ELSEWHERE };
             ranges[usize::from(floating)][usize::from(direct)] =

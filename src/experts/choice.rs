@@ -65,7 +65,7 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
 /// # Errors
 /// [`Error::InvalidArgument`] if the tuning names another method than packets and direct access.
 pub fn explain_experts(kind: DeviceKind, world_size: usize, tuning: Option<&Tuning>) -> Result<Vec<MethodRange>> {
-    let tuned = tuning.filter(|tuning| tuning.kind == kind.name()).and_then(|tuning| tuning.expert_rows(world_size));
+    let tuned = tuning.filter(|tuning| tuning.serves(kind)).and_then(|tuning| tuning.expert_rows(world_size));
     if let Some(rows) = tuned {
         let range = |row: &crate::group::TunedRow| {
             let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);

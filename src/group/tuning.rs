@@ -1,20 +1,27 @@
 //! Crossovers measured on a machine, kept in a file that every rank loads.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Once;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::bootstrap::handshake::random;
 use crate::bootstrap::shown;
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
 /// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
 /// [`Config::tuning`](super::Config::tuning) takes it, equal on every rank. The built-in table serves calls that it has
-/// no rows for.
+/// no rows for. On devices of another [kind](Self::kind) a tuning has no effect, which is logged once a process.
+///
+/// World sizes are 1 to 16, names are names of what they choose, no two tables are for the same calls, and the rows of a
+/// table serve every size once. [`load`](Self::load), [`save`](Self::save) and the opening of a group refuse others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
@@ -185,7 +192,7 @@ impl Tuning {
     ///
     /// # Errors
     /// [`Error::System`] when the file cannot be read. [`Error::InvalidArgument`] when it is not a tuning file, has
-    /// another version, or leaves a message size unserved.
+    /// another version, or holds what [`Tuning`] may not hold; the error names the file and the field.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = fs::read(path)
@@ -205,14 +212,14 @@ impl Tuning {
             return Err(Error::invalid(&what, format!("of version {version}"), limit));
         }
         let tuning: Self = serde_json::from_slice(&text).map_err(malformed)?;
-        tuning.validate()?;
+        check::check(&tuning, &what)?;
         Ok(tuning)
     }
 
     /// Writes the file atomically: on failure the old file stays. A symbolic link's target is replaced.
     ///
     /// # Errors
-    /// [`Error::System`] when the file cannot be written. [`Error::InvalidArgument`] for tables that
+    /// [`Error::System`] when the file cannot be written. [`Error::InvalidArgument`] for what
     /// [`load`](Self::load) would refuse, and for a path that is a device, pipe or socket.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.validate()?;
@@ -271,20 +278,28 @@ impl Tuning {
         format!("{} ({digits})", self.device)
     }
 
-    /// Checks that every table serves every message size once.
+    /// Checks what a program may have changed.
     pub(super) fn validate(&self) -> Result<()> {
-        let tables = self.tables.iter().map(|table| &table.rows);
-        let norms = self.norms.iter().map(|norm| &norm.rows);
-        let experts = self.experts.iter().map(|experts| &experts.rows);
-        for rows in tables.chain(norms).chain(experts).chain(self.grids.iter().map(|grid| &grid.rows)) {
-            let limits: Vec<u64> = rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
-            let rises = limits.windows(2).all(|pair| pair[0] < pair[1]);
-            if !rises || limits.last() != Some(&u64::MAX) {
-                let limit = "they must rise and end without a limit";
-                return Err(Error::invalid("the limits of a tuned table", format!("{limits:?}"), limit));
-            }
+        check::check(self, "the tuning")
+    }
+
+    /// Whether there is any choice.
+    fn chooses(&self) -> bool {
+        let Self { tables, codecs, norms, experts, grids, .. } = self;
+        !(tables.is_empty() && codecs.is_empty() && norms.is_empty() && experts.is_empty() && grids.is_empty())
+    }
+
+    /// Whether the choices are for devices of this kind. Logs once a process that they are for others.
+    pub(crate) fn serves(&self, kind: DeviceKind) -> bool {
+        static SAID: Once = Once::new();
+        let serves = self.kind == kind.name();
+        if !serves && self.chooses() {
+            let (of, device) = (shown(self.kind.as_bytes()), shown(self.device.as_bytes()));
+            SAID.call_once(|| {
+                crate::log!(WARN, "a tuning of {of} `{device}` has no effect on {kind}: the built-in choices serve");
+            });
         }
-        Ok(())
+        serves
     }
 }
 

@@ -5,7 +5,7 @@ use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{
     Coordinator, Grid, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions,
 };
-use symmetra::{DeviceBuffer, Dtype, Error, Operand, Reduction, Stream, TunedGrid, TunedRow, Tuning};
+use symmetra::{DeviceBuffer, Dtype, Error, Operand, Reduction, Result, Stream, TunedGrid, TunedRow, Tuning};
 
 use crate::support::device::{device, kind};
 use crate::support::world::meet;
@@ -28,13 +28,13 @@ fn tuning(mode: &str) -> Tuning {
     Tuning { kind: kind().name().to_owned(), grids: vec![grid], ..Tuning::default() }
 }
 
-fn open(bootstrap: Threads, tuning: Tuning) -> Coordinator {
+fn open(bootstrap: Threads, tuning: Tuning) -> Result<Coordinator> {
     let device = device(bootstrap.rank());
     let mut config = GroupConfig::default();
     config.communicator = crate::support::config();
     config.communicator.heap_bytes = 4 << 20;
     config.communicator.tuning = Some(tuning);
-    Coordinator::open(bootstrap, &device, config).unwrap()
+    Coordinator::open(bootstrap, &device, config)
 }
 
 fn grid() -> MixedConfig {
@@ -49,7 +49,7 @@ fn grid() -> MixedConfig {
 fn calls_run_in_the_mode_that_was_measured() {
     meet(4, |bootstrap| {
         let rank = bootstrap.rank();
-        let group = open(bootstrap, tuning("two-collectives"));
+        let group = open(bootstrap, tuning("two-collectives")).unwrap();
         let mixed = Mixed::open(&group, &grid()).unwrap();
         let stream = Stream::new(group.device()).unwrap();
         let value = [256.0, 1.0, 1.0, 0.0][rank];
@@ -117,10 +117,8 @@ fn run<'op>(
 #[test]
 fn a_tuning_that_names_no_mode_is_refused() {
     meet(4, |bootstrap| {
-        let group = open(bootstrap, tuning("three-shot"));
-        let error = Mixed::open(&group, &grid()).map(drop).unwrap_err();
+        let error = open(bootstrap, tuning("three-shot")).map(drop).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         assert!(error.to_string().contains("three-shot") && error.to_string().contains("one-collective"), "{error}");
-        group.close().unwrap();
     });
 }

@@ -242,10 +242,13 @@ fn a_tuning_decides_the_method_of_experts() {
             assert_eq!(output.read(stream).unwrap(), rows);
         }
     });
-    threads(2, &tuned(vec![row(None, "ring")]), |rank| match rank.communicator.experts(layer(1)).map(drop) {
-        Err(Error::InvalidArgument { message }) => assert!(message.contains("ring, but it must be packets or direct")),
-        other => panic!("{other:?}"),
-    });
+    let errors = meet(2, |bootstrap| open(bootstrap, &tuned(vec![row(None, "ring")])).map(drop).unwrap_err());
+    let [words, limit] =
+        ["experts[0].rows[0].algorithm of the tuning is ring", "but it must be one of packets, direct"];
+    for error in errors {
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        assert!(error.to_string().contains(words) && error.to_string().contains(limit), "{error}");
+    }
 }
 
 /// What the tests of all-reduces and norms rest on.

@@ -56,7 +56,7 @@ impl Choices {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] where the tuning names a mode that does not exist.
     pub(super) fn new(sizes: Sizes, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self> {
-        let tuning = tuning.filter(|tuning| tuning.kind == kind.name());
+        let tuning = tuning.filter(|tuning| tuning.serves(kind));
         let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).to_vec();
         let once = MixedOperation::ALL.into_iter().zip(&modes).map(|(operation, modes)| {
             let roundings = |mode: MixedMode| steps::plan(&sizes, operation, mode, 1).roundings();

@@ -35,14 +35,15 @@ fn files_of_version_1_are_read() {
     assert!(!["codecs", "norms", "experts", "grids"].iter().any(|part| text.contains(part)), "{text}");
     assert_eq!(Tuning::load(&path).unwrap(), old);
     let codec = TunedCodec { world_size: 2, codec: "int8".to_owned(), from_bytes: Some(7) };
-    let rows = |limit| vec![TunedRow { up_to_bytes: limit, algorithm: "apart".to_owned() }];
-    let norm = |limit| TunedNorm { world_size: 2, hidden: 64, rows: rows(limit) };
+    let rows = |limit, name: &str| vec![TunedRow { up_to_bytes: limit, algorithm: name.to_owned() }];
+    let norm = |limit| TunedNorm { world_size: 2, hidden: 64, rows: rows(limit, "apart") };
     let new = Tuning { codecs: vec![codec], norms: vec![norm(None)], ..tuning(&[None]) };
     new.save(&path).unwrap();
     assert_eq!(Tuning::load(&path).unwrap(), new);
     assert_eq!(new.codec(2, "int8").unwrap().from_bytes, Some(7));
     assert!(new.codec(3, "int8").is_none() && new.codec(2, "fp8").is_none() && new.norm_rows(3).is_none());
-    let experts = |limit| TunedExperts { world_size: 2, experts: 8, top_k: 2, hidden: 64, rows: rows(limit) };
+    let experts =
+        |limit| TunedExperts { world_size: 2, experts: 8, top_k: 2, hidden: 64, rows: rows(limit, "packets") };
     let newer = Tuning { experts: vec![experts(None)], ..new.clone() };
     newer.save(&path).unwrap();
     assert_eq!(Tuning::load(&path).unwrap(), newer);
@@ -58,7 +59,7 @@ fn files_of_version_1_are_read() {
         operation: "all-gather".to_owned(),
         direct: true,
         measured_bytes: Some([8 << 10, 1 << 20]),
-        rows: rows(limit),
+        rows: rows(limit, "two-shot"),
     };
     let newest = Tuning { grids: vec![grid(None)], ..newer.clone() };
     newest.save(&path).unwrap();

@@ -1,0 +1,170 @@
+//! What a tuning may hold. Names of other layers are listed here; a test compares the lists with the types they come from.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use super::{TunedRow, Tuning};
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::group::MAX_WORLD_SIZE;
+
+const KINDS: [&str; 3] = [DeviceKind::Host.name(), DeviceKind::Cuda.name(), DeviceKind::Hip.name()];
+/// Algorithms of all-reduces.
+const ALGORITHMS: [&str; 7] = [
+    "one-shot-ll",
+    "one-shot-sentinel",
+    "two-shot-ll",
+    "two-shot-sentinel",
+    "two-shot-zero-copy",
+    "ring",
+    "recursive-doubling",
+];
+const CODECS: [&str; 4] = ["fp8", "int8", "int6", "int4"];
+/// Ways of norms: algorithms that sum and norm in one kernel, and none.
+const NORMS: [&str; 3] = ["one-shot-sentinel", "two-shot-sentinel", "apart"];
+/// Methods of experts.
+const METHODS: [&str; 2] = ["packets", "direct"];
+/// Operations of grids.
+const OPERATIONS: [&str; 5] =
+    ["all-reduce", "all-gather", "reduce-scatter", "all-reduce-all-gather", "reduce-scatter-all-reduce"];
+/// Modes of grids.
+const MODES: [&str; 5] = ["one-shot", "two-shot", "two-shot-across", "one-collective", "two-collectives"];
+
+/// Most hosts of a grid: as many ranks as meet.
+const MAX_HOSTS: usize = 256;
+const ANY: RangeInclusive<usize> = 1..=usize::MAX;
+
+/// Refuses values that no library uses, tables with one key, and tables that do not serve every size once.
+pub(super) fn check(tuning: &Tuning, place: &str) -> Result<()> {
+    let at = Place { place, field: String::new() };
+    // A tuning without choices may be of no kind.
+    if tuning.chooses() {
+        at.of("kind").named(&tuning.kind, &KINDS)?;
+    }
+    let mut keys = Keys::default();
+    for (number, table) in tuning.tables.iter().enumerate() {
+        let at = at.of(format!("tables[{number}]"));
+        at.of("world_size").size(table.world_size, 1..=MAX_WORLD_SIZE)?;
+        keys.add(&at, [table.world_size, table.floating.into(), table.direct.into(), table.exact.into()])?;
+        at.rows(&table.rows, &ALGORITHMS)?;
+    }
+    let mut keys = Keys::default();
+    for (number, codec) in tuning.codecs.iter().enumerate() {
+        let at = at.of(format!("codecs[{number}]"));
+        at.of("world_size").size(codec.world_size, 1..=MAX_WORLD_SIZE)?;
+        at.of("codec").named(&codec.codec, &CODECS)?;
+        keys.add(&at, (codec.world_size, codec.codec.clone()))?;
+    }
+    let mut keys = Keys::default();
+    for (number, norm) in tuning.norms.iter().enumerate() {
+        let at = at.of(format!("norms[{number}]"));
+        at.of("world_size").size(norm.world_size, 1..=MAX_WORLD_SIZE)?;
+        at.of("hidden").size(norm.hidden, ANY)?;
+        keys.add(&at, norm.world_size)?;
+        at.rows(&norm.rows, &NORMS)?;
+    }
+    let mut keys = Keys::default();
+    for (number, experts) in tuning.experts.iter().enumerate() {
+        let at = at.of(format!("experts[{number}]"));
+        at.of("world_size").size(experts.world_size, 1..=MAX_WORLD_SIZE)?;
+        at.of("experts").size(experts.experts, ANY)?;
+        at.of("top_k").size(experts.top_k, 1..=experts.experts)?;
+        at.of("hidden").size(experts.hidden, ANY)?;
+        keys.add(&at, experts.world_size)?;
+        at.rows(&experts.rows, &METHODS)?;
+    }
+    let mut keys = Keys::default();
+    for (number, grid) in tuning.grids.iter().enumerate() {
+        let at = at.of(format!("grids[{number}]"));
+        at.of("local_tensor").size(grid.local_tensor, 1..=MAX_WORLD_SIZE)?;
+        at.of("local_data").size(grid.local_data, 1..=MAX_WORLD_SIZE / grid.local_tensor)?;
+        at.of("across_tensor").size(grid.across_tensor, 1..=MAX_HOSTS)?;
+        at.of("across_data").size(grid.across_data, 1..=MAX_HOSTS / grid.across_tensor)?;
+        at.of("operation").named(&grid.operation, &OPERATIONS)?;
+        if let Some([least, most]) = grid.measured_bytes.filter(|[least, most]| least > most) {
+            let limit = "the first must be at most the second";
+            return Err(at.of("measured_bytes").refused(format_args!("[{least}, {most}]"), limit));
+        }
+        let sizes = [grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data];
+        keys.add(&at, (sizes, grid.operation.clone(), grid.direct))?;
+        at.rows(&grid.rows, &MODES)?;
+    }
+    for (number, timing) in tuning.timings.iter().enumerate() {
+        at.of(format!("timings[{number}].world_size")).size(timing.world_size, 1..=MAX_WORLD_SIZE)?;
+    }
+    Ok(())
+}
+
+/// A field of a tuning, for messages.
+struct Place<'a> {
+    /// The tuning.
+    place: &'a str,
+    field: String,
+}
+
+impl Place<'_> {
+    fn of(&self, name: impl Display) -> Self {
+        let dot = if self.field.is_empty() { "" } else { "." };
+        Self { place: self.place, field: format!("{}{dot}{name}", self.field) }
+    }
+
+    fn refused(&self, value: impl Display, limit: impl Display) -> Error {
+        Error::invalid(&format!("{} of {}", self.field, self.place), value, limit)
+    }
+
+    fn size(&self, size: usize, limits: RangeInclusive<usize>) -> Result<()> {
+        match limits.contains(&size) {
+            true => Ok(()),
+            false if *limits.end() == usize::MAX => {
+                Err(self.refused(size, format!("it must be at least {}", limits.start())))
+            }
+            false => Err(self.refused(size, format!("it must be {} to {}", limits.start(), limits.end()))),
+        }
+    }
+
+    fn named(&self, name: &str, names: &[&str]) -> Result<()> {
+        match names.contains(&name) {
+            true => Ok(()),
+            // The name may be anything that a file holds.
+            false => {
+                let shown = crate::bootstrap::shown(name.as_bytes());
+                Err(self.refused(shown, format!("it must be one of {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// Every size has one row, which names one of `names`.
+    fn rows(&self, rows: &[TunedRow], names: &[&str]) -> Result<()> {
+        let limits: Vec<u64> = rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
+        let rises = limits.windows(2).all(|pair| pair[0] < pair[1]);
+        if !rises || limits.last() != Some(&u64::MAX) {
+            let limit = "its limits up_to_bytes must rise and end without a limit";
+            return Err(self.of("rows").refused(format_args!("{limits:?}"), limit));
+        }
+        let mut rows = rows.iter().enumerate();
+        rows.try_for_each(|(number, row)| self.of(format!("rows[{number}].algorithm")).named(&row.algorithm, names))
+    }
+}
+
+/// The keys of tables of one kind.
+struct Keys<K>(BTreeSet<K>);
+
+impl<K: Ord> Default for Keys<K> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<K: Ord> Keys<K> {
+    fn add(&mut self, at: &Place<'_>, key: K) -> Result<()> {
+        match self.0.insert(key) {
+            true => Ok(()),
+            false => Err(at.refused("a second choice for the same calls", "each kind of call must have one")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/unit/group/tuning_check.rs"]
+mod tests;
