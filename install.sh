@@ -4,9 +4,10 @@ set -eu
 
 usage() {
   cat <<'TEXT'
-usage: ./install.sh --prefix DIR [--features cuda,hip,nccl,nvshmem,multicast,gloo] [--shared] [--debug] [--archive FILE]
+usage: ./install.sh --prefix DIR [--features LIST] [--shared] [--debug] [--archive FILE]
 
   --prefix DIR     where include/, lib/, lib/pkgconfig/ and lib/cmake/ go
+  --features LIST  names of features, separated by commas or spaces:
   --features cuda  build with NVIDIA GPUs; needs nvcc
   --features hip   build with AMD GPUs; needs ROCm's headers and clang
   --features nccl  build with NCCL as a backend, found at run time
@@ -39,6 +40,8 @@ mkdir -p "$prefix"
 prefix=$(cd "$prefix" && pwd)
 [ -z "$archive" ] || archive=$(cd "$(dirname "$archive")" && pwd)/$(basename "$archive")
 cd "$(dirname "$0")"
+# Like cargo: separated by commas, spaces, or both.
+features=$(printf '%s' "$features" | tr -s ', \t' ',,,' | sed 's/^,//; s/,$//')
 
 if [ -z "$archive" ]; then
   [ -n "$strip" ] || export CARGO_PROFILE_RELEASE_DEBUG=true
@@ -67,7 +70,11 @@ nm --defined-only --extern-only --format=posix "$archive" 2>/dev/null | cut -d' 
 } | sort -u >"$work/names"
 sed 's/^/--undefined=/' "$work/names" >"$work/roots"
 # Groups of sections would be merged with those of the program, whose names are visible.
-ld=$(command -v "${LD:-ld.bfd}" || command -v ld) || fail "no GNU ld: install binutils, or name it by LD"
+if [ -n "${LD:-}" ]; then
+  ld=$(command -v "$LD") || fail "LD is $LD, but there is no such program: LD must name GNU ld"
+else
+  ld=$(command -v ld.bfd || command -v ld) || fail "no GNU ld: install binutils, or name it by LD"
+fi
 "$ld" -r --gc-sections --force-group-allocation "@$work/roots" "$archive" -o "$work/symmetra.o" ||
   fail "$ld cannot link in part: LD must name GNU ld"
 # A unique name cannot be made local, a weak name can. Names that nothing needs any more are still undefined. A section

@@ -605,6 +605,82 @@ fn cmake_finds_the_package() {
     }
 }
 
+/// Which requests for a version the installed package meets. Ranges need CMake 3.19.
+#[test]
+fn cmake_finds_the_versions_that_programs_ask_for() {
+    if !is_here("cmake") {
+        return;
+    }
+    let [major, minor, patch] =
+        [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")]
+            .map(|number| number.parse::<u32>().unwrap());
+    let (line, this) = (format!("{major}.{minor}"), format!("{major}.{minor}.{patch}"));
+    let next = format!("{major}.{}", minor + 1);
+    let met = [
+        String::new(),
+        major.to_string(),
+        line.clone(),
+        this.clone(),
+        format!("{this} EXACT"),
+        format!("{line}...{next}"),
+        format!("{line}...<{next}"),
+        format!("{major}...{this}"),
+    ];
+    let unmet = [
+        (major + 1).to_string(),
+        next.clone(),
+        format!("{this}.1"),
+        format!("{next}...{}", major + 1),
+        format!("{major}.0...<{this}"),
+    ];
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake-versions");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    // In a function of its own: a package that is found once is found again.
+    let ask = |request: &String| format!("ask({request})\n");
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.19)\nproject(versions CXX)\nfunction(ask)\n\
+         find_package(symmetra ${{ARGV}} QUIET)\nmessage(\"asked (${{ARGV}}): ${{symmetra_FOUND}}\")\nendfunction()\n{}",
+        unmet.iter().chain(&met).map(ask).collect::<String>()
+    );
+    fs::write(folder.join("CMakeLists.txt"), project).unwrap();
+    let mut command = Command::new("sh");
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", installed().display());
+    let text = run(command.current_dir(&folder).args(["-c", "cmake -S . -B build \"$0\" 2>&1"]).arg(prefix));
+    for (requests, found) in [(&met[..], "1"), (&unmet[..], "0")] {
+        for request in requests {
+            let line = format!("asked ({}): {found}", request.replace(' ', ";"));
+            assert!(text.lines().any(|said| said == line), "`{line}` is not in: {text}");
+        }
+    }
+}
+
+/// As cargo takes them. Gloo is what programs link.
+#[test]
+fn features_are_separated_by_commas_or_spaces() {
+    for (name, features) in [("commas", "nccl,gloo"), ("spaces", "nccl gloo"), ("both", " gloo, nccl ")] {
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("installed-{name}"));
+        let _ = fs::remove_dir_all(&prefix);
+        let mut command = Command::new(root().join("install.sh"));
+        command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive::archive());
+        run(command.args(["--features", features]));
+        let words = fs::read_to_string(prefix.join("lib/pkgconfig/symmetra.pc")).unwrap();
+        assert!(words.contains("-lgloo"), "{features}: {words}");
+    }
+}
+
+/// Another linker took its place without a word.
+#[test]
+fn a_linker_that_is_missing_is_an_error() {
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed-without-linker");
+    let mut command = Command::new(root().join("install.sh"));
+    command.arg("--prefix").arg(&prefix).arg("--archive").arg(archive::archive()).env("LD", "/nowhere/ld");
+    let end = command.output().unwrap();
+    let words = String::from_utf8_lossy(&end.stderr);
+    assert!(!end.status.success() && words.contains("LD is /nowhere/ld"), "{end:?}");
+    assert!(!prefix.join("lib/libsymmetra.a").exists());
+}
+
 /// But for what cargo builds, which is here already.
 #[test]
 fn cmake_builds_the_library_by_fetch_content() {
