@@ -35,7 +35,13 @@ fn three_ranks_of_bf16() {
             "bytes",
             "elements",
             "algorithm",
+            "memory",
+            "in_place",
+            "codec",
+            "bound",
+            "along",
             "graph",
+            "seed",
             "time_us",
             "algbw_gbps",
             "busbw_gbps",
@@ -209,7 +215,8 @@ fn a_table_for_people() {
     let run = wide(args).ok();
     let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0].join(" "), "bytes elements dtype op algorithm time us algbw GB/s busbw GB/s wrong");
-    assert_eq!(lines.len(), 3, "{}", run.stdout);
+    assert_eq!(lines.len(), 4, "{}", run.stdout);
+    assert_eq!(lines[3][..3], ["average", "bus", "bandwidth:"]);
     assert_eq!(lines[1][..4], ["1024", "256", "f32", "sum"]);
     assert_eq!(lines[2][8], "0");
     // Talk goes elsewhere, and no progress bar to a pipe.
@@ -277,6 +284,99 @@ fn a_killed_rank_is_named_and_ends_the_run() {
     run.refused(1, &["rank 1 was killed by SIGKILL"]);
     assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
     assert!(ranks.into_iter().all(|rank| !is_alive(rank)));
+}
+
+#[test]
+fn rows_have_what_was_measured_as_fields() {
+    let row = |args: &str| {
+        let args = format!("{args} --device host --ranks 2 --max-bytes 1KiB --iterations 1 --warmup 0 --seed 5 --json");
+        symmetra(&args).ok().objects().remove(0)
+    };
+    let fields = |row: serde_json::Value, names: &[&str]| -> Vec<serde_json::Value> {
+        names.iter().map(|name| row[name].clone()).collect()
+    };
+    let names = ["memory", "in_place", "codec", "bound", "along", "seed"];
+    let all = fields(row("all-reduce --codec int8 --in-place --bound --plain"), &names);
+    assert_eq!(serde_json::json!(all), serde_json::json!(["plain", true, "int8", true, null, 5]));
+    let usual = fields(row("all-gather --along 1"), &names);
+    assert_eq!(serde_json::json!(usual), serde_json::json!(["symmetric", false, "none", false, 1, 5]));
+    let norm = symmetra(
+        "all-reduce-norm --device host --ranks 2 --hidden 64 --tokens 2 --iterations 1 --plain --gemma --seed 5 --json",
+    );
+    let norm = fields(norm.ok().objects().remove(0), &["memory", "in_place", "residual", "gemma", "seed"]);
+    assert_eq!(serde_json::json!(norm), serde_json::json!(["plain", false, true, true, 5]));
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_before_ranks_start() {
+    for (args, words) in [
+        ("all-reduce --determinism exact --algorithm ring", "--determinism exact"),
+        ("all-reduce --determinism exact --codec int8", "--determinism exact"),
+        ("all-reduce --algorithm multicast-two-shot", "--multicast try"),
+        ("all-gather --transport multicast", "--multicast try"),
+        ("all-reduce --min-bytes 512GiB --max-bytes 512GiB", "but the machine has"),
+        ("all-reduce --memory nvshmem --ranks-as threads", "--memory nvshmem"),
+        ("all-reduce-norm --determinism exact --algorithm ring", "--determinism exact"),
+        ("all-reduce-norm --op reduce-scatter --algorithm ring", "--algorithm is ring"),
+        ("all-reduce-norm --hidden 1000000 --tokens 1000000", "but the machine has"),
+    ] {
+        let run = symmetra(&format!("{args} --device host"));
+        run.refused(2, &[words]);
+        assert_eq!(
+            run.stderr.lines().filter(|line| line.contains("drops its communicator")).count(),
+            0,
+            "{}",
+            run.stderr
+        );
+    }
+    if !cfg!(feature = "multicast") {
+        symmetra("all-reduce --multicast require --device host").refused(2, &["feature `multicast`"]);
+    }
+}
+
+#[test]
+fn a_table_ends_with_the_average_bandwidth() {
+    let run = symmetra("all-reduce --device host --ranks 2 --max-bytes 4KiB --iterations 10").ok();
+    let bandwidths: Vec<f64> = run
+        .stdout
+        .lines()
+        .filter(|line| line.contains("f32"))
+        .map(|line| line.split_whitespace().nth_back(1).unwrap().parse().unwrap())
+        .collect();
+    let last = run.stdout.lines().last().unwrap();
+    let average: f64 =
+        last.strip_prefix("average bus bandwidth: ").unwrap().strip_suffix(" GB/s").unwrap().parse().unwrap();
+    assert_eq!(bandwidths.len(), 3);
+    assert!((average - bandwidths.iter().sum::<f64>() / 3.0).abs() < 0.0011, "{}", run.stdout);
+}
+
+/// A table of more columns than a narrow terminal has room for waits for its end, or for that of the command.
+#[test]
+fn what_there_is_at_a_signal_is_printed() {
+    for (args, columns) in [
+        ("all-reduce --iterations 1000", "30"),
+        ("bench all-reduce --ranks-as threads --iterations 100", "30"),
+        ("bench all-reduce --ranks-as threads --iterations 100 --json", "80"),
+    ] {
+        // How long the first row takes is the machine's.
+        let said = (0..6).map(|power| {
+            let mut run = command(args.split(' '));
+            run.args(["--device", "host", "--ranks", "2"]).env("COLUMNS", columns);
+            let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(Duration::from_secs(1 << power));
+            kill_process(pid(&run), Signal::TERM).unwrap();
+            String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
+        });
+        let said = said.filter(|said| !said.is_empty()).find(|said| !said.contains("\"rows\":[]"));
+        let said = said.unwrap_or_else(|| panic!("{args}: nothing"));
+        match args.ends_with("--json") {
+            true => {
+                let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+                assert_eq!(report["rows"][0]["bytes"], 1024, "{said}");
+            }
+            false => assert!(said.contains("1024") && said.contains("bytes"), "{said}"),
+        }
+    }
 }
 
 #[test]

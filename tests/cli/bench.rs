@@ -158,11 +158,20 @@ fn a_table_and_files() {
 
     let svg = std::fs::read_to_string(svg).unwrap();
     assert_eq!(unclosed(&svg), [""; 0]);
-    for text in
-        ["symmetra", "bus bandwidth", "floor: barrier of all ranks", "floor: copy engine to the next rank", "1 KiB"]
-    {
+    for text in [
+        "symmetra",
+        "lower is better",
+        "higher is better",
+        "bus bandwidth",
+        "floor: barrier of all ranks",
+        "floor: copy engine to the next rank",
+        "1 KiB",
+    ] {
         assert!(svg.contains(text), "{text}");
     }
+    // Texts that a page can show.
+    let sizes = svg.split("font-size=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse::<f64>().unwrap());
+    assert!(sizes.fold(f64::MAX, f64::min) >= 9.0, "{svg}");
     // Columns that find no room follow below.
     let run = symmetra(
         "bench all-gather --with copy-engine,plain --device host --ranks 2 --ranks-as threads --max-bytes 1KiB --graph \
@@ -190,8 +199,8 @@ fn dark_and_dashed(svg: &str) {
             && to - from <= 6.0
         {
             assert_eq!(value("opacity"), "1");
-            // Of the left panel, or of the right one.
-            dashes.entry((value("stroke"), from < 700.0)).or_default().push([from, height]);
+            // Of the upper panel, or of the lower one.
+            dashes.entry((value("stroke"), height < 480.0)).or_default().push([from, height]);
         }
     }
     assert_eq!(dashes.len(), 6, "{dashes:?}");

@@ -30,8 +30,16 @@ fn info_and_doctor_name_what_multiplies() {
 #[test]
 fn info_for_people() {
     let run = symmetra("info --device host --ranks 8").ok();
+    // One screen, in which what was not asked for is named.
+    assert!(run.stdout.lines().count() <= 40, "{}", run.stdout);
+    assert!(run.stdout.contains("more: --settings, --choices, --variables"), "{}", run.stdout);
+    assert!(!run.stdout.contains("deadlines.steady") && !run.stdout.contains("MASTER_ADDR"), "{}", run.stdout);
+    let run = symmetra("info --device host --ranks 8 --settings --choices --variables").ok();
     for words in [
         env!("CARGO_PKG_VERSION"),
+        "MASTER_ADDR",
+        "Every other collective",
+        "norm of rows of 8192 elements",
         "host 0",
         "deadlines.steady",
         "one-shot-ll",
@@ -62,11 +70,25 @@ fn info_explains_quantised_norms() {
     symmetra("info --device host --quantise static-e2m1").refused(2, &["e2m1", "e4m3, e5m2 or int8"]);
 }
 
+#[test]
+fn the_version_names_features_and_commit() {
+    let run = symmetra("--version").ok();
+    let (version, rest) = run.stdout.trim().split_once(" (").unwrap();
+    assert_eq!(version, concat!("symmetra ", env!("CARGO_PKG_VERSION")));
+    let (features, commit) = rest.trim_end_matches(')').split_once("; commit ").unwrap();
+    assert_eq!(features.contains("nccl"), cfg!(feature = "nccl"), "{features}");
+    // A commit that is here, as the sources are.
+    let git = std::process::Command::new("git").args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).output();
+    assert!(commit == "unknown" || git.is_ok_and(|git| git.status.success()), "{commit}");
+    assert_eq!(commit == "unknown", !std::path::Path::new("../../.git").exists());
+}
+
 /// Long values of variables take lines of their own.
 #[test]
 fn info_fits_the_terminal() {
     for columns in ["72", "100", "200"] {
-        let mut command = super::command(["info", "--device", "host", "--tp", "8", "--pp", "4", "--dp", "4"]);
+        let args = "info --device host --tp 8 --pp 4 --dp 4 --settings --choices --variables";
+        let mut command = super::command(args.split(' '));
         let run = super::Run::from(command.env("COLUMNS", columns).output().unwrap()).ok();
         run.fits(columns.parse().unwrap());
     }
@@ -77,12 +99,14 @@ fn info_fits_the_terminal() {
 
 #[test]
 fn info_prints_who_is_in_which_group() {
-    let mut command = super::command("info --device host --tp 4 --pp 2 --dp 2".split(' '));
+    let mut command = super::command("info --device host --tp 4 --pp 2 --dp 2 --variables".split(' '));
     let run = super::Run::from(command.env("COLUMNS", "200").output().unwrap()).ok();
     for words in ["Parallel groups of 16 ranks", "[0, 1, 2, 3, 8, 9, 10, 11]", "[11, 15]", "MASTER_ADDR"] {
         assert!(run.stdout.contains(words), "`{words}` is not in: {}", run.stdout);
     }
     assert!(run.stdout.contains("memory on each of 4 ranks"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("Parallel groups"), "what was asked for stands first: {}", run.stdout);
+    assert!(run.stdout.contains("tensor_parallel_size"), "a setting that is no default: {}", run.stdout);
     let info = symmetra("info --json --device host --tp 8").ok().objects().remove(0);
     assert_eq!(info["ranks"], 8, "those of a tensor parallel group");
     let info = symmetra("info --json --device host --pp 3").ok().objects().remove(0);

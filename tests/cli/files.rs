@@ -344,6 +344,25 @@ fn an_end_by_a_signal_leaves_nothing() {
     }
 }
 
+/// The command read the header and the rank opened the pipe again, which waits for another writer.
+#[test]
+fn inputs_that_are_pipes_are_read_once() {
+    let array = |values: [i32; 2]| npy("<i4", false, "(2,)", bytemuck::cast_slice(&values));
+    for ranks_as in ["processes", "threads"] {
+        let shards = Shards::new("npy", &[]);
+        let mut writers = Vec::new();
+        for (rank, file) in [array([1, 2]), array([40, 50])].into_iter().enumerate() {
+            let path = shards.path(&rank.to_string());
+            mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+            // Ends at once: what it wrote waits in the pipe.
+            writers.push(std::thread::spawn(move || fs::write(path, file).unwrap()));
+        }
+        shards.reduce(&["--ranks-as", ranks_as]).ok();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(split_npy(&shards.sum()).1, bytemuck::cast_slice::<i32, u8>(&[41, 52]));
+    }
+}
+
 #[test]
 fn paths_that_cannot_be() {
     let file = npy("<f4", false, "(2,)", &[0; 8]);

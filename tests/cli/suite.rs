@@ -4,6 +4,7 @@
 mod all_reduce;
 mod bench;
 mod diagnosis;
+mod documents;
 mod exchange;
 mod files;
 mod hostile;

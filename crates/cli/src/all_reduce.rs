@@ -12,12 +12,12 @@ mod shards;
 mod sweep;
 mod unfinished;
 
-use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, MAX_WORLD_SIZE};
+use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, MAX_WORLD_SIZE, Transport};
 
 use crate::devices::RankDevice;
 use crate::exchange::{self, Memory, SweepArgs};
 use crate::failure::Failure;
-use crate::names;
+use crate::names::{self, Mover};
 use crate::output;
 use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 
@@ -34,10 +34,12 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 
 /// Reduce over ranks: measure and verify a sweep of sizes, or reduce tensors in files.
 ///
-/// Starts the ranks itself. Without --input every size is run on fresh random data and every
-/// element of every rank's result is compared, bit for bit, with an independent reference, or with
-/// --codec by the codec's bound; then batches of operations are timed. A row's time is the median over the batches of the slowest
-/// rank's time for one operation. Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
+/// Starts the ranks itself. Without --input every size is run on fresh random data and every element of every rank's
+/// result is compared, bit for bit, with an independent reference, or with --codec by the codec's bound; then batches
+/// of operations are timed. A row's time is the median over the batches of the slowest rank's time for one operation.
+///
+/// Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
+///
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -112,6 +114,10 @@ pub(crate) fn operation(name: &str) -> Option<Collective> {
 pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
     let ranks = args.ranks as usize;
     collective.check(args, ranks)?;
+    args.sweep.check_memory(args.run.ranks_as)?;
+    if args.transport == Mover::Kernels(Transport::Multicast) {
+        args.group.check_multicast("--transport multicast")?;
+    }
     let parts = if collective.divides() { ranks } else { 1 } * args.along.map_or(1, |_| places::LEADING_ELEMS);
     let sweep = Sweep {
         collective,
@@ -140,7 +146,7 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
         if sweep.bound { ", bound" } else { "" },
         sweep.seed,
     ))?;
-    let mut report = Report::new(ranks, run.device_kind(), sweep, json);
+    let mut report = Report::new(ranks, run.device_kind(), sweep, json)?;
     run.attend(ranks_as, |rank, sample| report.hear(rank, sample))?;
     report.finish()
 }
@@ -179,6 +185,10 @@ impl Args {
         let usual = if self.codec == Codec::None { Dtype::F32 } else { Dtype::BF16 };
         let dtype = asked.dtype.unwrap_or(usual);
         check_fits(self.options(), dtype)?;
+        let ranks = self.ranks.map_or(DEFAULT_RANKS, |ranks| ranks as usize);
+        self.group.check_algorithm(algorithm, dtype, ranks)?;
+        self.group.check_codec(self.codec)?;
+        asked.check_memory(self.run.ranks_as)?;
         if asked.memory() == Memory::Plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }

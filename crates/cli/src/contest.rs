@@ -3,6 +3,7 @@
 pub(crate) mod competitor;
 #[cfg_attr(not(feature = "nccl"), path = "contest/no_nccl.rs")]
 pub(crate) mod nccl;
+pub(crate) mod repeats;
 pub(crate) mod step;
 pub(crate) mod stopwatch;
 pub(crate) mod team;

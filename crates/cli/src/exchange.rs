@@ -4,8 +4,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
+use crate::failure::Failure;
 use crate::names::{self, Mover};
-use crate::ranks::{GroupArgs, RankArgs};
+use crate::ranks::{GroupArgs, RankArgs, RanksAs};
 use crate::sizes::SizeArgs;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -16,8 +17,12 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 #[command(after_long_help = "\
 Starts the ranks itself. Every size is run on fresh random data and every element of every rank's \
 result is compared, bit for bit, with what it must be; then batches of operations are timed. A \
-size is that of a rank's larger operand. A row's time is the median over the batches of the \
-slowest rank's time for one operation; bus bandwidth is what nccl-tests call so. Exit status: 0, \
+size is that of a rank's larger operand.
+
+A row's time is the median over the batches of the \
+slowest rank's time for one operation; bus bandwidth is what nccl-tests call so.
+
+Exit status: 0, \
 or 1 when an element is wrong or a rank fails, or 2 for wrong usage.")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16
@@ -27,7 +32,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) run: RankArgs,
 
-    /// How data move; `auto` is the library's choice for each size (`symmetra info` prints it), `copy-engine`
+    /// How data move; `auto` is the library's choice for each size (`symmetra info --choices` prints it), `copy-engine`
     /// the low-contention form of all-gather and reduce-scatter
     #[arg(long, default_value = "auto", value_parser = names::mover_parser())]
     pub(crate) transport: Mover,
@@ -63,6 +68,15 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
+    /// The name on the command line and in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Symmetric => "symmetric",
+            Self::Plain => "plain",
+            Self::Nvshmem => "nvshmem",
+        }
+    }
+
     /// The name for people.
     pub(crate) const fn words(self) -> &'static str {
         match self {
@@ -74,6 +88,19 @@ impl Memory {
 }
 
 impl SweepArgs {
+    /// Refuses memory that this build or these ranks cannot have.
+    pub(crate) fn check_memory(&self, ranks_as: RanksAs) -> Result<(), Failure> {
+        match (self.memory(), ranks_as) {
+            (Memory::Nvshmem, _) if !cfg!(feature = "nvshmem") => {
+                Err(Failure::usage("--memory nvshmem: this build has no NVSHMEM (cargo build --features nvshmem)"))
+            }
+            (Memory::Nvshmem, RanksAs::Threads) => {
+                Err(Failure::usage("--memory nvshmem needs ranks that are processes, not --ranks-as threads"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The memory that the flags ask for.
     pub(crate) fn memory(&self) -> Memory {
         if self.plain { Memory::Plain } else { self.memory }
@@ -99,6 +126,10 @@ pub(crate) struct SweepArgs {
     /// Operations timed for each size; more than 10 are timed in 10 equal batches, rounded up [default: by size, 10 to 200 on the CPU, 50 to 1000 on GPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) iterations: Option<u32>,
+
+    /// Batches that warm up before those that are timed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub(crate) warmup: u32,
 
     /// Run the operations from a captured graph
     #[arg(long)]

@@ -49,6 +49,15 @@ impl Failure {
         matches!(self, Self::Library(PeerLost { .. } | Peer { .. } | Aborted { .. } | Timeout { .. }))
     }
 
+    /// Whether nothing was done that another rank may wait for.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use Error::{InvalidArgument, OutOfMemory, Unsupported};
+        match self {
+            Self::Library(error) => matches!(error, InvalidArgument { .. } | OutOfMemory { .. } | Unsupported { .. }),
+            _ => true,
+        }
+    }
+
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Usage(message) | Self::Failed(message) | Self::Program { message, .. } => Some(message.clone()),

@@ -2,6 +2,7 @@
 
 mod experts;
 mod grid;
+mod shown;
 mod surroundings;
 
 use std::convert::Infallible;
@@ -23,13 +24,16 @@ use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
 use crate::norm::form;
 use crate::norm::quantised::Format;
-use crate::table::Table;
-use crate::{bytes, output};
+use crate::output;
 
 /// Where operands may be, and whether peers can address them there.
 const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", false)];
 
-/// Print devices, peer access, versions, settings and who decided each, and the choice of algorithms.
+/// Print devices, versions, settings and the choice of algorithms.
+///
+/// Prints first what options ask for: parallel groups, a grid, experts, norms. Then devices, the settings that are not defaults
+/// with who decided each, and which algorithm serves which all-reduce. --settings, --choices and --variables print the rest;
+/// --json prints everything.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of ranks to explain settings and algorithms for, 2 to 16 [default: those of --tp, else 4]
@@ -40,9 +44,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
 
-    /// Elements of a row, to explain norms for
-    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    hidden: u64,
+    /// Explain norms of rows of so many elements [default of --choices: 8192]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    hidden: Option<u64>,
 
     /// Explain norms whose rows are also written in a narrow format, one of `symmetra all-reduce-norm --quantise`
     #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
@@ -80,12 +84,32 @@ pub(crate) struct Args {
     #[command(flatten)]
     grid: GridArgs,
 
+    /// Print all settings, with who decided each
+    #[arg(long)]
+    settings: bool,
+
+    /// Print the choices for all operations, with the reasons
+    #[arg(long)]
+    choices: bool,
+
+    /// Print all environment variables, with their values and effects
+    #[arg(long)]
+    variables: bool,
+
     /// Print one JSON object instead of the tables
     #[arg(long)]
     json: bool,
 }
 
+/// Elements of the rows whose norms are explained.
+const USUAL_HIDDEN: u64 = 8192;
+
 impl Args {
+    /// Whether norms are asked for.
+    fn asks_norms(&self) -> bool {
+        self.choices || self.hidden.is_some() || self.quantise.is_some() || self.tuning.is_some()
+    }
+
     fn ranks(&self) -> usize {
         let tensor_parallel = self.tp.filter(|tp| (2..=16).contains(tp));
         self.ranks.or(tensor_parallel).unwrap_or(4) as usize
@@ -214,6 +238,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let experts = args.experts.map(layer).transpose()?;
     let grid = args.grid_world(ranks)?.map(|world| GridInfo::new(&world, kind, config.tuning.as_ref())).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
+    let hidden = args.hidden.unwrap_or(USUAL_HIDDEN);
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
@@ -227,9 +252,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         products: products(&gpus)?,
         arena_bytes: required_bytes(ranks, &config)?,
         algorithms: algorithms(&Dtype::ALL, explain(kind, device, ranks, config.tuning.as_ref())?),
-        hidden: args.hidden,
+        hidden,
         quantise: args.quantise.map(|format| format.to_string()),
-        norms: norms((kind, device), ranks, &config, (args.hidden as usize, args.quantise))?,
+        norms: norms((kind, device), ranks, &config, (hidden as usize, args.quantise))?,
         codecs: config.tuning.iter().flat_map(|tuning| codecs(tuning, kind, ranks)).cloned().collect(),
         variables: surroundings::variables(),
         layout,
@@ -237,7 +262,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         experts,
         grid,
     };
-    if args.json { output::json(&info) } else { print(&info) }
+    if args.json { output::json(&info) } else { shown::print(&info, args) }
 }
 
 /// The devices that open, and the errors of those that do not.
@@ -265,7 +290,8 @@ fn products(gpus: &[Device]) -> Result<Vec<ProductsInfo>, Failure> {
     Ok(found.collect())
 }
 
-fn features() -> Vec<&'static str> {
+/// The features of this build.
+pub(crate) fn features() -> Vec<&'static str> {
     let built = [
         ("cuda", cfg!(feature = "cuda")),
         ("cudarc", cfg!(feature = "cudarc")),
@@ -389,106 +415,4 @@ fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
         range
     };
     rows.iter().map(range).collect()
-}
-
-fn print(info: &Info) -> Result<(), Failure> {
-    let features = if info.features.is_empty() { "none".to_owned() } else { info.features.join(", ") };
-    output::line(format_args!("symmetra {}, features: {features}\n\nDevices", info.version))?;
-    let mut devices = Table::new(["device", "name", "memory", "processors", "capability", "uuid", "versions"], []);
-    for device in &info.devices {
-        devices.add_row([
-            format!("{} {}", device.kind, device.ordinal),
-            device.name.clone(),
-            format!("{:.1} GiB", device.memory_bytes as f64 / f64::from(1 << 30)),
-            device.multiprocessors.to_string(),
-            device.compute_capability.clone(),
-            device.uuid.clone(),
-            device.versions.clone(),
-        ]);
-    }
-    output::line(devices)?;
-    for device in &info.devices {
-        output::line(format_args!("multicast of {} {}: {}", device.kind, device.ordinal, device.multicast))?;
-    }
-    info.broken.iter().try_for_each(|broken| output::line(format_args!("{}: {}", broken.device, broken.error)))?;
-    if !info.peer_access.is_empty() {
-        output::line("\nPeer access as the driver reports it (`symmetra doctor` probes it)")?;
-        output::line(peers(info))?;
-    }
-    let mut nccl = Table::new(["NCCL"], []);
-    nccl.add_row([info.nccl.as_str()]);
-    output::line(format_args!("\n{nccl}"))?;
-    let mut products = Table::new(["products on", "library"], []);
-    for ProductsInfo { device, library } in &info.products {
-        products.add_row([*device, library.as_str()]);
-    }
-    output::line(format_args!("\n{products}"))?;
-    output::line("\nSettings of an environment here; what a program sets beats them")?;
-    let mut settings = Table::new(["setting", "value", "from"], []);
-    for (name, value, source) in &info.config {
-        settings.add_row([*name, value.as_str(), source.as_str()]);
-    }
-    output::line(settings)?;
-    output::line(format_args!("memory on each of {} ranks: {} bytes", info.ranks, info.arena_bytes))?;
-    output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
-    output::line(choices(&info.algorithms))?;
-    for TunedCodec { codec, from_bytes, .. } in &info.codecs {
-        let from =
-            from_bytes.map_or_else(|| "at no size".to_owned(), |from| format!("from {} on", bytes::format(from)));
-        output::line(format_args!("{codec} is faster {from}, measured by `symmetra tune`"))?;
-    }
-    let quantised = info.quantise.as_ref().map_or_else(String::new, |format| format!(", quantised as {format}"));
-    output::line(format_args!("\nAll-reduce and norm of rows of {} elements{quantised}", info.hidden))?;
-    output::line(choices(&info.norms))?;
-    output::line(format_args!("\nEvery other collective, by bytes from one rank to another"))?;
-    let mut rows = Table::new(["collective", "memory", "bytes", "transport", "why"], []);
-    for row in &info.transports {
-        let bytes =
-            row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
-        rows.add_row([row.collective, row.memory, &bytes, row.transport, row.reason]);
-    }
-    output::line(rows)?;
-    if let Some(layer) = &info.experts {
-        output::line(format_args!("\n{}", layer.title(info.ranks)))?;
-        output::line(layer.table())?;
-        output::line(layer.methods())?;
-    }
-    if let Some(layout) = &info.layout {
-        output::line(format_args!("\nParallel groups of {} ranks", layout[0].ranks()))?;
-        output::line(surroundings::layout_table(layout))?;
-    }
-    if let Some(grid) = &info.grid {
-        output::line(format_args!("\n{}", grid.title()))?;
-        output::line(grid.places())?;
-        output::line(grid.choices())?;
-    }
-    output::line("\nEnvironment variables; what a program sets beats them")?;
-    output::line(surroundings::variables_table(&info.variables))
-}
-
-fn peers(info: &Info) -> Table {
-    // The first device is the host.
-    let names: Vec<String> =
-        info.devices.iter().skip(1).map(|device| format!("{} {}", device.kind, device.ordinal)).collect();
-    let headings = std::iter::once("").chain(names.iter().map(String::as_str));
-    let mut peers = Table::new(headings, []);
-    for (from, row) in names.iter().zip(&info.peer_access) {
-        let cells = row.iter().map(|reached| if *reached { "yes" } else { "no" });
-        peers.add_row(std::iter::once(from.as_str()).chain(cells));
-    }
-    peers
-}
-
-fn choices(all: &[Choices]) -> Table {
-    let mut rows = Table::new(["dtype", "memory", "bytes", "algorithm", "why"], []);
-    for choices in all {
-        for range in &choices.ranges {
-            let bytes = match range.up_to_bytes {
-                Some(up_to) => format!("up to {}", bytes::format(up_to)),
-                None => format!("above {}", bytes::format(range.from_bytes.saturating_sub(1))),
-            };
-            rows.add_row([choices.dtypes.join(" ").as_str(), choices.memory, &bytes, range.algorithm, range.reason]);
-        }
-    }
-    rows
 }

@@ -30,8 +30,10 @@ use verdict::Verdict;
 ///
 /// When a rank fails, the others get SIGTERM, and SIGKILL after the grace period; what the rank started itself gets
 /// SIGTERM. The message names the rank that failed first and all other ranks that failed; the first rank's exit status
-/// (128 + the signal that killed it) is the launcher's. A rank whose library saw another rank fail did not fail first:
-/// the launcher gives the others 2 seconds to end by themselves.
+/// (128 + the signal that killed it) is the launcher's.
+///
+/// A rank whose library saw another rank fail did not fail first: the launcher gives the others 2 seconds to end by
+/// themselves.
 ///
 /// SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. Ranks that
 /// have not ended after the grace period get SIGTERM after a SIGINT, and SIGKILL after a SIGTERM. A second SIGINT kills

@@ -14,6 +14,7 @@ mod failure;
 mod grid;
 mod info;
 mod launch;
+mod live;
 mod mixed;
 mod names;
 mod norm;
@@ -29,9 +30,12 @@ mod target;
 mod tensor_file;
 mod tune;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::{Collective, Shards, Sweep};
@@ -42,14 +46,26 @@ use norm::Norms;
 use ranks::{RankProcess, Task};
 use tune::Plan;
 
+/// The name and the version of this build, its features and its commit.
+static VERSION: LazyLock<String> = LazyLock::new(|| format!("symmetra {}", VERSION_ALONE.as_str()));
+
+static VERSION_ALONE: LazyLock<String> = LazyLock::new(|| {
+    let features = match info::features()[..] {
+        [] => "no features".to_owned(),
+        ref features => features.join(", "),
+    };
+    format!("{} ({features}; commit {})", env!("CARGO_PKG_VERSION"), env!("BUILD_COMMIT"))
+});
+
 /// GPU collectives inside one host; the same kernels on a CPU.
 #[derive(Parser)]
 #[command(
-    version,
+    name = "symmetra",
+    version = VERSION_ALONE.as_str(),
     arg_required_else_help = true,
     max_term_width = 100,
     after_help = "\
-With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit
+With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit \
 COLUMNS, or 80 columns."
 )]
 struct Cli {
@@ -75,11 +91,16 @@ enum Command {
     Operation(Collective, Box<exchange::Args>),
 }
 
-/// What the command line asks for: one of [`Command`], or an operation by its name.
-fn asked() -> Result<Command, clap::Error> {
+/// The parser, with a command for every operation.
+fn command() -> clap::Command {
     let operations =
         all_reduce::commands().map(|(name, about)| exchange::Args::augment_args(clap::Command::new(name)).about(about));
-    let matches = Cli::command().subcommands(operations).try_get_matches()?;
+    Cli::command().subcommands(operations)
+}
+
+/// What the command line asks for: one of [`Command`], or an operation by its name.
+fn parsed<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) -> Result<Command, clap::Error> {
+    let matches = command().try_get_matches_from(args)?;
     match matches.subcommand().and_then(|(name, flags)| Some((all_reduce::operation(name)?, flags))) {
         Some((collective, flags)) => {
             Ok(Command::Operation(collective, Box::new(exchange::Args::from_arg_matches(flags)?)))
@@ -123,14 +144,32 @@ fn main() -> ExitCode {
     }
 }
 
+/// What stands here for a short option of nccl-tests that means something else here, or nothing.
+fn hint(said: &clap::Error) -> Option<&'static str> {
+    let value = |kind| said.get(kind).map(ToString::to_string);
+    match (said.kind(), value(ContextKind::InvalidArg)?.as_str()) {
+        (ErrorKind::UnknownArgument, "-g" | "-t") => Some("the GPUs and threads of nccl-tests are --ranks here"),
+        (ErrorKind::UnknownArgument, "-w") => Some("the -w of nccl-tests is --warmup here"),
+        (ErrorKind::UnknownArgument, "-d") => Some("the -d of nccl-tests is --dtype here"),
+        (ErrorKind::UnknownArgument, "-o") => Some("the -o of nccl-tests is --op here"),
+        (ErrorKind::ValueValidation, argument) if argument.starts_with("--ranks") => {
+            Some("-n is the number of ranks; the -n of nccl-tests is --iterations here")
+        }
+        _ => None,
+    }
+}
+
 /// Prints what the parser has to say: help and the version are output as any other.
 fn print(said: &clap::Error) -> Result<ExitCode, Failure> {
     said.print().and_then(|()| std::io::stdout().flush()).map_err(Failure::output)?;
+    if let Some(hint) = hint(said) {
+        output::note(format_args!("\n  tip: {hint}"))?;
+    }
     Ok(ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(1)))
 }
 
 fn run() -> Result<ExitCode, Failure> {
-    let command = match asked() {
+    let command = match parsed(std::env::args_os()) {
         Ok(command) => command,
         Err(said) => return print(&said),
     };
@@ -152,3 +191,7 @@ fn run() -> Result<ExitCode, Failure> {
     }?;
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+#[path = "../../../tests/cli/unit/main.rs"]
+mod tests;

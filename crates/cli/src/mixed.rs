@@ -27,17 +27,22 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 
 /// Run collectives over a grid of tensor and data parallelism, inside hosts and across hosts.
 ///
-/// Starts the ranks itself. With --hosts the ranks are divided among so many hosts by name: what goes between hosts goes
-/// by NCCL, or through the CPU and Gloo, also on one machine. Every size is run on fresh random whole numbers whose sums
-/// are exact, and every element of every rank's result is compared with an independent sum. Then the modes take turns with
-/// batches of operations that are timed: all ranks meet ahead of each batch, and the results of the last batches are compared
-/// too. A size is that of `x`, or of a slice. A row's time is the median over the batches of the slowest rank's time for
-/// one operation. Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+/// Starts the ranks itself. With --hosts the ranks are divided among so many hosts by name: what goes between hosts
+/// goes by NCCL, or through the CPU and Gloo, also on one machine. Every size is run on fresh random whole numbers
+/// whose sums are exact, and every element of every rank's result is compared with an independent sum.
 ///
-/// With --against nccl, on one host, NCCL takes turns with the modes on the same memory: an all-reduce over the ranks of a
-/// data rank and an all-gather over the ranks of a tensor rank, or a reduce-scatter and an all-reduce, or the one collective
-/// that the operation is. NCCL has a row of its own, and the ratio is NCCL's time by that of a mode. NVLink multicast stays
-/// off for NCCL (NCCL_NVLS_ENABLE=0, unless it is set).
+/// Then the modes take turns with batches of operations that are timed: all ranks meet ahead of each batch, and the
+/// results of the last batches are compared too. A size is that of `x`, or of a slice. A row's time is the median over
+/// the batches of the slowest rank's time for one operation.
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+///
+/// With --against nccl, on one host, NCCL takes turns with the modes on the same memory: an all-reduce over the ranks
+/// of a data rank and an all-gather over the ranks of a tensor rank, or a reduce-scatter and an all-reduce, or the one
+/// collective that the operation is.
+///
+/// NCCL has a row of its own, and the ratio is NCCL's time by that of a mode. NVLink multicast stays off for NCCL
+/// (NCCL_NVLS_ENABLE=0, unless it is set).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -102,6 +107,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
 
+    /// Batches that warm up before those that are timed, of each mode
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
+
     /// Seed of the random data [default: a new one every run, printed]
     #[arg(long)]
     seed: Option<u64>,
@@ -129,6 +138,8 @@ pub(crate) struct Grids {
     group: GroupArgs,
     tuning: Option<Tuning>,
     iterations: u32,
+    /// Batches that are not timed.
+    warmup: u32,
     seed: u64,
 }
 
@@ -148,6 +159,7 @@ impl Grids {
             group: args.group,
             tuning: args.tuning.as_ref().map(Tuning::load).transpose()?,
             iterations: args.iterations,
+            warmup: args.warmup,
             seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
         };
         if let (Some(peer), true) = (grids.against, args.hosts > 1 || args.ranks == 1) {
@@ -205,7 +217,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = about_peer {
         output::note(line)?;
     }
-    let mut hearing = Hearing::new(&run, args.json);
+    let mut hearing = Hearing::new(&run, args.json)?;
     run.attend(args.run.ranks_as, |rank, sample| hearing.hear(rank, sample))?;
     hearing.finish()
 }

@@ -14,6 +14,7 @@ use symmetra::{Algorithm, Communicator, Config, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
 use crate::all_reduce::Buffer;
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::names::{self, by_name, by_name_if_any};
 use crate::output;
 use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
@@ -30,11 +31,12 @@ const EPSILON: f32 = 1e-6;
 
 /// Sum rows over ranks, add a residual, and norm each row.
 ///
-/// Starts the ranks itself. For every number of tokens, fresh random rows are summed and normed
-/// (RMSNorm), and every bit of every output of every rank is compared with an independent
-/// reference; then batches of operations are timed. A row's time is the median over the batches of
-/// the slowest rank's time for one operation. Exit status: 0, or 1 when an element is wrong or a
-/// rank fails, or 2 for wrong usage.
+/// Starts the ranks itself. For every number of tokens, fresh random rows are summed and normed (RMSNorm), and every
+/// bit of every output of every rank is compared with an independent reference; then batches of operations are timed.
+///
+/// A row's time is the median over the batches of the slowest rank's time for one operation.
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -55,8 +57,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=MOST_HIDDEN))]
     hidden: u64,
 
-    /// Numbers of rows
-    #[arg(long, value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    /// Numbers of rows [default: 1,4,16, rounded up to equal shares where ranks keep shares]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
 
     /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
@@ -104,6 +106,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
 
+    /// Batches that warm up before those that are timed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
+
     /// Seed of the random data [default: a new one every run, printed]
     #[arg(long)]
     seed: Option<u64>,
@@ -144,12 +150,16 @@ pub(crate) struct Norms {
     /// Whether the ranks are threads of one process.
     one_process: bool,
     iterations: u32,
+    /// Batches that are not timed.
+    warmup: u32,
     seed: u64,
 }
 
 impl Norms {
     fn new(args: &Args) -> Result<Self, Failure> {
-        args.op.check(args.dtype, &args.tokens, args.ranks)?;
+        let tokens = args.op.tokens(args.dtype, &args.tokens, &[1, 4, 16], args.ranks)?;
+        args.op.check_algorithm(args.algorithm)?;
+        args.group.check_algorithm(args.algorithm, args.dtype, args.ranks as usize)?;
         if args.plain && !args.graph && args.algorithm.needs_reach() {
             let algorithm = args.algorithm;
             return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
@@ -157,7 +167,7 @@ impl Norms {
         let norms = Self {
             op: args.op,
             hidden: args.hidden as usize,
-            tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
+            tokens,
             dtype: args.dtype,
             algorithm: args.algorithm,
             residual: !args.no_residual,
@@ -168,6 +178,7 @@ impl Norms {
             graph: args.graph,
             one_process: args.run.ranks_as == RanksAs::Threads,
             iterations: args.iterations,
+            warmup: args.warmup,
             seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
         };
         let (hidden, width) = (norms.hidden, norms.width());
@@ -199,7 +210,12 @@ struct Row {
     bytes: u64,
     algorithm: String,
     quantise: Option<String>,
+    residual: bool,
+    gemma: bool,
+    memory: &'static str,
+    in_place: bool,
     graph: bool,
+    seed: u64,
     time_us: f64,
     wrong: u64,
 }
@@ -222,19 +238,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         run.task.seed,
     ))?;
     let mut samples: Vec<Vec<Sample>> = run.task.tokens.iter().map(|_| Vec::new()).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut live = (!args.json).then(Live::new).transpose()?;
     run.attend(args.run.ranks_as, |rank, sample| {
         let size = sample.size;
-        let of_size = samples.get_mut(size);
-        of_size
-            .ok_or_else(|| Failure::failed(format!("rank {rank} measured a size {size} there is not")))?
-            .push(sample);
-        Ok(())
+        let Some(of_size) = samples.get_mut(size) else {
+            return Err(Failure::failed(format!("rank {rank} measured a size {size} there is not")));
+        };
+        of_size.push(sample);
+        if of_size.len() < ranks {
+            return Ok(());
+        }
+        rows.push(row(&run, size, of_size));
+        match &mut live {
+            Some(live) => live.show(&table(&rows, &run.task)),
+            None => rows.last().map_or(Ok(()), output::json),
+        }
     })?;
-    let rows: Vec<Row> = samples.iter().enumerate().map(|(size, samples)| row(&run, size, samples)).collect();
-    match args.json {
-        true => rows.iter().try_for_each(output::json)?,
-        false => output::line(table(&rows))?,
-    }
+    live.map_or(Ok(()), Live::finish)?;
     let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
     match wrong {
         0 => Ok(()),
@@ -243,7 +264,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
-    let Norms { hidden, op, dtype, graph, quantise, .. } = run.task;
+    let Norms { hidden, op, dtype, graph, quantise, residual, gemma, in_place, plain, seed, .. } = run.task;
     let tokens = run.task.tokens[size];
     Row {
         ranks: run.ranks(),
@@ -255,15 +276,23 @@ fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
         bytes: (tokens * hidden * dtype.bytes()) as u64,
         algorithm: samples.first().map_or_else(String::new, |sample| sample.algorithm.clone()),
         quantise: quantise.map(|form| form.to_string()),
+        residual,
+        gemma,
+        memory: if plain { "plain" } else { "symmetric" },
+        in_place,
         graph,
+        seed,
         time_us: median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice()))),
         wrong: samples.iter().map(|sample| sample.wrong).sum(),
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[Row], norms: &Norms) -> Table {
     let headings = ["tokens", "hidden", "bytes", "dtype", "algorithm", "time us", "wrong"];
-    let mut table = Table::new(headings, [0, 1, 2, 5, 6]);
+    let tokens = norms.tokens.iter().max().copied().unwrap_or(0);
+    let [tokens, bytes] = [tokens, tokens * norms.hidden * norms.dtype.bytes()].map(|most| most.to_string());
+    let expected = [tokens.as_str(), "", &bytes, "", Algorithm::TwoShotZeroCopy.name(), "99999.99", "0"];
+    let mut table = Table::new(headings, [0, 1, 2, 5, 6]).expecting(expected);
     for row in rows {
         table.add_row([
             row.tokens.to_string(),

@@ -7,11 +7,11 @@ mod threads;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use symmetra::{Config, Determinism, Multicast};
+use symmetra::{Algorithm, Codec, Config, Determinism, DeviceKind, Dtype, Multicast};
 
 use crate::devices::{self, Choice, RankDevice};
 use crate::failure::Failure;
-use crate::names;
+use crate::{bytes, names};
 pub(crate) use processes::RankProcess;
 pub(crate) use task::{Run, Say, Task};
 
@@ -62,6 +62,49 @@ impl GroupArgs {
         multicast: Multicast::Off,
     };
 
+    /// Refuses an algorithm that the settings of the group exclude.
+    pub(crate) fn check_algorithm(self, algorithm: Algorithm, dtype: Dtype, ranks: usize) -> Result<(), Failure> {
+        if Algorithm::MULTICAST.contains(&algorithm) {
+            self.check_multicast(&format!("--algorithm {algorithm}"))?;
+        }
+        if self.determinism == Determinism::Exact && !algorithm.is_exact(dtype, ranks) {
+            return Err(Failure::usage(format!(
+                "--determinism exact: {algorithm} of {dtype} over {ranks} ranks does not sum in rank order"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a codec that the settings of the group exclude.
+    pub(crate) fn check_codec(self, codec: Codec) -> Result<(), Failure> {
+        match codec != Codec::None && self.determinism == Determinism::Exact {
+            true => Err(Failure::usage(format!("--determinism exact: --codec {codec} rounds what it sends"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what needs multicast where the group opens none.
+    pub(crate) fn check_multicast(self, what: &str) -> Result<(), Failure> {
+        match self.multicast == Multicast::Off {
+            true => Err(Failure::usage(format!("{what} needs --multicast try or --multicast require"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses multicast that devices of this kind cannot have.
+    fn check_on(self, kind: DeviceKind) -> Result<(), Failure> {
+        if self.multicast != Multicast::Require {
+            return Ok(());
+        }
+        if !cfg!(feature = "multicast") {
+            return Err(Failure::usage("--multicast require needs a build with the feature `multicast`"));
+        }
+        match symmetra::Multicast::is_allowed(kind)? {
+            true => Ok(()),
+            false => Err(Failure::usage(format!("--multicast require: on {kind} it needs SYMMETRA_MULTICAST=1"))),
+        }
+    }
+
     pub(crate) fn set(self, config: &mut Config) {
         config.check_calls |= self.check_calls;
         (config.most_blocks, config.determinism) = (self.most_blocks, self.determinism);
@@ -94,7 +137,29 @@ impl RanksAs {
     }
 }
 
+/// Bytes of memory of the machine; none where the system does not tell.
+fn machine_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
 impl<T: Task> Run<T> {
+    /// Refuses, before ranks start, settings with which every rank would fail.
+    fn check(&self) -> Result<(), Failure> {
+        self.group.check_on(self.device_kind())?;
+        let (ranks, bytes) = (self.ranks() as u64, self.task.heap_bytes());
+        match machine_bytes().filter(|_| self.device_kind() == DeviceKind::Host) {
+            Some(machine) if bytes.saturating_mul(ranks) > machine => Err(Failure::usage(format!(
+                "{ranks} ranks need {} each for the largest size, but the machine has {}",
+                bytes::format(bytes),
+                bytes::format(machine)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Starts the ranks, blocks until every rank ended, and hands on what each finds. When one fails the others are
     /// ended.
     pub(crate) fn attend(
@@ -102,6 +167,7 @@ impl<T: Task> Run<T> {
         ranks_as: RanksAs,
         hear: impl FnMut(usize, T::Found) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.check()?;
         let ranks = match ranks_as {
             RanksAs::Processes => processes::start(self),
             RanksAs::Threads => threads::start(self),

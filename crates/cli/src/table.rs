@@ -7,13 +7,24 @@ use rustix::termios::tcgetwinsize;
 
 /// A table without lines. Cells break at spaces, headings also after hyphens. Columns that find no room side by side
 /// follow below, beside the first column again.
+#[derive(Clone)]
 pub(crate) struct Table {
     columns: Vec<Column>,
 }
 
+/// Widths of the columns of a table that stand side by side, and the spaces between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    widths: Vec<usize>,
+    gap: usize,
+}
+
 /// A heading and the cells below.
+#[derive(Clone)]
 struct Column {
     heading: String,
+    /// A cell that may come; it has room.
+    expected: String,
     /// Numbers stand to the right.
     right: bool,
     cells: Vec<String>,
@@ -31,12 +42,21 @@ impl Table {
         headings: impl IntoIterator<Item = H>,
         right: impl IntoIterator<Item = usize>,
     ) -> Self {
-        let column = |heading: H| Column { heading: heading.into(), right: false, cells: Vec::new() };
+        let column =
+            |heading: H| Column { heading: heading.into(), expected: String::new(), right: false, cells: Vec::new() };
         let mut columns: Vec<Column> = headings.into_iter().map(column).collect();
         for column in right {
             columns[column].right = true;
         }
         Self { columns }
+    }
+
+    /// Leaves room for a row that may come.
+    pub(crate) fn expecting<C: Into<String>>(mut self, cells: impl IntoIterator<Item = C>) -> Self {
+        for (column, cell) in self.columns.iter_mut().zip(cells) {
+            column.expected = cell.into();
+        }
+        self
     }
 
     /// A row has a cell for every column.
@@ -46,15 +66,65 @@ impl Table {
         }
     }
 
+    pub(crate) fn rows(&self) -> usize {
+        self.columns.iter().map(|column| column.cells.len()).max().unwrap_or(0)
+    }
+
+    /// The table without its first rows.
+    pub(crate) fn after(&self, rows: usize) -> Self {
+        let mut table = self.clone();
+        for column in &mut table.columns {
+            column.cells.drain(..rows.min(column.cells.len()));
+        }
+        table
+    }
+
+    /// How the table is laid out on the terminal; none if not all columns stand side by side there.
+    pub(crate) fn layout(&self) -> Option<Layout> {
+        self.layout_in(terminal_width())
+    }
+
+    fn layout_in(&self, width: usize) -> Option<Layout> {
+        let gap = self.gap(width)?;
+        let block: Vec<&Column> = self.columns.iter().collect();
+        Some(Layout { widths: widths(&block, width, gap), gap })
+    }
+
+    /// Whether rows behind the first `rows` break no word in this layout.
+    pub(crate) fn holds(&self, layout: &Layout, rows: usize) -> bool {
+        let fits = |(column, width): (&Column, &usize)| {
+            let cells = column.cells.iter().skip(rows);
+            cells.filter_map(|cell| longest_word(cell, &[' '])).all(|least| least <= *width)
+        };
+        self.columns.iter().zip(&layout.widths).all(fits)
+    }
+
+    /// The lines of the headings.
+    pub(crate) fn heading(&self, layout: &Layout) -> Vec<String> {
+        heading_lines(&self.columns.iter().collect::<Vec<_>>(), layout)
+    }
+
+    /// The lines of the rows behind the first `rows`.
+    pub(crate) fn lines_after(&self, rows: usize, layout: &Layout) -> Vec<String> {
+        row_lines(&self.columns.iter().collect::<Vec<_>>(), rows, layout)
+    }
+
+    /// The widest gap with which all columns fit side by side.
+    fn gap(&self, width: usize) -> Option<usize> {
+        GAPS.into_iter().find(|gap| total(self.columns.iter().map(Column::least), *gap) <= width)
+    }
+
     /// The lines of the table in a terminal with so many characters a line.
     fn fitted(&self, width: usize) -> Vec<String> {
-        let gap = GAPS.into_iter().find(|gap| total(self.columns.iter().map(Column::least), *gap) <= width);
+        let gap = self.gap(width).unwrap_or(1);
         let mut lines = Vec::new();
-        for block in self.blocks(width, gap.unwrap_or(1)) {
+        for block in self.blocks(width, gap) {
             if !lines.is_empty() {
                 lines.push(String::new());
             }
-            lines.extend(lines_of(&block, width, gap.unwrap_or(1)));
+            let layout = Layout { widths: widths(&block, width, gap), gap };
+            lines.extend(heading_lines(&block, &layout));
+            lines.extend(row_lines(&block, 0, &layout));
         }
         lines
     }
@@ -80,14 +150,13 @@ impl Table {
 impl Column {
     /// The width that breaks no word.
     fn least(&self) -> usize {
-        let words = |text: &str, ends: &[char]| text.split_inclusive(ends).map(|word| length(word.trim_end())).max();
-        let cells = self.cells.iter().filter_map(|cell| words(cell, &[' ']));
-        cells.chain(words(&self.heading, HEADING_ENDS)).max().unwrap_or(0)
+        let cells = self.cells.iter().chain([&self.expected]).filter_map(|cell| longest_word(cell, &[' ']));
+        cells.chain(longest_word(&self.heading, HEADING_ENDS)).max().unwrap_or(0)
     }
 
     /// The width that breaks no line.
     fn most(&self) -> usize {
-        self.cells.iter().chain([&self.heading]).map(|cell| length(cell)).max().unwrap_or(0)
+        self.cells.iter().chain([&self.heading, &self.expected]).map(|cell| length(cell)).max().unwrap_or(0)
     }
 }
 
@@ -103,36 +172,59 @@ fn total(widths: impl Iterator<Item = usize>, gap: usize) -> usize {
     widths.map(|width| width + gap).sum::<usize>().saturating_sub(gap)
 }
 
-/// The lines of columns that stand side by side.
-fn lines_of(block: &[&Column], width: usize, gap: usize) -> Vec<String> {
-    // The widest columns give way first.
+fn longest_word(text: &str, ends: &[char]) -> Option<usize> {
+    text.split_inclusive(ends).map(|word| length(word.trim_end())).max()
+}
+
+/// The widths of columns that stand side by side. The widest columns give way first.
+fn widths(block: &[&Column], width: usize, gap: usize) -> Vec<usize> {
     let widths = |most: usize| block.iter().map(move |column| column.most().min(most).max(column.least()));
     let most = (0..=width).rev().find(|most| total(widths(*most), gap) <= width).unwrap_or(0);
-    let widths: Vec<usize> = widths(most).collect();
-    let row = |cells: Vec<Vec<String>>, bottom: bool| {
-        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
-        let line = |number: usize| {
-            let mut line = String::new();
-            for ((cell, column), width) in cells.iter().zip(block).zip(&widths) {
-                // Headings stand on their columns.
-                let above = if bottom { height - cell.len() } else { 0 };
-                let text = number.checked_sub(above).and_then(|number| cell.get(number)).map_or("", String::as_str);
-                let fill = " ".repeat(width.saturating_sub(length(text)));
-                let [before, after] = if column.right { [fill.as_str(), ""] } else { ["", fill.as_str()] };
-                line.extend([before, text, after, &" ".repeat(gap)]);
-            }
-            line.trim_end().to_owned()
-        };
-        (0..height).map(line).collect::<Vec<_>>()
+    widths(most).collect()
+}
+
+fn heading_lines(block: &[&Column], layout: &Layout) -> Vec<String> {
+    let broken = |(column, width): (&&Column, &usize)| broken(&column.heading, *width, HEADING_ENDS);
+    let headings: Vec<_> = block.iter().zip(&layout.widths).map(broken).collect();
+    // Headings stand on their columns.
+    let height = headings.iter().map(Vec::len).max().unwrap_or(0);
+    let raised = |heading: Vec<String>| {
+        let above = vec![String::new(); height - heading.len()];
+        above.into_iter().chain(heading).collect()
     };
-    let headings = block.iter().zip(&widths).map(|(column, width)| broken(&column.heading, *width, HEADING_ENDS));
-    let mut lines = row(headings.collect(), true);
-    for number in 0..block.iter().map(|column| column.cells.len()).max().unwrap_or(0) {
+    side_by_side(block, &headings.into_iter().map(raised).collect::<Vec<_>>(), layout)
+}
+
+/// The lines of the rows behind the first `rows`.
+fn row_lines(block: &[&Column], rows: usize, layout: &Layout) -> Vec<String> {
+    let end = block.iter().map(|column| column.cells.len()).max().unwrap_or(0);
+    let line = |number: usize| {
         let cell = |column: &Column| column.cells.get(number).cloned().unwrap_or_default();
-        let cells = block.iter().zip(&widths).map(|(column, width)| broken(&cell(column), *width, &[' ']));
-        lines.extend(row(cells.collect(), false));
-    }
-    lines
+        let cells = block.iter().zip(&layout.widths).map(|(column, width)| broken(&cell(column), *width, &[' ']));
+        side_by_side(block, &cells.collect::<Vec<_>>(), layout)
+    };
+    (rows..end).flat_map(line).collect()
+}
+
+/// The lines of one row, of whose cells each has lines.
+fn side_by_side(block: &[&Column], cells: &[Vec<String>], layout: &Layout) -> Vec<String> {
+    let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+    let line = |number: usize| {
+        let mut line = String::new();
+        for ((cell, column), width) in cells.iter().zip(block).zip(&layout.widths) {
+            let text = cell.get(number).map_or("", String::as_str);
+            let fill = " ".repeat(width.saturating_sub(length(text)));
+            let [before, after] = if column.right { [fill.as_str(), ""] } else { ["", fill.as_str()] };
+            line.extend([before, text, after, &" ".repeat(layout.gap)]);
+        }
+        line.trim_end().to_owned()
+    };
+    (0..height).map(line).collect()
+}
+
+/// A text in lines that fit the terminal.
+pub(crate) fn wrapped(text: &str) -> String {
+    broken(text, terminal_width(), &[' ']).join("\n")
 }
 
 /// Lines of at most `width` characters, each as full as can be without breaking a word.

@@ -9,8 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use serde::{Deserialize, Serialize};
 use shown::shown;
 use symmetra::{Dtype, Element};
@@ -49,12 +52,23 @@ pub(crate) struct Header {
 }
 
 /// A header and where the elements are.
-struct Layout {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Layout {
     header: Header,
     /// Where the file was left.
     position: u64,
     /// Where the elements of each tensor begin.
     starts: Vec<u64>,
+}
+
+/// The elements of a pipe whose header is read, for another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Rest {
+    /// Of the open end of this process.
+    path: PathBuf,
+    /// What users call the pipe.
+    name: PathBuf,
+    layout: Layout,
 }
 
 /// An open file of tensors.
@@ -111,6 +125,17 @@ impl Format {
         Ok(Source { path: path.to_owned(), file, layout })
     }
 
+    /// Opens a pipe whose header another process has read and whose end it holds open.
+    pub(crate) fn resume(rest: &Rest) -> Result<Source, Failure> {
+        let Rest { path, name, layout } = rest;
+        let doing = format!("open {}", name.display());
+        // A writer that has written all may be gone: opening would wait for another.
+        let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+        let file = opened.map_err(Failure::doing(&doing))?;
+        fcntl_setfl(&file, OFlags::empty()).map_err(Failure::doing(&doing))?;
+        Ok(Source { path: name.clone(), file, layout: layout.clone() })
+    }
+
     /// Begins to write into an empty file that is there.
     pub(crate) fn begin(&self, path: &Path, header: &Header) -> Result<Sink, Failure> {
         let opened = OpenOptions::new().write(true).open(path);
@@ -145,6 +170,17 @@ const PIECE_BYTES: usize = 16 << 20;
 impl Source {
     pub(crate) fn header(&self) -> &Header {
         &self.layout.header
+    }
+
+    /// What is left to read, if this is a pipe, which cannot be opened again from its start. This source holds the pipe
+    /// open until another process has it.
+    pub(crate) fn rest(&self) -> Option<Rest> {
+        let is_pipe = self.file.metadata().is_ok_and(|there| !there.is_file());
+        is_pipe.then(|| Rest {
+            path: format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into(),
+            name: self.path.clone(),
+            layout: self.layout.clone(),
+        })
     }
 
     /// Reads the elements of the tensor of this number.

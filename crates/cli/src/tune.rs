@@ -16,6 +16,7 @@ use std::thread::available_parallelism;
 use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, explain};
 
 use crate::bench::distinct;
+use crate::contest::repeats::Repeats;
 use crate::devices::{self, Choice, GPUS};
 use crate::experts::Shape;
 use crate::failure::Failure;
@@ -40,14 +41,16 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// once they took four times as long as the fastest at two sizes in a row.
 ///
 /// A choice of the built-in table changes only where another algorithm is more than 2 % faster. Messages smaller or
-/// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats are
-/// rounded at every rank.
+/// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats
+/// are rounded at every rank.
+///
 /// --codec finds from which size on codecs are faster than values as they are: `EnvConfig::quantised` takes the
-/// smallest message from there. --hidden finds the crossovers of norms. --experts finds up to which size of a rank's rows
-/// packets serve experts that leave the method to the library, and direct access beyond: experts of all methods exchange rows of
-/// bf16 by rank, and a time is that of a dispatch and its combine. --mixed finds the crossovers between the modes of every operation
-/// over a grid, with the first type of --dtype; a size is that of `x`, or of a slice. With --hosts the ranks of a grid are divided
-/// among so many hosts by name.
+/// smallest message from there. --hidden finds the crossovers of norms. --experts finds up to which size of a rank's rows packets serve experts that leave the method to the library, and direct
+/// access beyond: experts of all methods exchange rows of bf16 by rank, and a time is that of a dispatch and its
+/// combine.
+///
+/// --mixed finds the crossovers between the modes of every operation over a grid, with the first type of --dtype; a
+/// size is that of `x`, or of a slice. With --hosts the ranks of a grid are divided among so many hosts by name.
 ///
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
@@ -117,8 +120,12 @@ pub(crate) struct Args {
     operations: Option<u32>,
 
     /// Launches that are timed, of each algorithm
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    launches: u32,
+    #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: u32,
+
+    /// Launches that warm up, of each, before those that are timed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
 
     /// Write the tuning into this file; replaced whole if it exists
     #[arg(long, value_name = "PATH")]
@@ -153,7 +160,8 @@ impl Args {
         })?;
         let norms = self.hidden.map(|hidden| norms(&messages, hidden as usize, max_bytes)).transpose()?;
         let experts = self.experts.map(|shape| Layer::new(shape, max_bytes));
-        let (operations, launches) = (self.operations, self.launches);
+        let operations = self.operations;
+        let launches = Repeats { timed: self.iterations, warmup: self.warmup };
         Ok(Plan { messages, codecs, norms, experts, grids: None, operations, launches })
     }
 
@@ -235,7 +243,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     progress.finish_and_clear();
     let device = devices[0][0].open()?;
-    let report = Report::new(&device, args.ranks_as, args.launches, &measured)?;
+    let report = Report::new(&device, args.ranks_as, args.iterations, &measured)?;
     if args.json {
         output::json(&report)?
     } else {

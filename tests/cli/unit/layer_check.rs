@@ -10,6 +10,7 @@ use super::super::sides::Heat;
 use super::super::way::Way;
 use super::super::weights::weights;
 use super::*;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::{Contender, Mode};
 use crate::ranks::Task;
 
@@ -25,7 +26,7 @@ fn race() -> LayerRace {
         ways: vec![Way::AllReduce],
         competitors: Vec::new(),
         modes: vec![Mode::Eager],
-        launches: 1,
+        launches: Repeats { timed: 1, warmup: 0 },
         seed: 1,
     }
 }

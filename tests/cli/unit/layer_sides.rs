@@ -11,6 +11,7 @@ use super::super::operands::Inputs;
 use super::super::shape::Shape;
 use super::super::weights::{Drawn, weights};
 use super::*;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::{Contender, Mode};
 use crate::norm::alone;
 use crate::ranks::Task;
@@ -28,7 +29,7 @@ fn work(bootstrap: Threads) {
         ways: vec![Way::AllReduce],
         competitors: Vec::new(),
         modes: vec![Mode::Eager],
-        launches: 1,
+        launches: Repeats { timed: 1, warmup: 0 },
         seed: 3,
     };
     let device = Device::host().unwrap();

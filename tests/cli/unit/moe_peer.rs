@@ -8,6 +8,7 @@ use super::super::contender::{Ours, Racer};
 use super::super::oracle::Rows;
 use super::super::routes::Traffic;
 use super::*;
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::contest::turns::{Mode, Turns};
 use crate::experts::Way;
@@ -26,7 +27,7 @@ fn race(shape: Shape, ranks: usize, wire: Wire, layout: Layout) -> MoeRace {
         competitors: Vec::new(),
         modes: Vec::new(),
         operations: None,
-        launches: 1,
+        launches: Repeats { timed: 1, warmup: 0 },
         seed: 7,
         heap_bytes: 1 << 20,
     }
@@ -40,7 +41,8 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
         (communicator.device(), communicator.rank(), Stream::new(communicator.device()).unwrap());
     let meeting: SymmetricBuffer<f32> = communicator.symmetric(1).unwrap();
     let stopwatch = Stopwatch::after(1, &communicator, &meeting, &stream).unwrap();
-    let turns = Turns { team: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: 1 };
+    let turns =
+        Turns { team: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: Repeats { timed: 1, warmup: 0 } };
     let (rows, layout, routes) = (Rows::new(race.seed, race.shape.hidden), race.layout(TOKENS), race.routes(TOKENS));
     let given = (spoil && rank == 0).then(|| Rows::new(race.seed + 1, race.shape.hidden));
     let ordered = |layout| Order::new(race, (&rows, given.as_ref()), (&routes, layout), [rank, TOKENS]);

@@ -6,6 +6,7 @@ use symmetra::half::bf16;
 use symmetra::{Config, Device, ScaleLayout, Stream};
 
 use super::*;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::{Contender, Mode};
 use crate::norm::alone;
 
@@ -22,7 +23,7 @@ fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
         competitors: vec![],
         modes: vec![Mode::Eager],
         operations: None,
-        launches: 1,
+        launches: Repeats { timed: 1, warmup: 0 },
         seed: 7,
     }
 }

@@ -4,6 +4,7 @@ use symmetra::{Algorithm, Dtype};
 
 use super::*;
 use crate::all_reduce::Collective;
+use crate::contest::repeats::Repeats;
 
 fn race(collective: Collective) -> Race {
     Race {
@@ -16,7 +17,7 @@ fn race(collective: Collective) -> Race {
         competitors: Vec::new(),
         modes: vec![Mode::Graph],
         operations: None,
-        launches: 1,
+        launches: Repeats { timed: 1, warmup: 0 },
         floor_bytes: 0,
         seed: 7,
     }

@@ -63,3 +63,29 @@ fn a_table_without_rows_has_headings() {
     assert_eq!(Table::new(["one", "two"], [1]).fitted(80), ["one  two"]);
     assert_eq!(Table::new(Vec::<String>::new(), []).fitted(80), Vec::<String>::new());
 }
+
+/// Rows that come later stand in the columns of those that are printed.
+#[test]
+fn a_table_grows_by_rows() {
+    let whole = table();
+    let layout = whole.layout_in(80).unwrap();
+    let lines = whole.fitted(80);
+    assert_eq!(whole.heading(&layout), lines[..1]);
+    assert_eq!(
+        (whole.lines_after(0, &layout), whole.lines_after(1, &layout)),
+        (lines[1..].to_vec(), lines[2..].to_vec())
+    );
+    assert_eq!(whole.after(1).fitted(80)[1], lines[2]);
+    assert_eq!((whole.rows(), whole.after(1).rows(), whole.after(9).rows()), (2, 1, 0));
+    // Columns that follow below leave no place for rows.
+    assert_eq!(whole.layout_in(20), None);
+
+    let mut first = Table::new(["bytes", "us"], [0, 1]).expecting(["16777216", "1.00"]);
+    first.add_row(["1024", "1.50"]);
+    let layout = first.layout_in(80).unwrap();
+    assert_eq!(first.lines_after(0, &layout), ["    1024  1.50"]);
+    first.add_row(["16777216", "2.50"]);
+    assert!(first.holds(&layout, 1));
+    first.add_row(["16777216", "1234.50"]);
+    assert!(!first.holds(&layout, 2) && first.holds(&layout, 3));
+}

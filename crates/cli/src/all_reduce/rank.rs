@@ -181,8 +181,10 @@ impl<'a> Bench<'a> {
         pace: Pace,
     ) -> Result<Vec<f64>, Failure> {
         let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
-        self.batch(operation)?;
-        self.communicator.synchronize(self.stream)?;
+        for _ in 0..self.sweep.warmup {
+            self.batch(operation)?;
+            self.communicator.synchronize(self.stream)?;
+        }
         let mut batches_us = Vec::new();
         for _ in 0..pace.batches {
             self.once(operation)?;

@@ -2,10 +2,12 @@
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use symmetra::DeviceKind;
+use symmetra::{Algorithm, DeviceKind};
 
+use super::collective::Collective;
 use super::sweep::{Sample, Sweep};
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::statistics::{busbw_gbps, median, slowest};
 use crate::table::Table;
 use crate::{bytes, output};
@@ -21,7 +23,15 @@ struct Row {
     bytes: u64,
     elements: usize,
     algorithm: String,
+    memory: &'static str,
+    in_place: bool,
+    codec: &'static str,
+    /// Whether the call was planned once.
+    bound: bool,
+    /// The dimension that the operation works along.
+    along: Option<usize>,
     graph: bool,
+    seed: u64,
     time_us: f64,
     algbw_gbps: f64,
     busbw_gbps: f64,
@@ -33,7 +43,8 @@ pub(super) struct Report<'a> {
     ranks: usize,
     device: &'static str,
     sweep: &'a Sweep,
-    json: bool,
+    /// The table; none with --json.
+    live: Option<Live>,
     /// The samples of each size so far.
     samples: Vec<Vec<Sample>>,
     rows: Vec<Row>,
@@ -43,18 +54,18 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(ranks: usize, device: DeviceKind, sweep: &'a Sweep, json: bool) -> Self {
+    pub(super) fn new(ranks: usize, device: DeviceKind, sweep: &'a Sweep, json: bool) -> Result<Self, Failure> {
         let sizes = sweep.sizes_elems.len();
-        Self {
+        Ok(Self {
             ranks,
             device: device.name(),
             sweep,
-            json,
+            live: (!json).then(Live::new).transpose()?,
             samples: std::iter::repeat_with(Vec::new).take(sizes).collect(),
             rows: Vec::new(),
             unequal_bytes: None,
             progress: output::progress(sizes as u64),
-        }
+        })
     }
 
     pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
@@ -73,11 +84,12 @@ impl<'a> Report<'a> {
         }
         self.progress.set_message(bytes::format(row.bytes));
         self.progress.inc(1);
-        if self.json {
-            self.progress.suspend(|| output::json(&row))?;
-        }
         self.rows.push(row);
-        Ok(())
+        let Self { live, rows, sweep, progress, .. } = self;
+        progress.suspend(|| match live {
+            Some(live) => live.show(&table(rows, sweep)),
+            None => rows.last().map_or(Ok(()), output::json),
+        })
     }
 
     /// From the samples of all ranks.
@@ -95,7 +107,13 @@ impl<'a> Report<'a> {
             bytes,
             elements,
             algorithm: samples[0].algorithm.clone(),
+            memory: self.sweep.memory.name(),
+            in_place: self.sweep.in_place,
+            codec: self.sweep.codec.name(),
+            bound: self.sweep.bound,
+            along: self.sweep.along,
             graph: self.sweep.graph,
+            seed: self.sweep.seed,
             time_us,
             algbw_gbps: busbw_gbps(bytes, 1.0, time_us),
             busbw_gbps: busbw_gbps(bytes, self.sweep.collective.bus_factor(self.ranks), time_us),
@@ -106,8 +124,10 @@ impl<'a> Report<'a> {
     /// Prints the table, and fails if anything was wrong.
     pub(super) fn finish(self) -> Result<(), Failure> {
         self.progress.finish_and_clear();
-        if !self.json {
-            output::line(table(&self.rows))?;
+        if let Some(live) = self.live {
+            live.finish()?;
+            let average_gbps = self.rows.iter().map(|row| row.busbw_gbps).sum::<f64>() / self.rows.len().max(1) as f64;
+            output::line(format_args!("average bus bandwidth: {average_gbps:.3} GB/s"))?;
         }
         let wrong: u64 = self.rows.iter().map(|row| row.wrong).sum();
         let elements: u64 = self.rows.iter().map(|row| (row.elements * row.ranks) as u64).sum();
@@ -127,9 +147,15 @@ impl<'a> Report<'a> {
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[Row], sweep: &Sweep) -> Table {
     let headings = ["bytes", "elements", "dtype", "op", "algorithm", "time us", "algbw GB/s", "busbw GB/s", "wrong"];
-    let mut table = Table::new(headings, [0, 1, 5, 6, 7, 8]);
+    let (bytes, elements) = (sweep.largest_bytes(), sweep.sizes_elems.iter().max().copied().unwrap_or(0));
+    let [bytes, elements] = [bytes, elements].map(|most| most.to_string());
+    let longest =
+        [Algorithm::TwoShotZeroCopy, sweep.algorithm].map(Algorithm::name).into_iter().max_by_key(|name| name.len());
+    let algorithm = longest.filter(|_| sweep.collective == Collective::AllReduce).unwrap_or("direct");
+    let expected = [bytes.as_str(), &elements, "", "", algorithm, "99999.99", "999.999", "999.999", "0"];
+    let mut table = Table::new(headings, [0, 1, 5, 6, 7, 8]).expecting(expected);
     for row in rows {
         table.add_row([
             row.bytes.to_string(),

@@ -17,7 +17,7 @@ use crate::output;
 use crate::ranks::{Say, Task};
 use crate::signals::{Guard, guard};
 use crate::target;
-use crate::tensor_file::{Format, Header, Sink, Source};
+use crate::tensor_file::{Format, Header, Rest, Sink, Source};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Tensors in files")]
@@ -36,12 +36,13 @@ pub(super) struct FileArgs {
 }
 
 /// Flags that mean nothing with `--input`.
-const SWEEP_ONLY: [&str; 12] = [
+const SWEEP_ONLY: [&str; 13] = [
     "dtype",
     "min_bytes",
     "max_bytes",
     "step_factor",
     "iterations",
+    "warmup",
     "graph",
     "bound",
     "in_place",
@@ -63,6 +64,8 @@ pub(crate) struct Shards {
     format: Format,
     /// One for each rank.
     inputs: Vec<PathBuf>,
+    /// Of the inputs that are pipes, what is left of them behind their headers.
+    pipes: Vec<Option<Rest>>,
     /// Of rank 0's file.
     header: Header,
     #[serde(with = "by_name")]
@@ -88,7 +91,10 @@ impl Task for Shards {
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {
         let rank = communicator.rank();
-        let source = self.format.open(&self.inputs[rank])?;
+        let source = match &self.pipes[rank] {
+            Some(rest) => Format::resume(rest),
+            None => self.format.open(&self.inputs[rank]),
+        }?;
         if let Some([was, is]) = self.header.difference(source.header()) {
             let path = self.inputs[rank].display();
             return Err(Failure::failed(format!("{path}: it had {was}, and now has {is}")));
@@ -134,6 +140,8 @@ impl Part<'_> {
 pub(super) struct Opened {
     pub(super) shards: Shards,
     output: PathBuf,
+    /// Holds pipes open until the ranks have them.
+    _sources: Vec<Source>,
     /// Holds the result until it is whole.
     unfinished: Guard<NamedTempFile>,
 }
@@ -151,14 +159,16 @@ pub(super) fn open(
     let inputs = inputs(template, ranks)?;
     check_output(output, &format, &inputs)?;
     let output = target::check_replaced("--output", output)?;
-    let header = common_header(&format, &inputs)?;
+    let sources: Vec<Source> = inputs.iter().map(|input| format.open(input)).collect::<Result<_, _>>()?;
+    let header = common_header(&sources, &inputs)?;
     header.tensors.iter().try_for_each(|tensor| super::check_fits(options, tensor.dtype))?;
     // In the output's own folder, so that renaming the result is atomic.
     let folder = output.parent().unwrap_or(Path::new("/"));
     let create = || unfinished::create(folder).map_err(Failure::doing(format!("write into {}", folder.display())));
     let (unfinished, path) = guard(create, |file| file.path().to_owned())?;
-    let shards = Shards { format, inputs, header, algorithm, reduction, codec, unfinished: path };
-    Ok(Opened { shards, output, unfinished })
+    let pipes = sources.iter().map(Source::rest).collect();
+    let shards = Shards { format, inputs, pipes, header, algorithm, reduction, codec, unfinished: path };
+    Ok(Opened { shards, output, _sources: sources, unfinished })
 }
 
 impl Opened {
@@ -244,11 +254,10 @@ fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<()
 }
 
 /// What the headers of all files say of the tensors, and what else rank 0's says.
-fn common_header(format: &Format, inputs: &[PathBuf]) -> Result<Header, Failure> {
-    let header = |input: &PathBuf| format.open(input).map(|source| source.header().clone());
-    let headers: Vec<Header> = inputs.iter().map(header).collect::<Result<_, _>>()?;
-    let Some(first) = headers.first() else { return Err(Failure::failed("there are no inputs")) };
-    for (rank, header) in headers.iter().enumerate() {
+fn common_header(sources: &[Source], inputs: &[PathBuf]) -> Result<Header, Failure> {
+    let mut headers = sources.iter().map(Source::header).enumerate();
+    let Some((_, first)) = headers.next() else { return Err(Failure::failed("there are no inputs")) };
+    for (rank, header) in headers {
         if let Some([one, other]) = first.difference(header) {
             return Err(Failure::failed(format!(
                 "ranks 0 and {rank} differ: {} has {one}, but {} has {other}",

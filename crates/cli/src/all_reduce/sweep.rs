@@ -28,6 +28,8 @@ pub(crate) struct Sweep {
     /// Elements of each message: of the larger operand.
     pub(super) sizes_elems: Vec<usize>,
     pub(super) iterations: Option<u32>,
+    /// Batches that are not timed.
+    pub(super) warmup: u32,
     pub(super) graph: bool,
     pub(super) in_place: bool,
     /// The dimension of a tensor that the operation works along.
@@ -61,6 +63,7 @@ impl Sweep {
             reduction: asked.op,
             sizes_elems: asked.sizes.elems(dtype, parts)?,
             iterations: asked.iterations,
+            warmup: asked.warmup,
             graph: asked.graph,
             in_place: asked.in_place,
             memory: asked.memory(),
@@ -82,6 +85,7 @@ impl Sweep {
             codec: Codec::None,
             sizes_elems: vec![16 << 10],
             iterations: Some(1),
+            warmup: 0,
             graph: false,
             in_place: false,
             along: None,

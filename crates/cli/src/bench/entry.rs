@@ -14,6 +14,7 @@ use crate::all_reduce::Collective;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::names;
 use crate::output;
 use crate::ranks::Run;
@@ -64,18 +65,24 @@ impl RaceArgs {
 
 /// All-reduce (sum) beside other libraries: time, ratio to the best of them, bus bandwidth.
 ///
-/// All sides run in the same processes. Every size is run on fresh random data and every element
-/// is compared with an independent sum: ours to the bit, the others', which may round after each
-/// addition, within that. Then the sides take turns: the ranks meet on their devices, launch the
-/// operations and are timed to the end of the last. A time is the median over the launches of the
-/// slowest rank's time for one operation. A graph is launched while the ranks still meet on their devices; calls
-/// (`--eager`) are timed from where they have met, so that their time has in it what the hosts take. All ranks must
-/// end with the same bits on our sides. `--with plain` adds what plain device memory costs, the memory of a
-/// program that allocates by other means: called one by one its contents are pushed; in a graph its addresses are
-/// exchanged once, before the first launch (`Graph::register`), and peers use it where it is, like symmetric
-/// memory. `--with nvshmem` adds kernels on memory of NVSHMEM. `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's
-/// bound, and a column has the time of values as they are by the codec's. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless
-/// it is set). Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
+/// All sides run in the same processes. Every size is run on fresh random data and every element is compared with an
+/// independent sum: ours to the bit, the others', which may round after each addition, within that. Then the sides take
+/// turns: the ranks meet on their devices, launch the operations and are timed to the end of the last.
+///
+/// A time is the median over the launches of the slowest rank's time for one operation. A graph is launched while the
+/// ranks still meet on their devices; calls (`--eager`) are timed from where they have met, so that their time has in
+/// it what the hosts take. All ranks must end with the same bits on our sides.
+///
+/// `--with plain` adds what plain device memory costs, the memory of a program that allocates by other means: called
+/// one by one its contents are pushed; in a graph its addresses are exchanged once, before the first launch
+/// (`Graph::register`), and peers use it where it is, like symmetric memory. `--with nvshmem` adds kernels on memory of
+/// NVSHMEM.
+///
+/// `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's bound,
+/// and a column has the time of values as they are by the codec's. NVLink multicast stays off (NCCL_NVLS_ENABLE=0,
+/// unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -100,8 +107,11 @@ pub(super) struct AllReduceArgs {
 #[command(after_long_help = "\
 As `symmetra bench all-reduce`: every element is verified, those of our sides to the bit, then \
 the sides take turns. A size is that of a rank's input: an all-gather's output is world size times \
-as large, and so are the bytes that its bus bandwidth counts. Sums are what is reduced; NCCL's \
-all-to-all is a group of sends and receives. Exit status: 0, or 1 when an element is wrong or a \
+as large, and so are the bytes that its bus bandwidth counts.
+
+Sums are what is reduced; NCCL's all-to-all is a group of sends and receives.
+
+Exit status: 0, or 1 when an element is wrong or a \
 rank fails, or 2 for wrong usage.")]
 pub(super) struct ExchangeArgs {
     #[command(flatten)]
@@ -136,7 +146,7 @@ impl RaceArgs {
             })?,
             modes: self.pace.launch.modes(),
             operations: self.pace.operations,
-            launches: self.pace.launch.launches,
+            launches: self.pace.launch.repeats(),
             floor_bytes: Times::bytes(kind),
             seed: self.pace.launch.seed(),
         })
@@ -164,15 +174,20 @@ impl RaceArgs {
             output::note(line)?;
         }
         let mut hearing = Hearing::new(&devices, self.ranks.run.ranks_as, &race, about_peers);
+        let mut live = Live::new()?;
         Run::new(&devices, race.clone()).attend(self.ranks.run.ranks_as, |rank, found| match found {
-            Found::Lap(lap) => hearing.hear(rank, lap),
+            Found::Lap(lap) => {
+                hearing.hear(rank, lap)?;
+                let report = hearing.report();
+                hearing.aside(|| self.output.show(&mut live, &report.table(), report))
+            }
             Found::Floor(floor) => {
                 hearing.hear_floor(floor);
                 Ok(())
             }
         })?;
         let report = hearing.finish();
-        self.output.write(report.table(), &report)?;
+        self.output.end(live, &report.floor(), &report)?;
         if let Some(path) = &self.plot {
             plot::draw(&report.panels(), path)?;
         }

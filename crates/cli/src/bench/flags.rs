@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use serde::Serialize;
 use symmetra::MAX_WORLD_SIZE;
 
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::Mode;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::ranks::RankArgs;
+use crate::table::Table;
 use crate::{output, target};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
@@ -57,8 +60,12 @@ pub(super) struct LaunchArgs {
     eager: bool,
 
     /// Launches that are timed, of each side
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(super) launches: u32,
+    #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: u32,
+
+    /// Launches that warm up, of each, before those that are timed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
 
     /// Seed of the random data [default: a new one every run, printed]
     #[arg(long)]
@@ -69,6 +76,10 @@ impl LaunchArgs {
     pub(super) fn modes(&self) -> Vec<Mode> {
         let graph = (self.graph || !self.eager).then_some(Mode::Graph);
         graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect()
+    }
+
+    pub(super) fn repeats(&self) -> Repeats {
+        Repeats { timed: self.iterations, warmup: self.warmup }
     }
 
     /// A new one every run, unless one was asked for.
@@ -95,6 +106,27 @@ impl OutputArgs {
         self.output.as_deref().map_or(Ok(()), |path| target::check_written("--output", path))
     }
 
+    /// Prints the rows that are new. The object is printed at the end, or when a signal ends the command.
+    pub(super) fn show(&self, live: &mut Live, table: &Table, object: &impl Serialize) -> Result<(), Failure> {
+        if self.json { live.keep_object(object) } else { live.show(table) }
+    }
+
+    /// Prints what is left of the table, and lines below it, or the object, and writes the object where it was asked for.
+    pub(super) fn end(&self, live: Live, below: &str, object: &impl Serialize) -> Result<(), Failure> {
+        match (self.json, below) {
+            (true, _) => live.forget(),
+            (false, "") => live.finish()?,
+            (false, below) => {
+                live.finish()?;
+                output::line(below)?;
+            }
+        }
+        if self.json {
+            output::json(object)?;
+        }
+        self.save(object)
+    }
+
     /// Prints the table, and writes the object where it was asked for.
     pub(super) fn write(&self, table: impl std::fmt::Display, object: &impl Serialize) -> Result<(), Failure> {
         if self.json {
@@ -102,6 +134,10 @@ impl OutputArgs {
         } else {
             output::line(table)?
         }
+        self.save(object)
+    }
+
+    fn save(&self, object: &impl Serialize) -> Result<(), Failure> {
         let Some(path) = &self.output else { return Ok(()) };
         let text = serde_json::to_string_pretty(object).map_err(Failure::doing("write JSON"))?;
         std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
 use super::flags::{BenchRanks, OutputArgs};
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 use crate::ranks::{Run, Say, Task};
@@ -17,21 +18,30 @@ use crate::table::Table;
 /// Each is captured in a graph, launched on all ranks once they have met on their devices, and timed. A figure is the
 /// median over the launches of the slowest rank: microseconds for one, and 10^9 bytes a second that a rank sends.
 ///
-/// Rows that begin with `kernel:` measure the functions of symmetra/device/heap.cuh. All ranks work at once. *Load*: one
-/// thread loads words of 8 bytes of the next rank; each word says where the next one is; the time is that of one load.
-/// *fetch_add*: one thread adds to a word of 8 bytes of the next rank, at system scope, in relaxed order; each addition
-/// adds what the last one returned. It is left out where links have no atomics. *put_signal*: pairs of ranks (0 and 1, 2
-/// and 3) send 16 bytes and a signal there and back; the time is half of that; the last of an odd number of ranks has no
-/// partner. *put*: 8 blocks copy 64 MiB (on the CPU 1 MiB) to the next rank. These rows move random data. Every word that
-/// arrived is compared in the same run. Exit status: 0, or 1 when a word is wrong or a rank fails, or 2 for wrong usage.
+/// Rows that begin with `kernel:` measure the functions of symmetra/device/heap.cuh. All ranks work at once.
+///
+/// *Load*: one thread loads words of 8 bytes of the next rank; each word says where the next one is; the time is that of
+/// one load. *fetch_add*: one thread adds to a word of 8 bytes of the next rank, at system scope, in relaxed order; each
+/// addition adds what the last one returned. The row is left out where links have no atomics.
+///
+/// *put_signal*: pairs of ranks (0 and 1, 2 and 3) send 16 bytes and a signal there and back; the time is half of that;
+/// the last of an odd number of ranks has no partner. *put*: 8 blocks copy 64 MiB (on the CPU 1 MiB) to the next rank.
+///
+/// These rows move random data. Every word that arrived is compared in the same run.
+///
+/// Exit status: 0, or 1 when a word is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
 
     /// Launches that are timed, of each
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    launches: u32,
+    #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: u32,
+
+    /// Launches that warm up, of each, before those that are timed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
 
     /// Seed of the random data [default: a new one every run, printed with --json]
     #[arg(long)]
@@ -44,7 +54,7 @@ pub(super) struct Args {
 /// The task: every quantity is timed in so many launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Floor {
-    launches: u32,
+    launches: Repeats,
     bytes: u64,
     seed: u64,
 }
@@ -170,7 +180,7 @@ impl Times {
         communicator: &Communicator,
         meeting: &SymmetricBuffer<f32>,
         stopwatch: &Stopwatch<'_>,
-        launches: u32,
+        launches: Repeats,
     ) -> Result<Self, Failure> {
         let kind = communicator.device().kind();
         let bytes = Self::bytes(kind);
@@ -184,12 +194,11 @@ impl Times {
                 .stream()
                 .capture(|capture| (0..operations).try_for_each(|_| buffers.record(quantity, capture)))?;
             let mut times = Vec::new();
-            // The first launch of a graph is not for timing.
-            for _ in 0..=launches {
+            for timed in launches.runs() {
                 let time = stopwatch.time(|| graph.launch(stopwatch.stream()))?;
-                times.push(time.device_us / operations as f64);
+                times.extend(timed.then_some(time.device_us / operations as f64));
             }
-            times_us.push(times.split_off(1));
+            times_us.push(times);
         }
         Ok(Self { bytes, times_us })
     }
@@ -273,7 +282,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
     let bytes = Times::bytes(kind);
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-    let task = Floor { launches: args.launches, bytes, seed };
+    let launches = Repeats { timed: args.iterations, warmup: args.warmup };
+    let task = Floor { launches, bytes, seed };
     let found = Run::new(&devices, task).collect(args.ranks.run.ranks_as)?;
     let mut lines = lines(&found.iter().map(|found| &found.times).collect::<Vec<_>>());
     lines.extend(heap::lines(&found.iter().map(|found| found.heap.as_slice()).collect::<Vec<_>>(), bytes));
@@ -282,7 +292,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         device: kind.name(),
         ranks_as: args.ranks.run.ranks_as.name(),
         bytes,
-        launches: args.launches,
+        launches: args.iterations,
         seed,
         floor: &lines,
     };

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::flags::OutputArgs;
 use super::gathered::Gathered;
 use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::output;
 use crate::ranks::{RanksAs, Run, Task};
 use crate::statistics::{median, slowest};
+use crate::table::Table;
 
 /// A race, and what its report says of it.
 pub(crate) trait Heard: Task {
@@ -35,11 +38,13 @@ pub(crate) trait Heard: Task {
     }
     /// From the laps of all ranks, of which there is at least one.
     fn rows(&self, size: usize, laps: Vec<Self::Found>) -> Vec<Self::Row>;
+    /// The rows for people.
+    fn table(report: &Report<Self::Settings, Self::Row>) -> Table;
 }
 
 /// The result, as `--json` writes it.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<S, R> {
+pub(crate) struct Report<S, R> {
     ranks: usize,
     device: &'static str,
     ranks_as: &'static str,
@@ -68,6 +73,8 @@ struct Hearing<'a, T: Heard> {
     laps: Gathered<T::Found>,
     progress: ProgressBar,
     report: Report<T::Settings, T::Row>,
+    output: &'a OutputArgs,
+    live: Live,
 }
 
 impl<T: Heard> Hearing<'_, T> {
@@ -80,17 +87,20 @@ impl<T: Heard> Hearing<'_, T> {
             self.report.rows.extend(self.race.rows(size, laps));
             self.progress.set_message(name.clone());
             self.progress.inc(1);
+            let Self { progress, output, live, report, .. } = self;
+            return progress.suspend(|| output.show(live, &T::table(report), report));
         }
         Ok(())
     }
 }
 
-/// Runs a race on these devices.
+/// Runs a race on these devices, and prints its rows as they come.
 pub(super) fn run<T: Heard>(
     devices: &[RankDevice],
     ranks_as: RanksAs,
     race: &T,
     about_peers: Option<String>,
+    output_args: &OutputArgs,
 ) -> Result<Report<T::Settings, T::Row>, Failure> {
     let ((seed, launches), sizes) = (race.repeats(), race.sizes());
     let report = Report {
@@ -105,9 +115,18 @@ pub(super) fn run<T: Heard>(
         rows: Vec::new(),
     };
     let progress = output::progress((sizes.len() * race.modes()) as u64);
-    let mut hearing = Hearing { race, sizes, laps: Gathered::new(report.ranks), progress, report };
+    let mut hearing = Hearing {
+        race,
+        sizes,
+        laps: Gathered::new(report.ranks),
+        progress,
+        report,
+        output: output_args,
+        live: Live::new()?,
+    };
     Run::new(devices, race.clone()).attend(ranks_as, |rank, lap| hearing.hear(rank, lap))?;
     hearing.progress.finish_and_clear();
+    output_args.end(hearing.live, "", &hearing.report)?;
     Ok(hearing.report)
 }
 

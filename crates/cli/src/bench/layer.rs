@@ -20,6 +20,7 @@ use super::flags::{LaunchArgs, OutputArgs, distinct};
 use super::hearing;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::output;
@@ -48,14 +49,18 @@ const MOST: u64 = 1 << 20;
 /// reduce-scatters and all-gathers; both norm by our kernel. Ways that share the rows need a number of tokens that the ranks
 /// divide.
 ///
-/// Every number of tokens is run on fresh random data. Of each side's last layer, each product, sum and norm is compared
-/// with its definition in double precision at 8 rows and 8 columns: products within the bound of accumulation in f32 and a
-/// rounding to bf16, sums within what rounding after each addition may do, and every bit of the sampled normed rows. Each
-/// row in the end is compared with that of the first side: both may differ by sqrt(2 layers) / 64 of the row's length, and an
-/// element by 8 times this share of the row's root mean square. The sides then take turns as in `symmetra bench
-/// all-reduce`: a time is the median over the launches of the slowest rank's time for one layer. Tokens a second are those
-/// through one layer. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set). Exit status: 0, or 1 when an
-/// element is wrong or a rank fails, or 2 for wrong usage.
+/// Every number of tokens is run on fresh random data. Of each side's last layer, each product, sum and norm is
+/// compared with its definition in double precision at 8 rows and 8 columns: products within the bound of accumulation
+/// in f32 and a rounding to bf16, sums within what rounding after each addition may do, and every bit of the sampled
+/// normed rows.
+///
+/// Each row in the end is compared with that of the first side: both may differ by sqrt(2 layers) / 64 of the row's
+/// length, and an element by 8 times this share of the row's root mean square. The sides then take turns as in
+/// `symmetra bench all-reduce`: a time is the median over the launches of the slowest rank's time for one layer.
+///
+/// Tokens a second are those through one layer. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -122,7 +127,7 @@ pub(crate) struct LayerRace {
     competitors: Vec<Competitor>,
     modes: Vec<Mode>,
     /// Launches that are timed.
-    launches: u32,
+    launches: Repeats,
     seed: u64,
 }
 
@@ -152,7 +157,7 @@ impl LayerRace {
                 competitor::check_on_our_buffers(other, kind)
             })?,
             modes: args.launch.modes(),
-            launches: args.launch.launches,
+            launches: args.launch.repeats(),
             seed: args.launch.seed(),
         };
         race.shape.check(race.ranks)?;
@@ -199,7 +204,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = &about_peers {
         output::note(line)?;
     }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
-    args.output.write(report.table(), &report)?;
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
     report.verdict()
 }

@@ -18,6 +18,7 @@ use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
 use super::hearing;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
@@ -28,15 +29,20 @@ use rank::{COLLECTIVE, PRODUCT};
 
 /// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, way, ratio to the best peer.
 ///
-/// M is the rows (tokens) of the whole left factor, K its columns, N the columns of the right factor. With an all-gather the
-/// ranks share M of the left factor and N of the right factor; else they share K of both, and sum their products. All sides
-/// run in the same processes: our plans by each way (`auto` is the library's choice), the product alone, our collective alone,
-/// and with --against the peer's collective with our product. What collectives move lies in symmetric memory. The collective
-/// alone does not move scales; every other side does.
+/// M is the rows (tokens) of the whole left factor, K its columns, N the columns of the right factor. With an
+/// all-gather the ranks share M of the left factor and N of the right factor; else they share K of both, and sum their
+/// products.
 ///
-/// Every layer is run on fresh random data whose results are exact, and every element is compared with what the result must
-/// be. The sides are then timed on random numbers, in turns as in `symmetra bench all-reduce`: a time is the median over the
-/// launches of the slowest rank's time for one operation. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+/// All sides run in the same processes: our plans by each way (`auto` is the library's choice), the product alone, our
+/// collective alone, and with --against the peer's collective with our product. What collectives move lies in symmetric
+/// memory. The collective alone does not move scales; every other side does.
+///
+/// Every layer is run on fresh random data whose results are exact, and every element is compared with what the result
+/// must be. The sides are then timed on random numbers, in turns as in `symmetra bench all-reduce`: a time is the
+/// median over the launches of the slowest rank's time for one operation.
+///
+/// NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -114,7 +120,7 @@ pub(crate) struct MatmulRace {
     /// Operations of one launch, where that is not by size.
     operations: Option<u32>,
     /// Launches that are timed.
-    launches: u32,
+    launches: Repeats,
     seed: u64,
 }
 
@@ -147,7 +153,7 @@ impl MatmulRace {
             })?,
             modes: args.pace.launch.modes(),
             operations: args.pace.operations,
-            launches: args.pace.launch.launches,
+            launches: args.pace.launch.repeats(),
             seed: args.pace.launch.seed(),
         };
         for layer in &race.layers {
@@ -239,7 +245,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = &about_peers {
         output::note(line)?;
     }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
-    args.output.write(report.table(), &report)?;
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
     report.verdict()
 }

@@ -22,6 +22,7 @@ use super::hearing;
 use super::plot;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::Mode;
 use crate::experts::{Layout, Shape, Way, Wire};
 use crate::failure::Failure;
@@ -33,19 +34,24 @@ pub(crate) use split::MoeSplit;
 
 /// Dispatch and combine of a mixture of experts: times, bandwidths, ratio to the best peer.
 ///
-/// A dispatch sends the rows of each rank's tokens to the ranks of their experts, and a combine sends the results back and
-/// sums them by the weights of the routing. Every number of tokens has experts of its own. All sides run in the same
-/// processes. A peer is NCCL's grouped sends and receives of rows that our kernels pack, and put into the asked order at the
-/// other end; the peer is told for nothing how many rows go where. Where ours lie by source, the peer's lie by rank, as
+/// A dispatch sends the rows of each rank's tokens to the ranks of their experts, and a combine sends the results back
+/// and sums them by the weights of the routing. Every number of tokens has experts of its own. All sides run in the
+/// same processes.
+///
+/// A peer is NCCL's grouped sends and receives of rows that our kernels pack, and put into the asked order at the other
+/// end; the peer is told for nothing how many rows go where. Where ours lie by source, the peer's lie by rank, as
 /// messages leave them.
 ///
 /// Every number of tokens is run on fresh random data. All that a dispatch writes, and every element of a combine, is
-/// compared bit for bit with an independent reference. Then the sides take turns as in `symmetra bench all-reduce`: a time
-/// is the median over the launches of the slowest rank's time for one operation. Combines are launched behind one
-/// dispatch, whose time is taken off. Logical bytes are those of a row for each pair of a token and an expert; link bytes
-/// are what the busiest rank sends to or gets from others if a row goes once to each rank. Bandwidths and the ratio are
-/// those of both, a dispatch and its combine. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set). Exit
-/// status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+/// compared bit for bit with an independent reference. Then the sides take turns as in `symmetra bench all-reduce`: a
+/// time is the median over the launches of the slowest rank's time for one operation. Combines are launched behind one
+/// dispatch, whose time is taken off.
+///
+/// Logical bytes are those of a row for each pair of a token and an expert; link bytes are what the busiest rank sends
+/// to or gets from others if a row goes once to each rank. Bandwidths and the ratio are those of both, a dispatch and
+/// its combine. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 ///
 /// With --split there is no race: dispatch and combine go by packets in two halves, a begin that waits for nobody and a
 /// receive, with nothing between them and then behind a matmul of each rank alone (--size). `hidden` is the share of the
@@ -157,7 +163,7 @@ pub(crate) struct MoeRace {
     /// Operations of one launch, where that is not by size.
     operations: Option<u32>,
     /// Launches that are timed.
-    launches: u32,
+    launches: Repeats,
     seed: u64,
     /// Of the symmetric heap.
     heap_bytes: u64,
@@ -186,7 +192,7 @@ impl MoeRace {
             })?,
             modes: args.pace.launch.modes(),
             operations: args.pace.operations,
-            launches: args.pace.launch.launches,
+            launches: args.pace.launch.repeats(),
             seed: args.pace.launch.seed(),
             heap_bytes: 2 * BESIDE,
         };
@@ -290,8 +296,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.split {
         return split::run((race, args.size), &devices, ranks_as, &args.output);
     }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
-    args.output.write(report.table(), &report)?;
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
     if let Some(path) = &args.plot {
         plot::draw(&report.panels(), path)?;
     }

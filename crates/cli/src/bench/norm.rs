@@ -19,6 +19,7 @@ use super::flags::{BenchRanks, OutputArgs, PaceArgs, distinct};
 use super::hearing;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
+use crate::contest::repeats::Repeats;
 use crate::contest::turns::Mode;
 use crate::failure::Failure;
 use crate::names;
@@ -32,24 +33,26 @@ pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
 
 /// All-reduce with residual and norm (RMSNorm): time, cost of the norm, ratio to the best peer.
 ///
-/// All sides run in the same processes. The residual is summed in place, and the norm has an output
-/// of its own. Beside the ways that --algorithm names races our operation on the same bytes without
-/// its norm, so that the difference is the cost of the norm. `apart` is our single calls: the
-/// all-reduce or reduce-scatter, a kernel that norms, and with --op reduce-scatter-all-gather an
-/// all-gather of each output. A peer is NCCL's calls and that kernel.
+/// All sides run in the same processes. The residual is summed in place, and the norm has an output of its own. Beside
+/// the ways that --algorithm names races our operation on the same bytes without its norm, so that the difference is
+/// the cost of the norm.
+///
+/// `apart` is our single calls: the all-reduce or reduce-scatter, a kernel that norms, and with --op
+/// reduce-scatter-all-gather an all-gather of each output. A peer is NCCL's calls and that kernel.
 ///
 /// With --quantise, quantised rows take the place of the norm's output. Beside them races the first
 /// way with the norm's output instead, as `unquantised`, so that the difference is the cost of
 /// quantising. A call that sums before its kernel norms (by an algorithm that is not a sentinel one)
 /// then writes the sum with the residual into a buffer of its own.
 ///
-/// Every number of tokens is run on fresh random data, and every element of the residual and of
-/// every output is compared with an independent reference: every bit of ours; of a peer's the sum
-/// within what rounding after each addition may do, and every bit of what the norm makes of that
-/// sum. Then the sides take turns as in `symmetra bench all-reduce`: a time is the median over the
-/// launches of the slowest rank's time for one operation. NVLink multicast stays off
-/// (NCCL_NVLS_ENABLE=0, unless it is set). Exit status: 0, or 1 when an element is wrong or a rank
-/// fails, or 2 for wrong usage.
+/// Every number of tokens is run on fresh random data, and every element of the residual and of every output is
+/// compared with an independent reference: every bit of ours; of a peer's the sum within what rounding after each
+/// addition may do, and every bit of what the norm makes of that sum.
+///
+/// Then the sides take turns as in `symmetra bench all-reduce`: a time is the median over the launches of the slowest
+/// rank's time for one operation. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -75,8 +78,8 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=MOST_HIDDEN))]
     hidden: u64,
 
-    /// Numbers of rows
-    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    /// Numbers of rows [default: 1,4,16,64,256,1024, rounded up to equal shares where ranks keep shares]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
 
     /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
@@ -165,7 +168,7 @@ pub(crate) struct NormRace {
     /// Operations of one launch, where that is not by size.
     operations: Option<u32>,
     /// Launches that are timed.
-    launches: u32,
+    launches: Repeats,
     seed: u64,
 }
 
@@ -174,20 +177,21 @@ const UNQUANTISED: &str = "unquantised";
 
 impl NormRace {
     fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
-        args.op.check(args.dtype, &args.tokens, args.ranks.count() as u64)?;
+        let (usual, ranks) = ([1, 4, 16, 64, 256, 1024], args.ranks.count() as u64);
+        let tokens = args.op.tokens(args.dtype, &args.tokens, &usual, ranks)?;
         let race = Self {
             op: args.op,
             quantise: args.quantise,
             dtype: args.dtype,
             hidden: args.hidden as usize,
-            tokens: args.tokens.iter().map(|tokens| *tokens as usize).collect(),
+            tokens,
             ways: distinct("--algorithm", &args.algorithm, Way::name, |_| Ok(()))?,
             competitors: distinct("--against", &args.against, Competitor::name, |other| {
                 competitor::check_on_our_buffers(other, kind)
             })?,
             modes: args.pace.launch.modes(),
             operations: args.pace.operations,
-            launches: args.pace.launch.launches,
+            launches: args.pace.launch.repeats(),
             seed: args.pace.launch.seed(),
         };
         race.check_gathers()?;
@@ -264,7 +268,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = &about_peers {
         output::note(line)?;
     }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers)?;
-    args.output.write(report.table(), &report)?;
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
     report.verdict()
 }

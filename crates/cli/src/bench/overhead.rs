@@ -8,6 +8,7 @@ use symmetra::experts::{ExpertConfig, Layout, Method, Received, Routing, expert_
 use symmetra::{Communicator, Config, DeviceBuffer, Stream};
 
 use super::flags::{BenchRanks, OutputArgs};
+use crate::contest::repeats::Repeats;
 use crate::failure::Failure;
 use crate::ranks::{Run, Say, Task};
 use crate::statistics::{median, slowest};
@@ -27,9 +28,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     calls: u32,
 
-    /// Rounds
-    #[arg(long, value_name = "N", default_value_t = 51, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    /// Rounds that are timed
+    #[arg(long, alias = "rounds", value_name = "N", default_value_t = 51, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: u32,
+
+    /// Rounds that warm up before those that are timed: the first loads the kernels
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -40,7 +45,7 @@ pub(super) struct Args {
 pub(crate) struct Overhead {
     ranks: usize,
     calls: u32,
-    rounds: u32,
+    rounds: Repeats,
 }
 
 /// One rank's host times of one call, for every round: of a bare launch, an all-reduce, a bound all-reduce, two bare launches of
@@ -96,14 +101,11 @@ impl Task for Overhead {
             Ok::<_, symmetra::Error>(host_us)
         };
         let mut cost = Cost::default();
-        for round in 0..=self.rounds {
+        for timed in self.rounds.runs() {
             for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound, &bare_pair, &dispatch])
             {
                 let host_us = time(enqueue)?;
-                // The first round loads the kernels.
-                if round > 0 {
-                    times.push(host_us);
-                }
+                times.extend(timed.then_some(host_us));
             }
         }
         say(cost)
@@ -154,7 +156,8 @@ impl Report {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
     let devices = args.ranks.devices()?;
-    let run = Run::new(&devices, Overhead { ranks: devices.len(), calls: args.calls, rounds: args.rounds });
+    let rounds = Repeats { timed: args.iterations, warmup: args.warmup };
+    let run = Run::new(&devices, Overhead { ranks: devices.len(), calls: args.calls, rounds });
     let costs = run.collect(args.ranks.run.ranks_as)?;
     let [bare_us, call_us, bound_us, bare_pair_us, dispatch_us] =
         [0, 1, 2, 3, 4].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
@@ -164,7 +167,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ranks_as: args.ranks.run.ranks_as.name(),
         bytes: BYTES,
         calls: args.calls,
-        rounds: args.rounds,
+        rounds: args.iterations,
         bare_us,
         call_us,
         overhead_us: call_us - bare_us,

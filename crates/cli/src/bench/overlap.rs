@@ -10,6 +10,7 @@ use super::flags::{BenchRanks, OutputArgs};
 use super::squares::usual_size;
 use crate::all_reduce::Collective;
 use crate::bytes;
+use crate::contest::repeats::Repeats;
 use crate::failure::Failure;
 use crate::names::Mover;
 use crate::output;
@@ -51,8 +52,12 @@ pub(super) struct Args {
     matmuls: u32,
 
     /// Launches that are timed, of each
-    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    launches: u32,
+    #[arg(long, alias = "launches", value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: u32,
+
+    /// Launches that warm up, of each, before those that are timed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
+    warmup: u32,
 
     /// Seed of the random data [default: a new one every run, printed]
     #[arg(long)]
@@ -75,7 +80,7 @@ pub(crate) struct Overlap {
     /// Rows and columns of the matrices.
     size: usize,
     matmuls: u32,
-    launches: u32,
+    launches: Repeats,
     seed: u64,
 }
 
@@ -190,7 +195,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         elems: (args.bytes as usize / 2 / ranks).max(1) * ranks,
         size: size as usize,
         matmuls: args.matmuls,
-        launches: args.launches,
+        launches: Repeats { timed: args.iterations, warmup: args.warmup },
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
     };
     output::note(format_args!(
@@ -207,7 +212,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         bytes: 2 * task.elems as u64,
         size,
         matmuls: args.matmuls,
-        launches: args.launches,
+        launches: args.iterations,
         seed: task.seed,
         rows: (0..MOVERS.len()).map(|kind| Row::new(kind, &times)).collect(),
     };

@@ -1,4 +1,5 @@
-//! Two panels, time and bandwidth over size, both axes logarithmic: a line for every side, and the floor.
+//! Two panels, time and bandwidth over size, both axes logarithmic: a line for every side, and the floor. What the lines
+//! are stands beside the panels, where it covers none.
 
 use std::path::Path;
 
@@ -9,8 +10,17 @@ use plotters::prelude::*;
 use crate::failure::Failure;
 use crate::target;
 
-const WIDTH: u32 = 1400;
-const HEIGHT: u32 = 620;
+/// Pages show a plot at about this width, so that texts keep their size.
+const WIDTH: u32 = 900;
+/// Of both panels.
+const HEIGHT: u32 = 960;
+/// Width of the names beside a panel.
+const LEGEND_WIDTH: u32 = 210;
+/// Sizes of texts, in pixels.
+const TITLE: u32 = 17;
+const TEXT: u32 = 14;
+/// Height of a line of names.
+const LINE: i32 = 22;
 const FONT: &str = "sans-serif";
 /// Pixels of a floor's dashes and between them.
 const DASH: u32 = 6;
@@ -27,19 +37,17 @@ pub(super) struct Panel {
     pub(super) over: &'static str,
     /// A size in words.
     pub(super) label: fn(u64) -> String,
+    /// The unit of the values, and which way is better.
     pub(super) unit: &'static str,
     pub(super) curves: Vec<(String, Points)>,
     /// Floors: a height, and what it is.
     pub(super) levels: Vec<(String, f64)>,
-    /// The corner without curves.
-    pub(super) legend: Corner,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Corner {
-    UpperLeft,
-    LowerRight,
-}
+/// The unit of times.
+pub(super) const FASTER: &str = "us (lower is better)";
+/// The unit of bandwidths.
+pub(super) const HIGHER: &str = "GB/s (higher is better)";
 
 /// Refuses a path where no plot can be. To be called before the work.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
@@ -55,7 +63,7 @@ pub(super) fn draw(panels: &[Panel; 2], path: &Path) -> Result<(), Failure> {
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
         root.fill(&WHITE).map_err(cannot_draw)?;
-        let halves = root.split_evenly((1, 2));
+        let halves = root.split_evenly((2, 1));
         for (area, panel) in halves.iter().zip(panels) {
             panel.draw(area)?;
         }
@@ -74,51 +82,53 @@ impl Panel {
         let heights = || points().map(|(_, y)| y).chain(self.levels.iter().map(|(_, y)| *y));
         let (left, right) = bounds(points().map(|(x, _)| x));
         let (low, high) = bounds(heights());
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, (FONT, 18))
+        let (plot, names) = area.split_horizontally(WIDTH - LEGEND_WIDTH);
+        let text = (FONT, TEXT).into_font();
+        let mut chart = ChartBuilder::on(&plot)
+            .caption(&self.title, (FONT, TITLE))
             .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
+            .x_label_area_size(52)
+            .y_label_area_size(80)
             .build_cartesian_2d((left / 1.2..right * 1.2).log_scale().base(2.0), (low / 2.0..high * 2.0).log_scale())
             .map_err(cannot_draw)?;
         chart
             .configure_mesh()
             .x_desc(self.over)
             .y_desc(self.unit)
+            .axis_desc_style(text.clone())
+            .label_style(text.clone())
+            .set_all_tick_mark_size(5)
+            .x_labels(8)
+            .y_labels(12)
             .x_label_formatter(&|x| (self.label)(x.round() as u64))
             .y_label_formatter(&|y| format!("{y}"))
             .light_line_style(WHITE.mix(0.0))
             .draw()
             .map_err(cannot_draw)?;
-        for (number, (name, points)) in self.curves.iter().enumerate() {
-            let color = Palette99::pick(number).to_rgba();
-            let line = LineSeries::new(points.iter().copied(), color.stroke_width(2)).point_size(3);
-            chart
-                .draw_series(line)
-                .map_err(cannot_draw)?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(2)));
+        let mut line = 0;
+        let mut name = |words: String, style: ShapeStyle, dashed: bool| {
+            line += 1;
+            let (y, ends) = (30 + LINE * line, |y| [(0, y), (18, y)]);
+            let drawn = match dashed {
+                true => names.draw(&DashedPathElement::new(ends(y), DASH, GAP, style)),
+                false => names.draw(&PathElement::new(ends(y), style)),
+            };
+            let text = Text::new(words, (24, y - TEXT as i32 / 2), text.clone());
+            drawn.and_then(|()| names.draw(&text)).map_err(cannot_draw)
+        };
+        for (number, (words, points)) in self.curves.iter().enumerate() {
+            let style = Palette99::pick(number).to_rgba().stroke_width(2);
+            let line = LineSeries::new(points.iter().copied(), style).point_size(3);
+            chart.draw_series(line).map_err(cannot_draw)?;
+            name(words.clone(), style, false)?;
         }
-        for (number, (name, height)) in self.levels.iter().enumerate() {
+        for (number, (words, height)) in self.levels.iter().enumerate() {
             let style = dark(Palette99::pick(self.curves.len() + number)).stroke_width(2);
             let line = DashedLineSeries::new([(left, *height), (right, *height)], DASH, GAP, style);
-            chart
-                .draw_series(line)
-                .map_err(cannot_draw)?
-                .label(format!("floor: {name}"))
-                .legend(move |(x, y)| DashedPathElement::new([(x, y), (x + 18, y)], DASH, GAP, style));
+            chart.draw_series(line).map_err(cannot_draw)?;
+            name(format!("floor: {words}"), style, true)?;
         }
-        chart
-            .configure_series_labels()
-            .position(match self.legend {
-                Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
-                Corner::LowerRight => SeriesLabelPosition::LowerRight,
-            })
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()
-            .map_err(cannot_draw)
+        Ok(())
     }
 }
 

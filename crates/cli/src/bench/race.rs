@@ -10,6 +10,7 @@ use super::floor::Times;
 use super::side::{How, Ours, Side, With};
 use crate::all_reduce::{Bounds, Collective, checksum};
 use crate::contest::competitor::Competitor;
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::contest::turns::{Contender, Mode, SideLap, Turns, Verdict, usual_operations};
 use crate::element::Summand;
@@ -37,7 +38,7 @@ pub(crate) struct Race {
     /// Operations of one launch, where that is not by size.
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
-    pub(super) launches: u32,
+    pub(super) launches: Repeats,
     /// Message size of the floor.
     pub(super) floor_bytes: u64,
     pub(super) seed: u64,

@@ -1,13 +1,12 @@
 //! The result of a race: a row for each size and mode once every rank has run it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::floor::{self, Times};
-use super::plot::{Corner, Panel, Points};
+use super::plot::{FASTER, HIGHER, Panel, Points};
 use super::race::{Lap, OURS, Race};
 use crate::contest::turns::{Mode, SideLap};
 use crate::devices::RankDevice;
@@ -62,6 +61,8 @@ pub(super) struct Report {
     /// How many of them are ours.
     #[serde(skip)]
     own_sides: usize,
+    #[serde(skip)]
+    has_eager: bool,
     /// Ours with codecs.
     #[serde(skip)]
     coded: Vec<&'static str>,
@@ -83,9 +84,10 @@ impl<'a> Hearing<'a> {
             op: if race.collective.reduces() { "sum" } else { "" },
             dtype: race.dtype.name(),
             seed: race.seed,
-            launches: race.launches,
+            launches: race.launches.timed,
             sides: race.side_names(),
             own_sides: race.own_sides(),
+            has_eager: race.modes.contains(&Mode::Eager),
             coded: race.coded_sides(),
             about_peers,
             floor: Vec::new(),
@@ -171,6 +173,16 @@ impl<'a> Hearing<'a> {
         }
     }
 
+    /// The rows so far.
+    pub(super) fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Runs `print` while the progress is not on the terminal.
+    pub(super) fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
+        self.progress.suspend(print)
+    }
+
     pub(super) fn finish(self) -> Report {
         self.progress.finish_and_clear();
         self.report
@@ -184,7 +196,7 @@ impl Report {
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
         headings.push("ratio".to_owned());
         headings.extend(self.coded.iter().map(|side| format!("{side} ratio")));
-        if self.has_eager() {
+        if self.has_eager {
             headings.extend(self.sides.iter().map(|side| format!("{side} host us")));
         }
         headings.extend(self.sides[..self.own_sides].iter().map(|side| match *side {
@@ -195,12 +207,13 @@ impl Report {
         headings
     }
 
-    fn has_eager(&self) -> bool {
-        self.rows.iter().any(|row| row.mode == Mode::Eager)
+    /// The floor, for people.
+    pub(super) fn floor(&self) -> String {
+        format!("\n{}", floor::table(&self.floor))
     }
 
-    /// The rows for people, and the floor below them.
-    pub(super) fn table(&self) -> impl Display {
+    /// The rows for people.
+    pub(super) fn table(&self) -> Table {
         let headings = self.headings();
         let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
         let mut table = Table::new(headings, right);
@@ -210,7 +223,7 @@ impl Report {
             let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
             cells.push(ratio(row.ratio));
             cells.extend(self.coded.iter().map(|side| ratio(row.codec_ratio.get(side).copied())));
-            if self.has_eager() {
+            if self.has_eager {
                 let host =
                     |side| if row.mode == Mode::Eager { format!("{:.2}", row.host_us[side]) } else { "-".to_owned() };
                 cells.extend(self.sides.iter().copied().map(host));
@@ -219,7 +232,7 @@ impl Report {
             cells.push(row.wrong.values().sum::<u64>().to_string());
             table.add_row(cells);
         }
-        format!("{table}\n\n{}", floor::table(&self.floor))
+        table
     }
 
     /// The plot: time and bus bandwidth, with the floor.
@@ -230,19 +243,17 @@ impl Report {
             title,
             over,
             label: bytes::format,
-            unit: "us",
+            unit: FASTER,
             curves: self.curves(|row, side| row.time_us[side]),
             levels: self.levels(|line| line.time_us.filter(|_| line.gbps.is_none())),
-            legend: Corner::UpperLeft,
         };
         let bandwidths = Panel {
             title: "bus bandwidth".to_owned(),
             over,
             label: bytes::format,
-            unit: "GB/s",
+            unit: HIGHER,
             curves: self.curves(|row, side| row.busbw_gbps[side]),
             levels: self.levels(|line| line.gbps),
-            legend: Corner::LowerRight,
         };
         [times, bandwidths]
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, DeviceKind, Graph, Stream};
 
+use super::repeats::Repeats;
 use super::stopwatch::{Stopwatch, Time};
 use super::team::Team;
 use crate::failure::Failure;
@@ -70,8 +71,8 @@ pub(crate) struct Turns<'h, 'w> {
     pub(crate) graphs: &'h Stopwatch<'w>,
     /// Of calls.
     pub(crate) calls: &'h Stopwatch<'w>,
-    /// Launches that are timed.
-    pub(crate) launches: u32,
+    /// Launches of each contender.
+    pub(crate) launches: Repeats,
 }
 
 impl Turns<'_, '_> {
@@ -122,12 +123,14 @@ impl Turns<'_, '_> {
         }
         // All ranks have read their results before the next operation.
         self.team.barrier()?;
-        for round in 1..=self.launches {
+        for timed in self.launches.runs() {
             for (number, lap) in laps.iter_mut().enumerate() {
                 let Time { device_us, host_us } = stopwatch.time(|| launch(number))?;
-                lap.times_us.push(device_us / f64::from(operations));
-                lap.host_us.push(host_us / f64::from(operations));
-                if round == self.launches {
+                if timed {
+                    lap.times_us.push(device_us / f64::from(operations));
+                    lap.host_us.push(host_us / f64::from(operations));
+                }
+                if lap.times_us.len() == self.launches.timed as usize {
                     lap.wrong += contenders[number].recheck(stream)?;
                 }
             }

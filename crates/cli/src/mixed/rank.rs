@@ -8,6 +8,7 @@ use super::Grids;
 use super::contender::{Grid, Numbers, Racer, Way};
 use super::engine::{self, Engine, Memory};
 use super::oracle::{Oracle, Place, Whole};
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::contest::turns::{Mode, SideLap, Turns};
 use crate::failure::Failure;
@@ -71,7 +72,8 @@ impl Grids {
         let meeting: SymmetricBuffer<f32> = group.local().symmetric(1)?;
         let graphs = Stopwatch::new(&team, &meeting, &stream)?;
         let calls = Stopwatch::after(1, &team, &meeting, &stream)?;
-        let turns = Turns { team: &team, graphs: &graphs, calls: &calls, launches: self.iterations.min(BATCHES) };
+        let launches = Repeats { timed: self.iterations.min(BATCHES), warmup: self.warmup };
+        let turns = Turns { team: &team, graphs: &graphs, calls: &calls, launches };
         for (size, count) in self.sizes_elems.iter().copied().enumerate() {
             let oracle = Oracle {
                 operation: self.operation,

@@ -7,6 +7,7 @@ use super::Grids;
 use super::rank::Sample;
 use crate::failure::Failure;
 use crate::grid::GridWorld;
+use crate::live::Live;
 use crate::output;
 use crate::ranks::Run;
 use crate::statistics::{median, ratio, slowest};
@@ -27,7 +28,9 @@ struct Row {
     dtype: &'static str,
     bytes: u64,
     elements: usize,
+    memory: &'static str,
     graph: bool,
+    seed: u64,
     time_us: f64,
     /// NCCL's time for the same.
     nccl_us: Option<f64>,
@@ -39,7 +42,8 @@ struct Row {
 /// Gathers the samples of all ranks.
 pub(super) struct Hearing<'a> {
     run: &'a Run<Grids>,
-    json: bool,
+    /// The table; none with --json.
+    live: Option<Live>,
     /// [size]
     samples: Vec<Vec<Sample>>,
     rows: Vec<Row>,
@@ -47,10 +51,11 @@ pub(super) struct Hearing<'a> {
 }
 
 impl<'a> Hearing<'a> {
-    pub(super) fn new(run: &'a Run<Grids>, json: bool) -> Self {
+    pub(super) fn new(run: &'a Run<Grids>, json: bool) -> Result<Self, Failure> {
         let sizes = run.task.sizes_elems.len();
         let samples = (0..sizes).map(|_| Vec::new()).collect();
-        Self { run, json, samples, rows: Vec::new(), progress: output::progress(sizes as u64) }
+        let live = (!json).then(Live::new).transpose()?;
+        Ok(Self { run, live, samples, rows: Vec::new(), progress: output::progress(sizes as u64) })
     }
 
     /// # Errors
@@ -64,10 +69,13 @@ impl<'a> Hearing<'a> {
         if of_size.len() == self.run.task.world.ranks {
             let rows = rows(self.run, size, of_size);
             self.progress.inc(1);
-            if self.json {
-                self.progress.suspend(|| rows.iter().try_for_each(output::json))?;
-            }
+            let first = self.rows.len();
             self.rows.extend(rows);
+            let (live, rows, against) = (&mut self.live, &self.rows, self.run.task.against.is_some());
+            return self.progress.suspend(|| match live {
+                Some(live) => live.show(&table(rows, against)),
+                None => rows[first..].iter().try_for_each(output::json),
+            });
         }
         Ok(())
     }
@@ -75,9 +83,7 @@ impl<'a> Hearing<'a> {
     /// Prints the table, and fails if an element is wrong.
     pub(super) fn finish(self) -> Result<(), Failure> {
         self.progress.finish_and_clear();
-        if !self.json {
-            output::line(table(&self.rows, self.run.task.against.is_some()))?;
-        }
+        self.live.map_or(Ok(()), Live::finish)?;
         match self.rows.iter().map(|row| row.wrong).sum::<u64>() {
             0 => Ok(()),
             wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", self.run.task.seed))),
@@ -86,7 +92,7 @@ impl<'a> Hearing<'a> {
 }
 
 fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
-    let Grids { world: GridWorld { ranks, hosts, .. }, operation, dtype, graph, .. } = run.task;
+    let Grids { world: GridWorld { ranks, hosts, .. }, operation, dtype, graph, seed, .. } = run.task;
     let elements = run.task.sizes_elems[size];
     let names = run.task.side_names();
     let time = |side: usize| median(slowest(samples.iter().map(|sample| sample.sides[side].times_us.as_slice())));
@@ -108,7 +114,9 @@ fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
             dtype: dtype.name(),
             bytes: (elements * dtype.bytes()) as u64,
             elements,
+            memory: if run.task.plain { "plain" } else { "symmetric" },
             graph,
+            seed,
             time_us,
             nccl_us,
             ratio: nccl_us.and_then(|nccl_us| ratio(time_us, &[nccl_us])),

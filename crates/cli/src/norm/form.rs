@@ -27,16 +27,41 @@ impl Form {
         }
     }
 
-    /// Refuses types that no row has, and numbers of rows that have no equal shares.
-    pub(crate) fn check(self, dtype: Dtype, tokens: &[u64], ranks: u64) -> Result<(), Failure> {
+    /// The numbers of rows that are `asked` for, or the `usual` ones, rounded up to equal shares where ranks have shares.
+    /// Refuses types that no row has, and numbers that have no equal shares.
+    pub(crate) fn tokens(self, dtype: Dtype, asked: &[u64], usual: &[u64], ranks: u64) -> Result<Vec<usize>, Failure> {
         if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&dtype) {
             return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {dtype}")));
         }
-        match tokens.iter().find(|tokens| !tokens.is_multiple_of(ranks)) {
-            Some(tokens) if self != Self::AllReduce => {
-                Err(Failure::usage(format!("--tokens: {tokens} rows have no equal shares for {ranks} ranks")))
+        let parts = if self == Self::AllReduce { 1 } else { ranks };
+        if let Some(tokens) = asked.iter().find(|tokens| !tokens.is_multiple_of(parts)) {
+            return Err(Failure::usage(format!("--tokens: {tokens} rows have no equal shares for {ranks} ranks")));
+        }
+        let mut tokens = match asked {
+            [] => usual.iter().map(|tokens| tokens.next_multiple_of(parts) as usize).collect(),
+            asked => asked.iter().map(|tokens| *tokens as usize).collect::<Vec<_>>(),
+        };
+        if asked.is_empty() {
+            tokens.dedup();
+        }
+        Ok(tokens)
+    }
+
+    /// Refuses an algorithm that does not scatter rows.
+    pub(crate) fn check_algorithm(self, algorithm: Algorithm) -> Result<(), Failure> {
+        use Algorithm::{Auto, TwoShotSentinel, TwoShotZeroCopy};
+        let able = match self {
+            Self::AllReduce => return Ok(()),
+            Self::ReduceScatter => &[Auto, TwoShotSentinel][..],
+            Self::ReduceScatterAllGather => &[Auto, TwoShotSentinel, TwoShotZeroCopy],
+        };
+        match able.contains(&algorithm) {
+            true => Ok(()),
+            false => {
+                let able: Vec<_> = able.iter().map(|algorithm| algorithm.name()).collect();
+                let (op, able) = (self.name(), able.join(", "));
+                Err(Failure::usage(format!("--op {op}: --algorithm is {algorithm}, but it must be one of {able}")))
             }
-            _ => Ok(()),
         }
     }
 

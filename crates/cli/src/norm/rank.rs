@@ -224,6 +224,10 @@ impl Bench<'_> {
         graphs: Option<&[Graph<'_>; 2]>,
     ) -> Result<Vec<f64>, Failure> {
         let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
+        for _ in 0..self.norms.warmup {
+            self.batch(operands, graphs)?;
+            self.communicator.synchronize(self.stream)?;
+        }
         let mut batches_us = Vec::new();
         for _ in 0..self.batches() {
             self.once(operands, graphs)?;

@@ -99,8 +99,16 @@ impl<T: Task> Run<T> {
             self.devices.get(rank).ok_or_else(|| Failure::failed(format!("there is no rank {rank}")))?.open()?;
         let communicator = Communicator::open(bootstrap, &device, self.config())?;
         say(Said::Open)?;
-        self.task.run(&communicator, &mut |found| say(Said::Found(found)))?;
-        Ok(communicator.close()?)
+        match self.task.run(&communicator, &mut |found| say(Said::Found(found))) {
+            Ok(()) => Ok(communicator.close()?),
+            Err(failure) => {
+                // The other ranks are refused alike, and wait for nobody. What is found here is worse than what comes of it.
+                if failure.is_refusal() {
+                    let _ = communicator.depart();
+                }
+                Err(failure)
+            }
+        }
     }
 
     fn config(&self) -> Config {

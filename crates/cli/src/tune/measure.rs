@@ -13,6 +13,7 @@ use super::grids::{GridLap, Grids};
 use super::norms::{NormLap, Norms};
 use super::timing::Timing;
 use crate::all_reduce::{Buffer, Own};
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::element::Summand;
 use crate::failure::Failure;
@@ -32,7 +33,7 @@ pub(crate) struct Plan {
     /// Operations of one launch, where that is not by size.
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
-    pub(super) launches: u32,
+    pub(super) launches: Repeats,
 }
 
 /// Messages of one type, smallest first.

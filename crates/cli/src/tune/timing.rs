@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use symmetra::{Communicator, DeviceKind, Graph};
 
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 use crate::statistics::{median, slowest};
@@ -13,8 +14,8 @@ pub(super) struct Timing<'t, 'w> {
     pub(super) stopwatch: &'t Stopwatch<'w>,
     /// Operations of one launch, where that is not by size.
     pub(super) operations: Option<u32>,
-    /// Launches that are timed.
-    pub(super) launches: u32,
+    /// Launches of each graph.
+    pub(super) launches: Repeats,
 }
 
 impl Timing<'_, '_> {
@@ -41,13 +42,10 @@ impl Timing<'_, '_> {
         enqueue: impl Fn(usize) -> symmetra::Result<()>,
     ) -> Result<Vec<Vec<f64>>, Failure> {
         let mut times_us = vec![Vec::new(); ways];
-        for launch in 0..=self.launches {
+        for timed in self.launches.runs() {
             for (way, times_us) in times_us.iter_mut().enumerate() {
                 let time = self.stopwatch.time(|| enqueue(way))?;
-                // The first launch of a way is not for timing.
-                if launch > 0 {
-                    times_us.push(time.device_us / f64::from(operations));
-                }
+                times_us.extend(timed.then_some(time.device_us / f64::from(operations)));
             }
         }
         Ok(times_us)

@@ -4,6 +4,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 use crate::statistics::{median, slowest};
@@ -164,7 +165,7 @@ pub(super) fn heap_bytes(bytes: u64) -> u64 {
 pub(super) fn measure(
     communicator: &Communicator,
     stopwatch: &Stopwatch<'_>,
-    launches: u32,
+    launches: Repeats,
     bytes: u64,
     seed: u64,
 ) -> Result<Vec<Measured>, Failure> {
@@ -201,7 +202,7 @@ impl<'a> Bench<'a> {
         Some(self.communicator.rank() ^ 1).filter(|partner| *partner < self.communicator.world_size())
     }
 
-    fn measure(&self, kind: Kind, stopwatch: &Stopwatch<'_>, launches: u32) -> Result<Measured, Failure> {
+    fn measure(&self, kind: Kind, stopwatch: &Stopwatch<'_>, launches: Repeats) -> Result<Measured, Failure> {
         if kind == Kind::Add && !self.communicator.has_native_atomics() {
             let why = "links between the devices have no atomics".to_owned();
             return Ok(Measured { times_us: Vec::new(), wrong: 0, skipped: Some(why) });
@@ -213,14 +214,14 @@ impl<'a> Bench<'a> {
         self.communicator.group().barrier()?;
         let graph = stream.capture(|capture| (0..operations).try_for_each(|_| self.record(kind, capture)))?;
         let mut times_us = Vec::new();
-        // The first launch of a graph is not for timing.
-        for _ in 0..=launches {
-            times_us.push(stopwatch.time(|| graph.launch(stream))?.device_us / kind.parts(device));
+        for timed in launches.runs() {
+            let time = stopwatch.time(|| graph.launch(stream))?;
+            times_us.extend(timed.then_some(time.device_us / kind.parts(device)));
         }
         // Nobody reads what another rank still writes.
         self.communicator.group().barrier()?;
-        let wrong = self.count_wrong(kind, (launches + 1) * operations, stream)?;
-        Ok(Measured { times_us: times_us.split_off(1), wrong, skipped: None })
+        let wrong = self.count_wrong(kind, launches.total() * operations, stream)?;
+        Ok(Measured { times_us, wrong, skipped: None })
     }
 
     fn prepare(&self, kind: Kind, stream: &Stream) -> symmetra::Result<()> {

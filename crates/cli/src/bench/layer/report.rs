@@ -1,7 +1,6 @@
 //! The result of a race of layers: a row for each number of tokens and mode once every rank has run it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use serde::Serialize;
 
@@ -50,12 +49,16 @@ impl Heard for LayerRace {
     type Settings = Settings;
     type Row = Row;
 
+    fn table(report: &Report<Settings, Row>) -> Table {
+        report.for_people()
+    }
+
     fn settings(&self) -> Settings {
         Settings { shape: self.shape, dtype: "bf16", layers: self.layers }
     }
 
     fn repeats(&self) -> (u64, u32) {
-        (self.seed, self.launches)
+        (self.seed, self.launches.timed)
     }
 
     fn columns(&self) -> Vec<&'static str> {
@@ -101,7 +104,7 @@ impl Heard for LayerRace {
 
 impl Report<Settings, Row> {
     /// The rows for people.
-    pub(super) fn table(&self) -> impl Display {
+    fn for_people(&self) -> Table {
         let mut headings: Vec<String> = ["tokens", "mode", "best"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
         headings.push("ratio".to_owned());

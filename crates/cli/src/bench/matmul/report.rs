@@ -1,7 +1,6 @@
 //! The result of a race of products: a row for each layer and mode once every rank has run it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use serde::Serialize;
 
@@ -58,12 +57,16 @@ impl Heard for MatmulRace {
     type Settings = Settings;
     type Row = Row;
 
+    fn table(report: &Report<Settings, Row>) -> Table {
+        report.for_people()
+    }
+
     fn settings(&self) -> Settings {
         Settings { collective: self.fusion, dtype: self.precision, scaling: self.scales }
     }
 
     fn repeats(&self) -> (u64, u32) {
-        (self.seed, self.launches)
+        (self.seed, self.launches.timed)
     }
 
     fn columns(&self) -> Vec<&'static str> {
@@ -113,7 +116,7 @@ impl Heard for MatmulRace {
 
 impl Report<Settings, Row> {
     /// The rows for people.
-    pub(super) fn table(&self) -> impl Display {
+    fn for_people(&self) -> Table {
         let mut headings: Vec<String> = ["layer", "M", "K", "N", "mode", "way"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
         headings.extend(["predicted us", "bound us", "bound / way", "ratio", "wrong"].map(str::to_owned));

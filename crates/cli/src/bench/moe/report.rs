@@ -1,7 +1,5 @@
 //! The result of a race of experts: a row for each number of tokens, mode and side once every rank has run it.
 
-use std::fmt::Display;
-
 use serde::Serialize;
 
 use super::MoeRace;
@@ -9,7 +7,7 @@ use super::oracle::Oracle;
 use super::peer::order_of;
 use super::rank::{Lap, Trial};
 use crate::bench::hearing::{Heard, Report, of_tokens};
-use crate::bench::plot::{Corner, Panel, Points};
+use crate::bench::plot::{FASTER, HIGHER, Panel, Points};
 use crate::contest::turns::{Mode, SideLap};
 use crate::experts::{Layout, Shape, Wire};
 use crate::failure::Failure;
@@ -112,12 +110,16 @@ impl Heard for MoeRace {
     type Settings = Settings;
     type Row = Row;
 
+    fn table(report: &Report<Settings, Row>) -> Table {
+        report.for_people()
+    }
+
     fn settings(&self) -> Settings {
         Settings { shape: self.shape, wire: self.wire, routing: self.traffic.name().to_owned() }
     }
 
     fn repeats(&self) -> (u64, u32) {
-        (self.seed, self.launches)
+        (self.seed, self.launches.timed)
     }
 
     fn columns(&self) -> Vec<&'static str> {
@@ -183,7 +185,7 @@ impl Heard for MoeRace {
 
 impl Report<Settings, Row> {
     /// The rows for people.
-    pub(super) fn table(&self) -> impl Display {
+    fn for_people(&self) -> Table {
         let headings = [
             "tokens",
             "mode",
@@ -224,14 +226,13 @@ impl Report<Settings, Row> {
     /// The plot: times, and bandwidth over links.
     pub(super) fn panels(&self) -> [Panel; 2] {
         let (Settings { shape, wire, .. }, (ranks, device)) = (&self.settings, self.place());
-        let panel = |title: String, unit, legend, curves| Panel {
+        let panel = |title: String, unit, curves| Panel {
             title,
             over: "tokens of a rank",
             label: |tokens| format!("{tokens}"),
             unit,
             curves,
             levels: Vec::new(),
-            legend,
         };
         let times = [
             self.curves("dispatch", |row| row.time_us.dispatch),
@@ -240,10 +241,7 @@ impl Report<Settings, Row> {
         ];
         let title = format!("experts {shape}, rows as {}, {ranks} ranks on {device}: time", wire.name());
         let links = self.curves("both", |row| row.link_gbps.both);
-        [
-            panel(title, "us", Corner::UpperLeft, times.concat()),
-            panel("bandwidth over links".to_owned(), "GB/s", Corner::LowerRight, links),
-        ]
+        [panel(title, FASTER, times.concat()), panel("bandwidth over links".to_owned(), HIGHER, links)]
     }
 
     /// A curve for each side in each mode.

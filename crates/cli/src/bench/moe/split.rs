@@ -12,6 +12,7 @@ use super::operands::{Inputs, Lines, Operands};
 use super::oracle::{Expected, Oracle, Rows};
 use crate::bench::flags::OutputArgs;
 use crate::bench::squares::{Squares, usual_size};
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::devices::RankDevice;
 use crate::experts::{Layout, Shape, Wire};
@@ -109,15 +110,17 @@ impl Halves<'_> {
         Ok([dispatched, self.operands.wrong_sums(expected, stream)?])
     }
 
-    fn time(&self, launches: u32, wrong: [u64; 2]) -> symmetra::Result<[Times; 2]> {
+    fn time(&self, launches: Repeats, wrong: [u64; 2]) -> symmetra::Result<[Times; 2]> {
         let [mut dispatches, mut combines] = wrong.map(|wrong| Times { wrong, ..Times::default() });
-        for _ in 0..launches {
+        let mut warmed_up = [Times::default(), Times::default()];
+        for timed in launches.runs() {
+            let [dispatches, combines] = if timed { [&mut dispatches, &mut combines] } else { warmed_up.each_mut() };
             for works in [false, true] {
-                self.lap(&mut dispatches, works, || self.dispatch(works).map(drop))?;
+                self.lap(dispatches, works, || self.dispatch(works).map(drop))?;
             }
             let routed = self.dispatch(false)?;
             for works in [false, true] {
-                self.lap(&mut combines, works, || self.combine(&routed, works))?;
+                self.lap(combines, works, || self.combine(&routed, works))?;
             }
         }
         Ok([dispatches, combines])
@@ -268,7 +271,7 @@ pub(super) fn run(
         wire: race.wire,
         routing: race.traffic.name().to_owned(),
         seed: race.seed,
-        launches: race.launches,
+        launches: race.launches.timed,
         size,
         rows,
     };

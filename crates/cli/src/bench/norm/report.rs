@@ -1,7 +1,6 @@
 //! The result of a race of norms: a row for each number of tokens and mode once every rank has run it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use serde::Serialize;
 
@@ -50,13 +49,17 @@ impl Heard for NormRace {
     type Settings = Settings;
     type Row = Row;
 
+    fn table(report: &Report<Settings, Row>) -> Table {
+        report.for_people()
+    }
+
     fn settings(&self) -> Settings {
         let quantise = self.quantise.map(|format| format.to_string());
         Settings { op: self.op, dtype: self.dtype.name(), hidden: self.hidden, quantise }
     }
 
     fn repeats(&self) -> (u64, u32) {
-        (self.seed, self.launches)
+        (self.seed, self.launches.timed)
     }
 
     fn columns(&self) -> Vec<&'static str> {
@@ -103,7 +106,7 @@ impl Heard for NormRace {
 
 impl Report<Settings, Row> {
     /// The rows for people.
-    pub(super) fn table(&self) -> impl Display {
+    fn for_people(&self) -> Table {
         let mut headings: Vec<String> = ["tokens", "bytes", "mode", "algorithm"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
         headings.push("norm us".to_owned());

@@ -9,6 +9,7 @@ use crate::bench::data::Data;
 use crate::bench::expected::Shape;
 use crate::bench::side::{How, Ours, Side};
 use crate::bench::squares::Squares;
+use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::failure::Failure;
 
@@ -63,19 +64,24 @@ pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times
         let wrong = data.count_unequal(&output.read(&stream)?, &shape.stretches(communicator.rank()));
         times.kinds.push(beside.time(task.launches, wrong)?);
     }
-    for _ in 0..task.launches {
-        times.matmul_us.push(stopwatch.time(|| matmul.enqueue(&stream))?.device_us);
+    for timed in task.launches.runs() {
+        let time = stopwatch.time(|| matmul.enqueue(&stream))?;
+        times.matmul_us.extend(timed.then_some(time.device_us));
     }
     Ok(times)
 }
 
 impl Beside<'_> {
-    fn time(&self, launches: u32, wrong: u64) -> symmetra::Result<KindTimes> {
+    fn time(&self, launches: Repeats, wrong: u64) -> symmetra::Result<KindTimes> {
         let mut times = KindTimes { alone_us: Vec::new(), together_us: Vec::new(), beside_us: Vec::new(), wrong };
-        for _ in 0..launches {
-            times.alone_us.push(self.stopwatch.time(|| self.alone())?.device_us);
-            times.together_us.push(self.stopwatch.time(|| self.both())?.device_us);
-            times.beside_us.push(self.multiplied.elapsed_us(&self.fork)?);
+        for timed in launches.runs() {
+            let alone = self.stopwatch.time(|| self.alone())?;
+            let together = self.stopwatch.time(|| self.both())?;
+            if timed {
+                times.alone_us.push(alone.device_us);
+                times.together_us.push(together.device_us);
+                times.beside_us.push(self.multiplied.elapsed_us(&self.fork)?);
+            }
         }
         Ok(times)
     }
