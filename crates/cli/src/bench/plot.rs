@@ -11,14 +11,14 @@ use crate::failure::Failure;
 use crate::target;
 
 /// Pages show a plot at about this width, so that texts keep their size.
-const WIDTH: u32 = 900;
+const WIDTH: u32 = 1020;
 /// Of both panels.
 const HEIGHT: u32 = 960;
-/// Width of the names beside a panel.
-const LEGEND_WIDTH: u32 = 210;
+/// Width of the names beside a panel, the longest of which is a floor's.
+const LEGEND_WIDTH: u32 = 360;
 /// Sizes of texts, in pixels.
-const TITLE: u32 = 17;
-const TEXT: u32 = 14;
+const TITLE: u32 = 18;
+const TEXT: u32 = 15;
 /// Height of a line of names.
 const LINE: i32 = 22;
 const FONT: &str = "sans-serif";
