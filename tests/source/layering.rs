@@ -87,6 +87,7 @@ const ROOMS: [&str; 70] = [
     "include/p2p_allreduce.",
     "include/p2p_allreduce/shim/",
     "crates/ring/src/",
+    "crates/cli/build.",
     "crates/cli/src/",
 ];
 
