@@ -560,7 +560,7 @@ class Rank {
       const std::vector<std::size_t> numbers = words_.list(4);
       const auto before = experts_.find(numbers[1]);
       if (before == experts_.end()) return;
-      symmetra::Experts opened = before->second.experts().without({numbers[0]});
+      symmetra::Experts opened = before->second.experts().without({numbers[0]}).experts;
       groups_.emplace(numbers[3], opened.communicator());
       experts_.emplace(numbers[2], fuzz::Opened(of(numbers[3]), before->second.config(), std::move(opened), numbers[3], streams_[0]));
     } else if (name == "experts") {

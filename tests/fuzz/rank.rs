@@ -358,7 +358,7 @@ impl<'a> Rank<'a> {
                 let Some(before) = self.experts.get(from) else { return Ok(()) };
                 let members = &self.program.groups()[&before.group];
                 let lost = members.iter().position(|rank| rank == lost).unwrap();
-                let opened = before.experts.without(&[lost])?;
+                let opened = before.experts.without(&[lost])?.experts;
                 let communicator = opened.communicator().clone();
                 let canary = Canary::new(&communicator, &self.streams[0])?;
                 self.groups.insert(*group, communicator);
