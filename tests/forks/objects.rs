@@ -17,7 +17,7 @@ use crate::support::world::{alone, bounded};
 use crate::support::{Rank, config, fits};
 use crate::{CHILD, LIMIT, expect_good_end, fork, refused};
 
-/// A copy of an object, as a forked child has one.
+/// A copy of an object, as a forked child has one. A call that takes the object drops it.
 fn copy<T>(object: &T) -> T {
     // SAFETY: made in a forked child, which ends without the other copy's drop.
     unsafe { std::ptr::read(object) }
@@ -117,10 +117,14 @@ fn of_experts_and_plans(child: &Child) {
     let [left, right, result] = [(); 3].map(|()| DeviceBuffer::from_slice(&[1.0f32; 16], stream).unwrap());
     let half = DeviceBuffer::from_slice(&[1.0f32; 8], stream).unwrap();
     let tensor = matmul::Tensor::of;
+    // Each before another call holds the slot.
+    in_child(child.rank, || {
+        refused("Experts: dispatch", experts.dispatch(&routing, &rows, &Received::rows(&received), stream));
+        drop(copy(&experts));
+    });
     let arriving = experts.dispatch_begin(&routing, &rows, stream).unwrap();
     in_child(child.rank, || {
         refused("Arriving: receive", copy(&arriving).receive(&Received::rows(&received), stream));
-        drop(copy(&arriving));
     });
     let routed = arriving.receive(&Received::rows(&received), stream).unwrap();
     in_child(child.rank, || {
@@ -131,7 +135,6 @@ fn of_experts_and_plans(child: &Child) {
     communicator.synchronize(stream).unwrap();
     in_child(child.rank, || {
         refused("Returning: receive", copy(&returning).receive(&output, Combine::default(), stream));
-        refused("Experts: dispatch", experts.dispatch(&routing, &rows, &Received::rows(&received), stream));
         let factors = || [tensor(&left), tensor(&right), tensor(&result)];
         refused("Multiplier: enqueue", multiplier.enqueue(&product, 4, factors(), stream));
         let [whole, columns, sums] = factors();
@@ -139,7 +142,7 @@ fn of_experts_and_plans(child: &Child) {
         let [whole, columns, sums] = factors();
         refused("MatmulReduceScatter: enqueue", scatter.enqueue(whole, columns, tensor(&half), stream));
         refused("AllGatherMatmul: enqueue", gather.enqueue(tensor(&half), None, [(tensor(&right), sums)], stream));
-        drop_copies!(returning routed experts multiplier reduce scatter gather rank);
+        drop_copies!(routed experts multiplier reduce scatter gather rank);
     });
     returning.receive(&output, Combine::default(), stream).unwrap();
     drop(routed);
@@ -181,7 +184,7 @@ fn of_environments(child: &Child) {
         refused("Coordinator: close", alone.clone().close());
         refused("Mixed: close", copy(&mixed).close());
         refused("Environment: close", copy(&environment).close());
-        drop_copies!(mixed tensor values alone environment stream device);
+        drop_copies!(tensor values alone stream device);
     });
     mixed.all_reduce(&values, &values, MixedMode::Auto, &stream).unwrap();
     environment.tp().all_reduce_in_place(&values, &stream).unwrap();
@@ -211,7 +214,6 @@ fn of_bootstraps(child: &Child) {
         let path = directory.path().to_owned();
         drop(copy(&directory));
         assert!(path.exists(), "Directory: the child removed it");
-        drop_copies!(threads spare tcp local);
     });
     assert!(directory.path().exists());
     threads.barrier(until()).unwrap();

@@ -453,8 +453,9 @@ impl Mixed {
         self.close_groups()
     }
 
-    /// Refuses to close in work that a call of a group runs: before anything is closed.
+    /// Refuses to close in work that a call of a group runs, and in a forked child: before anything is closed.
     pub(crate) fn may_close(&self) -> Result<()> {
+        self.world.device().check_process("a grid")?;
         self.split.iter().try_for_each(|group| group.local().refuse_within("closing"))
     }
 
