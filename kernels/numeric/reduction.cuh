@@ -34,7 +34,7 @@ struct Sum : ElementType {
 
    private:
     using Values = typename ElementType::Value[kValues<ElementType, kWords>];
-    Values total_;
+    Values total_ SYMMETRA_ZERO_ON_HOST;
   };
 };
 
@@ -81,7 +81,7 @@ struct Reduced : ElementType {
     }
 
     Reduction reduction_;
-    Values total_;
+    Values total_ SYMMETRA_ZERO_ON_HOST;
   };
 };
 

@@ -16,6 +16,7 @@
 #define SYMMETRA_BLOCKS_AT_ONCE(threads, blocks) __launch_bounds__(threads, blocks)
 #define SYMMETRA_UNROLL _Pragma("unroll")
 #define SYMMETRA_ROLLED _Pragma("unroll 1")
+#define SYMMETRA_ZERO_ON_HOST
 
 namespace symmetra::platform {
 

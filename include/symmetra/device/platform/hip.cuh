@@ -19,6 +19,7 @@
 #define SYMMETRA_BLOCKS_AT_ONCE(threads, blocks) SYMMETRA_MOST_THREADS(threads)
 #define SYMMETRA_UNROLL _Pragma("unroll")
 #define SYMMETRA_ROLLED _Pragma("unroll 1")
+#define SYMMETRA_ZERO_ON_HOST
 
 // Scope bits of an access that goes past all caches to memory that every agent of the host sees.
 #if defined(__gfx942__) || defined(__gfx950__)
