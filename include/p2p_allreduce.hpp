@@ -15,4 +15,20 @@
 
 #if !defined(P2P_ALLREDUCE_NO_MPI) && __has_include(<mpi.h>)
 #include "p2p_allreduce/mpi_bootstrap.hpp"
+#else
+namespace p2p_allreduce {
+
+template <bool kHasMpi>
+class WithoutMpi : public Bootstrap {
+#ifdef P2P_ALLREDUCE_NO_MPI
+  static_assert(kHasMpi, "MPIBootstrap needs MPI: compile by mpicxx and without P2P_ALLREDUCE_NO_MPI");
+#else
+  static_assert(kHasMpi, "MPIBootstrap needs <mpi.h>: compile by mpicxx, or name the folder of mpi.h by -I");
+#endif
+};
+
+/// Says what is missing where a program makes one.
+using MPIBootstrap = WithoutMpi<false>;
+
+}  // namespace p2p_allreduce
 #endif

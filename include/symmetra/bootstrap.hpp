@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "symmetra/toolchain.hpp"
+
 namespace symmetra {
 
 namespace core {

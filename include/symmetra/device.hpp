@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "symmetra/toolchain.hpp"
+
 namespace symmetra {
 
 namespace core {

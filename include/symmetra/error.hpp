@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "symmetra/toolchain.hpp"
+
 namespace symmetra {
 
 /// What went wrong. The numbers are stable.

@@ -6,6 +6,8 @@
 #include <functional>
 #include <string_view>
 
+#include "symmetra/toolchain.hpp"
+
 namespace symmetra {
 
 /// How grave a line of the log is. The numbers are stable.

@@ -30,5 +30,6 @@
 #include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"
+#include "symmetra/toolchain.hpp"
 #include "symmetra/types.hpp"
 #include "symmetra/version.hpp"

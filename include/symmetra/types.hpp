@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "symmetra/toolchain.hpp"
+
 namespace symmetra {
 
 /// Element type of a tensor. The numbers are stable.

@@ -2,6 +2,8 @@
 /// Version of the library and its headers.
 #pragma once
 
+#include "symmetra/toolchain.hpp"
+
 /// The version of these headers.
 #define SYMMETRA_VERSION_MAJOR 0
 #define SYMMETRA_VERSION_MINOR 1

@@ -149,8 +149,8 @@ fn compilers() -> impl Iterator<Item = &'static str> {
     ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler)).take(if full() { 2 } else { 1 })
 }
 
-#[test]
-fn every_public_header_stands_alone() {
+/// Those that programs include, and not kernels alone. Where not everything is to run, those that include all others.
+fn public_headers() -> Vec<String> {
     let mut headers: Vec<String> = fs::read_dir(root().join("include/symmetra"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -167,6 +167,12 @@ fn every_public_header_stands_alone() {
     if !full() {
         headers.retain(|header| ["symmetra/symmetra.hpp", "p2p_allreduce.hpp"].contains(&header.as_str()));
     }
+    headers
+}
+
+#[test]
+fn every_public_header_stands_alone() {
+    let headers = public_headers();
     let kernels = ["bulk.cuh", "peer.cuh", "platform.hpp", "signal.cuh", "wait.cuh", "heap.cuh", "multicast.cuh"];
     let kernels = kernels.map(|name| format!("symmetra/device/{name}"));
     let kernels = if full() { &kernels[..] } else { &kernels[5..] };
@@ -177,6 +183,40 @@ fn every_public_header_stands_alone() {
             let include = format!("#include \"{header}\"\n");
             run(&mut compilation(compiler, standard, "header", &include.repeat(2)));
         }
+    }
+}
+
+/// Another ABI would link and crash: its structs have equal names.
+#[test]
+fn every_public_header_refuses_another_standard_and_another_abi() {
+    let refused = [
+        ("c++14", "-DNOTHING", "the headers of symmetra need C++17: -std=c++17"),
+        ("c++17", "-D_GLIBCXX_USE_CXX11_ABI=0", "compile without -D_GLIBCXX_USE_CXX11_ABI=0"),
+        ("c++17", "-D_GLIBCXX_DEBUG", "compile without -D_GLIBCXX_DEBUG"),
+    ];
+    for compiler in compilers() {
+        // Plain data has no string or container.
+        for header in public_headers().iter().filter(|header| !header.ends_with("device/abi.hpp")) {
+            for (standard, flag, why) in refused {
+                let mut command = compilation(compiler, standard, "abi", &format!("#include \"{header}\"\n"));
+                let output = command.args([flag, "-Wfatal-errors", "-DP2P_ALLREDUCE_NO_MPI"]).output().unwrap();
+                let words = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success(), "{header} compiles by {compiler} -std={standard} {flag}");
+                assert!(words.contains(why), "{header} by {compiler} -std={standard} {flag}: {words}");
+            }
+        }
+    }
+}
+
+/// A program without MPI is told what MPIBootstrap needs where the program makes one, and not that there is no such name.
+#[test]
+fn a_bootstrap_by_mpi_without_mpi_says_what_is_missing() {
+    let text = "#include \"p2p_allreduce.hpp\"\nvoid f() { p2p_allreduce::MPIBootstrap ranks; }\n";
+    for compiler in compilers() {
+        let mut command = compilation(compiler, "c++17", "mpi", text);
+        let output = command.arg("-DP2P_ALLREDUCE_NO_MPI").output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && words.contains("MPIBootstrap needs MPI: compile by mpicxx"), "{words}");
     }
 }
 
