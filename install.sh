@@ -90,7 +90,8 @@ for header in $(cd include && find . -type f | sed 's|^\./||'); do
   mkdir -p "$prefix/include/$(dirname "$header")"
   cp "include/$header" "$prefix/include/$header"
 done
-mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/symmetra"
+mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/symmetra" "$prefix/share/symmetra"
+cp install/tsan.supp "$prefix/share/symmetra/tsan.supp"
 rm -f "$prefix/lib"/libsymmetra.*
 if [ -n "$shared" ]; then
   # Before 1.0 a minor version may break programs.

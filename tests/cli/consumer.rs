@@ -515,6 +515,21 @@ fn launch_p2p(source: &str, worlds: &[usize]) {
     }
 }
 
+/// With the suppressions that are installed ThreadSanitizer is silent about the library, and finds a race of the program.
+#[test]
+fn thread_sanitizer_finds_races_of_the_program_alone() {
+    let run = |source: &str| {
+        let mut command = Command::new(build(source, &["-g1", "-O1", "-fsanitize=thread"]));
+        let file = installed().join("share/symmetra/tsan.supp");
+        command.env("TSAN_OPTIONS", format!("suppressions={}", file.display())).output().unwrap()
+    };
+    let silent = run("tests/cpp/thread_sanitizer/silent.cc");
+    assert!(silent.status.success(), "{}", String::from_utf8_lossy(&silent.stderr));
+    let racy = run("tests/cpp/thread_sanitizer/racy.cc");
+    let words = String::from_utf8_lossy(&racy.stderr);
+    assert!(!racy.status.success() && words.contains("data race") && words.contains("racy.cc"), "{words}");
+}
+
 #[test]
 fn the_examples_build_against_the_installed_tree() {
     assert_eq!(run(&mut Command::new(build("examples/cpp/twenty_lines.cc", &[]))), "2\n2\n");
