@@ -6,6 +6,9 @@
 
 #[path = "../support/archive.rs"]
 mod archive;
+#[path = "../support/page.rs"]
+mod page;
+mod tutorial_cpp;
 
 use std::env;
 use std::fs;

@@ -5,6 +5,8 @@
 mod mixture_of_experts;
 #[path = "../../examples/tensor_parallel_mlp/model.rs"]
 mod model;
+#[path = "../support/page.rs"]
+mod page;
 #[path = "../../examples/support/reference.rs"]
 mod reference;
 mod tutorial;
