@@ -121,14 +121,15 @@ class Communicator : public Collectives {
   bool has_native_atomics() const;
 
   /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed, kMismatch if
-  /// the ranks made different calls.
+  /// the ranks made different calls, kInvalidArgument for a stream of another device.
   void synchronize(const Stream& stream) const;
   /// Compares the guards of this rank's memory, of which Config::guard_bytes says where they lie; without guards there is nothing to
   /// compare. Blocks. Call this when the work of all ranks is done, as behind synchronize and a barrier; close compares them too.
   /// Throws kInternal for a guard that was overwritten: how many bytes, and where.
   void check_guards() const;
   /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before destroying a borrowed
-  /// stream. The stream's work need not be done. Does not block. Throws kDevice if the runtime cannot record an event.
+  /// stream. The stream's work need not be done. Does not block. Throws kDevice if the runtime cannot record an event,
+  /// kInvalidArgument for a stream of another device.
   void leave(const Stream& stream) const;
   /// Throws kClosed, or the first failure, unless the group is open and healthy as far as this rank knows. Does not block.
   void check() const;

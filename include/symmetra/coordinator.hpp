@@ -160,11 +160,13 @@ class Coordinator : public Collectives {
   ///
   /// Throws what Stream::capture and Graph::register_pointers throw; kPeer if another rank failed.
   Graph capture(const Stream& stream, const std::function<void(Capture&)>& record) const;
-  /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed.
+  /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed,
+  /// kInvalidArgument for a stream of another device.
   void synchronize(const Stream& stream) const;
   /// Detaches a stream: no backend of the group needs the stream any more, neither for calls nor to close. Call this before destroying a
   /// borrowed stream, on every group that used the stream. Coordinators of one group from through() count as one. The stream's work need
-  /// not be done. Does not block. Throws kDevice if the runtime cannot record an event.
+  /// not be done. Does not block. Throws kDevice if the runtime cannot record an event, kInvalidArgument for a stream of
+  /// another device.
   void leave(const Stream& stream) const;
   /// Aborts the group on every rank: waits give up, NCCL is aborted, connections between hosts break, and later calls throw kAborted, on
   /// this rank with `reason`, in UTF-8. Any thread may call it, more than once. Blocks for NCCL's abort, for a call through the CPU on

@@ -389,7 +389,7 @@ class Experts {
   Communicator communicator() const;
   /// Waits until the device has done all work on `stream`. Where this succeeds and the last call of these experts is on `stream`, the
   /// dispatches that have no handle any more have ended: see Survivors::ended. Throws the group's error if the group has failed, and a
-  /// GPU's errors.
+  /// GPU's errors; kInvalidArgument for a stream of another device.
   void synchronize(const Stream& stream) const;
 
   /// The experts of this rank, in local order.

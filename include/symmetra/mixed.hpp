@@ -157,7 +157,7 @@ class Mixed {
   }
 
   /// Blocks until all work of `stream` is done. Throws the error of the first group of the grid that failed, and kMismatch if ranks made
-  /// different calls.
+  /// different calls; kInvalidArgument for a stream of another device.
   void synchronize(const Stream& stream) const;
   /// Closes the groups of the grid; the world stays open. Collective; blocks. Throws the first error of a group that had failed, and
   /// kClosed when the grid is closed. Throws kUnsupported in work that a call of one of these groups runs; nothing is closed then.

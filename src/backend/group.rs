@@ -313,6 +313,7 @@ impl GroupBackends {
 
     /// Blocks until all work of `stream` is done, and returns its error if it failed.
     pub(crate) fn synchronize(&self, stream: &Stream) -> Result<()> {
+        self.local().device().check_same("stream", stream.device())?;
         match self.nccl.get() {
             None => stream.synchronize()?,
             Some(ranks) => {
@@ -327,6 +328,7 @@ impl GroupBackends {
 
     /// Detaches `stream` from every backend: calls stay ordered without it.
     pub(crate) fn leave(&self, stream: &Stream) -> Result<()> {
+        self.local().device().check_same("stream", stream.device())?;
         let nccl = self.nccl.get().map_or(Ok(()), |ranks| ranks.leave(stream));
         self.local().leave(stream).and(nccl)
     }

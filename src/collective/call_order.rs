@@ -75,8 +75,10 @@ impl Communicator {
     /// destroying a borrowed stream. The stream's work need not be done. Does not block.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) if the runtime cannot record an event.
+    /// [`Error::Device`](crate::Error::Device) if the runtime cannot record an event;
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stream of another device.
     pub fn leave(&self, stream: &Stream) -> Result<()> {
+        self.0.check_device("stream", stream.device())?;
         self.0.lane.take("leaving a stream")?.leave(stream)?;
         self.0.side.lock().lane.leave(stream)
     }

@@ -296,8 +296,10 @@ impl Communicator {
     ///
     /// # Errors
     /// The group's error if a collective gave up, the device's if work failed;
-    /// [`Error::Mismatch`](crate::Error::Mismatch) if the ranks made different calls.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if the ranks made different calls;
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stream of another device.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
+        self.0.check_device("stream", stream.device())?;
         stream.synchronize()?;
         self.0.group.check()?;
         self.0.group.confirm()

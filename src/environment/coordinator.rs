@@ -191,7 +191,8 @@ impl Coordinator {
     /// notice none of these: synchronize here first.
     ///
     /// # Errors
-    /// The group's error if a collective gave up, the device's if work failed. If NCCL served: [`Error::Timeout`] with
+    /// The group's error if a collective gave up, the device's if work failed; [`Error::InvalidArgument`] for a stream of another
+    /// device. If NCCL served: [`Error::Timeout`] with
     /// the operation and, if known, the rank that had not enqueued it.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.serving.synchronize(stream)
@@ -202,7 +203,7 @@ impl Coordinator {
     /// [`through`](Self::through) count as one. The stream's work need not be done. Does not block.
     ///
     /// # Errors
-    /// [`Error::Device`] if the runtime cannot record an event.
+    /// [`Error::Device`] if the runtime cannot record an event; [`Error::InvalidArgument`] for a stream of another device.
     pub fn leave(&self, stream: &Stream) -> Result<()> {
         self.serving.leave(stream)
     }

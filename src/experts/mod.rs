@@ -373,7 +373,7 @@ impl Experts {
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if placements differ; [`Error::InvalidArgument`] for a placement that leaves an
-    /// expert out, or with another number of experts on a rank; [`Error::Unsupported`] while a dispatch holds a slot, with
+    /// expert out, or with another number of experts on a rank, and for a stream of another device; [`Error::Unsupported`] while a dispatch holds a slot, with
     /// [`Error::Peer`] on the other ranks. After each of these, experts are on all ranks where they were before.
     pub fn place(&self, placement: &Placement, stream: &Stream) -> Result<()> {
         let inner = &self.0;

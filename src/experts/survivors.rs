@@ -201,7 +201,7 @@ impl Experts {
     /// `stream`, the dispatches that have no handle any more have ended: see [`Survivors::ended`].
     ///
     /// # Errors
-    /// The group's error if the group has failed, and a GPU's errors.
+    /// The group's error if the group has failed, and a GPU's errors; [`Error::InvalidArgument`] for a stream of another device.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         let Inner { slots, lane, over, .. } = &*self.0;
         let to_end = slots.to_end().filter(|_| lane.try_lock().is_some_and(|lane| lane.is_last(stream)));

@@ -191,16 +191,19 @@ impl Stream {
     /// Records this point of the stream in `event`. Does not block.
     ///
     /// # Errors
-    /// [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
+    /// [`Error::InvalidArgument`] for an event of another device, [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
     pub fn record(&self, event: &Event) -> Result<()> {
+        self.0.device.check_same("event", &event.device)?;
         self.enqueue("record an event", |raw| raw.record(&event.raw))
     }
 
-    /// Makes work enqueued from now on wait for `event`'s last recorded point. Does not block.
+    /// Makes work enqueued from now on wait for `event`'s last recorded point, also of another device of this kind. Does not
+    /// block.
     ///
     /// # Errors
-    /// [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
+    /// [`Error::InvalidArgument`] for an event of another kind of device, [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
     pub fn wait(&self, event: &Event) -> Result<()> {
+        event.check_kind(&self.0.device)?;
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
     }
 
@@ -360,10 +363,21 @@ impl Event {
     /// Time in microseconds from `start` to this event. Both must have been reached.
     ///
     /// # Errors
-    /// [`Error::Device`] when one of the two was not reached.
+    /// [`Error::Device`] when one of the two was not reached, [`Error::InvalidArgument`] for events of two kinds of devices.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
+        start.check_kind(&self.device)?;
         self.device.check_process("an event")?;
         Ok(self.raw.elapsed_us(&start.raw)?)
+    }
+
+    /// Refuses an event of another runtime, whose events have another layout.
+    fn check_kind(&self, device: &Device) -> Result<()> {
+        match self.device.kind() == device.kind() {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid("the kind of the event's device", self.device.kind(), format!("this is {device:?}")))
+            }
+        }
     }
 }
 

@@ -23,11 +23,12 @@ impl Order {
         Ok(Self { last: Last::Nowhere, event: Event::new(device)? })
     }
 
-    /// Makes the next work of `stream` wait for the last call.
+    /// Makes the next work of `stream`, of the device of this order, wait for the last call.
     ///
     /// Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded outside
     /// it. The owner orders the launches of that graph.
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
+        self.event.device.check_same("stream", stream.device())?;
         match &self.last {
             Last::On(last) if last.same(stream) => return Ok(()),
             _ if stream.is_capturing()? => return Ok(()),
@@ -104,7 +105,7 @@ impl Order {
     pub(crate) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
         match queue.recording() {
             None => self.order(queue.stream()),
-            Some(_) => Ok(()),
+            Some(_) => self.event.device.check_same("stream", queue.stream().device()),
         }
     }
 

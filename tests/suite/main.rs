@@ -37,6 +37,7 @@ mod most_blocks;
 mod norm;
 mod numerics;
 mod operations;
+mod other_device;
 mod pairs;
 mod products;
 mod put;
