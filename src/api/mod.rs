@@ -95,7 +95,7 @@ fn messages<T: Element>(
                 let limit = format!("the {what} has {} elements behind the messages of earlier ranks", elems - start);
                 return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
             };
-            messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)));
+            messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)?));
             start += count;
         }
     }

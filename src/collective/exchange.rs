@@ -434,6 +434,10 @@ pub(super) fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()>
     if from.address == into.address || from.bytes == 0 {
         return Ok(());
     }
-    // SAFETY: both strips are as long and lie in operands that do not overlap there: the check of a call says so.
+    if from.bytes > into.bytes {
+        let message = format!("a copy of {} bytes into {} was asked for", from.bytes, into.bytes);
+        return Err(Error::Internal { message });
+    }
+    // SAFETY: the bytes lie in both strips, and these in operands that do not overlap there: the check of a call says so.
     queue.enqueue("copy", |raw| unsafe { raw.copy(into.address, from.address, from.bytes as usize) })
 }

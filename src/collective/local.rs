@@ -23,7 +23,7 @@ impl Communicator {
     /// The caller ensures that the operands do not overlap.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for more parts than a kernel takes.
+    /// [`Error::Unsupported`] for more parts than a kernel takes; [`Error::Internal`] for more than `from` has.
     pub(crate) fn reduce_own(
         &self,
         (dtype, reduction): (Dtype, Reduction),
@@ -39,6 +39,10 @@ impl Communicator {
         let output = Strip::whole(into, dtype);
         if output.bytes == 0 {
             return Ok(());
+        }
+        if into.elems.checked_mul(parts).is_none_or(|needed| needed > from.elems) {
+            let message = format!("{parts} parts of {} elements were asked for of {}", into.elems, from.elems);
+            return Err(Error::Internal { message });
         }
         let mut sources = [std::ptr::null::<u8>(); MAX_WORLD_SIZE];
         for (number, source) in sources.iter_mut().enumerate().take(parts) {

@@ -223,11 +223,11 @@ impl Inner {
         let region = region.view();
         let part = |rank: usize| region.part(start + rank * part_bytes..start + (rank + 1) * part_bytes, Dtype::U8);
         if self.method != Method::Broadcast {
-            let all = region.part(start..start + part_bytes * self.form.world, Dtype::U8);
-            return self.over.run(&Call::new(&ALL_GATHER, Dtype::U8).input(part(self.form.rank)).output(all), queue);
+            let all = region.part(start..start + part_bytes * self.form.world, Dtype::U8)?;
+            return self.over.run(&Call::new(&ALL_GATHER, Dtype::U8).input(part(self.form.rank)?).output(all), queue);
         }
         (0..self.form.world).try_for_each(|root| {
-            self.over.run(&Call::new(&BROADCAST, Dtype::U8).parameter(root).output(part(root)), queue)
+            self.over.run(&Call::new(&BROADCAST, Dtype::U8).parameter(root).output(part(root)?), queue)
         })
     }
 
@@ -363,7 +363,7 @@ impl Inner {
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
         let part = |start: usize| region.part(start..start + bytes, Dtype::U8);
-        let out = part(form.rows_at(slots));
+        let out = part(form.rows_at(slots))?;
         for step in 0..if exact { form.top_k as u32 } else { 1 } {
             let rows = address::<c_void>(Some(results)).cast_const();
             let give = args::ExpertArgs { rows, travelling: out.address, step, ..common };
@@ -374,7 +374,7 @@ impl Inner {
             } else {
                 let give = args::ExpertArgs { task: args::kExpertGive, ..give };
                 self.step(&give, form.world * form.max_tokens, items, queue)?;
-                let into = part(form.parts_at(slots));
+                let into = part(form.parts_at(slots))?;
                 let alike = Numbers::Alike(expert_form(underway.slot, Some(&common)));
                 let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
                 self.over.run(&call.numbers(alike), queue)?;

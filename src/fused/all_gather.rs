@@ -221,8 +221,8 @@ impl AllGatherMatmul {
         let dtype = self.dtype();
         self.check_factor(&shard, gathered.as_ref())?;
         let whole = gathered.as_ref().map(|gathered| gathered.memory.again());
-        let whole = whole.unwrap_or_else(|| self.gathered.held(dtype, division.elems()));
-        let scales = self.gathered_scales(&shard, gathered.as_ref());
+        let whole = whole.map_or_else(|| self.gathered.held(dtype, division.elems()), Ok)?;
+        let scales = self.gathered_scales(&shard, gathered.as_ref())?;
         // On the stack for as many as a layer has: a call allocates nothing.
         let mut calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
             .into_iter()
@@ -248,7 +248,8 @@ impl AllGatherMatmul {
             });
         };
         // Peers write into the memory of the plan, which stays when they have given up a call.
-        calls.iter_mut().for_each(|[left, ..]| left.memory = self.gathered.held(dtype, division.elems()));
+        let kept_whole = self.gathered.held(dtype, division.elems())?;
+        calls.iter_mut().for_each(|[left, ..]| left.memory = kept_whole.again());
         let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(Parts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
@@ -298,13 +299,13 @@ impl AllGatherMatmul {
     }
 
     /// Where the scales of the whole are: in the caller's memory or the plan's, or those of the shard itself.
-    fn gathered_scales(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>) -> Option<Held> {
+    fn gathered_scales(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>) -> Result<Option<Held>> {
         let Some((_, memory)) = &self.scales else {
             // The check of the product does the rest.
-            return shard.scales.as_ref().map(Held::again);
+            return Ok(shard.scales.as_ref().map(Held::again));
         };
         let given = gathered.and_then(|gathered| gathered.scales.as_ref().map(Held::again));
-        Some(given.unwrap_or_else(|| memory.held(Dtype::F32, self.rows)))
+        given.map_or_else(|| memory.held(Dtype::F32, self.rows), Ok).map(Some)
     }
 
     /// Refuses operands that overlap, but for a shard that is its part of the gathered memory.
@@ -337,7 +338,7 @@ impl AllGatherMatmul {
     ) -> Result<()> {
         let rows = self.rows / self.plan.over.world_size();
         for (product, call) in self.products.iter().zip(calls) {
-            let mut operands = rows_of(product, call, (source, rows));
+            let mut operands = rows_of(product, call, (source, rows))?;
             if source == rank {
                 operands[0].memory = shard.again();
             }

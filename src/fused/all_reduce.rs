@@ -166,7 +166,7 @@ impl MatmulAllReduce {
             Kind::Whole(memory) => memory,
             Kind::Parts(scattered, _) => scattered.partial(),
         };
-        let partial = memory.held(dtype, elems);
+        let partial = memory.held(dtype, elems)?;
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
         let call = call.operands(&plan.multiplier, factors, (&partial, result))?;
         let _call = plan.begin(queue)?;
@@ -177,7 +177,7 @@ impl MatmulAllReduce {
                 plan.over.run(&sum.input(partial.view()).output(result.memory.view()), queue)
             }
             Kind::Parts(scattered, memory) => {
-                let own = memory.held(dtype, elems / plan.over.world_size());
+                let own = memory.held(dtype, elems / plan.over.world_size())?;
                 scattered.run_checked(&call, (&partial, &own), queue)?;
                 let gather = Call::new(&ALL_GATHER, dtype);
                 plan.over.run(&gather.input(own.view()).output(result.memory.view()), queue)

@@ -59,7 +59,8 @@ impl<'a> Operands<'a> {
     pub(super) fn check(&self) -> Result<()> {
         for (number, written) in self.written.iter().enumerate() {
             for other in self.written[..number].iter().chain(&self.read) {
-                check_apart((other, other.span()), (written, written.span()), other.place_in(written.held))?;
+                let place = other.place_in(written.held)?;
+                check_apart((other, other.span()), (written, written.span()), place)?;
             }
         }
         Ok(())
@@ -72,9 +73,12 @@ impl Operand<'_> {
     }
 
     /// Where in `written` this operand may lie.
-    fn place_in(&self, written: &Held) -> Option<Range<usize>> {
-        let (whole, elems) = self.in_place.as_ref()?;
-        std::ptr::eq(*whole, written).then(|| span(&whole.view().part(elems.clone(), whole.dtype), whole.dtype))
+    fn place_in(&self, written: &Held) -> Result<Option<Range<usize>>> {
+        let place = self.in_place.as_ref().filter(|(whole, _)| std::ptr::eq(*whole, written));
+        let span_of = |(whole, elems): &(&Held, Range<usize>)| {
+            whole.view().part(elems.clone(), whole.dtype).map(|part| span(&part, whole.dtype))
+        };
+        place.map(span_of).transpose()
     }
 }
 

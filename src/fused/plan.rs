@@ -1,5 +1,7 @@
 //! What the plans have in common.
 
+use std::ops::Range;
+
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
@@ -103,11 +105,10 @@ impl Plan {
         }
         let rank = self.over.rank();
         let peers = (0..self.over.world_size()).filter(|peer| division.part_elems(*peer) > 0);
-        let received =
-            peers.map(|peer| Message::new(peer, false, dtype, &whole.view().part(division.part(peer), dtype)));
+        let received = peers.map(|peer| message_of((peer, false), whole, division.part(peer)));
         let sends = (0..self.over.world_size()).filter(|_| division.part_elems(rank) > 0);
-        let sent = sends.map(|peer| Message::new(peer, true, dtype, &part.view()));
-        let messages: Messages = received.chain(sent).collect();
+        let sent = sends.map(|peer| Ok(Message::new(peer, true, dtype, &part.view())));
+        let messages = received.chain(sent).collect::<Result<Messages>>()?;
         self.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)
     }
 }
@@ -149,10 +150,13 @@ pub(super) enum Memory {
 
 impl Memory {
     /// The first elements of the memory.
-    pub(super) fn held(&self, dtype: Dtype, elems: usize) -> Held {
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for more than the memory has.
+    pub(super) fn held(&self, dtype: Dtype, elems: usize) -> Result<Held> {
         match self {
-            Self::Symmetric(buffer) => Held::new(dtype, &View { elems, ..(&buffer).view_of() }),
-            Self::Plain(buffer) => Held::new(dtype, &View { elems, ..(&buffer).view_of() }),
+            Self::Symmetric(buffer) => first(&buffer.view_of(), dtype, elems),
+            Self::Plain(buffer) => first(&buffer.view_of(), dtype, elems),
         }
     }
 
@@ -164,9 +168,20 @@ impl Memory {
     }
 }
 
+/// The first elements of bytes.
+fn first(bytes: &View<'_>, dtype: Dtype, elems: usize) -> Result<Held> {
+    let part = bytes.part(0..elems.saturating_mul(dtype.bytes()), Dtype::U8)?;
+    Ok(Held::new(dtype, &View { elems, ..part }))
+}
+
 /// Some elements of an operand.
-fn part(held: &Held, range: std::ops::Range<usize>) -> Held {
-    Held::new(held.dtype, &held.view().part(range, held.dtype))
+fn part(held: &Held, range: Range<usize>) -> Result<Held> {
+    Ok(Held::new(held.dtype, &held.view().part(range, held.dtype)?))
+}
+
+/// Some elements of an operand as a message to or from a rank.
+pub(super) fn message_of((peer, sends): (usize, bool), held: &Held, range: Range<usize>) -> Result<Message> {
+    Ok(Message::new(peer, sends, held.dtype, &held.view().part(range, held.dtype)?))
 }
 
 /// The operands of the rows with this number, among equal numbers of rows of a product.
@@ -174,14 +189,14 @@ pub(super) fn rows_of<'a>(
     product: &Product,
     [left, right, result]: &[Tensor<'a>; 3],
     (number, rows): (usize, usize),
-) -> [Tensor<'a>; 3] {
+) -> Result<[Tensor<'a>; 3]> {
     let cut = |held: &Held, row: usize| part(held, number * rows * row..(number + 1) * rows * row);
     let scales = left.scales.as_ref().map(|scales| match product.scaling {
         Scaling::Rows => cut(scales, 1),
-        _ => scales.again(),
+        _ => Ok(scales.again()),
     });
-    let left = Tensor::held(cut(&left.memory, product.inner), scales);
-    [left, right.again(), Tensor::held(cut(&result.memory, product.columns), None)]
+    let left = Tensor::held(cut(&left.memory, product.inner)?, scales.transpose()?);
+    Ok([left, right.again(), Tensor::held(cut(&result.memory, product.columns)?, None)])
 }
 
 /// Refuses an operand of another type or length.

@@ -7,7 +7,8 @@ use super::cost::Work;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
 use super::plan::{
-    Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, rows_of, scales_refused,
+    Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, message_of, rows_of,
+    scales_refused,
 };
 use crate::collective::{Communicator, Parts};
 use crate::environment::Coordinator;
@@ -16,7 +17,7 @@ use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::matmul::{Multiplier, Product, Tensor};
-use crate::op::{Call, Held, Message, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
+use crate::op::{Call, Held, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Reduction};
 
@@ -238,7 +239,7 @@ impl MatmulReduceScatter {
         let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
         let rank = plan.over.rank();
         check_operand("result", &result.memory, dtype, division.part_elems(rank), plan.over.device())?;
-        let partial = self.partial.held(dtype, division.elems());
+        let partial = self.partial.held(dtype, division.elems())?;
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
         let call = call.operands(&plan.multiplier, factors, (&partial, result))?;
         self.run_checked(&call, (&partial, &result.memory), queue)
@@ -279,13 +280,12 @@ impl MatmulReduceScatter {
         };
         let (rank, world) = (plan.over.rank(), plan.over.world_size());
         let own = division.part_elems(rank);
-        let received = received.held(dtype, own * world);
+        let received = received.held(dtype, own * world)?;
         let sent = (0..world).filter(|peer| division.part_elems(*peer) > 0);
-        let sent = sent.map(|peer| Message::new(peer, true, dtype, &partial.view().part(division.part(peer), dtype)));
+        let sent = sent.map(|peer| message_of((peer, true), partial, division.part(peer)));
         let arrived = (0..world).filter(|_| own > 0);
-        let arrived = arrived
-            .map(|peer| Message::new(peer, false, dtype, &received.view().part(peer * own..(peer + 1) * own, dtype)));
-        let messages: Messages = sent.chain(arrived).collect();
+        let arrived = arrived.map(|peer| message_of((peer, false), &received, peer * own..(peer + 1) * own));
+        let messages = sent.chain(arrived).collect::<Result<Messages>>()?;
         plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
         plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
     }
@@ -293,7 +293,7 @@ impl MatmulReduceScatter {
     /// Multiplies the rows for one rank.
     fn multiply_part(&self, destination: usize, call: &[Tensor<'_>; 3], queue: &impl Enqueue) -> Result<()> {
         let rows = self.rows / self.plan.planned.parts;
-        let operands = rows_of(&self.own_product, call, (destination, rows));
+        let operands = rows_of(&self.own_product, call, (destination, rows))?;
         self.plan.multiplier.enqueue_checked(&self.own_product, rows, &operands, self.plan.whole_sums, queue)
     }
 }

@@ -144,20 +144,27 @@ impl Arena {
         (self.memory.address(), self.memory.bytes())
     }
 
+    /// The address of `offset`, of a region of the layout or of a heap block.
     pub(crate) fn own(&self, offset: u64) -> *mut u8 {
-        self.at(self.group.rank(), offset)
+        self.bases.0[self.group.rank()].wrapping_add(offset as usize)
     }
 
-    /// The address of `offset` in a rank's arena, as this device addresses it.
-    pub(crate) fn at(&self, rank: usize, offset: u64) -> *mut u8 {
-        debug_assert!(offset <= self.layout.bytes);
-        self.bases.0[rank].wrapping_add(offset as usize)
+    /// The address of `bytes` bytes from `offset` on in a rank's arena, as this device addresses them.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for bytes outside the arena.
+    pub(crate) fn at(&self, rank: usize, (offset, bytes): (u64, u64)) -> Result<*mut u8> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.layout.bytes => Ok(self.bases.0[rank].wrapping_add(offset as usize)),
+            _ => Err(Error::Internal {
+                message: format!("{bytes} bytes from {offset} on were asked for of {} in an arena", self.layout.bytes),
+            }),
+        }
     }
 
-    /// The addresses of `offset` in every rank's arena; null beyond the world size.
+    /// The addresses of `offset`, as in [`own`](Self::own), in every rank's arena; null beyond the world size.
     pub(crate) fn everywhere(&self, offset: u64) -> [*mut u8; MAX_WORLD_SIZE] {
-        let world = self.group.world_size();
-        std::array::from_fn(|rank| if rank < world { self.at(rank, offset) } else { std::ptr::null_mut() })
+        self.bases.0.map(|base| if base.is_null() { base } else { base.wrapping_add(offset as usize) })
     }
 
     /// Multicast over the arenas, or why there is none. Equal on all ranks.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::owner::Owner;
 use crate::device::Device;
+use crate::error::{Error, Result};
 use crate::types::{Dtype, Element};
 
 mod sealed {
@@ -31,16 +32,22 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Some elements of the operand.
-    pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Self {
-        debug_assert!(range.end <= self.elems, "a part lies inside its operand");
+    /// Some elements of the operand. All parts that a step reads or writes are cut here.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a range outside the operand: nothing may reach the memory beside it.
+    pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Result<Self> {
+        if range.start > range.end || range.end > self.elems {
+            let message = format!("elements {range:?} of an operand of {} were asked for", self.elems);
+            return Err(Error::Internal { message });
+        }
         let start_bytes = range.start * dtype.bytes();
         let place = match self.place {
             place @ Place::Symmetric { .. } => place.after(start_bytes),
             // Parts need not begin at one offset on every rank.
             Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
         };
-        Self { address: self.address.wrapping_add(start_bytes), elems: range.len(), place, ..*self }
+        Ok(Self { address: self.address.wrapping_add(start_bytes), elems: range.len(), place, ..*self })
     }
 }
 

@@ -74,7 +74,7 @@ impl<T: Element> SymmetricBuffer<T> {
         if rank >= world {
             return Err(Error::invalid("rank", rank, format!("the world size is {world}")));
         }
-        Ok(self.arena.at(rank, self.offset_bytes).cast())
+        Ok(self.arena.at(rank, (self.offset_bytes, (self.len * size_of::<T>()) as u64))?.cast())
     }
 
     /// The buffer for a kernel of yours: plain data, laid out as `symmetra::device::PeerView`. Its addresses are valid until

@@ -87,7 +87,7 @@ impl Call<'_> {
             (None, None) => {}
         }
         let first = if scatters { rank * share * hidden } else { 0 };
-        let own = input.part(first..first + share * hidden, self.dtype);
+        let own = input.part(first..first + share * hidden, self.dtype)?;
         self.check_norm_operands(input, &own, rows, device)?;
         Ok(share * hidden)
     }

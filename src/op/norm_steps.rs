@@ -53,8 +53,9 @@ impl<'a> Call<'a> {
         let share = shape.cut.part_elems().unwrap_or(0) / hidden;
         let own = self.output.as_ref().map(|output| match self.op.gathers_rows() {
             true => output.part(shape.rank * share * width..(shape.rank + 1) * share * width, self.dtype),
-            false => output.clone(),
+            false => Ok(output.clone()),
         });
+        let own = own.transpose()?;
         if self.op.gathers_rows() && rows.quantised.is_some() && own.is_none() {
             let reason = "the rows of all ranks need a place: ask for an output";
             return Err(Error::unsupported(
@@ -140,10 +141,10 @@ impl<'a> Steps<'a> {
         let Some(input) = &self.call.input else { return Ok(()) };
         let op = if call.op.scatters_rows() { &REDUCE } else { call.op };
         (0..self.all()).try_for_each(|number| {
-            let (from, into) = (self.row(input, number, self.rows.hidden()), number % self.share);
+            let (from, into) = (self.row(input, number, self.rows.hidden())?, number % self.share);
             let call = Call { op, numbers: Numbers::Row(self.rows, self.all()), ..call.clone() }
                 .input(from)
-                .output(self.row(&self.place, into, self.pitch));
+                .output(self.row(&self.place, into, self.pitch)?);
             run(self.of_row(call, number))
         })
     }
@@ -175,10 +176,10 @@ impl<'a> Steps<'a> {
         let (hidden, width) = (self.rows.hidden(), self.rows.width());
         let (kept, residual) = (self.kept(), self.residual());
         for number in 0..self.share {
-            let into = self.row(own, number, width);
+            let into = self.row(own, number, width)?;
             let (input, residual) = match (&kept, &residual) {
-                (Some(kept), _) => (self.row(kept, number, hidden), None),
-                (None, Some(residual)) => (into.clone(), Some(self.row(residual, number, hidden))),
+                (Some(kept), _) => (self.row(kept, number, hidden)?, None),
+                (None, Some(residual)) => (into.clone(), Some(self.row(residual, number, hidden)?)),
                 (None, None) => break,
             };
             let (kept, pitch) = (Some(into), hidden);
@@ -186,7 +187,7 @@ impl<'a> Steps<'a> {
         }
         (0..self.all()).try_for_each(|number| {
             let call = Call::new(&BROADCAST, self.call.dtype).numbers(Numbers::None);
-            run(self.of_row(call.output(self.row(output, number, width)), number))
+            run(self.of_row(call.output(self.row(output, number, width)?), number))
         })
     }
 
@@ -197,10 +198,10 @@ impl<'a> Steps<'a> {
     }
 
     /// A row of an operand whose rows are `pitch` elements apart.
-    fn row(&self, view: &View<'a>, number: usize, pitch: usize) -> View<'a> {
-        let row = view.part(number * pitch..number * pitch + self.rows.hidden(), self.call.dtype);
+    fn row(&self, view: &View<'a>, number: usize, pitch: usize) -> Result<View<'a>> {
+        let row = view.part(number * pitch..number * pitch + self.rows.hidden(), self.call.dtype)?;
         // A graph has room to register few addresses, and these may be many.
         let place = if row.place == Place::Plain { Place::Pushed } else { row.place };
-        View { place, ..row }
+        Ok(View { place, ..row })
     }
 }

@@ -150,34 +150,52 @@ impl Mapping {
         }
     }
 
-    /// Address of what is `offset` bytes into the memory.
+    /// Address of what is `offset` bytes into the memory, an offset of the layout.
     fn at(&self, offset: usize) -> NonNull<u8> {
-        debug_assert!(offset < self.layout.bytes());
         // SAFETY: offsets of the layout are inside the mapping (bounds).
         unsafe { self.address.add(offset) }
     }
 
+    /// Address of the first `bytes` of a slot's chunk.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a slot that the ring does not have, and for more bytes than a chunk has.
+    fn chunk(&self, slot: usize, bytes: usize) -> Result<NonNull<u8>> {
+        let Layout { slots, chunk_bytes, .. } = self.layout;
+        if slot >= slots || bytes > chunk_bytes {
+            let has = format!("a ring of {slots} slots of {chunk_bytes} bytes");
+            return Err(Error::Internal { message: format!("{bytes} bytes of slot {slot} were asked for of {has}") });
+        }
+        Ok(self.at(self.layout.chunk(slot)))
+    }
+
     /// Fills the chunk of a slot.
     ///
+    /// # Errors
+    /// [`Error::Internal`] for bytes that are not in a chunk.
+    ///
     /// # Safety
-    /// `slot` was claimed by this ring's one writer and is not published yet; `bytes` fit into a chunk.
-    pub(super) unsafe fn fill(&self, slot: usize, bytes: &[u8]) {
-        debug_assert!(slot < self.layout.slots && bytes.len() <= self.layout.chunk_bytes);
-        let chunk = self.at(self.layout.chunk(slot));
+    /// `slot` was claimed by this ring's one writer and is not published yet.
+    pub(super) unsafe fn fill(&self, slot: usize, bytes: &[u8]) -> Result<()> {
+        let chunk = self.chunk(slot, bytes.len())?;
         // SAFETY: inside the slot's chunk (bounds); no reader touches it until it is published (exclusion).
         unsafe { chunk.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// Appends the first `bytes` of a slot's chunk to `message`.
     ///
+    /// # Errors
+    /// [`Error::Internal`] for bytes that are not in a chunk.
+    ///
     /// # Safety
-    /// `slot` was polled by a reader that has not released it; `bytes` are at most a chunk.
-    pub(super) unsafe fn append(&self, slot: usize, bytes: usize, message: &mut Vec<u8>) {
-        debug_assert!(slot < self.layout.slots && bytes <= self.layout.chunk_bytes);
-        let chunk = self.at(self.layout.chunk(slot));
+    /// `slot` was polled by a reader that has not released it.
+    pub(super) unsafe fn append(&self, slot: usize, bytes: usize, message: &mut Vec<u8>) -> Result<()> {
+        let chunk = self.chunk(slot, bytes)?;
         // SAFETY: inside the slot's chunk (bounds), which the writer does not touch until it is released (exclusion).
         let chunk = unsafe { NonNull::slice_from_raw_parts(chunk, bytes).as_ref() };
         message.extend_from_slice(chunk);
+        Ok(())
     }
 }
 

@@ -168,9 +168,8 @@ impl Near {
             message.clear();
             reserve(message, usize::try_from(head.message_bytes).unwrap_or(usize::MAX))?;
         }
-        // SAFETY: this reader polled the slot and has not released it; `bytes` are at most a chunk.
-        unsafe { self.member.mapping().append(slot, bytes, message) };
-        Ok(())
+        // SAFETY: this reader polled the slot and has not released it.
+        unsafe { self.member.mapping().append(slot, bytes, message) }
     }
 }
 

@@ -228,8 +228,9 @@ impl Writer {
                 _ => (rest, Kind::Last),
             };
             let slot = self.claim(deadline).map_err(|error| Failed { begun: piece > 0, error })?;
-            // SAFETY: this writer, the only one, has just claimed the slot; a piece is at most a chunk.
-            unsafe { self.member.mapping().fill(slot, bytes) };
+            // SAFETY: this writer, the only one, has just claimed the slot.
+            let filled = unsafe { self.member.mapping().fill(slot, bytes) };
+            filled.map_err(|error| Failed { begun: piece > 0, error })?;
             let head = Head { kind, chunk_bytes: bytes.len() as u64, message_bytes: message.len() as u64 };
             self.cursor.publish(&self.member.board(), head);
         }

@@ -249,7 +249,9 @@ impl Turn<'_> {
     }
 
     fn write(&self, view: Option<&View<'_>>, bytes: &[u8]) -> Result<()> {
-        view.map_or(Ok(()), |view| Ref::<u8>::new(view.address, bytes.len(), view.device).write(bytes, self.stream))
+        let Some(view) = view else { return Ok(()) };
+        // Another length than that of the operand is refused by the copy.
+        Ref::<u8>::new(view.address, view.elems * self.shape.dtype.bytes(), view.device).write(bytes, self.stream)
     }
 
     /// Memory of this rank's device, where the check of the call found operands.

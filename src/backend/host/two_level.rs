@@ -121,12 +121,13 @@ impl TwoLevel {
         let share = output.elems / ranks;
         let shares = 0..share * ranks;
         let (own, rest) = (rank * share..(rank + 1) * share, shares.end..output.elems);
-        let [all, own, tail] = [shares.clone(), own, rest.clone()].map(|range| output.part(range, dtype));
+        let (all, own, tail) =
+            (output.part(shares.clone(), dtype)?, output.part(own, dtype)?, output.part(rest.clone(), dtype)?);
         let scattered = Call::new(&REDUCE_SCATTER, dtype).options(reduction);
-        self.local.run(&scattered.input(input.part(shares, dtype)).output(own.clone()), queue)?;
+        self.local.run(&scattered.input(input.part(shares, dtype)?).output(own.clone()), queue)?;
         if tail.elems > 0 {
             let call = Call::new(&ALL_REDUCE, dtype).options(reduction);
-            self.local.run(&call.input(input.part(rest, dtype)).output(tail.clone()), queue)?;
+            self.local.run(&call.input(input.part(rest, dtype)?).output(tail.clone()), queue)?;
         }
         self.between(dtype, reduction, &own, queue)?;
         self.between(dtype, reduction, &tail, queue)?;

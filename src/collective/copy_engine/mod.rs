@@ -210,7 +210,7 @@ impl Inner {
             for peer in peers.clone() {
                 let from = match &workspace {
                     Some(workspace) => workspace.at(peer)?,
-                    None => self.of_peer(shared, peer)?.wrapping_add(if in_place { peer * bytes } else { 0 }),
+                    None => self.of_peer(shared, (if in_place { peer * bytes } else { 0 }, bytes), peer)?,
                 };
                 copy(part(peer), from)?;
                 if let Some(parts) = &parts {
@@ -400,10 +400,10 @@ impl Inner {
             && !(plain && self.group.device().kind() != DeviceKind::Host && self.shares_a_process())
     }
 
-    /// The peer's address of an operand that peers reach.
-    fn of_peer(&self, operand: &View<'_>, peer: usize) -> Result<*mut u8> {
-        let address = match operand.place {
-            Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, offset_bytes)),
+    /// The peer's address of `bytes` bytes, from byte `start` on, of an operand that peers reach.
+    fn of_peer(&self, operand: &View<'_>, (start, bytes): (usize, usize), peer: usize) -> Result<*mut u8> {
+        let address = match operand.place.after(start) {
+            Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, (offset_bytes, bytes as u64))?),
             Place::Registered { slot, offset_bytes, .. } => {
                 self.arena.registered(slot, peer).map(|address| address.wrapping_add(offset_bytes as usize))
             }

@@ -25,15 +25,15 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn view(&self, stretch: Stretch) -> View<'_> {
+    fn view(&self, stretch: Stretch) -> Result<View<'_>> {
         let (range, dtype) = (stretch.start..stretch.start + stretch.elems, self.dtype);
         match stretch.space {
             Space::Input => self.operands[0].part(range, dtype),
             Space::Output => self.operands[1].part(range, dtype),
-            Space::Work => View {
+            Space::Work => Ok(View {
                 elems: stretch.elems,
-                ..self.work.part(range.start * dtype.bytes()..range.end * dtype.bytes(), Dtype::U8)
-            },
+                ..self.work.part(range.start * dtype.bytes()..range.end * dtype.bytes(), Dtype::U8)?
+            }),
         }
     }
 }
@@ -229,7 +229,7 @@ impl Mixed {
         let options = AllReduceOptions { reduction: asked.reduction, ..AllReduceOptions::default() };
         let call = |op, numbers, from, into| {
             let call = Call::new(op, asked.dtype).options(options).numbers(numbers);
-            run(&call.input(asked.view(from)).output(asked.view(into)))
+            run(&call.input(asked.view(from)?).output(asked.view(into)?))
         };
         match *step {
             Step::Collective { kind, from, into, rows, .. } => {
@@ -253,9 +253,9 @@ impl Mixed {
         let local = self.world.local();
         let view = |stretch| asked.view(stretch);
         match *step {
-            Step::Copy { from, into } => local.copy_own(asked.dtype, [&view(from), &view(into)], queue),
+            Step::Copy { from, into } => local.copy_own(asked.dtype, [&view(from)?, &view(into)?], queue),
             Step::Sum { parts, from, into } => {
-                local.reduce_own((asked.dtype, asked.reduction), parts, [&view(from), &view(into)], queue)
+                local.reduce_own((asked.dtype, asked.reduction), parts, [&view(from)?, &view(into)?], queue)
             }
             Step::ReduceApart { .. } | Step::ReduceShared { .. } => {
                 let own = self.group(Part::Local)?.own().ok_or_else(|| Error::Internal {

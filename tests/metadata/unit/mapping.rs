@@ -12,15 +12,23 @@ fn regions_are_disjoint_and_chunks_hold_what_they_are_given() {
         mapping.board().begin(u32::MAX);
         for slot in 0..slots {
             // SAFETY: nobody else has the ring.
-            unsafe { mapping.fill(slot, &vec![slot as u8 + 1; chunk_bytes]) };
+            unsafe { mapping.fill(slot, &vec![slot as u8 + 1; chunk_bytes]) }.unwrap();
         }
         let mut all = Vec::new();
         for slot in 0..slots {
             // SAFETY: as above.
-            unsafe { mapping.append(slot, chunk_bytes, &mut all) };
+            unsafe { mapping.append(slot, chunk_bytes, &mut all) }.unwrap();
         }
         let expected: Vec<u8> = (0..slots).flat_map(|slot| vec![slot as u8 + 1; chunk_bytes]).collect();
         assert!(all == expected);
+        for (slot, bytes) in [(slots, 0), (usize::MAX, 1), (0, chunk_bytes + 1), (slots - 1, usize::MAX)] {
+            // SAFETY: as above.
+            let error = unsafe { mapping.append(slot, bytes, &mut all) }.unwrap_err();
+            assert!(matches!(error, Error::Internal { .. }), "{error}");
+        }
+        // SAFETY: as above.
+        assert!(unsafe { mapping.fill(0, &vec![0; chunk_bytes + 1]) }.is_err());
+        assert!(all == expected, "nothing was appended");
         assert_eq!(mapping.board().behind(0, u32::MAX), 0);
     }
 }
