@@ -249,11 +249,20 @@ pub enum Error {
     Capacity {
         /// The rank.
         rank: usize,
-        /// The rows that it would receive, or that one of its experts would receive where rows are padded; or the tokens
-        /// that its count on the device asks for.
+        /// The rows that it would receive, or that one of its experts would receive where rows are padded.
         rows: usize,
         /// How many there is room for.
         capacity: usize,
+    },
+    /// A count of tokens above that of the ids. Found on the device, by every rank.
+    #[error("rank {rank} asks for {tokens} tokens by its count on the device, but gives ids of {ids}")]
+    Tokens {
+        /// The rank.
+        rank: usize,
+        /// The tokens that its count on the device asks for.
+        tokens: usize,
+        /// The tokens that it gives ids of.
+        ids: usize,
     },
     /// The group was closed.
     #[error("the group is closed")]
@@ -293,6 +302,9 @@ impl Error {
         let numbers: Vec<i64> = words.filter_map(|word| word.parse().ok()).collect();
         let size = |number: i64| usize::try_from(number).ok();
         let error = match (kind, &numbers[..]) {
+            (15, &[rank, tokens, ids]) if message.contains(" tokens ") => {
+                Self::Tokens { rank: size(rank)?, tokens: size(tokens)?, ids: size(ids)? }
+            }
             (14, &[token, rank, expert, experts]) => {
                 Self::Routing { rank: size(rank)?, token: size(token)?, expert, experts: size(experts)? }
             }

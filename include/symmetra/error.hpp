@@ -27,7 +27,7 @@ enum class ErrorKind : std::uint32_t {
   kNotRegistered = 12,   ///< a graph was replayed before its pointers were registered
   kPeer = 13,            ///< another rank failed in a collective step; rank() is that rank
   kRouting = 14,         ///< a token of rank() goes to an expert that there is not; the message names token and expert
-  kCapacity = 15,        ///< rank() would receive more rows than it has room for; the message names both
+  kCapacity = 15,        ///< rank() would receive more rows than it has room for, or asks for more tokens than it gives ids of
 };
 
 /// Thrown by every function of symmetra that fails.

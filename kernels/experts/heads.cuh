@@ -108,7 +108,7 @@ SYMMETRA_DEVICE bool reports_heads(const ExpertArgs& args, Word word) {
   SYMMETRA_ROLLED
   for (uint32_t source = 0; source < args.world; ++source) {
     const uint32_t claimed = word(source, 1), room = word(source, 2), token = word(source, 3);
-    if (claimed > room) return reports(args, kStatusCapacity, source, claimed, room);
+    if (claimed > room) return reports(args, kStatusCapacity, source, claimed, room | kTokensAsked);
     const uint64_t expert = uint64_t{word(source, 5)} << 32 | word(source, 4);
     if (token != kNone) return reports(args, kStatusRouting, source, uint64_t{args.experts} << 32 | token, expert);
   }

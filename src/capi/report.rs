@@ -45,7 +45,7 @@ fn parts(error: &Error) -> (u32, i64, Option<usize>) {
         Error::NotRegistered { .. } => (12, 0, None),
         Error::Peer { rank, .. } => (13, 0, Some(*rank)),
         Error::Routing { rank, .. } => (14, 0, Some(*rank)),
-        Error::Capacity { rank, .. } => (15, 0, Some(*rank)),
+        Error::Capacity { rank, .. } | Error::Tokens { rank, .. } => (15, 0, Some(*rank)),
     }
 }
 

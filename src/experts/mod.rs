@@ -239,7 +239,7 @@ impl Experts {
     /// operands that overlap; [`Error::Unsupported`] if the next slot is held, or where the call is captured and the backend
     /// cannot be; the group's error if the group has failed. What only the device sees ends the group on every rank, as a
     /// timeout does: [`Error::Routing`] for an expert that there is not, [`Error::Capacity`] for more rows than a rank has
-    /// room for, and for a count of tokens above that of the ids. Then no row is written.
+    /// room for, and [`Error::Tokens`] for a count of tokens above that of the ids. Then no row is written.
     pub fn dispatch<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,

@@ -311,6 +311,10 @@ impl Health {
                 let (token, experts) = (first as u32 as usize, (first >> 32) as usize);
                 Some(Error::Routing { rank, token, expert: second as i64, experts })
             }
+            args::kStatusCapacity if second & args::kTokensAsked != 0 => {
+                let ids = (second & !args::kTokensAsked) as usize;
+                Some(Error::Tokens { rank, tokens: first as usize, ids })
+            }
             args::kStatusCapacity => Some(Error::Capacity { rank, rows: first as usize, capacity: second as usize }),
             _ => None,
         }
@@ -385,7 +389,7 @@ impl Health {
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
             // A kernel of this rank found it, and its page says what.
-            Error::Routing { .. } | Error::Capacity { .. } => (Cause::Differed, self.rank),
+            Error::Routing { .. } | Error::Capacity { .. } | Error::Tokens { .. } => (Cause::Differed, self.rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),
             // The aborting rank tells all ranks, and may know more than this rank.
             Error::Aborted { .. } => return,

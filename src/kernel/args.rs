@@ -21,6 +21,7 @@ pub const kStatusRouting: u32 = 4;
 pub const kStatusCapacity: u32 = 5;
 pub const kStatusBounds: u32 = 6;
 pub const kNoChannel: u64 = 18446744073709551615;
+pub const kTokensAsked: u64 = 9223372036854775808;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Status {

@@ -144,7 +144,7 @@ fn a_count_of_the_device_above_the_operand_is_named_on_every_rank() {
             assert_eq!(rank.communicator.synchronize(&rank.stream).unwrap_err(), told);
             told
         });
-        assert_eq!(found, vec![Error::Capacity { rank: 1, rows: 3, capacity: 2 }; world], "{method:?}");
+        assert_eq!(found, vec![Error::Tokens { rank: 1, tokens: 3, ids: 2 }; world], "{method:?}");
     }
 }
 

@@ -50,6 +50,7 @@ fn an_exception_keeps_its_kind() {
     for error in [
         Error::Routing { rank: 2, token: 31, expert: -7, experts: 64 },
         Error::Capacity { rank: 3, rows: 129, capacity: 128 },
+        Error::Tokens { rank: 3, tokens: 129, ids: 128 },
     ] {
         let kind = if matches!(error, Error::Routing { .. }) { 14 } else { 15 };
         assert_eq!(from(kind, 2, &error.to_string()), error);

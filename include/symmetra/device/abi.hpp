@@ -32,6 +32,9 @@ constexpr uint32_t kStatusBounds = 6;    ///< a kernel of a user's would access 
 /// of bytes.
 constexpr uint64_t kNoChannel = ~uint64_t{0};
 
+/// Set in Status::theirs[1] with kStatusCapacity: Status::peer's count on its device asks for more tokens than it gives ids of.
+constexpr uint64_t kTokensAsked = uint64_t{1} << 63;
+
 /// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
 /// wait that gives up writes the other fields, `code` last.
 struct Status {
@@ -44,7 +47,7 @@ struct Status {
   uint32_t reserved;
   uint64_t timeout_ns;  ///< the deadline of the wait
   /// kStatusMismatch: the peer's descriptor, or of messages the bytes sent and expected; kStatusRouting: token and number of
-  /// experts << 32, expert; kStatusCapacity: rows, room; kStatusBounds: bytes from the heap's beginning, bytes accessed.
+  /// experts << 32, expert; kStatusCapacity: rows or tokens, room; kStatusBounds: bytes from the heap's beginning, bytes accessed.
   uint64_t theirs[2];
 };
 
