@@ -49,7 +49,7 @@ impl World {
         }
         command.env("MASTER_ADDR", Ipv4Addr::LOCALHOST.to_string()).env("MASTER_PORT", self.port.to_string());
         // What another launcher said of its own port.
-        ["SYMMETRA_PORT", "TORCHELASTIC_USE_AGENT_STORE"].iter().for_each(|name| drop(command.env_remove(name)));
+        command.env_remove("SYMMETRA_PORT").env_remove("TORCHELASTIC_USE_AGENT_STORE");
         command.env("SYMMETRA_SECRET", &self.secret);
         add(&mut command);
         let launcher = getpid();
