@@ -35,12 +35,13 @@ Operand operand_of(const ConstOperand& operand) {
   const std::size_t count = operand.extent_ == Extent::kWhole ? tensor_count(*operand.core_) : operand.count_;
   // Rust writes to outputs alone.
   auto* const address = static_cast<std::uint8_t*>(const_cast<void*>(operand.address_));
-  return Operand{operand.core_, address, operand.start_, count, static_cast<std::uint32_t>(operand.dtype_)};
+  const bool typed = operand.extent_ == Extent::kTyped;
+  return Operand{operand.core_, address, operand.start_, count, static_cast<std::uint32_t>(operand.dtype_), typed, operand.pushed_};
 }
 
 symmetra::Dtype operand_dtype(const ConstOperand& operand) {
   const Operand core = operand_of(operand);
-  return core.tensor == nullptr ? static_cast<Dtype>(core.dtype) : dtype_of(*core.tensor);
+  return core.tensor == nullptr || core.typed ? static_cast<Dtype>(core.dtype) : dtype_of(*core.tensor);
 }
 
 void check_dtype(Dtype asked, Dtype actual) {

@@ -105,8 +105,8 @@ class AllReduce {
   void Execute(const void* sendbuf, void* recvbuf, std::size_t count, hipDataType datatype, ReduceOp op, hipStream_t stream = nullptr) {
     const symmetra::Dtype dtype = detail::dtype_of(datatype);
     const symmetra::Reduction reduction = detail::reduction_of(op);
-    const symmetra::ConstOperand input(sendbuf, count, dtype);
-    const symmetra::Operand output(recvbuf, count, dtype);
+    const auto input = symmetra::ConstOperand(sendbuf, count, dtype).through_scratch();
+    const auto output = symmetra::Operand(recvbuf, count, dtype).through_scratch();
     const symmetra::Stream& queue = manager_.streams_.of(stream);
     try {
       group().all_reduce(input, output, queue, {reduction, algorithm(dtype, reduction, count)});

@@ -85,17 +85,22 @@ class Communicator : public Collectives {
     return symmetric(count, DtypeOf<T>::kValue);
   }
 
-  /// Registers the caller's memory, so that peers can address it. All ranks register one buffer of the same size. Collective; blocks. The
-  /// memory must stay allocated until every rank has closed or destroyed its communicator, even if the result is destroyed before: peers
-  /// still map the memory, and may still write there after a call that failed. Ranks that are all threads of one process map nothing: the
-  /// memory may then be freed once this rank's calls on it have ended without an error, because each call ends with a barrier after which
-  /// no peer touches the memory. Throws kInvalidArgument for a null or misaligned address or memory of another device and kOutOfMemory if
-  /// all registrations are in use, with kPeer on the other ranks; kMismatch if the sizes differ.
+  /// Registers the caller's memory, so that peers can address it. All ranks register one buffer of the same size. Collective; blocks.
+  /// Operands by address in the memory are found by themselves, in calls and in graphs, and lie at one offset on every rank, or go through
+  /// scratch (Operand::through_scratch): peers write at their own offset in the memory of this rank. So a pool of an engine is adopted
+  /// once, as a whole. The memory must stay allocated until every rank has closed or destroyed its communicator, even if the result is
+  /// destroyed before: peers still map the memory, and may still write there after a call that failed. Ranks that are all threads of one
+  /// process map nothing: the memory may then be freed once this rank's calls on it have ended without an error, because each call ends
+  /// with a barrier after which no peer touches the memory. Throws kInvalidArgument for a null or misaligned address or memory of another
+  /// device and kOutOfMemory if all registrations are in use, with kPeer on the other ranks; kMismatch if the sizes differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
   template <class T>
   Adopted adopt(T* address, std::size_t count) const {
     return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
   }
+  /// Registers a pool, whose elements have no type yet: an operand of it is Operand(adopted, offset_bytes, count, dtype), or an address.
+  /// As adopt of as many kU8.
+  Adopted adopt_bytes(void* address, std::size_t bytes) const { return adopt(address, bytes, Dtype::kU8); }
 
   /// Registers the caller's memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and FlashInfer do. `peers[r]`
   /// is the address by which this rank's device reaches the memory of rank r; that of this rank is `address`. Nothing is exported or

@@ -83,7 +83,7 @@ struct Config {
   Transport transport;
   /// Whether the group opens multicast. Default kOff.
   Multicast multicast;
-  /// How many graph nodes and user allocations can be registered at once. Default 1024.
+  /// How many adopted allocations, and addresses of graphs that lie in none, can be registered at once. Default 1024.
   std::uint32_t registrations;
   /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel has
   /// use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at once

@@ -138,6 +138,13 @@ class DeviceBuffer {
 ///
 /// When every rank's memory can be shared, peers address it directly (zero-copy). When one rank's cannot (pool, mapped
 /// by address ranges, managed, host memory), messages pass through the arena, with equal results; is_shared() tells.
+///
+/// An operand of a call may be the whole memory, a part, elements of any type at a byte offset, or any address in the memory: the
+/// communicator finds an operand by its address. So a pool that is adopted as a whole takes one registration, for eager calls and for
+/// graphs. One operand lies at one offset on every rank. Config::check_calls and Graph::register_pointers compare offsets;
+/// Operand::through_scratch is for an operand whose offset differs. After this object is destroyed, which all ranks do between the same
+/// calls, an operand by address is plain memory again.
+///
 /// The memory must stay allocated until every rank has closed or destroyed its communicator, even if this object is
 /// destroyed earlier; Communicator::adopt says why.
 class Adopted {
@@ -175,6 +182,10 @@ class ConstOperand {
   /// `count` elements from element `start`; `start` is equal on every rank.
   ConstOperand(const Adopted& adopted, std::size_t start, std::size_t count)
       : extent_(Extent::kPart), core_(adopted.core_.get()), start_(start), count_(count) {}
+  /// `count` elements of `dtype` from byte `offset_bytes` of the memory on, whatever its own type; `offset_bytes` is equal on every rank. A
+  /// call throws kInvalidArgument for elements outside the memory, and for an address that is not aligned to the type.
+  ConstOperand(const Adopted& adopted, std::size_t offset_bytes, std::size_t count, Dtype dtype)
+      : extent_(Extent::kTyped), core_(adopted.core_.get()), start_(offset_bytes), count_(count), dtype_(dtype) {}
   /// The caller's memory: `count` elements at `address`, which the device can read. It stays valid until all work
   /// enqueued with it is done; in a capture, until the graph and its last launch are gone.
   ConstOperand(const void* address, std::size_t count, Dtype dtype)
@@ -182,10 +193,19 @@ class ConstOperand {
   template <class T>
   ConstOperand(const T* address, std::size_t count) : ConstOperand(address, count, DtypeOf<T>::kValue) {}
 
+  /// The operand, which goes through scratch although its address lies in adopted memory: for offsets that differ between ranks. All ranks
+  /// do so. Changes nothing for an operand that is no address.
+  ConstOperand through_scratch() const {
+    ConstOperand operand = *this;
+    operand.pushed_ = true;
+    return operand;
+  }
+
  private:
+  friend class Operand;
   friend core::Operand core::operand_of(const ConstOperand& operand);
-  /// What it refers to: the caller's memory, a part of an object, or a whole object.
-  enum class Extent { kAddress, kPart, kWhole };
+  /// What it refers to: the caller's memory, a part of an object, elements of another type there, or a whole object.
+  enum class Extent { kAddress, kPart, kTyped, kWhole };
 
   Extent extent_;
   const core::Tensor* core_ = nullptr;
@@ -193,6 +213,7 @@ class ConstOperand {
   std::size_t start_ = 0;
   std::size_t count_ = 0;
   Dtype dtype_ = Dtype::kF32;
+  bool pushed_ = false;
 };
 
 /// Memory that a collective writes, or reads and writes. Made by conversion in a call; must not outlive its source.
@@ -205,6 +226,9 @@ class Operand : public ConstOperand {
   Operand(const Adopted& adopted) : ConstOperand(adopted) {}
   /// `count` elements from element `start`; `start` is equal on every rank.
   Operand(const Adopted& adopted, std::size_t start, std::size_t count) : ConstOperand(adopted, start, count) {}
+  /// `count` elements of `dtype` from byte `offset_bytes` of the memory on, as of a ConstOperand.
+  Operand(const Adopted& adopted, std::size_t offset_bytes, std::size_t count, Dtype dtype)
+      : ConstOperand(adopted, offset_bytes, count, dtype) {}
   /// The caller's memory: `count` elements at `address`, which the device can read and write. It stays valid until all
   /// work enqueued with it is done; in a capture, until the graph and its last launch are gone.
   Operand(void* address, std::size_t count, Dtype dtype) : ConstOperand(address, count, dtype) {}
@@ -212,6 +236,13 @@ class Operand : public ConstOperand {
   Operand(T* address, std::size_t count, Dtype dtype) : Operand(writable(address), count, dtype) {}
   template <class T>
   Operand(T* address, std::size_t count) : Operand(writable(address), count, DtypeOf<std::remove_const_t<T>>::kValue) {}
+
+  /// The operand, which goes through scratch, as of a ConstOperand.
+  Operand through_scratch() const {
+    Operand operand = *this;
+    operand.pushed_ = true;
+    return operand;
+  }
 
  private:
   template <class T>

@@ -183,7 +183,8 @@ mod bridge {
         capture: *const Capture,
     }
 
-    /// Elements `start..start + count` of `tensor`; if `tensor` is null, `count` elements of `dtype` at `address`.
+    /// Elements `start..start + count` of `tensor`, or `count` elements of `dtype` from its byte `start` on if `typed`. If
+    /// `tensor` is null, `count` elements of `dtype` at `address`, through scratch if `pushed`.
     #[derive(Clone, Copy)]
     struct Operand {
         tensor: *const Tensor,
@@ -191,6 +192,8 @@ mod bridge {
         start: usize,
         count: usize,
         dtype: u32,
+        typed: bool,
+        pushed: bool,
     }
 
     /// Mirrors `std::optional<symmetra::Operand>`.

@@ -95,6 +95,8 @@ pub(super) fn received_entries(received: &Received) -> Vec<Named> {
             start: 0,
             count: 0,
             dtype: Dtype::U8 as u32,
+            typed: false,
+            pushed: false,
         };
         Named { name: name.clone().into_bytes(), is_tensor, refusal: String::new(), operand, shape, other }
     };

@@ -38,6 +38,11 @@ pub(super) trait Memory: Send + Sync {
         Err(Error::unsupported("an address of peers", "only symmetric and adopted memory have one"))
     }
 
+    /// Elements of another type from a byte on.
+    fn elements(&self, _dtype: Dtype, _offset_bytes: usize, _count: usize) -> Result<View<'_>> {
+        Err(Error::unsupported("elements of another type", "only adopted memory has them"))
+    }
+
     /// Checks what finished calls left, if the memory is of a group.
     fn confirm(&self) -> Result<()> {
         Ok(())
@@ -63,12 +68,20 @@ impl<T: Element> Memory for Adopted<'_, T> {
     fn peer_address(&self, rank: usize) -> Result<usize> {
         Adopted::peer_address(self, rank).map(|address| address as usize)
     }
+
+    fn elements(&self, dtype: Dtype, offset_bytes: usize, count: usize) -> Result<View<'_>> {
+        with_type!(dtype, U => self.view_of_elements::<U>(offset_bytes, count))
+    }
 }
 
 #[cfg(feature = "nvshmem")]
 impl<T: Element> Memory for crate::nvshmem::Buffer<T> {
     fn peer_address(&self, rank: usize) -> Result<usize> {
         crate::nvshmem::Buffer::peer_address(self, rank).map(|address| address as usize)
+    }
+
+    fn elements(&self, dtype: Dtype, offset_bytes: usize, count: usize) -> Result<View<'_>> {
+        with_type!(dtype, U => self.view_of_elements::<U>(offset_bytes, count))
     }
 
     fn confirm(&self) -> Result<()> {
@@ -116,15 +129,20 @@ impl Tensor {
 /// # Safety
 /// The operand's pointers are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Result<(View<'a>, Dtype)> {
-    let Operand { tensor, address, start, count, dtype: number } = *operand;
+    let Operand { tensor, address, start, count, dtype: number, typed, pushed } = *operand;
     // SAFETY: borrowing.
     if let Some(tensor) = unsafe { tensor.as_ref::<'a>() } {
+        if typed {
+            let dtype = dtype(number)?;
+            return Ok((tensor.owner.elements(dtype, start, count)?, dtype));
+        }
         return Ok((tensor.slice(start, count)?, tensor.dtype));
     }
     let dtype = dtype(number)?;
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
-    Ok((View { address, elems: count, place: Place::Plain, device, owner: None }, dtype))
+    let place = if pushed { Place::Pushed } else { Place::Plain };
+    Ok((View { address, elems: count, place, device, owner: None }, dtype))
 }
 
 /// The checked operand, with its element type.

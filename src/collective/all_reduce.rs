@@ -1,7 +1,7 @@
 //! Planning an all-reduce on own kernels: the algorithm, and the size and shape of each launch.
 
 use super::graph_part::Recorded;
-use super::reach::Peers;
+use super::reach::{Located, Peers};
 use super::select::Reach;
 use super::{Inner, shape_of};
 use crate::error::{Error, Result};
@@ -41,9 +41,10 @@ impl Inner {
         let bytes = operands[0].elems * dtype.bytes();
         let world = self.group.world_size();
         let determinism = self.group.config().determinism;
-        let reach = |operands: &[&View<'_>]| match operands.iter().all(|view| self.reaches(view, recorded.is_some())) {
-            true => Reach::Direct,
-            false => Reach::Pushed,
+        let located = operands.map(|view| self.locate(view, view.elems * dtype.bytes()));
+        let reach = |operands: &[Located<'_>]| {
+            let direct = operands.iter().all(|operand| self.reaches(&operand.view, recorded.is_some()));
+            if direct { Reach::Direct } else { Reach::Pushed }
         };
         let AllReduceOptions { reduction, codec, .. } = options;
         let algorithm = match options.algorithm {
@@ -51,7 +52,7 @@ impl Inner {
             Algorithm::Auto if self.prefers_multicast(dtype, reduction, operands, bytes as u64) => {
                 Algorithm::MulticastTwoShot
             }
-            Algorithm::Auto => self.table.select(dtype, reduction, reach(&operands), bytes as u64),
+            Algorithm::Auto => self.table.select(dtype, reduction, reach(&located), bytes as u64),
             named => named,
         };
         if !algorithm.is_multicast() && determinism == Determinism::Exact && !algorithm.is_exact(dtype, world) {
@@ -70,20 +71,20 @@ impl Inner {
             let what = format!("{algorithm} of the {reduction} of {dtype}");
             return Err(Error::unsupported(what, "its partial sums would wrap"));
         }
-        if !algorithm.is_multicast() && algorithm.needs_reach() && reach(&operands) == Reach::Pushed {
+        if !algorithm.is_multicast() && algorithm.needs_reach() && reach(&located) == Reach::Pushed {
             return Err(Error::unsupported(
                 format!("{algorithm} on plain memory"),
                 "peers cannot address it: use symmetric or adopted memory",
             ));
         }
-        let [input, output] = operands;
+        let [input, output] = &located;
         let peers = match algorithm {
             Algorithm::MulticastOneShot => Some([self.peers(input, bytes, recorded, 0)?, Peers::NONE]),
             Algorithm::TwoShotZeroCopy | Algorithm::MulticastTwoShot => {
                 Some([self.peers(input, bytes, recorded, 0)?, self.peers(output, bytes, recorded, 1)?])
             }
             // Nobody reads another rank's input.
-            Algorithm::Ring if reach(&[output]) == Reach::Direct => {
+            Algorithm::Ring if reach(std::slice::from_ref(output)) == Reach::Direct => {
                 Some([Peers::NONE, self.peers(output, bytes, recorded, 1)?])
             }
             _ => None,

@@ -76,6 +76,6 @@ impl Inner {
             return self.exchange_in_calls(&exchange, calls, lane, queue, recorded);
         }
         let fresh = self.announce(exchange.noted(WAY_APART), lane, queue, recorded)?;
-        self.launch_exchange(&exchange, Way::Reduce, Transport::Packets, Peers::NONE, fresh, queue)
+        self.launch_exchange(&exchange, Way::Reduce, Transport::Packets, &Peers::NONE, fresh, queue)
     }
 }

@@ -200,16 +200,16 @@ impl Inner {
         }
         let launches = self.transports(exchange, recorded)?;
         lane.order_call(queue)?;
-        if let Some(calls) = launches[0].and_then(|(transport, _)| self.in_calls(exchange, transport)) {
+        if let Some(calls) = launches[0].as_ref().and_then(|(transport, _)| self.in_calls(exchange, *transport)) {
             return self.exchange_in_calls(exchange, calls, lane, queue, recorded);
         }
         let way = exchange.way();
-        let noted = match (&exchange.counts, launches[0]) {
+        let noted = match (&exchange.counts, &launches[0]) {
             (Counts::Known { .. }, Some((Transport::Direct, peers))) => {
                 exchange.noted(algorithm(Transport::Direct, way)).at(exchange.place(Some(peers.offset_bytes)))
             }
             (Counts::Known { .. }, Some((transport, _))) => {
-                exchange.noted(algorithm(transport, way)).at(self.place_to_check(exchange))
+                exchange.noted(algorithm(*transport, way)).at(self.place_to_check(exchange))
             }
             _ => exchange.noted(WAY_LEARNED),
         };
@@ -218,7 +218,7 @@ impl Inner {
             self.tell_counts(exchange, arena_bytes, fresh, queue)?;
         }
         for (transport, peers) in launches.into_iter().flatten() {
-            self.launch_exchange(exchange, way, transport, peers, fresh, queue)?;
+            self.launch_exchange(exchange, way, transport, &peers, fresh, queue)?;
         }
         Ok(())
     }
@@ -234,14 +234,16 @@ impl Inner {
             Counts::Known { shared: None, .. } => return Ok([Some((Transport::Packets, none)), None]),
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
             Counts::Own { arena_bytes } => {
-                let arenas = Peers { table: self.arena.table(0), offset_bytes: 0 };
+                let arenas = Peers { table: self.arena.table(0), ..Peers::NONE };
                 // If the exchange must be direct and cannot be, all ranks learn this with the counts.
                 let direct =
                     (asked != Transport::Packets && arena_bytes.is_some()).then_some((Transport::Direct, arenas));
                 return Ok([Some((Transport::Packets, none)), direct]);
             }
         };
-        let reach = match self.reaches(shared.operand, recorded.is_some()) {
+        let bytes = shared.operand.elems * exchange.call.dtype.bytes();
+        let operand = self.locate(shared.operand, bytes);
+        let reach = match self.reaches(&operand.view, recorded.is_some()) {
             true => Reach::Direct,
             false => Reach::Pushed,
         };
@@ -256,8 +258,7 @@ impl Inner {
         match (transport, reach) {
             (Transport::Direct, Reach::Pushed) => Err(unreached(exchange.call)),
             (Transport::Direct, Reach::Direct) => {
-                let bytes = shared.operand.elems * exchange.call.dtype.bytes();
-                Ok([Some((transport, self.peers(shared.operand, bytes, recorded, 0)?)), None])
+                Ok([Some((transport, self.peers(&operand, bytes, recorded, 0)?)), None])
             }
             _ => Ok([Some((transport, none)), None]),
         }
@@ -275,7 +276,8 @@ impl Inner {
         match (asked, &exchange.counts) {
             (Transport::Multicast, _) => self.multicast_task(&exchange).map(drop),
             (Transport::Direct, Counts::Known { shared: Some(shared), .. }) => {
-                if self.reaches(shared.operand, recording) { Ok(()) } else { Err(unreached(call)) }
+                let operand = self.locate(shared.operand, shared.operand.elems * call.dtype.bytes());
+                if self.reaches(&operand.view, recording) { Ok(()) } else { Err(unreached(call)) }
             }
             (Transport::Direct, Counts::Own { arena_bytes: None }) => Err(unreached(call)),
             _ => Ok(()),
@@ -321,7 +323,7 @@ impl Inner {
         exchange: &Exchange<'_>,
         way: Way,
         transport: Transport,
-        peers: Peers,
+        peers: &Peers,
         fresh: bool,
         queue: &impl Enqueue,
     ) -> Result<()> {

@@ -11,7 +11,7 @@ use super::Inner;
 use super::aside::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
-use crate::memory::{Pointer, Registration, Use, View, register};
+use crate::memory::{Pointer, Pooled, Registration, Use, Used, View, register};
 use crate::stream::{Part, Recording, Stream};
 
 /// What a launch of a graph is called in an error.
@@ -24,8 +24,10 @@ pub(super) struct Recorded {
     pointers: Mutex<Vec<Captured>>,
     /// Length of `pointers`.
     captured: AtomicUsize,
-    /// Where the calls use `pointers`, in order.
+    /// Where the calls use `pointers` and adopted memory given by address, in order.
     uses: Mutex<Vec<Use>>,
+    /// The registrations of adopted memory in which operands were found.
+    adopted: Mutex<Vec<Arc<Registration>>>,
     calls: Mutex<Vec<Call>>,
     /// Calls of pairs, which are not among `calls`.
     pairs: AtomicU64,
@@ -50,6 +52,7 @@ impl Recorded {
             pointers: Mutex::default(),
             captured: AtomicUsize::new(0),
             uses: Mutex::default(),
+            adopted: Mutex::default(),
             calls: Mutex::default(),
             pairs: AtomicU64::new(0),
             registered: AtomicBool::new(false),
@@ -70,9 +73,27 @@ impl Recorded {
                 self.captured.fetch_add(1, Ordering::Relaxed)
             }
         };
-        let call = self.calls.lock().len();
-        self.uses.lock().push(Use { call, operand, pointer: number });
+        self.used(operand, Used::Pointer(number));
         Ok(pointers[number].registration.slot())
+    }
+
+    /// Notes that operand number `operand` of the next call lies in adopted memory, whose registration the graph keeps.
+    pub(super) fn found(&self, pooled: &Pooled, operand: usize) {
+        self.used(operand, Used::Adopted(pooled.number, pooled.offset_bytes));
+        self.keep_adopted(pooled.registration.as_ref());
+    }
+
+    /// Makes the graph an owner of a registration.
+    pub(super) fn keep_adopted(&self, registration: Option<&Arc<Registration>>) {
+        let mut adopted = self.adopted.lock();
+        if let Some(registration) = registration.filter(|new| !adopted.iter().any(|kept| Arc::ptr_eq(kept, new))) {
+            adopted.push(registration.clone());
+        }
+    }
+
+    fn used(&self, operand: usize, of: Used) {
+        let call = self.calls.lock().len();
+        self.uses.lock().push(Use { call, operand, of });
     }
 
     pub(super) fn note(&self, call: Call) {

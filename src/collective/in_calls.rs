@@ -54,7 +54,7 @@ impl Inner {
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
             let fresh = self.announce(noted, lane, queue, recorded)?;
-            self.launch_exchange(&part, way, Transport::Packets, Peers::NONE, fresh, queue)?;
+            self.launch_exchange(&part, way, Transport::Packets, &Peers::NONE, fresh, queue)?;
             start += call_bytes;
         }
         Ok(())

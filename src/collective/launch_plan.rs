@@ -43,6 +43,8 @@ pub(super) struct Calls {
     /// Every launch but the last.
     whole: Part,
     last: Part,
+    /// Where peers find the operands.
+    peers: [Peers; 2],
 }
 
 /// Arguments of a launch, without those that depend on its size.
@@ -95,7 +97,8 @@ impl Inner {
             true => Args::Multicast(self.multicast_sum(plan.algorithm, plan.dtype, operands)?),
             false => Args::Unicast(self.args(&plan, operands)),
         };
-        Ok(Prepared::Calls(Calls { args, noted, count, whole, last }))
+        let peers = plan.peers.unwrap_or([Peers::NONE; 2]);
+        Ok(Prepared::Calls(Calls { args, noted, count, whole, last, peers }))
     }
 
     fn part(&self, plan: &Plan, elems: usize) -> Part {
@@ -106,7 +109,8 @@ impl Inner {
     /// The arguments of the first launch, without those that depend on its size.
     fn args(&self, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
         let scratch = self.scratch(plan.algorithm);
-        let [inputs, outputs] = plan.peers.unwrap_or([Peers::NONE; 2]);
+        let none = [Peers::NONE; 2];
+        let [inputs, outputs] = plan.peers.as_ref().unwrap_or(&none);
         args::AllReduceArgs {
             input: input.address.cast(),
             output: output.address.cast(),
@@ -144,6 +148,9 @@ impl Inner {
                 copy(*from, *into, queue)
             }
             Prepared::Calls(calls) => {
+                if let Some(recorded) = recorded {
+                    calls.peers.iter().for_each(|peers| recorded.keep_adopted(peers.found.as_ref()));
+                }
                 lane.order_call(queue)?;
                 (0..calls.count).try_for_each(|number| self.launch(calls, number, lane, queue, recorded))
             }
@@ -192,7 +199,7 @@ fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize, to_check: [Option<u64>;
     let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
     let noted =
         Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form()).tagged(call.tag);
-    match (plan.peers, to_check) {
+    match (&plan.peers, to_check) {
         (Some([input, output]), _) => noted.at([Some(input.offset_bytes), Some(output.offset_bytes), None, None]),
         (None, [input, output]) => noted.at([input, output, None, None]),
     }

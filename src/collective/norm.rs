@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use super::call_order::Lane;
 use super::graph_part::Recorded;
 use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
-use super::reach::Peers;
+use super::reach::{Located, Peers};
 use super::{Communicator, Inner, shape_of};
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED, Places};
@@ -82,8 +82,9 @@ impl Inner {
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
         let world = self.group.world_size();
         let gathers = call.op.gathers_rows();
-        let operands = gathered(call, rows);
-        let reached = |(view, _): &(View<'_>, usize)| self.reaches(view, recorded.is_some());
+        let operands =
+            gathered(call, rows).map(|operand| operand.map(|(view, bytes)| (self.locate(&view, bytes), bytes)));
+        let reached = |(operand, _): &(Located<'_>, usize)| self.reaches(&operand.view, recorded.is_some());
         // A row that is too long for a block's memory waits in the output.
         let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
@@ -119,8 +120,8 @@ impl Inner {
             Algorithm::TwoShotZeroCopy if direct => {
                 let mut peers = [Peers::NONE; 4];
                 for (number, (peers, operand)) in peers.iter_mut().zip(&operands).enumerate() {
-                    if let Some((view, bytes)) = operand {
-                        *peers = self.peers(view, *bytes, recorded, number)?;
+                    if let Some((operand, bytes)) = operand {
+                        *peers = self.peers(operand, *bytes, recorded, number)?;
                     }
                 }
                 Some(peers)
@@ -178,13 +179,14 @@ impl Inner {
             false => (whole, 1),
         };
         let share = whole.rows as usize / sources;
-        let [inputs, outputs, values, scales] = fused.peers.unwrap_or([Peers::NONE; 4]);
+        let none = [Peers::NONE; 4];
+        let [inputs, outputs, values, scales] = fused.peers.as_ref().unwrap_or(&none);
         let bytes = (share * sources * rows.hidden() * dtype.bytes()) as u64;
         let (operation, way) = (call.op.operation.number(), algorithm.number());
         let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED);
         let noted = noted.in_form(call.form()).tagged(call.tag);
-        let noted = noted.at(match fused.peers {
-            Some(peers) => peers.map(|peers| (!peers.table.is_null()).then_some(peers.offset_bytes)),
+        let noted = noted.at(match &fused.peers {
+            Some(peers) => peers.each_ref().map(|peers| (!peers.table.is_null()).then_some(peers.offset_bytes)),
             None if self.group.config().check_calls => {
                 // A share of rows that no rank gathers may lie anywhere, such as in the own part of the input.
                 let [input, others @ ..] = gathered(call, rows).map(|operand| self.offset_to_check(&operand?.0));

@@ -1,30 +1,55 @@
 //! Whether and how peers address an operand.
 
+use std::sync::Arc;
+
 use super::Inner;
 use super::graph_part::Recorded;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::kernel::args;
-use crate::memory::{Place, View};
+use crate::memory::{Place, Pooled, Registration, View};
 
 /// A table of addresses, and the operand's offset from them.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Peers {
     pub(super) table: *const args::PeerTable,
     pub(super) offset_bytes: u64,
+    /// The registration of adopted memory in which the operand was found. Another thread may drop the adoption before the
+    /// launch.
+    pub(super) found: Option<Arc<Registration>>,
 }
 
 impl Peers {
-    pub(super) const NONE: Self = Self { table: std::ptr::null(), offset_bytes: 0 };
+    pub(super) const NONE: Self = Self { table: std::ptr::null(), offset_bytes: 0, found: None };
+}
+
+/// An operand as peers reach it, and where in adopted memory it was found.
+pub(super) struct Located<'a> {
+    pub(super) view: View<'a>,
+    pub(super) pooled: Option<Pooled>,
 }
 
 impl Inner {
+    /// Looks for plain memory of so many bytes in what this rank adopted.
+    pub(super) fn locate<'a>(&self, operand: &View<'a>, bytes: usize) -> Located<'a> {
+        let plain = operand.place == Place::Plain;
+        let pooled = if plain { self.arena.pools().find(operand.address, bytes) } else { None };
+        let place = match &pooled {
+            Some(Pooled { registration: Some(registration), offset_bytes, .. }) => {
+                Place::Registered { group: self.group.id(), slot: registration.slot(), offset_bytes: *offset_bytes }
+            }
+            Some(_) => Place::Pushed,
+            None => operand.place,
+        };
+        Located { view: View { place, ..operand.clone() }, pooled }
+    }
+
     /// Whether peers can address an operand, or can once its graph is registered. Equal on every rank that makes the
     /// same call.
     pub(super) fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
         match operand.place {
             Place::Symmetric { group, .. } | Place::Registered { group, .. } => group == self.group.id(),
-            Place::Plain => recording && self.registers_plain(),
+            Place::Plain | Place::Part => recording && self.registers_plain(),
             Place::Pushed => false,
         }
     }
@@ -49,28 +74,32 @@ impl Inner {
             Place::Symmetric { group, offset_bytes } | Place::Registered { group, offset_bytes, .. } => {
                 (group == self.group.id()).then_some(offset_bytes)
             }
-            Place::Plain | Place::Pushed => None,
+            Place::Plain | Place::Part | Place::Pushed => None,
         }
     }
 
     /// Where peers find operand `number` of the next call.
     pub(super) fn peers(
         &self,
-        operand: &View<'_>,
+        Located { view, pooled }: &Located<'_>,
         bytes: usize,
         recorded: Option<&Recorded>,
         number: usize,
     ) -> Result<Peers> {
-        let (slot, offset_bytes) = match (operand.place, recorded) {
+        if let (Some(recorded), Some(pooled)) = (recorded, pooled) {
+            recorded.found(pooled, number);
+        }
+        let (slot, offset_bytes) = match (view.place, recorded) {
             // Table 0 holds the arenas.
             (Place::Symmetric { offset_bytes, .. }, _) => (0, offset_bytes),
             (Place::Registered { slot, offset_bytes, .. }, _) => (slot, offset_bytes),
-            (Place::Plain, Some(recorded)) => (recorded.table(operand, bytes, number)?, 0),
-            (Place::Plain | Place::Pushed, _) => {
+            (Place::Plain | Place::Part, Some(recorded)) => (recorded.table(view, bytes, number)?, 0),
+            (Place::Plain | Place::Part | Place::Pushed, _) => {
                 return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });
             }
         };
-        Ok(Peers { table: self.arena.table(slot), offset_bytes })
+        let found = pooled.as_ref().and_then(|pooled| pooled.registration.clone());
+        Ok(Peers { table: self.arena.table(slot), offset_bytes, found })
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Config {
     pub transport: Transport,
     /// Whether the group opens multicast. Default [`Multicast::Off`].
     pub multicast: Multicast,
-    /// How many graph nodes and user allocations can be registered at once. Default 1024.
+    /// How many adopted allocations, and addresses of graphs that lie in none, can be registered at once. Default 1024.
     pub registrations: u32,
     /// Most blocks of any kernel that the communicator launches, 1 to 65535. `None`, the default: as many as each kernel
     /// has use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at

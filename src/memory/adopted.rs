@@ -1,6 +1,7 @@
 //! The caller's memory, registered with all ranks.
 
 use std::fmt::{self, Debug};
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -8,10 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::arena::Arena;
 use super::operand::{Operand, Place, Sealed, View};
-use super::plain::Ref;
+use super::owner::Owner;
+use super::plain::{Ref, size_bytes};
+use super::pools::Entry;
 use super::range::within;
 use super::registration::{Pointer, Registration, register};
 use crate::bootstrap::hello::tell;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::types::Element;
@@ -21,7 +25,16 @@ use crate::types::Element;
 /// When every rank's memory can be shared, peers address it directly (zero-copy). When one rank's cannot (pool, mapped
 /// by address ranges, managed, host memory), nothing is exported and messages pass through the arena, with equal
 /// results. [`is_shared`](Self::is_shared) tells which.
+///
+/// An operand of a call may be the whole memory, a [`slice`](Self::slice), [elements](Self::elements) of any type at a byte
+/// offset, or any memory that lies within, such as a [`Ref`] or a [`DeviceBuffer`](crate::DeviceBuffer): the communicator
+/// finds the operand by its address. So a pool that is adopted as a whole takes one registration, for eager calls and for
+/// graphs. One operand lies at one offset on every rank. `check_calls` and [`Graph::register`](crate::Graph::register)
+/// compare offsets. [`Ref::through_scratch`] is for an operand whose offset differs. After this is dropped, which all ranks
+/// do between the same calls, an operand by address is plain memory again.
 pub struct Adopted<'a, T: Element> {
+    /// Declared first: nothing finds memory whose registration has gone.
+    _entry: Entry,
     memory: Ref<'a, T>,
     registration: Option<Arc<Registration>>,
 }
@@ -40,7 +53,7 @@ impl<'a, T: Element> Adopted<'a, T> {
         let pointer = Pointer { registration: &registration, address, bytes, owner: view.owner.cloned() };
         let shared = register(arena, &[pointer], &[])?;
         let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
-        Ok(Self { memory, registration })
+        Ok(Self { _entry: Entry::new(arena, (address, bytes), registration.as_ref()), memory, registration })
     }
 
     /// Registers `memory`, which this rank reaches on every rank by `peers`. Collective. An error in `memory` or `peers` is
@@ -58,7 +71,8 @@ impl<'a, T: Element> Adopted<'a, T> {
         check_alike(group, &Told { elems: memory.len(), dtype: T::DTYPE.to_string() })?;
         let written = arena.write_table(registration.slot(), &addresses);
         group.exchange(|mesh, deadline| mesh.agree("adopt mapped memory", written, deadline))?;
-        Ok(Self { memory, registration: Some(Arc::new(registration)) })
+        let (whole, registration) = ((memory.as_raw().cast(), memory.len() * size_of::<T>()), Arc::new(registration));
+        Ok(Self { _entry: Entry::new(arena, whole, Some(&registration)), memory, registration: Some(registration) })
     }
 
     /// Elements `range` of the memory. Every rank must use the same range in one operation.
@@ -67,7 +81,25 @@ impl<'a, T: Element> Adopted<'a, T> {
     /// [`Error::InvalidArgument`] for a range outside the memory.
     pub fn slice(&self, range: impl RangeBounds<usize> + Debug) -> Result<AdoptedSlice<'_, T>> {
         let range = within(range, self.memory.len())?;
-        Ok(AdoptedSlice { adopted: self, start: range.start, len: range.end - range.start })
+        Ok(AdoptedSlice::of(&self.view_from(range.start * size_of::<T>(), range.len())))
+    }
+
+    /// `count` elements of any type, from byte `offset_bytes` of the memory on. Every rank must use the same offset in one
+    /// operation. The memory of a pool has no type of its own: adopt it as bytes.
+    /// ```
+    /// # use half::bf16;
+    /// # use symmetra::*;
+    /// fn sum(communicator: &Communicator, pool: &Adopted<u8>, stream: &Stream) -> Result<()> {
+    ///     let (hidden, logits) = (pool.elements::<bf16>(0, 4096)?, pool.elements::<f32>(8192, 1000)?);
+    ///     communicator.all_reduce_in_place(hidden, stream)?;
+    ///     communicator.all_reduce_in_place(logits, stream)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for elements outside the memory, and for an address that is not aligned to the type.
+    pub fn elements<U: Element>(&self, offset_bytes: usize, count: usize) -> Result<AdoptedSlice<'_, U>> {
+        self.view_of_elements::<U>(offset_bytes, count).map(|view| AdoptedSlice::of(&view))
     }
 
     /// Whether peers address the memory directly. Equal on every rank.
@@ -93,15 +125,23 @@ impl<'a, T: Element> Adopted<'a, T> {
     }
 }
 
-/// A range of elements of an [`Adopted`].
-#[derive(Clone, Copy, Debug)]
+/// A range of an [`Adopted`], as elements of the type of that or of another.
+#[derive(Clone, Copy)]
 pub struct AdoptedSlice<'a, T: Element> {
-    adopted: &'a Adopted<'a, T>,
-    start: usize,
+    address: usize,
     len: usize,
+    place: Place,
+    device: &'a Device,
+    owner: Option<&'a Owner>,
+    _type: PhantomData<T>,
 }
 
-impl<T: Element> AdoptedSlice<'_, T> {
+impl<'a, T: Element> AdoptedSlice<'a, T> {
+    fn of(view: &View<'a>) -> Self {
+        let View { address, elems, place, device, owner } = *view;
+        Self { address: address as usize, len: elems, place, device, owner, _type: PhantomData }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -163,8 +203,25 @@ fn addresses_of<T: Element>(
 }
 
 impl<T: Element> Adopted<'_, T> {
-    pub(crate) fn view_from(&self, start: usize, elems: usize) -> View<'_> {
-        let (skipped, whole) = (start * size_of::<T>(), self.memory.view());
+    /// Elements of another type, checked.
+    pub(crate) fn view_of_elements<U: Element>(&self, offset_bytes: usize, count: usize) -> Result<View<'_>> {
+        let (bytes, have) = (size_bytes::<U>(count)?, self.memory.len() * size_of::<T>());
+        if offset_bytes.checked_add(bytes).is_none_or(|end| end > have) {
+            let value = format!("{count} elements of {} from byte {offset_bytes}", U::DTYPE);
+            return Err(Error::invalid("the range", value, format!("the memory has {have} bytes")));
+        }
+        let address = self.memory.as_raw() as usize + offset_bytes;
+        if bytes > 0 && !address.is_multiple_of(align_of::<U>()) {
+            let value = format!("{address:#x}, at byte {offset_bytes} of the memory");
+            let limit = format!("{} must be aligned to {} bytes", U::DTYPE, align_of::<U>());
+            return Err(Error::invalid("the address", value, limit));
+        }
+        Ok(self.view_from(offset_bytes, count))
+    }
+
+    /// So many elements behind a number of bytes. Both lie in the memory.
+    pub(crate) fn view_from(&self, skipped: usize, elems: usize) -> View<'_> {
+        let whole = self.memory.view();
         let place = match &self.registration {
             Some(registration) => {
                 Place::Registered { group: registration.group_id(), slot: registration.slot(), offset_bytes: 0 }
@@ -182,11 +239,18 @@ impl<T: Element> Sealed for &Adopted<'_, T> {
 }
 impl<T: Element> Sealed for AdoptedSlice<'_, T> {
     fn view(&self) -> View<'_> {
-        self.adopted.view_from(self.start, self.len)
+        let Self { address, len, place, device, owner, .. } = *self;
+        View { address: address as *mut u8, elems: len, place, device, owner }
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for AdoptedSlice<'a, T> {}
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &'op Adopted<'a, T> {}
+
+impl<T: Element> fmt::Debug for AdoptedSlice<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "AdoptedSlice({} {} at {:#x})", self.len, T::DTYPE, self.address)
+    }
+}
 
 impl<T: Element> fmt::Debug for Adopted<'_, T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

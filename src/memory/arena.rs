@@ -8,7 +8,7 @@
 //! * *Bounds*: every address handed out is an offset inside the layout, checked when made.
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use super::layout::{ArenaLayout, Region};
 use super::mapping::{Mapping, exchange};
 use super::multicast::{self, Bound, Opened};
 use super::owner::{Borrowed, Owner};
+use super::pools::Pools;
+use super::slots::{Bases, Retired, Slots};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
 use crate::device::{DeviceKind, Memory};
@@ -46,39 +48,11 @@ pub(crate) struct Arena {
     /// Shared with the blocks of the heap.
     heap: Arc<Mutex<Heap>>,
     slots: Mutex<Slots>,
+    /// Adopted memory of this rank.
+    pools: Pools,
     /// Plain memory of this rank that other processes have mapped, by token. It must not be freed before they unmap it.
     lent: Mutex<Vec<(u64, Owner)>>,
 }
-
-/// The peer tables, and the owners or mappings that keep the addressed memory alive.
-struct Slots {
-    free: Vec<u32>,
-    used: HashMap<u32, Vec<Borrowed>>,
-    addresses: HashMap<u32, Bases>,
-    /// Retired tables in order of retirement. Kernels in flight may still read them; they are freed once the device was
-    /// idle.
-    retired: Vec<Retired>,
-    /// Memory that no kernel of this rank uses any more. Dropped only inside collective calls: freeing another rank's
-    /// memory may wait for that rank's device, which may wait for a call of this rank.
-    idle: Vec<Borrowed>,
-    retirements: u64,
-}
-
-/// A table that no newly enqueued kernel uses.
-struct Retired {
-    number: u64,
-    slot: u32,
-    keep: Vec<Borrowed>,
-}
-
-/// Device addresses. Rust never follows them.
-#[derive(Clone, Copy)]
-struct Bases([*mut u8; MAX_WORLD_SIZE]);
-
-// SAFETY: Rust never dereferences the addresses; devices do, and any thread may launch.
-unsafe impl Send for Bases {}
-// SAFETY: Rust never dereferences the addresses, and the array never changes.
-unsafe impl Sync for Bases {}
 
 /// A rank's request in the next collective allocation.
 #[derive(Serialize, Deserialize)]
@@ -114,15 +88,8 @@ impl Arena {
             bases: Bases(bases),
             stream,
             heap: Arc::new(Mutex::new(Heap::new(layout.heap))),
-            // Slot 0 is the table of the arenas.
-            slots: Mutex::new(Slots {
-                free: (1..group.config().registrations).rev().collect(),
-                used: HashMap::new(),
-                addresses: HashMap::new(),
-                retired: Vec::new(),
-                idle: Vec::new(),
-                retirements: 0,
-            }),
+            slots: Mutex::new(Slots::new(group.config().registrations)),
+            pools: Pools::default(),
             lent: Mutex::default(),
         };
         let filled = arena.write_table(0, &arena.bases.0);
@@ -245,8 +212,9 @@ impl Arena {
             self.drain()?;
             slots = self.slots.lock();
         }
-        let slot = slots.free.pop().ok_or_else(|| Error::OutOfMemory {
-            message: format!("all {} registrations are in use", self.group.config().registrations),
+        let slot = slots.free.pop().ok_or_else(|| {
+            let (most, way_out) = (self.group.config().registrations, "adopt a pool as a whole, or raise the setting");
+            Error::OutOfMemory { message: format!("Config::registrations is {most}, and all are in use: {way_out}") }
         })?;
         slots.used.insert(slot, Vec::new());
         Ok(slot)
@@ -305,6 +273,10 @@ impl Arena {
             slots.retired.push(Retired { number, slot, keep });
             slots.retirements += 1;
         }
+    }
+
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.pools
     }
 
     pub(crate) fn table(&self, slot: u32) -> *const args::PeerTable {

@@ -11,9 +11,11 @@ mod multicast;
 mod operand;
 mod owner;
 mod plain;
+mod pools;
 mod range;
 mod registration;
 mod signal;
+mod slots;
 mod symmetric;
 mod view;
 
@@ -33,4 +35,5 @@ pub(crate) use operand::{Place, View, WithView};
 pub(crate) use owner::Owner;
 #[cfg(feature = "nvshmem")]
 pub(crate) use plain::size_bytes;
-pub(crate) use registration::{Pointer, Registration, Use, register};
+pub(crate) use pools::Pooled;
+pub(crate) use registration::{Pointer, Registration, Use, Used, register};

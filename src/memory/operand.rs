@@ -45,7 +45,8 @@ impl<'a> View<'a> {
         let place = match self.place {
             place @ Place::Symmetric { .. } => place.after(start_bytes),
             // Parts need not begin at one offset on every rank.
-            Place::Registered { .. } | Place::Plain | Place::Pushed => Place::Plain,
+            Place::Registered { .. } | Place::Plain | Place::Part => Place::Part,
+            Place::Pushed => Place::Pushed,
         };
         Ok(Self { address: self.address.wrapping_add(start_bytes), elems: range.len(), place, ..*self })
     }
@@ -70,9 +71,11 @@ pub(crate) enum Place {
         /// Offset from the addresses in the table, equal on every rank.
         offset_bytes: u64,
     },
-    /// Peers cannot address it; once a graph that captured it is registered, they can.
+    /// Peers cannot address it, unless it lies in adopted memory; once a graph that captured it is registered, they can.
     Plain,
-    /// Peers cannot address it: it is registered, and some rank's memory cannot be shared.
+    /// As plain, and never looked for in adopted memory: it may begin at another offset on every rank.
+    Part,
+    /// Peers do not address it: some rank's memory cannot be shared, or the caller asks for it.
     Pushed,
 }
 
@@ -91,7 +94,7 @@ impl Place {
             Self::Registered { group, slot, offset_bytes } => {
                 Self::Registered { group, slot, offset_bytes: offset_bytes + bytes as u64 }
             }
-            Self::Plain | Self::Pushed => self,
+            Self::Plain | Self::Part | Self::Pushed => self,
         }
     }
 }

@@ -32,7 +32,7 @@ impl<T: Element> DeviceBuffer<T> {
         let memory = (bytes > 0).then(|| Memory::plain(device, bytes)).transpose()?;
         let address = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast());
         let owner = memory.map(|memory| Arc::new(memory) as Owner);
-        Ok(Self(Ref { address, len, device: device.clone(), owner, _memory: PhantomData }))
+        Ok(Self(Ref { address, len, device: device.clone(), owner, pushed: false, _memory: PhantomData }))
     }
 
     /// Allocates memory on the stream's device and copies `values` there. Blocks.
@@ -101,6 +101,8 @@ pub struct Ref<'a, T: Element> {
     device: Device,
     /// The memory's owner, when this crate knows it. A registration that gives peers access keeps it.
     owner: Option<Owner>,
+    /// Whether peers never address it.
+    pushed: bool,
     _memory: PhantomData<&'a ()>,
 }
 
@@ -146,7 +148,13 @@ impl<'a, T: Element> Ref<'a, T> {
     }
 
     pub(crate) fn new(address: *mut T, len: usize, device: &Device) -> Self {
-        Self { address, len, device: device.clone(), owner: None, _memory: PhantomData }
+        Self { address, len, device: device.clone(), owner: None, pushed: false, _memory: PhantomData }
+    }
+
+    /// The same memory as an operand that goes through scratch, although it lies in [adopted](crate::Adopted) memory or in a
+    /// graph that is registered. For operands whose offset in adopted memory differs between ranks. All ranks do so.
+    pub fn through_scratch(self) -> Self {
+        Self { pushed: true, ..self }
     }
 
     pub(crate) fn owned_by(self, owner: Option<Owner>) -> Self {
@@ -156,7 +164,8 @@ impl<'a, T: Element> Ref<'a, T> {
     /// This memory as elements of another type; a remainder is cut off.
     pub(crate) fn cast<U: Element>(&self) -> Ref<'a, U> {
         let len = self.len * size_of::<T>() / size_of::<U>();
-        Ref::new(self.address.cast(), len, &self.device).owned_by(self.owner.clone())
+        let memory = Ref::new(self.address.cast(), len, &self.device).owned_by(self.owner.clone());
+        Ref { pushed: self.pushed, ..memory }
     }
 
     /// Number of elements.
@@ -279,7 +288,8 @@ impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &Ref<'a, T> {}
 impl<T: Element> Sealed for Ref<'_, T> {
     fn view(&self) -> View<'_> {
         let (elems, owner) = (self.len, self.owner.as_ref());
-        View { address: self.address.cast(), elems, place: Place::Plain, device: &self.device, owner }
+        let place = if self.pushed { Place::Pushed } else { Place::Plain };
+        View { address: self.address.cast(), elems, place, device: &self.device, owner }
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for Ref<'a, T> {}

@@ -2,6 +2,7 @@
 //! the base of the allocation and the pointer's offset.
 #![allow(unsafe_code)]
 
+use std::fmt::{self, Display, Formatter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -94,12 +95,30 @@ pub(crate) struct Pointer<'a> {
     pub(crate) owner: Option<Owner>,
 }
 
-/// The place where a graph uses one of several pointers.
+/// The place where a graph uses memory given by address.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) call: usize,
     pub(crate) operand: usize,
-    pub(crate) pointer: usize,
+    pub(crate) of: Used,
+}
+
+/// What memory a graph uses.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Used {
+    /// One of the pointers that are registered.
+    Pointer(usize),
+    /// A place in adopted memory: the number of the adoption, and the offset.
+    Adopted(u64, u64),
+}
+
+impl Display for Used {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pointer(number) => write!(out, "pointer {number}"),
+            Self::Adopted(number, offset_bytes) => write!(out, "byte {offset_bytes} of adoption {number}"),
+        }
+    }
 }
 
 /// A rank's statement on all its pointers.
@@ -206,9 +225,7 @@ fn check_uses(all: &[Vec<Use>]) -> Result<()> {
         let uses = first.len().max(theirs.len());
         if let Some(differs) = (0..uses).find(|number| first.get(*number) != theirs.get(*number)) {
             let words = |uses: &[Use]| match uses.get(differs) {
-                Some(Use { call, operand, pointer }) => {
-                    format!("pointer {pointer} as operand {operand} of call {call}")
-                }
+                Some(Use { call, operand, of }) => format!("{of} as operand {operand} of call {call}"),
                 None => "none".to_owned(),
             };
             let what = format!("use {differs} of pointers that a graph captured");

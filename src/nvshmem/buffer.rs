@@ -67,7 +67,7 @@ impl<T: Element> Buffer<T> {
         self.adopted.slice(range)
     }
 
-    /// This rank's elements as a [`Ref`], which collectives treat as plain memory.
+    /// This rank's elements as a [`Ref`]. The communicator finds them by their address, as it finds those of an [`Adopted`].
     pub fn borrow(&self) -> Ref<'_, T> {
         self.adopted.memory().clone().owned_by(self.held.clone().map(|held| held as _))
     }
@@ -88,6 +88,11 @@ impl<T: Element> Buffer<T> {
         let values = self.adopted.memory().read(stream)?;
         self.confirm()?;
         Ok(values)
+    }
+
+    /// Elements of another type, checked.
+    pub(crate) fn view_of_elements<U: Element>(&self, offset_bytes: usize, count: usize) -> Result<View<'_>> {
+        self.adopted.view_of_elements::<U>(offset_bytes, count)
     }
 
     /// Checks that what finished calls left here is good.

@@ -201,7 +201,7 @@ impl<'a> Steps<'a> {
     fn row(&self, view: &View<'a>, number: usize, pitch: usize) -> Result<View<'a>> {
         let row = view.part(number * pitch..number * pitch + self.rows.hidden(), self.call.dtype)?;
         // A graph has room to register few addresses, and these may be many.
-        let place = if row.place == Place::Plain { Place::Pushed } else { row.place };
+        let place = if row.place == Place::Part { Place::Pushed } else { row.place };
         Ok(View { place, ..row })
     }
 }

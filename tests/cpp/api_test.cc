@@ -176,6 +176,56 @@ void all_reduce() {
   });
 }
 
+/// A pool of no type costs one registration: operands by offset, count and type, and by address, eager and in a graph.
+void pools() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    config.registrations = 2;
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    const std::size_t bytes = 1 << 16;
+    const auto own = static_cast<std::int32_t>(communicator.rank() + 1);
+    std::vector<std::int32_t> memory(bytes / 4, own);
+    std::int32_t* const address = memory.data();
+    const Adopted pool = communicator.adopt_bytes(address, bytes);
+    CHECK_EQ(pool.count(), bytes);
+    const auto algorithm = Algorithm::kTwoShotZeroCopy;
+    communicator.all_reduce(Operand(pool, 400, 10, Dtype::kI32), stream, algorithm);
+    communicator.all_reduce(Operand(address + 200, 10), stream, algorithm);
+    const Graph graph = stream.capture([&](Capture& capture) {
+      for (std::size_t number = 0; number < 50; ++number)
+        communicator.all_reduce(Operand(address + 300 * number, 1 + number), capture, algorithm);
+    });
+    graph.register_pointers();
+    communicator.synchronize(stream);
+    for (std::size_t at = 0; at < memory.size(); ++at) {
+      CHECK_EQ(memory[at], (at >= 100 && at < 110) || (at >= 200 && at < 210) ? 3 : own);
+    }
+    memory.assign(memory.size(), own);
+    communicator.barrier();
+    graph.launch(stream);
+    communicator.synchronize(stream);
+    for (std::size_t at = 0; at < memory.size(); ++at) CHECK_EQ(memory[at], at < 15'000 && at % 300 <= at / 300 ? 3 : own);
+
+    const auto doubles = Operand(pool, 64, 3, Dtype::kF64);
+    communicator.all_reduce(doubles, stream);
+    const auto differs = Operand(address + 8 * own, 8).through_scratch();
+    communicator.all_reduce(differs, stream);
+    CHECK_THROWS(kUnsupported, communicator.all_reduce(differs, stream, algorithm));
+    CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(pool, 4, 3, Dtype::kF64), stream));
+    CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(pool, bytes - 16, 3, Dtype::kF64), stream));
+    CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(pool, 8, SIZE_MAX / 8, Dtype::kF64), stream));
+    CHECK_THROWS(kInvalidArgument, communicator.all_reduce(Operand(pool, 8, 1, static_cast<Dtype>(99)), stream));
+    communicator.synchronize(stream);
+
+    std::vector<std::int32_t> other(4);
+    const Error full = CHECK_THROWS(kOutOfMemory, communicator.adopt(other.data(), 4));
+    CHECK(std::string(full.what()).find("Config::registrations is 2") != std::string::npos);
+    communicator.close();
+  });
+}
+
 /// Bound once and enqueued often, on a stream and in a graph, beside ordinary calls and after its operands.
 void bound() {
   test::ranks(3, [](Bootstrap& bootstrap) {
@@ -719,6 +769,7 @@ int main(int count, char** names) {
                {"configuration", configuration},
                {"guards", guards},
                {"all_reduce", all_reduce},
+               {"pools", pools},
                {"bound", bound},
                {"exchanges", exchanges},
                {"pairs", pairs},

@@ -1,7 +1,7 @@
 //! Slices of the caller's memory, which the library registered or the caller mapped: every operation of peers that address it
 //! has the values of a model and writes nothing beside. What cannot be adopted is refused on every rank.
 
-use symmetra::{Adopted, AdoptedSlice, Algorithm, Communicator, DeviceBuffer, Dtype, Error, Queue, Reduction, Result};
+use symmetra::{Adopted, Algorithm, Communicator, DeviceBuffer, Dtype, Error, Operand, Queue, Reduction, Result};
 
 use crate::support::data::mix;
 use crate::support::{Rank, config, is_host, threads};
@@ -53,7 +53,7 @@ impl Call {
     fn enqueue<'op>(
         self,
         communicator: &'op Communicator,
-        [from, to]: [AdoptedSlice<'op, i64>; 2],
+        [from, to]: [impl Operand<'op, i64>; 2],
         queue: impl Queue<'op>,
     ) -> Result<()> {
         match self {
@@ -109,7 +109,16 @@ fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<i64>, mapped:
     vec![again, registered]
 }
 
-fn slices_are_operands(world: usize, mapped: bool) {
+/// How a part of adopted memory is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    AsSlice,
+    /// As a slice of memory whose addresses the caller gave.
+    Mapped,
+    ByAddress,
+}
+
+fn slices_are_operands(world: usize, given: Given) {
     let room = world * COUNT + 64;
     threads(world, &config(), |rank| {
         let Rank { communicator, stream, device } = rank;
@@ -117,6 +126,7 @@ fn slices_are_operands(world: usize, mapped: bool) {
         (0..world * COUNT).for_each(|index| filled[INPUT + index] = value(rank.rank(), index));
         let from = DeviceBuffer::from_slice(&filled, stream).unwrap();
         let to = DeviceBuffer::<i64>::new(device, room).unwrap();
+        let mapped = given == Given::Mapped;
         let (inputs, outputs) = (adopt(communicator, &from, mapped), adopt(communicator, &to, mapped));
         assert!(!is_host() || (inputs[0].is_shared() && outputs[0].is_shared()));
         for call in calls() {
@@ -128,13 +138,21 @@ fn slices_are_operands(world: usize, mapped: bool) {
                 }
                 to.write(&expected, stream).unwrap();
                 communicator.group().barrier().unwrap();
-                let slices =
-                    || [inputs[0].slice(INPUT..INPUT + sent).unwrap(), outputs[0].slice(OUTPUT..OUTPUT + got).unwrap()];
+                let [input, output] = [INPUT..INPUT + sent, OUTPUT..OUTPUT + got];
+                let slices = || [inputs[0].slice(input.clone()).unwrap(), outputs[0].slice(output.clone()).unwrap()];
+                let (part_in, part_out) = (from.borrow().slice(input.clone()), to.borrow().slice(output.clone()));
+                let parts = [&part_in.unwrap(), &part_out.unwrap()];
                 let low = matches!(call, Call::LowContentionAllGather | Call::LowContentionReduceScatter);
                 if captured && !low {
-                    let graph = stream.capture(|capture| call.enqueue(communicator, slices(), capture)).unwrap();
+                    let graph = stream.capture(|capture| match given {
+                        Given::ByAddress => call.enqueue(communicator, parts, capture),
+                        _ => call.enqueue(communicator, slices(), capture),
+                    });
+                    let graph = graph.unwrap();
                     communicator.group().barrier().unwrap();
                     graph.launch(stream).unwrap();
+                } else if given == Given::ByAddress {
+                    call.enqueue(communicator, parts, stream).unwrap();
                 } else {
                     call.enqueue(communicator, slices(), stream).unwrap();
                 }
@@ -142,7 +160,7 @@ fn slices_are_operands(world: usize, mapped: bool) {
                 if let Some(effect) = call.effect(rank.rank(), world) {
                     expected[OUTPUT..OUTPUT + got].copy_from_slice(&effect);
                 }
-                assert!(to.read(stream).unwrap() == expected, "{call:?}, captured: {captured}");
+                assert!(to.read(stream).unwrap() == expected, "{call:?}, {given:?}, captured: {captured}");
                 assert!(from.read(stream).unwrap() == filled, "{call:?} wrote the input");
             }
         }
@@ -151,13 +169,19 @@ fn slices_are_operands(world: usize, mapped: bool) {
 
 #[test]
 fn slices_of_registered_memory_are_operands() {
-    [2, 3, 4].into_iter().for_each(|world| slices_are_operands(world, false));
+    [2, 3, 4].into_iter().for_each(|world| slices_are_operands(world, Given::AsSlice));
+}
+
+/// Graphs need no registration for the addresses.
+#[test]
+fn addresses_in_adopted_memory_are_operands() {
+    [2, 3, 4].into_iter().for_each(|world| slices_are_operands(world, Given::ByAddress));
 }
 
 /// Engines hand over memory that they have mapped: PyTorch's symmetric memory, NVSHMEM.
 #[test]
 fn slices_of_mapped_memory_are_operands() {
-    [2, 3].into_iter().for_each(|world| slices_are_operands(world, true));
+    [2, 3].into_iter().for_each(|world| slices_are_operands(world, Given::Mapped));
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod numerics;
 mod operations;
 mod other_device;
 mod pairs;
+mod pools;
 mod products;
 mod put;
 mod quantised;

@@ -37,7 +37,7 @@ unsafe fn communicator<'a>(group: Group, what: &str) -> Result<&'a Communicator>
 /// A tensor that C++ takes over.
 fn given(tensor: Box<Tensor>, number: u32) -> Operand {
     let tensor = Box::into_raw(tensor).cast_const();
-    Operand { tensor, address: std::ptr::null_mut(), start: 0, count: 0, dtype: number }
+    Operand { tensor, address: std::ptr::null_mut(), start: 0, count: 0, dtype: number, typed: false, pushed: false }
 }
 
 /// An empty name is that of the variable, or the usual one.

@@ -177,6 +177,8 @@ impl Inner {
         let in_place = part(rank) == input.address;
         // For an in-place call, only the output has an equal offset on all ranks.
         let shared = if in_place { output } else { input };
+        let located = self.locate(shared, shared.elems * call.dtype.bytes());
+        let shared = &located.view;
         let reached = world == 1 || bytes == 0 || self.copies_reach(shared);
         let workspace = (!reached).then(|| self.workspace(bytes, recorded)).transpose()?;
         let way = match reached {
@@ -185,6 +187,9 @@ impl Inner {
             false => BY_WORKSPACE,
         };
         let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
+        if let (true, Some(recorded), Some(pooled)) = (reached, recorded, &located.pooled) {
+            recorded.found(pooled, 0);
+        }
         let apart = !in_place && parts.is_none();
         let copies = Copies { call, bytes, way, offset_bytes, apart, on_queue: false };
         self.low_contention(&copies, queue, recorded, |beside, fresh| {
@@ -407,7 +412,7 @@ impl Inner {
             Place::Registered { slot, offset_bytes, .. } => {
                 self.arena.registered(slot, peer).map(|address| address.wrapping_add(offset_bytes as usize))
             }
-            Place::Plain | Place::Pushed => None,
+            Place::Plain | Place::Part | Place::Pushed => None,
         };
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
