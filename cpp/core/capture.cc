@@ -16,6 +16,18 @@ void Graph::launch(const Stream& stream) const {
   call([&] { core::graph_launch(live(core_), live(stream.core_)); });
 }
 
+NativeCapture Stream::begin_capture() const {
+  return NativeCapture(core::share(call([&] { return core::capture_begin(live(core_)); })));
+}
+
+NativeGraph NativeCapture::end() {
+  return NativeGraph(core::share(call([&] { return core::capture_end(live(core_)); })));
+}
+
+void NativeGraph::launch(const Stream& stream) const {
+  call([&] { core::native_launch(live(core_), live(stream.core_)); });
+}
+
 }  // namespace symmetra
 
 namespace symmetra::core {

@@ -180,7 +180,7 @@ class Device {
 
   /// `urgent`: the next free multiprocessor goes to this stream's kernels.
   virtual std::unique_ptr<Stream> create_stream(bool urgent = false) const = 0;
-  /// Borrows a caller's stream (cudaStream_t, hipStream_t), which must outlive the result.
+  /// Borrows a caller's stream (cudaStream_t, hipStream_t; on the host what raw() of a stream returned), which must outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
   virtual std::unique_ptr<Event> create_event() const = 0;
   /// Leaves the device current on the calling thread, for libraries that use the current device.
@@ -238,7 +238,7 @@ class Capture {
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// The runtime's handle as an integer; 0 on the host.
+  /// The runtime's handle as an integer; on the host a number that no other stream of the process has or had.
   virtual uint64_t raw() const noexcept = 0;
   virtual bool done() const = 0;
   virtual void synchronize() const = 0;

@@ -14,6 +14,8 @@ class Queue;
 namespace core {
 struct Capture;
 struct Graph;
+struct NativeCapture;
+struct NativeGraph;
 struct QueueParts;
 class Recorder;
 }  // namespace core
@@ -76,6 +78,44 @@ class Graph {
   explicit Graph(std::shared_ptr<core::Graph> core) : core_(std::move(core)) {}
 
   std::shared_ptr<core::Graph> core_;
+};
+
+/// Work that the owner of a stream captured (Stream::begin_capture), ready to launch any number of times. Move-only; usable from any
+/// thread. Owns nothing of what it uses. The library does not know when it runs: the owner orders launches, and makes one eager call on all
+/// ranks before the first.
+class NativeGraph {
+ public:
+  NativeGraph(NativeGraph&&) noexcept = default;
+  NativeGraph& operator=(NativeGraph&&) noexcept = default;
+
+  /// Enqueues the captured work on `stream`, as `cudaGraphLaunch` does. Does not block. A launch in flight outlives the object. Throws
+  /// kInvalidArgument for a stream of another device, kUnsupported for a stream that Stream::capture records, kDevice when the runtime
+  /// refuses.
+  void launch(const Stream& stream) const;
+
+ private:
+  friend class NativeCapture;
+  explicit NativeGraph(std::shared_ptr<core::NativeGraph> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::NativeGraph> core_;
+};
+
+/// A capture that the owner of a stream began. Move-only; belongs to the thread that began it. Destroying it ends the capture and drops the
+/// recorded work.
+class NativeCapture {
+ public:
+  NativeCapture(NativeCapture&&) noexcept = default;
+  NativeCapture& operator=(NativeCapture&&) noexcept = default;
+
+  /// Ends the capture, as `cudaStreamEndCapture` and `cudaGraphInstantiate` do. Throws kInvalidArgument for a capture that has ended,
+  /// kDevice when the runtime refuses, kOutOfMemory when some work could not be recorded.
+  NativeGraph end();
+
+ private:
+  friend class Stream;
+  explicit NativeCapture(std::shared_ptr<core::NativeCapture> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<core::NativeCapture> core_;
 };
 
 }  // namespace symmetra

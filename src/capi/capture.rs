@@ -60,6 +60,30 @@ pub(super) fn capture_with(
     Ok(Box::new(Graph(graph)))
 }
 
+/// A capture by the stream's owner; empty once ended.
+pub struct NativeCapture(Option<stream::NativeCapture>);
+
+/// A graph of such a capture.
+pub struct NativeGraph(stream::NativeGraph);
+
+/// # Safety
+/// What is recorded lives as long as the headers require: *caller's duty*.
+pub(super) unsafe fn capture_begin(stream: &Stream) -> Result<Box<NativeCapture>, Report> {
+    // SAFETY: passed on.
+    guard(|| unsafe { stream.begin_capture() }.map(|capture| Box::new(NativeCapture(Some(capture)))))
+}
+
+pub(super) fn capture_end(capture: &mut NativeCapture) -> Result<Box<NativeGraph>, Report> {
+    guard(|| match capture.0.take() {
+        Some(capture) => Ok(Box::new(NativeGraph(capture.end()?))),
+        None => Err(Error::invalid("the capture", "ended", "a capture ends once")),
+    })
+}
+
+pub(super) fn native_launch(graph: &NativeGraph, stream: &Stream) -> Result<(), Report> {
+    guard(|| graph.0.launch(stream))
+}
+
 pub(super) fn graph_register(graph: &Graph) -> Result<(), Report> {
     guard(|| graph.0.register())
 }

@@ -183,8 +183,7 @@ mod bridge {
         capture: *const Capture,
     }
 
-    /// Elements `start..start + count` of `tensor`, or `count` elements of `dtype` from its byte `start` on if `typed`. If
-    /// `tensor` is null, `count` elements of `dtype` at `address`, through scratch if `pushed`.
+    /// Elements from `start` of `tensor`, or `typed` ones from byte `start`; if null, elements at `address`, which may be `pushed`.
     #[derive(Clone, Copy)]
     struct Operand {
         tensor: *const Tensor,
@@ -310,12 +309,16 @@ mod bridge {
         fn stream_native(stream: &Stream) -> u64;
         fn stream_done(stream: &Stream) -> Result<bool>;
         fn stream_synchronize(stream: &Stream) -> Result<()>;
-
         type Capture;
         type Graph;
         fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> Result<Box<Graph>>;
         fn graph_register(graph: &Graph) -> Result<()>;
         fn graph_launch(graph: &Graph, stream: &Stream) -> Result<()>;
+        type NativeCapture;
+        type NativeGraph;
+        unsafe fn capture_begin(stream: &Stream) -> Result<Box<NativeCapture>>;
+        fn capture_end(capture: &mut NativeCapture) -> Result<Box<NativeGraph>>;
+        fn native_launch(graph: &NativeGraph, stream: &Stream) -> Result<()>;
     }
 
     extern "Rust" {

@@ -3,6 +3,7 @@
 mod capture;
 mod graph;
 mod launch_host;
+mod native;
 mod order;
 mod queue;
 mod reaper;
@@ -16,13 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cxx::UniquePtr;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::device::{Device, DeviceKind};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sys::device as sys;
 
 pub use capture::Capture;
 pub use graph::Graph;
 pub use launch_host::launch_host;
+pub use native::{NativeCapture, NativeGraph};
 pub use queue::Queue;
 
 pub(crate) use launch_host::HostLaunch;
@@ -44,8 +46,8 @@ struct Inner {
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
     id: u64,
-    /// The runtime's, where streams have one.
-    handle: Option<u64>,
+    /// The runtime's.
+    handle: u64,
     /// Whether others know the handle, and so may capture the stream natively.
     exposed: AtomicBool,
     /// Whether the handle is the caller's, who may destroy the stream.
@@ -84,8 +86,25 @@ impl Stream {
 
     /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
     ///
+    /// On the host device a stream of this library stands for the caller's: the handle is what [`as_raw`](Self::as_raw) of
+    /// a stream of the same [`Device`] returned. So an engine that hands over its streams runs on a CPU as it is. There is
+    /// no default stream. Once that stream is dropped, enqueueing on the result fails with [`Error::Device`].
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// # use symmetra::*;
+    /// # fn main() -> Result<()> {
+    /// let device = Device::host()?;
+    /// let engines = Stream::new(&device)?;
+    /// // SAFETY: the engine's stream outlives the result.
+    /// let borrowed = unsafe { Stream::borrow_raw(&device, engines.as_raw()) }?;
+    /// let buffer = DeviceBuffer::from_slice(&[1.0_f32; 8], &borrowed)?;
+    /// # assert_eq!(buffer.read(&engines)?, [1.0; 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::Unsupported`] on the host device, whose streams have no handle.
+    /// On the host device, [`Error::InvalidArgument`] for a handle that no stream of the device has.
     ///
     /// # Safety
     /// The handle belongs to `device`. It stays valid until every clone of the result is dropped. For each communicator
@@ -104,7 +123,7 @@ impl Stream {
     /// Wraps the caller's stream with a handle that is valid as long as `owner`, which the result keeps.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on the host device, whose streams have no handle.
+    /// Those of [`borrow_raw`](Self::borrow_raw).
     ///
     /// # Safety
     /// The caller promises what [`borrow_raw`](Self::borrow_raw) asks, except for the handle's life.
@@ -130,7 +149,7 @@ impl Stream {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let handle = (device.kind() != DeviceKind::Host).then(|| raw.raw());
+        let handle = raw.raw();
         let (capturing, exposed) = (RwLock::new(false), AtomicBool::new(false));
         let device = device.clone();
         Ok(Self(Arc::new(Inner { raw, _owner: owner, device, id, handle, exposed, borrowed, capturing })))
@@ -145,7 +164,7 @@ impl Stream {
     pub(crate) fn with_handle(device: &Device, handle: u64) -> Result<Self> {
         let mut stream = Self::new(device)?;
         if let Some(inner) = Arc::get_mut(&mut stream.0) {
-            (inner.handle, inner.borrowed) = (Some(handle), true);
+            (inner.handle, inner.borrowed) = (handle, true);
         }
         Ok(stream)
     }
@@ -160,7 +179,8 @@ impl Stream {
         &self.0.device
     }
 
-    /// The runtime's handle as an integer; 0 on the host device.
+    /// The runtime's handle as an integer. On the host device, a number for [`borrow_raw`](Self::borrow_raw): no other
+    /// stream of the process has the number, or had it.
     pub fn as_raw(&self) -> u64 {
         self.expose();
         self.0.raw.raw()
@@ -222,8 +242,7 @@ impl Stream {
     /// Whether both are clones, or have one handle of the runtime's. A handle that was destroyed may come again as
     /// another stream: who keeps a borrowed one must have left it by then, as [`borrow_raw`](Self::borrow_raw) asks.
     pub(crate) fn same(&self, other: &Self) -> bool {
-        self.0.id == other.0.id
-            || self.0.handle.is_some() && self.0.handle == other.0.handle && self.0.device.same(&other.0.device)
+        self.0.id == other.0.id || self.0.handle == other.0.handle && self.0.device.same(&other.0.device)
     }
 
     /// Whether the stream is being captured, by this library or by the caller's own native capture.
@@ -249,6 +268,10 @@ impl Stream {
     /// caller's for that long. A capture that another thread starts meanwhile waits.
     pub(crate) fn run(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         let _eager = self.eager(call)?;
+        if self.is_captured_natively()? {
+            let what = format!("to {call} on a stream whose owner captures it");
+            return Err(Error::unsupported(what, "it would block until a launch of the graph"));
+        }
         let enqueued = self.0.device.check(call, work(&self.0.raw));
         self.synchronize()?;
         enqueued
@@ -259,9 +282,8 @@ impl Stream {
     #[cfg(test)]
     #[allow(unsafe_code)]
     pub(crate) fn capture_natively<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
-        self.expose();
-        // SAFETY: `self` outlives the capture, which ends in this function.
-        let native = unsafe { self.0.raw.begin_capture() }?;
+        // SAFETY: the recording is dropped.
+        let native = unsafe { self.begin_capture() }?;
         let result = work();
         drop(native);
         Ok(result)

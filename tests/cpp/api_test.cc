@@ -56,7 +56,7 @@ void devices() {
   CHECK(device.kind() == DeviceKind::kHost);
   CHECK(!device.name().empty());
   Stream stream(device);
-  CHECK(stream.native() == nullptr);
+  CHECK(stream.native() != nullptr && stream.native() != Stream(device).native());
   const DeviceBuffer buffer(device, 3, Dtype::kI32);
   const std::vector<std::int32_t> values{1, -2, 3};
   buffer.write(values, stream);
@@ -173,6 +173,46 @@ void all_reduce() {
     CHECK_EQ(slice[29], 18.0f);
     CHECK_EQ(slice[30], 6.0f);
     communicator.close();
+  });
+}
+
+/// An engine's own stream, of which the library gets the handle, and the engine's own capture.
+void streams_of_an_engine() {
+  test::ranks(2, [](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    Communicator communicator = Communicator::open(bootstrap, device, small());
+    const float own = static_cast<float>(communicator.rank() + 1);
+    const SymmetricBuffer sums = communicator.symmetric<float>(1000);
+    std::vector<float> plain(10, own);
+    std::optional<Stream> engines(device);
+    const Stream stream = Stream::borrow(device, engines->native());
+    CHECK(stream.native() == engines->native());
+    sums.write(filled(1000, own), stream);
+    communicator.all_reduce(sums, stream);
+    communicator.synchronize(*engines);
+    CHECK(sums.read<float>(stream) == filled(1000, 3));
+
+    NativeCapture capture = engines->begin_capture();
+    communicator.all_reduce(sums, stream);
+    communicator.all_reduce(Operand(plain.data(), 10), stream);
+    CHECK_THROWS(kInvalidArgument, stream.begin_capture());
+    CHECK_THROWS(kUnsupported, sums.read<float>(stream));
+    const NativeGraph graph = capture.end();
+    CHECK_THROWS(kInvalidArgument, capture.end());
+    communicator.barrier();
+    CHECK(plain == filled(10, own) && sums.read<float>(stream) == filled(1000, 3));
+    for (int launch = 0; launch < 3; ++launch) graph.launch(*engines);
+    communicator.synchronize(stream);
+    CHECK(plain == filled(10, 12) && sums.read<float>(stream) == filled(1000, 24));
+
+    CHECK_THROWS(kInvalidArgument, graph.launch(Stream(Device::host())));
+    CHECK_THROWS(kInvalidArgument, Stream::borrow(device, nullptr));
+    CHECK_THROWS(kInvalidArgument, Stream::borrow(Device::host(), engines->native()));
+    communicator.leave(stream);
+    void* const stale = engines->native();
+    engines.reset();
+    CHECK_THROWS(kInvalidArgument, Stream::borrow(device, stale));
+    CHECK_THROWS(kDevice, communicator.all_reduce(sums, stream));
   });
 }
 
@@ -769,6 +809,7 @@ int main(int count, char** names) {
                {"configuration", configuration},
                {"guards", guards},
                {"all_reduce", all_reduce},
+               {"streams_of_an_engine", streams_of_an_engine},
                {"pools", pools},
                {"bound", bound},
                {"exchanges", exchanges},

@@ -35,6 +35,7 @@ mod matrices;
 mod mixed;
 mod mixed_tuning;
 mod most_blocks;
+mod native;
 mod norm;
 mod numerics;
 mod operations;

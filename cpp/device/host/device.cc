@@ -84,9 +84,7 @@ class Device final : public device::Device {
   std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const override { return host::import_multicast(fd, bytes); }
 
   std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
-  std::unique_ptr<device::Stream> borrow_stream(uint64_t) const override {
-    throw Error(ErrorKind::kUnsupported, "borrow_stream: a stream of the host device has no raw handle");
-  }
+  std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(*registry_, raw); }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(); }
   void make_current() const override {}  // every thread works on it
   void synchronize() const override {

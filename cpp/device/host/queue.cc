@@ -56,6 +56,8 @@ const char* describe(int32_t code) noexcept {
       return "out of memory";
     case EAGAIN:
       return "the system refused to start the threads of a launch";
+    case ECANCELED:
+      return "the owner of the borrowed stream has destroyed the stream";
     case EOPNOTSUPP:
       return "the event was recorded in a capture of another stream that has not ended; the host device captures one stream";
     default:
@@ -66,6 +68,8 @@ const char* describe(int32_t code) noexcept {
 int32_t Queue::push(std::span<const Command> commands, const Keep& keep) noexcept {
   const std::lock_guard lock(mutex_);
   if (failure_ != 0) return failure_;
+  // Of a borrowed stream whose owner is gone: nobody would run the commands.
+  if (stopping_) return ECANCELED;
   try {
     if (recording_) {
       recording_->append(commands, keep);

@@ -19,8 +19,8 @@ const char* describe(int32_t code) noexcept;
 // Locks are taken in the order registry, program, queue, marker.
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  /// Enqueues all commands, or records all while capturing; then enqueues `keep` if it holds a program. Returns 0, ENOMEM, or the code of
-  /// an earlier failure.
+  /// Enqueues all commands, or records all while capturing; then enqueues `keep` if it holds a program. Returns 0, ENOMEM, ECANCELED
+  /// after stop(), or the code of an earlier failure.
   int32_t push(std::span<const Command> commands, const Keep& keep = {}) noexcept;
 
   /// Position of the last command enqueued.

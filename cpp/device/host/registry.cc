@@ -1,5 +1,6 @@
 #include "cpp/device/host/registry.hpp"
 
+#include <atomic>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -9,10 +10,19 @@
 namespace symmetra::device::host {
 
 uint64_t Registry::add_queue(std::shared_ptr<Queue> queue) {
+  static std::atomic<uint64_t> next_key{1};
   const std::lock_guard lock(mutex_);
-  const uint64_t key = next_key_++;
+  const uint64_t key = next_key.fetch_add(1, std::memory_order_relaxed);
   queues_.emplace(key, std::move(queue));
   return key;
+}
+
+std::shared_ptr<Queue> Registry::queue(uint64_t key) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = queues_.find(key); found != queues_.end()) return found->second;
+  throw Error(ErrorKind::kInvalidArgument,
+              "borrow_stream: the handle is " + std::to_string(key) +
+                  ", but a handle of the host device is that of a stream of the same device that has not ended (Stream::native)");
 }
 
 void Registry::remove_queue(uint64_t key) noexcept {

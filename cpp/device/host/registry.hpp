@@ -19,9 +19,12 @@ class Registry {
 
   int32_t ordinal() const noexcept { return ordinal_; }
 
-  /// Returns the key with which to remove the queue after it is drained.
+  /// Returns the key with which to remove the queue after it is drained: the handle of its stream. No key of this process is 0 or comes
+  /// again.
   uint64_t add_queue(std::shared_ptr<Queue> queue);
   void remove_queue(uint64_t key) noexcept;
+  /// The queue with this key. Throws if there is none.
+  std::shared_ptr<Queue> queue(uint64_t key) const;
   /// Blocks until all work that was enqueued before the call is done.
   void drain() const noexcept;
   /// Throws if a command of any queue has failed.
@@ -35,7 +38,6 @@ class Registry {
  private:
   const int32_t ordinal_;
   mutable std::mutex mutex_;
-  uint64_t next_key_ = 1;
   std::map<uint64_t, std::shared_ptr<Queue>> queues_;
   std::map<uint64_t, PointerInfo> ranges_;
 };

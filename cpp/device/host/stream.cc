@@ -18,10 +18,14 @@ Stream::Membership::~Membership() { registry_->remove_queue(key_); }
 
 Stream::Stream(std::shared_ptr<Registry> registry)
     : queue_(std::make_shared<Queue>()),
-      membership_(std::move(registry), queue_),
+      membership_(std::in_place, std::move(registry), queue_),
+      handle_(membership_->key()),
       worker_(start_thread("symmetra-stream", [queue = queue_.get()] { queue->serve(); })) {}
 
+Stream::Stream(const Registry& registry, uint64_t handle) : queue_(registry.queue(handle)), handle_(handle) {}
+
 Stream::~Stream() {
+  if (!worker_.joinable()) return;
   queue_->stop();
   worker_.join();
 }

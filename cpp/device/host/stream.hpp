@@ -1,9 +1,10 @@
-// Streams: a queue and the thread that serves it.
+// Streams: a queue, and the thread that serves it. A stream's handle is the key of its queue in the registry.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "cpp/device/device.hpp"
@@ -15,12 +16,14 @@ namespace symmetra::device::host {
 class Stream final : public device::Stream {
  public:
   explicit Stream(std::shared_ptr<Registry> registry);
-  /// Runs all enqueued commands, then ends the thread.
+  /// Borrows the stream of this handle, whose owner runs the commands.
+  Stream(const Registry& registry, uint64_t handle);
+  /// Unless borrowed, runs all enqueued commands, then ends the thread.
   ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  uint64_t raw() const noexcept override { return 0; }
+  uint64_t raw() const noexcept override { return handle_; }
   bool done() const override;
   void synchronize() const override;
 
@@ -50,13 +53,17 @@ class Stream final : public device::Stream {
     Membership(const Membership&) = delete;
     Membership& operator=(const Membership&) = delete;
 
+    uint64_t key() const noexcept { return key_; }
+
    private:
     std::shared_ptr<Registry> registry_;
     uint64_t key_;
   };
 
   std::shared_ptr<Queue> queue_;
-  Membership membership_;
+  /// Empty for a borrowed stream.
+  std::optional<Membership> membership_;
+  uint64_t handle_;
   std::thread worker_;
 };
 

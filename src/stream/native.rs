@@ -1,0 +1,126 @@
+//! Captures by a stream's owner, as `cudaStreamBeginCapture` makes them: the library does not know what they record.
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use cxx::UniquePtr;
+
+use super::Stream;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sys::device as sys;
+
+impl Stream {
+    /// Begins a capture as the owner of the stream, as `cudaStreamBeginCapture` does: work that is enqueued on the stream
+    /// from now on is recorded instead of run, whoever enqueues it, until [`NativeCapture::end`]. Unlike
+    /// [`capture`](Self::capture), the library takes each call for an eager one of a stream that its owner captures: see
+    /// "Graphs of the engine" in `docs/porting.md`. So the code of an engine that captures by itself, with CUDA's or HIP's
+    /// functions, is tested on the host device as it is. Works on every device. Does not block.
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// # use symmetra::*;
+    /// fn engine(communicator: &Communicator, engines: &Stream, sums: &SymmetricBuffer<f32>) -> Result<()> {
+    ///     // SAFETY: the stream, and what is recorded, outlive the graph and its launch.
+    ///     let (stream, capture) =
+    ///         unsafe { (Stream::borrow_raw(communicator.device(), engines.as_raw())?, engines.begin_capture()?) };
+    ///     communicator.all_reduce_in_place(sums, &stream)?;
+    ///     let graph = capture.end()?;
+    ///     graph.launch(engines)?;
+    ///     communicator.synchronize(engines)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] inside a capture by [`capture`](Self::capture); [`Error::InvalidArgument`] or
+    /// [`Error::Device`] inside another capture, and where the runtime refuses.
+    ///
+    /// # Safety
+    /// The stream's handle is valid until the capture has ended. The memory and the communicators of all that is recorded
+    /// live until the graph and its last launch are gone. Launches of the graph are ordered as calls of the communicators
+    /// would be, equally on all ranks.
+    pub unsafe fn begin_capture(&self) -> Result<NativeCapture> {
+        self.refuse_captured("begin a capture")?;
+        self.expose();
+        // SAFETY: the result keeps a clone of the stream, declared behind the capture.
+        let raw = unsafe { self.0.raw.begin_capture() }?;
+        // SAFETY: the life in the type is that of the stream that the capture refers to. The stream lies in the `Arc` of the
+        // clone that the result keeps, so it does not move, and it is dropped after the capture.
+        let raw: UniquePtr<sys::Capture<'static>> = unsafe { std::mem::transmute(raw) };
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no capture".to_owned() });
+        }
+        Ok(NativeCapture { raw, stream: self.clone() })
+    }
+}
+
+/// A capture that the owner of a stream began: see [`Stream::begin_capture`]. It belongs to the thread that began it.
+/// Dropping it ends the capture and drops the recorded work.
+#[must_use = "dropping a capture ends it"]
+pub struct NativeCapture {
+    raw: UniquePtr<sys::Capture<'static>>,
+    stream: Stream,
+}
+
+impl NativeCapture {
+    /// Ends the capture, as `cudaStreamEndCapture` and `cudaGraphInstantiate` do. Does not wait for work of the stream.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the runtime refuses, [`Error::OutOfMemory`] when a command could not be recorded.
+    pub fn end(mut self) -> Result<NativeGraph> {
+        self.stream.device().check_process("a capture")?;
+        let keepalive = sys::Keepalive { data: std::ptr::null_mut(), release };
+        let raw = match self.raw.as_mut() {
+            // SAFETY: the capture is live; `finish` is called once, because `end` takes the capture.
+            Some(raw) => unsafe { raw.finish(keepalive) }?,
+            None => return Err(Error::Internal { message: "a capture that never began".to_owned() }),
+        };
+        if raw.is_null() {
+            return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
+        }
+        Ok(NativeGraph { raw, device: self.stream.device().clone() })
+    }
+}
+
+impl Drop for NativeCapture {
+    fn drop(&mut self) {
+        // The stream of a forked child is not captured.
+        if !self.stream.device().is_here() {
+            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
+        }
+    }
+}
+
+/// The graph owns nothing.
+extern "C" fn release(_: *mut std::ffi::c_void) {}
+
+impl fmt::Debug for NativeCapture {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "NativeCapture(of {:?})", self.stream)
+    }
+}
+
+/// Work that the owner of a stream captured: see [`Stream::begin_capture`]. The library does not know when it runs: the
+/// owner orders launches, and makes one eager call on all ranks before the first.
+pub struct NativeGraph {
+    raw: UniquePtr<sys::Graph>,
+    device: Device,
+}
+
+impl NativeGraph {
+    /// Enqueues the captured work on `stream`, as `cudaGraphLaunch` does. Does not block. A launch in flight outlives the
+    /// graph.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a stream of another device, [`Error::Unsupported`] for a stream that
+    /// [`Stream::capture`] records, [`Error::Device`] when the runtime refuses.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        self.device.check_same("stream", stream.device())?;
+        stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+    }
+}
+
+impl fmt::Debug for NativeGraph {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "NativeGraph(on {:?})", self.device)
+    }
+}
