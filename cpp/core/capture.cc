@@ -25,7 +25,7 @@ NativeGraph NativeCapture::end() {
 }
 
 void NativeGraph::launch(const Stream& stream) const {
-  call([&] { core::native_launch(live(core_), live(stream.core_)); });
+  call([&] { core::graph_launch(live(core_), live(stream.core_)); });
 }
 
 }  // namespace symmetra

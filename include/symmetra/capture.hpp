@@ -15,7 +15,6 @@ namespace core {
 struct Capture;
 struct Graph;
 struct NativeCapture;
-struct NativeGraph;
 struct QueueParts;
 class Recorder;
 }  // namespace core
@@ -95,9 +94,9 @@ class NativeGraph {
 
  private:
   friend class NativeCapture;
-  explicit NativeGraph(std::shared_ptr<core::NativeGraph> core) : core_(std::move(core)) {}
+  explicit NativeGraph(std::shared_ptr<core::Graph> core) : core_(std::move(core)) {}
 
-  std::shared_ptr<core::NativeGraph> core_;
+  std::shared_ptr<core::Graph> core_;
 };
 
 /// A capture that the owner of a stream began. Move-only; belongs to the thread that began it. Destroying it ends the capture and drops the

@@ -41,7 +41,13 @@ impl Capture {
 pub(super) type Record<'r> = &'r mut dyn for<'scope> FnMut(&stream::Capture<'scope, 'static>) -> Result<()>;
 
 /// A graph, which owns the tensors among its operands. Other operands are `'static` in name only: the caller's duty.
-pub struct Graph(stream::Graph<'static>);
+pub struct Graph(Made);
+
+/// By whose capture a graph was made.
+enum Made {
+    ByUs(stream::Graph<'static>),
+    ByOwner(stream::NativeGraph),
+}
 
 pub(super) fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> Result<Box<Graph>, Report> {
     guard(|| capture_with(recorder, |record| stream.capture(record)))
@@ -57,14 +63,11 @@ pub(super) fn capture_with(
         recorder.as_mut().record(&Capture { raw, thread: std::thread::current().id() })?;
         Ok(())
     })?;
-    Ok(Box::new(Graph(graph)))
+    Ok(Box::new(Graph(Made::ByUs(graph))))
 }
 
 /// A capture by the stream's owner; empty once ended.
 pub struct NativeCapture(Option<stream::NativeCapture>);
-
-/// A graph of such a capture.
-pub struct NativeGraph(stream::NativeGraph);
 
 /// # Safety
 /// What is recorded lives as long as the headers require: *caller's duty*.
@@ -73,21 +76,23 @@ pub(super) unsafe fn capture_begin(stream: &Stream) -> Result<Box<NativeCapture>
     guard(|| unsafe { stream.begin_capture() }.map(|capture| Box::new(NativeCapture(Some(capture)))))
 }
 
-pub(super) fn capture_end(capture: &mut NativeCapture) -> Result<Box<NativeGraph>, Report> {
+pub(super) fn capture_end(capture: &mut NativeCapture) -> Result<Box<Graph>, Report> {
     guard(|| match capture.0.take() {
-        Some(capture) => Ok(Box::new(NativeGraph(capture.end()?))),
+        Some(capture) => Ok(Box::new(Graph(Made::ByOwner(capture.end()?)))),
         None => Err(Error::invalid("the capture", "ended", "a capture ends once")),
     })
 }
 
-pub(super) fn native_launch(graph: &NativeGraph, stream: &Stream) -> Result<(), Report> {
-    guard(|| graph.0.launch(stream))
-}
-
 pub(super) fn graph_register(graph: &Graph) -> Result<(), Report> {
-    guard(|| graph.0.register())
+    guard(|| match &graph.0 {
+        Made::ByUs(graph) => graph.register(),
+        Made::ByOwner(_) => Err(Error::unsupported("to register a graph", "the owner of the stream captured it")),
+    })
 }
 
 pub(super) fn graph_launch(graph: &Graph, stream: &Stream) -> Result<(), Report> {
-    guard(|| graph.0.launch(stream))
+    guard(|| match &graph.0 {
+        Made::ByUs(graph) => graph.launch(stream),
+        Made::ByOwner(graph) => graph.launch(stream),
+    })
 }

@@ -315,10 +315,8 @@ mod bridge {
         fn graph_register(graph: &Graph) -> Result<()>;
         fn graph_launch(graph: &Graph, stream: &Stream) -> Result<()>;
         type NativeCapture;
-        type NativeGraph;
         unsafe fn capture_begin(stream: &Stream) -> Result<Box<NativeCapture>>;
-        fn capture_end(capture: &mut NativeCapture) -> Result<Box<NativeGraph>>;
-        fn native_launch(graph: &NativeGraph, stream: &Stream) -> Result<()>;
+        fn capture_end(capture: &mut NativeCapture) -> Result<Box<Graph>>;
     }
 
     extern "Rust" {
