@@ -461,7 +461,6 @@ mod bridge {
         ) -> Result<Box<Graph>>;
         fn coordinator_broadcast(coordinator: &Coordinator, given: bool, bytes: &[u8], root: usize) -> Result<Vec<u8>>;
         fn coordinator_gather(coordinator: &Coordinator, bytes: &[u8], root: usize) -> Result<Vec<Bytes>>;
-
         type Received;
         unsafe fn coordinator_broadcast_named(
             coordinator: &Coordinator,
