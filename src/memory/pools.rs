@@ -97,7 +97,8 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some(arena) = self.arena.upgrade() {
+        // In a forked child another thread may have held the lock.
+        if let Some(arena) = self.arena.upgrade().filter(|arena| arena.group().device().is_here()) {
             arena.pools().remove(self.number);
         }
     }

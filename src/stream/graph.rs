@@ -49,9 +49,9 @@ pub struct Graph<'env> {
 }
 
 /// The runtime's graph. A type of its own, so that a [`Graph`] may outlive what it borrows until it is dropped.
-struct Raw {
-    graph: UniquePtr<sys::Graph>,
-    device: Device,
+pub(super) struct Raw {
+    pub(super) graph: UniquePtr<sys::Graph>,
+    pub(super) device: Device,
 }
 
 impl Drop for Raw {

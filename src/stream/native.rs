@@ -6,7 +6,7 @@ use std::fmt;
 use cxx::UniquePtr;
 
 use super::Stream;
-use crate::device::Device;
+use super::graph::Raw;
 use crate::error::{Error, Result};
 use crate::sys::device as sys;
 
@@ -77,7 +77,7 @@ impl NativeCapture {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
         }
-        Ok(NativeGraph { raw, device: self.stream.device().clone() })
+        Ok(NativeGraph(Raw { graph: raw, device: self.stream.device().clone() }))
     }
 }
 
@@ -101,10 +101,8 @@ impl fmt::Debug for NativeCapture {
 
 /// Work that the owner of a stream captured: see [`Stream::begin_capture`]. The library does not know when it runs: the
 /// owner orders launches, and makes one eager call on all ranks before the first.
-pub struct NativeGraph {
-    raw: UniquePtr<sys::Graph>,
-    device: Device,
-}
+#[must_use = "captured work runs only when the graph is launched"]
+pub struct NativeGraph(Raw);
 
 impl NativeGraph {
     /// Enqueues the captured work on `stream`, as `cudaGraphLaunch` does. Does not block. A launch in flight outlives the
@@ -114,13 +112,13 @@ impl NativeGraph {
     /// [`Error::InvalidArgument`] for a stream of another device, [`Error::Unsupported`] for a stream that
     /// [`Stream::capture`] records, [`Error::Device`] when the runtime refuses.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        self.device.check_same("stream", stream.device())?;
-        stream.enqueue("launch a graph", |raw| self.raw.launch(raw))
+        self.0.device.check_same("stream", stream.device())?;
+        stream.enqueue("launch a graph", |raw| self.0.graph.launch(raw))
     }
 }
 
 impl fmt::Debug for NativeGraph {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "NativeGraph(on {:?})", self.device)
+        write!(out, "NativeGraph(on {:?})", self.0.device)
     }
 }

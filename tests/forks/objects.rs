@@ -59,6 +59,10 @@ fn of_a_communicator(child: &Child) {
     let event = Event::new(device).unwrap();
     let graph = stream.capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
     graph.register().unwrap();
+    let spare = [0; 2].map(|_| Stream::new(device).unwrap());
+    // SAFETY: nothing is recorded.
+    let [capture, empty] = spare.each_ref().map(|stream| unsafe { stream.begin_capture() }.unwrap());
+    let native = empty.end().unwrap();
     communicator.reserve_workspace(1 << 10).unwrap();
     let pending = communicator.low_contention_all_gather(&buffer, &all, stream).unwrap();
     communicator.synchronize(stream).unwrap();
@@ -68,6 +72,8 @@ fn of_a_communicator(child: &Child) {
         refused("Stream: synchronize", stream.synchronize());
         refused("Event: done", event.is_done());
         refused("Graph: launch", graph.launch(stream));
+        refused("NativeGraph: launch", native.launch(stream));
+        refused("NativeCapture: end", copy(&capture).end());
         refused("DeviceBuffer: read", plain.read(stream));
         refused("Ref: read", lent.read(stream));
         refused("SymmetricBuffer: call", communicator.all_reduce_in_place(&buffer, stream));
@@ -82,10 +88,12 @@ fn of_a_communicator(child: &Child) {
         refused("Group: barrier", group.barrier());
         communicator.abort();
         refused("Communicator: depart", communicator.clone().depart());
-        drop_copies!(pending graph bound adopted all lent plain buffer event rank);
+        drop_copies!(pending graph native capture bound adopted all lent plain buffer event rank);
     });
     pending.wait(stream).unwrap();
     graph.launch(stream).unwrap();
+    native.launch(stream).unwrap();
+    capture.end().unwrap().launch(&spare[0]).unwrap();
     bound.enqueue(stream).unwrap();
     communicator.all_reduce_in_place(&adopted, stream).unwrap();
     communicator.synchronize(stream).unwrap();
