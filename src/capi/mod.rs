@@ -302,7 +302,6 @@ mod bridge {
         fn device_ordinal(device: &Device) -> i32;
         fn device_name(device: &Device) -> Result<String>;
         fn device_synchronize(device: &Device) -> Result<()>;
-
         type Stream;
         fn stream_new(device: &Device) -> Result<Box<Stream>>;
         unsafe fn stream_borrow(device: &Device, raw: u64) -> Result<Box<Stream>>;
@@ -399,7 +398,6 @@ mod bridge {
             queue: Queue,
         ) -> Result<()>;
         unsafe fn run_messages(group: Group, messages: &[Message], in_pairs: bool, queue: Queue) -> Result<()>;
-
         type BoundAllReduce;
         unsafe fn bind(group: Group, asked: &Asked, input: Operand, output: Operand) -> Result<Box<BoundAllReduce>>;
         unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<()>;
