@@ -180,7 +180,7 @@ pub enum Error {
         message: String,
     },
     /// A deadline passed.
-    #[error("{operation} {sequence}: timed out after {waited:?} waiting for {}{detail}", Rank(*.rank))]
+    #[error("{operation} {sequence}: timed out after {} waiting for {}{detail}", Rounded(*.waited), Rank(*.rank))]
     Timeout {
         /// The operation that waited.
         operation: Operation,
@@ -295,7 +295,50 @@ impl fmt::Display for Rank {
     }
 }
 
+/// What ranks disagree on that make different collective calls of the host.
+pub(crate) const HOST_CALL: &str = "the collective call of the host";
+
+/// Start of an abort's detail on the rank that aborts.
+pub(crate) const BY_THIS_RANK: &str = ": by this rank";
+
+/// A duration in a message, of two digits or more: `1.3 s`, `30 s`, `250 ms`.
+pub(crate) struct Rounded(pub(crate) Duration);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0.as_secs_f64() {
+            seconds if seconds >= 1.0 => (seconds, "s"),
+            seconds if seconds >= 1e-3 => (seconds * 1e3, "ms"),
+            seconds => (seconds * 1e6, "us"),
+        };
+        let whole = value >= 10.0 || (value * 10.0).round() % 10.0 == 0.0;
+        write!(out, "{value:.0$} {unit}", usize::from(!whole))
+    }
+}
+
 impl Error {
+    /// What an error that rank `by` found means on rank `own`. A rank that kept `by` waiting, or that `by` took for lost,
+    /// is not named to itself as late or lost: it would be evicted by itself.
+    pub(crate) fn seen_by(self, own: usize, by: usize) -> Self {
+        let detail = match &self {
+            Self::Timeout { operation: Operation::Exchange, rank: Some(rank), detail, .. } if *rank == own => {
+                format!(": rank {by} had waited too long for this one{detail}")
+            }
+            Self::Timeout { operation, sequence, rank: Some(rank), .. } if *rank == own => {
+                format!(": rank {by} had waited too long for this one in {operation} {sequence}")
+            }
+            Self::PeerLost { rank, detail } if *rank == own => format!(": rank {by} took this one for lost{detail}"),
+            _ => return self,
+        };
+        Self::Aborted { detail }
+    }
+
+    /// The error of ranks that make different collective calls of the host.
+    pub(crate) fn unlike_calls([against, rank]: [usize; 2], [ours, theirs]: [&str; 2]) -> Self {
+        let (ours, theirs) = (ours.to_owned(), theirs.to_owned());
+        Self::Mismatch { what: HOST_CALL.to_owned(), against, ours, rank, theirs }
+    }
+
     /// The error of experts whose text this is; `None` for a text of others.
     fn of_experts(kind: i64, message: &str) -> Option<Self> {
         let words = message.split(|letter: char| letter != '-' && !letter.is_ascii_digit());

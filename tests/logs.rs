@@ -287,7 +287,7 @@ fn a_rank_that_does_not_come_to_a_call_of_the_host_is_named() {
         });
     });
     let Some(words) = words else { return };
-    let line = "a collective call of the host waits on rank 0 of 2 for ranks [1]: 5 s";
+    let line = "the collective call `close` of the host waits on rank 0 of 2 for ranks [1]: 5 s";
     assert_eq!(words.matches(line).count(), 1, "{words}");
 }
 

@@ -82,7 +82,7 @@ impl GroupBackends {
     /// Refuses different backends on different ranks, because ranks would wait for peers that never come. Every rank
     /// gets the same result. Collective; blocks.
     pub(crate) fn unanimous(&self, backend: Backend) -> Result<()> {
-        let all = self.all_gather_bytes(backend.name().as_bytes())?;
+        let all = self.all_gather_for("go through a backend", backend.name().as_bytes())?;
         let said = |rank: usize| match std::str::from_utf8(&all[rank]).ok().and_then(|name| name.parse().ok()) {
             Some(backend) => Backend::name(backend).to_owned(),
             None => "something else than a backend".to_owned(),
@@ -343,17 +343,18 @@ impl GroupBackends {
         }
     }
 
-    /// Gives `bytes` to every rank of the group and returns the bytes of all, in rank order. Blocks.
-    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Gives `bytes` to every rank of the group for the collective call of this name, and returns the bytes of all, in
+    /// rank order. Blocks.
+    pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match &self.reach {
-            Reach::Own(communicator) => communicator.group().all_gather_bytes(bytes),
-            Reach::Spanning(spanning) => spanning.all_gather_bytes(bytes),
+            Reach::Own(communicator) => communicator.group().all_gather_for(call, bytes),
+            Reach::Spanning(spanning) => spanning.all_gather_for(call, bytes),
         }
     }
 
     /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed.
     pub(crate) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
-        together(what, local, |words| self.all_gather_bytes(words))
+        together(what, local, |words| self.all_gather_for(what, words))
     }
 
     /// Closes the backends of the group. Collective; blocks.
@@ -364,7 +365,7 @@ impl GroupBackends {
         let nccl = self.nccl.get().map_or(Ok(()), |ranks| {
             let limit = self.local().group().config().deadlines.open;
             let late = |operation, waited| self.late(operation, waited);
-            ranks.close(limit, || self.members(), late, |bytes| self.all_gather_bytes(bytes))
+            ranks.close(limit, || self.members(), late, |bytes| self.all_gather_for("close", bytes))
         });
         self.mesh.get().iter().for_each(|mesh| mesh.end());
         let closed = match &self.reach {
@@ -387,13 +388,13 @@ impl GroupBackends {
 
     /// The group as a bootstrap. Not for calls of different ranks at once.
     pub(crate) fn as_bootstrap(&self) -> Members<'_> {
-        Members(self)
+        Members(self, String::new())
     }
 
     /// Whether every rank has something; otherwise the reason of the lowest rank without it.
     fn agree(&self, own: Result<(), String>) -> Result<Result<(), String>> {
         let words = own.err().unwrap_or_default();
-        let all = self.all_gather_bytes(words.as_bytes())?;
+        let all = self.all_gather_for("compare backends", words.as_bytes())?;
         let lacking = all.iter().enumerate().find(|(_, words)| !words.is_empty());
         Ok(lacking.map_or(Ok(()), |(rank, words)| Err(format!("rank {rank}: {}", String::from_utf8_lossy(words)))))
     }
@@ -417,7 +418,9 @@ impl GroupBackends {
 
     fn open_nccl(&self) -> Result<()> {
         let (group, ranks) = (self.local().group(), [self.rank, self.world_size]);
-        self.nccl.get_or_try_init(|| Ranks::open(group, ranks, |bytes| self.all_gather_bytes(bytes))).map(drop)
+        self.nccl
+            .get_or_try_init(|| Ranks::open(group, ranks, |bytes| self.all_gather_for("open NCCL", bytes)))
+            .map(drop)
     }
 }
 
@@ -426,8 +429,8 @@ fn absent(backend: Backend) -> Error {
     Error::Internal { message: format!("the backend {backend} was chosen and is not open") }
 }
 
-/// The group as a bootstrap, by which engines exchange addresses and parts of the group meet.
-pub(crate) struct Members<'a>(&'a GroupBackends);
+/// The group as a bootstrap, by which engines exchange addresses and parts of the group meet, and the call in progress.
+pub(crate) struct Members<'a>(&'a GroupBackends, String);
 
 impl Bootstrap for Members<'_> {
     fn rank(&self) -> usize {
@@ -439,6 +442,10 @@ impl Bootstrap for Members<'_> {
     }
 
     fn all_gather(&mut self, bytes: &[u8], _deadline: Instant) -> Result<Vec<Vec<u8>>> {
-        self.0.all_gather_bytes(bytes)
+        self.0.all_gather_for(&self.1, bytes)
+    }
+
+    fn announce(&mut self, call: &str) {
+        call.clone_into(&mut self.1);
     }
 }

@@ -25,6 +25,10 @@ pub trait Bootstrap: Send {
     /// then nothing was sent.
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>>;
 
+    /// Names the call that the next all-gathers are for. A bootstrap may compare the names of all ranks.
+    #[doc(hidden)]
+    fn announce(&mut self, _call: &str) {}
+
     /// Blocks until every rank called it.
     ///
     /// # Errors
@@ -45,6 +49,10 @@ impl<B: Bootstrap + ?Sized> Bootstrap for Box<B> {
 
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         (**self).all_gather(bytes, deadline)
+    }
+
+    fn announce(&mut self, call: &str) {
+        (**self).announce(call);
     }
 
     fn barrier(&mut self, deadline: Instant) -> Result<()> {

@@ -23,7 +23,7 @@ use super::frame::{Fields, Kind, Outgoing, shown};
 use crate::error::{Error, Result};
 
 /// Changes with every change of the protocol.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// Longest payload before the newcomer proved itself, in bytes.
 pub(super) const MAX_PENDING_BYTES: usize = 256;
 /// Longest payload of a verdict or a notice, in bytes.

@@ -20,12 +20,15 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     deadline: Instant,
 ) -> Result<Vec<T>> {
     let own = serde_json::to_vec(&(what, own)).map_err(|error| Error::Internal { message: error.to_string() })?;
+    bootstrap.announce(what);
     let all = bootstrap.all_gather(&own, deadline)?;
     check_count(all.len(), bootstrap.world_size())?;
+    let own = bootstrap.rank();
     let read = |(rank, bytes): (usize, &Vec<u8>)| {
-        let (theirs, _): (String, IgnoredAny) = serde_json::from_slice(bytes).map_err(|_| at_odds(what, rank, None))?;
+        let differs = |theirs: Option<&str>| at_odds(what, [own, rank], theirs);
+        let (theirs, _): (String, IgnoredAny) = serde_json::from_slice(bytes).map_err(|_| differs(None))?;
         if theirs != what {
-            return Err(at_odds(what, rank, Some(&theirs)));
+            return Err(differs(Some(&theirs)));
         }
         serde_json::from_slice(bytes)
             .map(|(_, told): (IgnoredAny, T)| told)
@@ -34,12 +37,10 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     all.iter().enumerate().map(read).collect()
 }
 
-/// The error of ranks that made different collective calls.
-pub(crate) fn at_odds(what: &str, rank: usize, theirs: Option<&str>) -> Error {
-    let theirs = theirs.unwrap_or("for something else, such as a barrier");
-    Error::bootstrap(format!(
-        "this rank came {what}, rank {rank} {theirs}: all ranks make their collective calls in the same order, from one thread at a time"
-    ))
+/// The error of ranks that made different collective calls, `what` and perhaps `theirs`.
+pub(crate) fn at_odds(what: &str, ranks: [usize; 2], theirs: Option<&str>) -> Error {
+    let name = |what: &str| what.strip_prefix("to ").unwrap_or(what).to_owned();
+    Error::unlike_calls(ranks, [&name(what), &theirs.map_or_else(|| "another call".to_owned(), name)])
 }
 
 /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's error, else
@@ -57,10 +58,14 @@ pub(crate) fn together<T>(
         return Err(cause.clone());
     }
     let value = local?;
-    match all?.iter().enumerate().find(|(_, words)| !words.is_empty()) {
+    let all = all?;
+    match all.iter().enumerate().find(|(_, words)| !words.is_empty()) {
         None => Ok(value),
-        // Not the text of an error of this.
-        Some((rank, words)) if !words.starts_with(what.as_bytes()) => Err(at_odds(&format!("to {what}"), rank, None)),
+        // Not the text of an error of this. This rank gave no bytes.
+        Some((rank, words)) if !words.starts_with(what.as_bytes()) => {
+            let well = all.iter().position(Vec::is_empty).unwrap_or_default();
+            Err(at_odds(what, [well, rank], None))
+        }
         Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
     }
 }

@@ -21,12 +21,17 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::all_gather::Bootstrap;
 use super::channel::{Channel, farewell};
-use super::frame::{Frame, Kind, Outgoing, check_length};
+use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_length};
 use super::hello::together;
 use super::peer::Life;
 use super::wait::Heeded;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
+
+/// Most bytes of the name of a call, and of its length, ahead of a payload.
+const MAX_CALL_BYTES: usize = 128;
+/// Longest payload of a frame, in bytes.
+const LIMIT_BYTES: usize = MAX_FRAME_BYTES + MAX_CALL_BYTES;
 
 /// Identifies a process, also across a fork and when the system reuses its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,8 @@ pub struct Mesh {
     peers: Vec<Option<Peer>>, // [rank], none at our own
     processes: Vec<Process>,  // [rank]
     sequence: u64,
+    /// The name of the call that exchanges are for. Every frame of an exchange carries it, and ranks compare it.
+    call: String,
     failed: Option<Error>,
     /// Called now and then during an exchange, which ends with the error that it returns.
     heeded: Option<Heeded>,
@@ -69,7 +76,13 @@ impl Peer {
 impl Mesh {
     fn new(rank: usize, peers: Vec<Option<Peer>>, processes: Vec<Process>) -> Self {
         let (maker, closing) = (Maker::this(), Arc::default());
-        Self { maker, rank, peers, processes, sequence: 0, failed: None, heeded: None, closing }
+        let (sequence, call, failed, heeded) = (0, String::new(), None, None);
+        Self { maker, rank, peers, processes, sequence, call, failed, heeded, closing }
+    }
+
+    /// Whether an exchange failed, or this rank gave up. Later exchanges fail.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Sets what can end an exchange, from the next exchange on.
@@ -98,6 +111,7 @@ impl Mesh {
     /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's
     /// error, else [`Error::Peer`] with the lowest rank that failed. Blocks until every rank called it.
     pub fn agree<T>(&mut self, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
+        self.announce(what);
         together(what, local, |words| self.all_gather(words, deadline))
     }
 
@@ -114,12 +128,17 @@ impl Mesh {
 
     /// A frame of bytes.
     fn data(&self, bytes: &[u8]) -> Outgoing {
-        Outgoing::data(self.rank, self.sequence, bytes.into())
+        Outgoing::data(self.rank, self.sequence, self.named(bytes))
+    }
+
+    /// A payload behind the name of the call and its length.
+    fn named(&self, bytes: &[u8]) -> Arc<[u8]> {
+        [&[self.call.len() as u8], self.call.as_bytes(), bytes].concat().into()
     }
 
     /// A frame that carries a descriptor, or says that there is none.
     fn descriptor(&self, fd: Option<&Arc<OwnedFd>>) -> Outgoing {
-        let payload = Arc::new([u8::from(fd.is_some())]);
+        let payload = self.named(&[u8::from(fd.is_some())]);
         Outgoing { kind: Kind::Descriptor, rank: self.rank, sequence: self.sequence, payload, fd: fd.cloned() }
     }
 }
@@ -137,6 +156,11 @@ impl Bootstrap for Mesh {
         check_length(bytes.len())?;
         let frames = self.exchange(vec![self.data(bytes); self.peers.len()], deadline)?;
         Ok(frames.into_iter().map(|frame| frame.map_or_else(|| bytes.to_vec(), |frame| frame.payload)).collect())
+    }
+
+    fn announce(&mut self, call: &str) {
+        let call = call.strip_prefix("to ").unwrap_or(call);
+        call[..call.floor_char_boundary(MAX_CALL_BYTES - 1)].clone_into(&mut self.call);
     }
 }
 

@@ -16,7 +16,7 @@ mod interface;
 mod local;
 pub(crate) mod mesh;
 pub(crate) mod monitor;
-mod notice;
+pub(crate) mod notice;
 mod peer;
 mod star;
 pub(crate) mod tcp;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::origin::Origin;
 use crate::backend::{Backend, Explanation, Facts, GroupBackends, Request};
-use crate::bootstrap::hello::at_odds;
 use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -307,16 +306,15 @@ impl Coordinator {
     /// Blocks until every rank of the group has called it. Does not wait for work on streams.
     ///
     /// # Errors
-    /// Those of [`Group::barrier`](crate::Group::barrier); [`Error::Bootstrap`](crate::Error::Bootstrap) if a rank
+    /// Those of [`Group::barrier`](crate::Group::barrier); [`Error::Mismatch`](crate::Error::Mismatch) if a rank
     /// makes another collective call instead.
     pub fn barrier(&self) -> Result<()> {
-        let all = self.all_gather_bytes(&[])?;
-        let other = all.iter().position(|words| !words.is_empty());
-        other.map_or(Ok(()), |rank| Err(at_odds("to a barrier", rank, Some("for something else"))))
+        self.all_gather_for("barrier", &[]).map(drop)
     }
 
-    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.serving.all_gather_bytes(bytes)
+    /// Gathers bytes from every rank for the collective call of this name.
+    pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.serving.all_gather_for(call, bytes)
     }
 
     /// All ranks succeed, or none.

@@ -26,8 +26,8 @@ impl Coordinator {
     /// # Errors
     /// [`Error::InvalidArgument`] for an unknown root, a root without an object, another rank with an object, or an
     /// object that is too large, too deep or refused by its own `Serialize`, with [`Error::Peer`] on the other ranks at
-    /// once; the error names the place in the object. [`Error::Bootstrap`] if ranks name different roots, or if the bytes are not a `T`. The group's error if the
-    /// group has failed.
+    /// once; the error names the place in the object. [`Error::Mismatch`] if ranks name different roots, or if a rank makes
+    /// another collective call; [`Error::Bootstrap`] if the bytes are not a `T`. The group's error if the group has failed.
     pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
         self.broadcast_made(Ok(object), root)
     }
@@ -55,7 +55,7 @@ impl Coordinator {
                 (Some(_), false) => refused("given"),
             }
         });
-        Ok(self.meet(&format!("to broadcast an object of rank {root}"), own)?.swap_remove(root))
+        Ok(self.meet("broadcast an object", &format!("of rank {root}"), own)?.swap_remove(root))
     }
 
     /// Collects an object of every rank, in rank order, at rank `root`. The other ranks get `None`. Each object travels
@@ -72,13 +72,14 @@ impl Coordinator {
     /// Collects bytes of every rank, unchanged, at rank `root`. Blocks.
     pub(crate) fn gather_bytes(&self, bytes: Result<&[u8]>, root: usize) -> Result<Option<Vec<Vec<u8>>>> {
         let own = bytes.and_then(|bytes| self.check_root(root).map(|()| bytes));
-        let all = self.meet(&format!("to gather objects at rank {root}"), own)?;
+        let all = self.meet("gather objects", &format!("at rank {root}"), own)?;
         Ok((self.rank() == root).then_some(all))
     }
 
     /// Gathers the bytes of every rank. A rank with an error takes part, so that no rank waits for it: it returns its
     /// error, and the others [`Error::Peer`].
-    fn meet(&self, what: &str, own: Result<&[u8]>) -> Result<Vec<Vec<u8>>> {
+    fn meet(&self, call: &str, root: &str, own: Result<&[u8]>) -> Result<Vec<Vec<u8>>> {
+        let what = format!("{call} {root}");
         let own = own.and_then(|bytes| match bytes.len() {
             0..=MAX_OBJECT_BYTES => Ok(bytes),
             large => Err(Error::invalid("the object's bytes", large, format!("at most {MAX_OBJECT_BYTES} travel"))),
@@ -97,14 +98,14 @@ impl Coordinator {
                 words.extend_from_slice(error.as_bytes());
             }
         }
-        let all = self.all_gather_bytes(&words);
+        let all = self.all_gather_for(call, &words);
         own?;
         let read = |(rank, bytes): (usize, Vec<u8>)| match bytes.strip_prefix(header.as_bytes()) {
             Some([GIVEN, object @ ..]) => Ok(object.to_vec()),
             Some([REFUSED, error @ ..]) => {
                 Err(Error::Peer { rank, message: String::from_utf8_lossy(error).into_owned() })
             }
-            _ => Err(at_odds(what, rank, purpose(&bytes))),
+            _ => Err(at_odds(&what, [self.rank(), rank], purpose(&bytes))),
         };
         all?.into_iter().enumerate().map(read).collect()
     }

@@ -96,10 +96,11 @@ impl Over {
         }
     }
 
-    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Gathers bytes from every rank for the collective call of this name.
+    pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match self {
-            Self::Communicator(communicator) => communicator.group().all_gather_bytes(bytes),
-            Self::Coordinator(coordinator) => coordinator.all_gather_bytes(bytes),
+            Self::Communicator(communicator) => communicator.group().all_gather_for(call, bytes),
+            Self::Coordinator(coordinator) => coordinator.all_gather_for(call, bytes),
         }
     }
 
@@ -107,13 +108,17 @@ impl Over {
     pub(crate) fn agree(&self, what: &str, settings: &Named<'_>) -> Result<()> {
         let own = serde_json::to_vec(&(what, texts(settings)));
         let own = own.map_err(|error| Error::Internal { message: error.to_string() })?;
-        let all = self.all_gather_bytes(&own)?;
+        let all = self.all_gather_for(what, &own)?;
         let came = format!("to compare {what}");
         let read = |(rank, bytes): (usize, &Vec<u8>)| -> Result<Vec<(String, String)>> {
             let (theirs, settings): (String, _) =
-                serde_json::from_slice(bytes).map_err(|_| at_odds(&came, rank, None))?;
+                serde_json::from_slice(bytes).map_err(|_| at_odds(&came, [self.rank(), rank], None))?;
             let same = theirs == what;
-            if same { Ok(settings) } else { Err(at_odds(&came, rank, Some(&format!("to compare {theirs}")))) }
+            if same {
+                Ok(settings)
+            } else {
+                Err(at_odds(&came, [self.rank(), rank], Some(&format!("to compare {theirs}"))))
+            }
         };
         let all = all.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
         let differs = |theirs: &Vec<(String, String)>| difference(&all[0], theirs);
@@ -128,6 +133,6 @@ impl Over {
 
     /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. Collective; blocks.
     pub(crate) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
-        crate::bootstrap::hello::together(what, local, |words| self.all_gather_bytes(words))
+        crate::bootstrap::hello::together(what, local, |words| self.all_gather_for(what, words))
     }
 }

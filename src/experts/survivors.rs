@@ -64,7 +64,7 @@ impl Meeting {
     pub(super) fn new(over: &Over) -> Result<Self> {
         let own = Directory::new();
         let path = own.as_ref().map(|own| own.path().as_os_str().as_bytes()).unwrap_or_default();
-        let all = over.all_gather_bytes(path)?;
+        let all = over.all_gather_for("go on without ranks", path)?;
         let place = |path: &Vec<u8>| {
             let path = PathBuf::from(OsStr::from_bytes(path));
             // Not where ranks share no directory for temporary files, or its file system has no locks.

@@ -13,8 +13,46 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::history::History;
+use crate::bootstrap::notice;
 use crate::error::{Error, Result};
 use crate::kernel::args;
+
+/// Words that hold a report.
+const REPORT_WORDS: usize = notice::MAX_BYTES.div_ceil(8);
+
+/// The error that a rank found, for peers that the rank stops. The rank writes once, before it stops any peer.
+#[repr(C)]
+pub(super) struct Report {
+    /// 0: nothing is written; 1: being written; else one more than the bytes that are written.
+    state: AtomicU64,
+    words: [AtomicU64; REPORT_WORDS],
+}
+
+impl Report {
+    /// Writes `error`, unless an error was written before. Returns when one is there.
+    pub(super) fn write(&self, error: &Error) {
+        if self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.state.load(Ordering::Acquire) == 1 {
+                std::thread::yield_now();
+            }
+            return;
+        }
+        let bytes = notice::encode(error);
+        for (word, eight) in self.words.iter().zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..eight.len()].copy_from_slice(eight);
+            word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+        }
+        self.state.store(bytes.len() as u64 + 1, Ordering::Release);
+    }
+
+    /// The error that the rank `by`, whose report this is, has written.
+    pub(super) fn read(&self, by: usize) -> Option<Error> {
+        let length = self.state.load(Ordering::Acquire).checked_sub(1).filter(|length| *length > 0)?;
+        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        Some(notice::decode(by, bytes.get(..usize::try_from(length).ok()?)?))
+    }
+}
 
 /// The host's view of `args::Status`, followed by the history.
 #[repr(C)]
@@ -34,6 +72,8 @@ pub(crate) struct Page {
     pub(super) left: AtomicU32,
     /// Calls of pairs that the rank enqueued, which are not in the history.
     pub(super) pairs: AtomicU64,
+    /// Why the rank stopped its peers.
+    pub(super) report: Report,
 }
 
 const _: () = assert!(std::mem::offset_of!(Page, history) == size_of::<args::Status>());

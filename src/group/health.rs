@@ -147,31 +147,6 @@ impl Health {
         error
     }
 
-    fn stopped(&self, stop: Stop) -> Error {
-        let Stop { cause, by, culprit } = stop;
-        match cause {
-            Cause::Abort => Error::Aborted { detail: format!(": by rank {by}") },
-            Cause::Lost => self.gone(culprit),
-            Cause::Differed => self.mismatch(by, culprit),
-            Cause::Failed if culprit == self.rank => {
-                let page = self.pages.get(by).filter(|page| page.finding().is_some());
-                let what = page.map_or_else(String::new, |page| {
-                    format!(" in {} {}", operation(page), page.sequence.load(Ordering::Relaxed))
-                });
-                Error::Aborted { detail: format!(": rank {by} had waited too long for this one{what}") }
-            }
-            Cause::Failed => {
-                let detail = format!("rank {by} gave up first{}", self.progress_of(culprit));
-                let pages = [self.pages.get(by), self.pages.get(self.rank)].into_iter().flatten();
-                match pages.into_iter().find(|page| page.finding().is_some()) {
-                    Some(page) => self.waited_for(culprit, page, format!(": {detail}")),
-                    // No kernel gave up: the timeout was in a host-side exchange.
-                    None => Error::exchange_timeout(Some(culprit), self.deadlines.open, detail),
-                }
-            }
-        }
-    }
-
     fn timeout(&self, page: &Page) -> Error {
         let rank = self.to_blame(page.peer.load(Ordering::Relaxed) as usize);
         self.waited_for(rank, page, self.progress_of(rank))
@@ -190,7 +165,7 @@ impl Health {
     }
 
     /// What helps after a timeout, for the end of a message.
-    fn advice(&self) -> &'static str {
+    pub(super) fn advice(&self) -> &'static str {
         if self.check_calls { "" } else { "; with SYMMETRA_CHECK_CALLS=1 ranks compare every call before it runs" }
     }
 
@@ -232,7 +207,7 @@ impl Health {
 
     /// The mismatch between two ranks, after rank `by` found that `other` calls differently. If this rank has called,
     /// at least one of the two differs from it.
-    fn mismatch(&self, by: usize, other: usize) -> Error {
+    pub(super) fn mismatch(&self, by: usize, other: usize) -> Error {
         if let Some(error) = self.counts_mismatch(by).or_else(|| self.misrouting(by)).or_else(|| self.missent()) {
             return error;
         }
@@ -364,7 +339,7 @@ impl Health {
     }
 
     /// What a rank's page says of its progress, for the end of a message.
-    fn progress_of(&self, rank: usize) -> String {
+    pub(super) fn progress_of(&self, rank: usize) -> String {
         let Some(page) = self.pages.get(rank) else { return String::new() };
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
         let last = theirs.checked_sub(1).and_then(|number| page.history.get(number));
@@ -381,6 +356,9 @@ impl Health {
 
     /// Stops every rank, this rank's device included, because what a kernel waits for may never come.
     fn tell(&self, error: &Error) {
+        if !matches!(error, Error::Aborted { .. }) {
+            self.own().report.write(error);
+        }
         let (cause, culprit) = match error {
             // A kernel of this rank found it in the counts.
             Error::Unsupported { .. } if self.counts_mismatch(self.rank).is_some() => {

@@ -10,6 +10,7 @@ mod health;
 mod history;
 mod multicast;
 mod open;
+mod relayed;
 mod silence;
 mod sizes;
 mod tuning;
@@ -26,7 +27,7 @@ use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
-use crate::error::{Error, Operation, Result};
+use crate::error::{Error, HOST_CALL, Operation, Result};
 
 pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED, Places};
 pub(crate) use capabilities::Capabilities;
@@ -130,7 +131,7 @@ impl Group {
     /// # Errors
     /// The group's error; [`Error::Timeout`] after `deadlines.open`.
     pub fn barrier(&self) -> Result<()> {
-        self.exchange(Bootstrap::barrier)
+        self.all_gather_for("barrier", &[]).map(drop)
     }
 
     /// Gathers `bytes` from every rank, in rank order; lengths may differ. Collective; blocks.
@@ -138,7 +139,15 @@ impl Group {
     /// # Errors
     /// The group's error; [`Error::Timeout`] after `deadlines.open`.
     pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.exchange(|mesh, deadline| Bootstrap::all_gather(mesh, bytes, deadline))
+        self.all_gather_for("gather bytes", bytes)
+    }
+
+    /// Gathers `bytes` from every rank for the collective call of this name.
+    pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.exchange(|mesh, deadline| {
+            mesh.announce(call);
+            mesh.all_gather(bytes, deadline)
+        })
     }
 
     /// Stops the group on every rank. Waits on all devices give up within milliseconds, and every later call fails with
@@ -152,13 +161,14 @@ impl Group {
     }
 
     /// Makes `error` the group's failure unless there is one, stops the group on every rank, and returns the failure.
-    /// Peers learn the name of a lost or late rank; for other errors they see an [`abort`](Self::abort).
+    /// Peers learn the name of a lost or late rank; for other errors they see an [`abort`](Self::abort) with the reason.
     pub(crate) fn fail(&self, error: Error) -> Error {
         match error {
             Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error),
             _ => {
                 // The failure is kept first: a thread that sees the flags then finds the cause.
                 let failure = self.0.health.keep(error);
+                self.0.health.own().report.write(&failure);
                 self.abort();
                 failure
             }
@@ -254,17 +264,17 @@ impl Group {
             mesh.heed(Some(Box::new(move || health.check())));
             let result = run(mesh, deadline);
             mesh.heed(None);
-            result.map_err(|error| self.reason_of(error))
+            result.map_err(|error| self.reason_of(error, !mesh.has_failed()))
         })
     }
 
     /// Why an exchange failed with `error`. A rank that was told of the group's failure passes that failure on as its
-    /// own error, or, after an abort, has already left. A loss or timeout arrives unchanged.
-    fn reason_of(&self, error: Error) -> Error {
+    /// own error, or has already left. The group's failure says more: the operation, and which rank found it. What ranks
+    /// `agreed` on in an exchange that went well is no consequence of a rank that is gone or late.
+    fn reason_of(&self, error: Error, agreed: bool) -> Error {
         match (&error, self.0.health.check()) {
-            (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) => error,
-            (Error::Peer { .. }, Err(failure)) => failure,
-            (Error::PeerLost { .. }, Err(aborted @ Error::Aborted { .. })) => aborted,
+            (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) if agreed => error,
+            (Error::Peer { .. } | Error::PeerLost { .. } | Error::Timeout { .. }, Err(failure)) => failure,
             _ => error,
         }
     }
@@ -278,7 +288,12 @@ impl Group {
             Error::PeerLost { rank, .. } if health.pages.get(rank).is_some_and(|page| page.has_left()) => {
                 health.fail(health.gone(rank))
             }
-            Error::PeerLost { .. } | Error::Timeout { .. } | Error::Bootstrap { .. } => {
+            Error::PeerLost { .. } | Error::Bootstrap { .. } => {
+                health.fail(error.clone());
+                error
+            }
+            Error::Timeout { .. } => health.late_in_exchange(error),
+            Error::Mismatch { ref what, .. } if what.starts_with(HOST_CALL) => {
                 health.fail(error.clone());
                 error
             }
@@ -373,7 +388,10 @@ impl Group {
         // not reached, so a peer that closes first is not taken for dead.
         drop(self.0.monitor.lock().take());
         self.0.health.check()?;
-        self.exchange_heeding(|mesh, deadline| mesh.barrier(deadline))?;
+        self.exchange_heeding(|mesh, deadline| {
+            mesh.announce("close");
+            mesh.barrier(deadline)
+        })?;
         crate::log!(INFO, "closed: {self:?}");
         // Every rank has made its last call, so every rank finds calls that differ.
         self.confirm()

@@ -23,7 +23,7 @@ use crate::variables::{Process, flag, report_consequence};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
 /// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
-const PROTOCOL: u32 = 19;
+const PROTOCOL: u32 = 20;
 
 /// Turns [`Config::check_calls`] on in a program that does not.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
@@ -94,7 +94,7 @@ impl Group {
             let (health, of_part) = (self.0.health.clone(), members.clone());
             mesh.heed(Some(Box::new(move || health.check().map_err(|error| error.among(&of_part)))));
             let part = Self::on_mesh(mesh, self.device(), config, deadline).and_then(finish);
-            part.map_err(|error| self.reason_of(error.of_members(&members)))
+            part.map_err(|error| self.reason_of(error.of_members(&members), true))
         });
         self.with_all(made.transpose())
     }

@@ -105,7 +105,7 @@ impl Calls {
         let agreed = match self.wait(name, job) {
             Err(Error::Timeout { operation, sequence, waited, detail, .. }) => {
                 let late = |rank| Error::Timeout { operation, sequence, rank, waited, detail: detail.clone() };
-                Err(late(self.missing(&format!("{name}: {}", late(None)))))
+                Err(late(self.missing(name, &late(None))))
             }
             Ok(made) => self.group().exchange(|mesh, deadline| mesh.agree(name, made, deadline)),
             Err(error) => Err(error),
@@ -114,8 +114,12 @@ impl Calls {
     }
 
     /// The rank that does not say that it gave up too.
-    fn missing(&self, words: &str) -> Option<usize> {
-        match self.group().exchange(|mesh, _| mesh.all_gather(words.as_bytes(), until(REPORT))) {
+    fn missing(&self, name: &str, late: &Error) -> Option<usize> {
+        let told = self.group().exchange(|mesh, _| {
+            mesh.announce(name);
+            mesh.all_gather(format!("{name}: {late}").as_bytes(), until(REPORT))
+        });
+        match told {
             Err(Error::Timeout { rank, .. }) => rank,
             _ => None,
         }

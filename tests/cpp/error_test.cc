@@ -368,6 +368,42 @@ void lost_and_late() {
   });
 }
 
+/// Collective calls of the host that differ, and one that is told of a peer's timeout elsewhere.
+void host_calls() {
+  std::atomic<int> done{0};
+  const auto meet = [&done](int ranks) {
+    for (++done; done < ranks;) std::this_thread::sleep_for(milliseconds(1));
+  };
+  test::ranks(2, [&](Bootstrap& bootstrap) {
+    const Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
+    const Error differs =
+        CHECK_THROWS(kMismatch, [&] { communicator.rank() == 0 ? communicator.barrier() : (void)communicator.symmetric<float>(64); }());
+    CHECK(says(differs, "barrier") && says(differs, "make symmetric memory"));
+    meet(2);
+    const Error later = CHECK_THROWS(kMismatch, communicator.barrier());
+    CHECK(says(later, "barrier") && says(later, "make symmetric memory"));
+    meet(4);
+  });
+  done = 0;
+  test::ranks(2, [&](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    config.check_calls = false;
+    config.deadlines.first_use = config.deadlines.steady = milliseconds(300);
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    const SymmetricBuffer buffer = communicator.symmetric<float>(64);
+    if (communicator.rank() == 1) {
+      communicator.broadcast(buffer, 0, stream);
+      CHECK_EQ(CHECK_THROWS(kTimeout, communicator.synchronize(stream)).rank(), 0);
+    } else {
+      const Error told = CHECK_THROWS(kAborted, communicator.barrier());
+      CHECK(says(told, "rank 1 had waited too long for this one in broadcast 0"));
+      CHECK_EQ(told.rank(), -1);
+    }
+  });
+}
+
 void captures() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Device device = Device::host();
@@ -501,6 +537,7 @@ int main() {
                {"closed", closed},
                {"aborted", aborted},
                {"lost_and_late", lost_and_late},
+               {"host_calls", host_calls},
                {"departed", departed},
                {"captures", captures},
                {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use symmetra::Error;
+use symmetra::bootstrap::Bootstrap;
 use symmetra::environment::{Coordinator, GroupConfig};
 
 use crate::support::device::device;
@@ -19,8 +20,16 @@ fn split(child: &Child) {
     let group = Coordinator::open(bootstrap, &device(child.rank), config).unwrap();
     if child.rank == VICTIM {
         let parent = group.communicator().unwrap().group();
-        parent.all_gather_bytes(br#"["to split a group",{"color":1,"key":0}]"#).unwrap();
-        parent.all_gather_bytes(br#"["to meet in the parts of a group",null]"#).unwrap();
+        for (call, words) in [
+            ("to split a group", r#"["to split a group",{"color":1,"key":0}]"#),
+            ("to meet in the parts of a group", r#"["to meet in the parts of a group",null]"#),
+        ] {
+            let exchanged = parent.exchange(|mesh, deadline| {
+                mesh.announce(call);
+                mesh.all_gather(words.as_bytes(), deadline)
+            });
+            exchanged.unwrap();
+        }
         child.say("ready");
         child.hear();
     }

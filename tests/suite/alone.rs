@@ -342,9 +342,16 @@ fn hosts_without_an_interface_do_not_open() {
 /// The first steps of a split, after which a rank goes on or does not.
 fn begin_split(group: &Coordinator, color: u32) {
     let parent = group.communicator().unwrap().group();
-    let wish = format!(r#"["to split a group",{{"color":{color},"key":9}}]"#);
-    parent.all_gather_bytes(wish.as_bytes()).unwrap();
-    parent.all_gather_bytes(br#"["to meet in the parts of a group",null]"#).unwrap();
+    for (call, words) in [
+        ("to split a group", format!(r#"{{"color":{color},"key":9}}"#)),
+        ("to meet in the parts of a group", "null".to_owned()),
+    ] {
+        let exchanged = parent.exchange(|mesh, deadline| {
+            mesh.announce(call);
+            mesh.all_gather(format!("[{call:?},{words}]").as_bytes(), deadline)
+        });
+        exchanged.unwrap();
+    }
 }
 
 /// Also the ranks of other colours, and of none, learn who it was, long before a deadline.

@@ -216,20 +216,30 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
         let named = tp.broadcast_named((rank == 2).then_some(&map), 2, &stream).unwrap_err();
         told(2, "the tensor `scale`'s device", named);
 
-        let at_odds = |words: &str, error: Error| match error {
-            Error::Bootstrap { message } => assert!(message.contains(words), "{message}"),
+        let at_odds = |words: [&str; 2], error: Error| match error {
+            Error::Mismatch { what, ours, theirs, .. } => {
+                assert_eq!(
+                    (what.split(" in group").next(), ours.as_str(), theirs.as_str()),
+                    (Some("the collective call of the host"), words[0], words[1])
+                );
+            }
             other => panic!("rank {rank}: {other}"),
         };
         let root = usize::from(rank > 0);
-        let theirs = ["rank 1 to broadcast an object of rank 1", "rank 0 to broadcast an object of rank 0"];
-        at_odds(theirs[root], tp.broadcast_object((rank == root).then_some(&7), root).unwrap_err());
-        match rank {
-            0 => at_odds("came to a barrier, rank 1 for something else", tp.barrier().unwrap_err()),
-            _ => at_odds("rank 0 for something else, such as a barrier", tp.gather_object(&7, 1).unwrap_err()),
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        let roots = ["broadcast an object of rank 0", "broadcast an object of rank 1"];
+        at_odds([roots[root], roots[1 - root]], tp.broadcast_object((rank == root).then_some(&7), root).unwrap_err());
         assert_eq!(tp.broadcast_object((rank == 1).then_some(&7), 1), Ok(7));
-        environment.close().unwrap();
+        let error = match rank {
+            0 => tp.barrier().unwrap_err(),
+            _ => tp.gather_object(&7, 1).unwrap_err(),
+        };
+        // By a rank's bytes, or as another rank tells it.
+        let words = error.to_string();
+        assert!(matches!(error, Error::Mismatch { .. }) && words.contains("barrier"), "rank {rank}: {words}");
+        assert!(words.contains("gather objects"), "rank {rank}: {words}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        let ended = environment.close().unwrap_err();
+        assert!(matches!(ended, Error::Mismatch { .. }), "rank {rank}: {ended}");
     });
 }
 

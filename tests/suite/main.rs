@@ -26,6 +26,7 @@ mod fused;
 mod graphs;
 mod guards;
 mod heap;
+mod host_calls;
 mod hostile;
 #[cfg(feature = "gloo")]
 mod hosts;

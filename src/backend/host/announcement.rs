@@ -3,11 +3,13 @@
 
 use std::fmt;
 
+use crate::bootstrap::shown;
 use crate::error::{Error, Operation, Parameter};
 use crate::op::{Call, Op, Size};
 use crate::types::{Dtype, Reduction};
 
-/// A call of an operation, or an exchange of objects.
+/// A call of an operation, or an exchange of objects for a collective call of the host. In the latter the name of that
+/// call, cut to 32 bytes, takes the place of `reduction`, `root`, `dtype` and `form`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     /// 0 for objects, whose number of bytes differs by rank; else one more than the operation's number.
@@ -30,8 +32,17 @@ impl Announcement {
     /// Length in words.
     pub(crate) const WORDS: usize = 7;
 
-    pub(crate) fn objects(bytes: usize) -> Self {
-        Self { kind: 0, reduction: 0, root: 0, dtype: 0, bytes: bytes as u64, form: 1, tag: 0 }
+    pub(crate) fn objects(call: &str, bytes: usize) -> Self {
+        let mut name = [0; 32];
+        let call = &call.as_bytes()[..call.floor_char_boundary(name.len())];
+        name[..call.len()].copy_from_slice(call);
+        let [reduction, root, dtype, form] = bytemuck::pod_read_unaligned(&name);
+        Self { kind: 0, reduction, root, dtype, bytes: bytes as u64, form, tag: 0 }
+    }
+
+    /// The words that hold the name of a call of the host.
+    fn name(&self) -> [u64; 4] {
+        [self.reduction, self.root, self.dtype, self.form]
     }
 
     pub(crate) fn call(call: &Call<'_>) -> Self {
@@ -55,13 +66,19 @@ impl Announcement {
         Self { kind, reduction, root, dtype, bytes, form, tag }
     }
 
-    /// Whether both are calls, or both objects.
+    /// Whether both are calls of operations, or objects of one call of the host.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        (self.kind == 0) == (other.kind == 0)
+        match (self.kind, other.kind) {
+            (0, 0) => self.name() == other.name(),
+            (ours, theirs) => ours != 0 && theirs != 0,
+        }
     }
 
     /// The error for `rank`, whose announcement differs from that of rank `against`.
     pub(crate) fn mismatch(&self, against: usize, rank: usize, theirs: &Self) -> Error {
+        if !self.is_like(theirs) {
+            return Error::unlike_calls([against, rank], [&self.to_string(), &theirs.to_string()]);
+        }
         Error::Mismatch {
             what: "the call".to_owned(),
             against,
@@ -77,7 +94,8 @@ impl fmt::Display for Announcement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let before = |number: u64| number.checked_sub(1).and_then(|number| u32::try_from(number).ok());
         let Some(operation) = before(self.kind).and_then(Operation::from_number) else {
-            return out.write_str("exchange of objects");
+            let name = self.name();
+            return out.write_str(&shown(bytemuck::cast_slice::<_, u8>(&name)).replace("\\u{0}", ""));
         };
         write!(out, "{operation}")?;
         if let Some(reduction) = before(self.reduction).and_then(Reduction::from_number) {

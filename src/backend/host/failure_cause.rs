@@ -7,14 +7,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::final_exchange::Words;
-use crate::error::Error;
-
-/// Start of an abort's detail on the rank that aborts.
-const BY_THIS_RANK: &str = ": by this rank: ";
+use crate::error::{BY_THIS_RANK, Error};
 
 /// The error on a rank that aborts a group.
 pub(crate) fn aborted(reason: impl fmt::Display) -> Error {
-    Error::Aborted { detail: format!("{BY_THIS_RANK}{reason}") }
+    Error::Aborted { detail: format!("{BY_THIS_RANK}: {reason}") }
 }
 
 /// A rank's report on a group's failure, by the world's numbers. Empty if the rank failed because of others.
@@ -32,7 +29,7 @@ impl Word {
         match error {
             Error::PeerLost { rank, .. } => Self { lost: ranks.get(*rank).copied(), aborted: None },
             Error::Aborted { detail } => {
-                let reason = detail.strip_prefix(BY_THIS_RANK);
+                let reason = detail.strip_prefix(BY_THIS_RANK).and_then(|rest| rest.strip_prefix(": "));
                 Self { lost: None, aborted: reason.map(|reason| (ranks.to_vec(), reason.to_owned())) }
             }
             _ => Self::default(),

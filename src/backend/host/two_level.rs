@@ -13,6 +13,7 @@ use super::failure_cause::{Word, aborted, verdict};
 use super::final_exchange::FinalExchange;
 use super::wire::{Across, Engines};
 use crate::backend::hosts::Hosts;
+use crate::bootstrap::notice::{encode, read_notice};
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::View;
@@ -173,40 +174,43 @@ impl TwoLevel {
         }
         let all: Vec<_> = all.into_iter().map(Announcement::from_words).collect();
         let Some(part) = all.iter().position(|theirs| !ours.is_like(theirs)) else { return Ok(all) };
-        let place = |part: usize| {
-            let rank = self.parts[part].get(self.local.rank()).and_then(|rank| self.ranks.binary_search(rank).ok());
-            rank.unwrap_or_default()
-        };
-        Err(self.fail(ours.mismatch(place(self.part), place(part), &all[part])))
+        let place = |part: usize| self.place(part, self.local.rank());
+        Err(ours.mismatch(place(self.part), place(part), &all[part]))
     }
 
-    /// Gives `bytes` to every rank of the group and returns the bytes of all, in rank order. Blocks.
-    pub(crate) fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// The number in the group of the rank at `place` of a host.
+    fn place(&self, part: usize, place: usize) -> usize {
+        self.parts[part].get(place).and_then(|rank| self.ranks.binary_search(rank).ok()).unwrap_or_default()
+    }
+
+    /// Gives `bytes` to every rank of the group for the collective call of this name, and returns the bytes of all, in
+    /// rank order. Blocks.
+    pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check()?;
-        self.gather(bytes).map_err(|error| self.fail(self.of_group(error)))
+        self.gather_by_hosts(call, bytes).map_err(|error| self.fail(error))
     }
 
-    /// Gathers inside each host, between the first ranks of the hosts, and inside each host again.
-    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let group = self.local.group();
-        let own = pack(&group.all_gather_bytes(bytes)?);
+    /// Gathers inside each host, between the first ranks of the hosts, and inside each host again. Errors number ranks
+    /// in the group.
+    fn gather_by_hosts(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let on_host =
+            |bytes: &[u8]| self.local.group().all_gather_for(call, bytes).map_err(|error| self.of_group(error));
+        let own = pack(&on_host(bytes)?);
         let told = match self.local.rank() {
-            0 => self.between_first_ranks(&own),
+            0 => self.between_first_ranks(call, &own),
             _ => Ok(Vec::new()),
         };
         // A first rank that failed sends its error, so that the others do not wait for it.
         let words = match &told {
             Ok(all) => [&[1], all.as_slice()].concat(),
-            Err(error) => [&[0], error.to_string().as_bytes()].concat(),
+            Err(error) => [&[0], encode(error).as_slice()].concat(),
         };
-        let first = in_slices(&words, SLICE_BYTES, |slice| {
-            Ok(group.all_gather_bytes(slice)?.into_iter().next().unwrap_or_default())
-        })?;
+        let first = in_slices(&words, SLICE_BYTES, |slice| Ok(on_host(slice)?.into_iter().next().unwrap_or_default()))?;
         told?;
         let (success, all) = first.split_first().unwrap_or((&0, &[]));
         if *success == 0 {
-            let message = String::from_utf8_lossy(all).into_owned();
-            return Err(Error::Peer { rank: 0, message });
+            let [own, first] = [self.local.rank(), 0].map(|place| self.place(self.part, place));
+            return Err(read_notice(first, all).seen_by(own, first));
         }
         let mut of_group = vec![Vec::new(); self.ranks.len()];
         for (ranks, packed) in self.parts.iter().zip(unpack(all)) {
@@ -220,9 +224,9 @@ impl TwoLevel {
     }
 
     /// The packed bytes of every host's first rank.
-    fn between_first_ranks(&self, own: &[u8]) -> Result<Vec<u8>> {
+    fn between_first_ranks(&self, call: &str, own: &[u8]) -> Result<Vec<u8>> {
         let deadline = Instant::now() + self.local.group().config().deadlines.open;
-        let all = self.announce(Announcement::objects(own.len()), deadline)?;
+        let all = self.announce(Announcement::objects(call, own.len()), deadline)?;
         let lengths: Vec<usize> = all.iter().map(|theirs| theirs.bytes as usize).collect();
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Mesh, Peer};
 use crate::bootstrap::channel::{Broken, CLOSED, farewell};
-use crate::bootstrap::frame::{Frame, Kind, Outgoing};
+use crate::bootstrap::frame::{Frame, Kind, Outgoing, shown};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::{Patience, wait};
 use crate::error::{Error, Result};
@@ -67,7 +67,7 @@ impl Mesh {
 
     /// Sends and receives alternately, so that no two ranks wait for each other to read.
     fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
-        let (start, own, sequence) = (Instant::now(), self.rank, self.sequence);
+        let (start, own, sequence, call) = (Instant::now(), self.rank, self.sequence, self.call.clone());
         let mut patience = Patience::new(start);
         let mut frames: Vec<Option<Frame>> = self.peers.iter().map(|_| None).collect();
         let mut expected = None;
@@ -85,7 +85,7 @@ impl Mesh {
             let heeded = self.heeded.as_ref().map_or(Ok(()), |heeded| heeded());
             let mut missing = Vec::new();
             for (rank, peer) in self.others() {
-                let end = |peer: &mut Peer| peer.last_words(rank, sequence).unwrap_or_else(|error| error);
+                let end = |peer: &mut Peer| peer.last_words([own, rank], sequence).unwrap_or_else(|error| error);
                 match peer.channel.flush() {
                     Ok(()) => {}
                     Err(Broken::Closed) => return Err(end(peer)),
@@ -93,7 +93,7 @@ impl Mesh {
                 }
                 if frames[rank].is_none() {
                     let frame = peer.channel.receive().map_err(|broken| broken.of_rank(rank))?;
-                    frames[rank] = frame.map(|frame| check(frame, own, rank, expected)).transpose()?;
+                    frames[rank] = frame.map(|frame| check(frame, [own, rank], expected, &call)).transpose()?;
                 }
                 if frames[rank].is_none() || !peer.channel.is_flushed() {
                     // It was known to have ended before its last bytes were read.
@@ -109,13 +109,15 @@ impl Mesh {
             let now = Instant::now();
             if let Some(waited) = patience.ended(now) {
                 let (world, waited) = (frames.len(), waited.as_secs());
+                let call = if call.is_empty() { String::new() } else { format!(" `{call}`") };
                 crate::log!(
                     WARN,
-                    "a collective call of the host waits on rank {own} of {world} for ranks {missing:?}: {waited} s"
+                    "the collective call{call} of the host waits on rank {own} of {world} for ranks {missing:?}: {waited} s"
                 );
             }
             if now >= deadline {
-                let doing = format!("ranks {missing:?} of {} did not take part in time", frames.len());
+                let call = if call.is_empty() { String::new() } else { format!(" in `{call}`") };
+                let doing = format!("ranks {missing:?} of {} did not take part{call} in time", frames.len());
                 return Err(Error::exchange_timeout(Some(slowest), start.elapsed(), doing));
             }
             match heeded {
@@ -132,7 +134,7 @@ impl Mesh {
     /// Blocks until a missing rank can go on. Watches ranks that have finished this exchange too:
     /// such a rank may leave, but if it dies, ranks that wait for it will not come.
     fn watch(&mut self, missing: &[usize], frames: &[Option<Frame>], deadline: Instant) -> Result<()> {
-        let sequence = self.sequence;
+        let (own, sequence) = (self.rank, self.sequence);
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         // Of each descriptor: the rank, and whether it is the rank's process.
         let mut watched = Vec::new();
@@ -156,7 +158,7 @@ impl Mesh {
             let gone = if is_process { !flags.is_empty() } else { flags.intersects(GONE) };
             peer.ended |= gone && is_process;
             if gone && peer.end.is_none() && !missing.contains(&rank) {
-                peer.end = Some(peer.last_words(rank, sequence)?);
+                peer.end = Some(peer.last_words([own, rank], sequence)?);
             }
         }
         Ok(())
@@ -166,7 +168,7 @@ impl Mesh {
 impl Peer {
     /// Reads on until a peer that is gone says why. `Ok` with that error if the peer had finished
     /// exchange `sequence`, which is under way; `Err` if the peer may have died in it.
-    fn last_words(&mut self, rank: usize, sequence: u64) -> Result<Error> {
+    fn last_words(&mut self, [own, rank]: [usize; 2], sequence: u64) -> Result<Error> {
         let mut finished = false;
         let error = loop {
             match self.channel.receive() {
@@ -174,7 +176,7 @@ impl Peer {
                     finished |= header.sequence > sequence;
                     match header.kind {
                         Kind::Goodbye => break departed(rank),
-                        Kind::Notice => break read_notice(rank, &payload),
+                        Kind::Notice => break read_notice(rank, &payload).seen_by(own, rank),
                         _ => {}
                     }
                 }
@@ -191,12 +193,23 @@ fn departed(rank: usize) -> Error {
     Error::PeerLost { rank, detail: ": it left the group".into() }
 }
 
-/// Checks that a frame belongs to this exchange.
-fn check(frame: Frame, own: usize, rank: usize, expected: Option<(Kind, u64)>) -> Result<Frame> {
+/// Checks that a frame belongs to this exchange and to the same call, and takes the name of the call off the payload.
+fn check(mut frame: Frame, [own, rank]: [usize; 2], expected: Option<(Kind, u64)>, call: &str) -> Result<Frame> {
     let header = frame.header;
     match header.kind {
-        Kind::Notice => Err(read_notice(rank, &frame.payload)),
-        Kind::Goodbye => Err(departed(rank)),
+        Kind::Notice => return Err(read_notice(rank, &frame.payload).seen_by(own, rank)),
+        Kind::Goodbye => return Err(departed(rank)),
+        _ => {}
+    }
+    let length = frame.payload.first().map_or(0, |length| usize::from(*length));
+    let Some(theirs) = frame.payload.get(1..1 + length) else {
+        return Err(Error::bootstrap(format!("rank {rank} sent a {} without a call", header.kind.name())));
+    };
+    if theirs != call.as_bytes() {
+        return Err(Error::unlike_calls([own, rank], [call, &shown(theirs)]));
+    }
+    frame.payload.drain(..1 + length);
+    match header.kind {
         kind if expected == Some((kind, header.sequence)) && header.rank as usize == rank => Ok(frame),
         kind => {
             let name = |(kind, sequence): (Kind, u64)| format!("{} {sequence}", kind.name());

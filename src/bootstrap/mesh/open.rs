@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, bind, listen};
 
-use super::{Mesh, Peer, Process};
+use super::{LIMIT_BYTES, Mesh, Peer, Process};
 use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::directory::Directory;
 use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_address};
-use crate::bootstrap::frame::{Fields, Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_rank};
+use crate::bootstrap::frame::{Fields, Frame, Kind, Outgoing, check_rank};
 use crate::bootstrap::handshake::random;
 use crate::bootstrap::hello::check_count;
 use crate::bootstrap::peer::Life;
@@ -166,7 +166,7 @@ impl Meeting<'_> {
     fn connect(&self, door: &Door) -> Result<Vec<Option<Channel>>> {
         let mut peers: Vec<Option<Channel>> = self.cards.iter().map(|_| None).collect();
         for (peer, card) in self.cards.iter().enumerate().take(self.rank) {
-            let mut channel = Channel::new(self.dial(peer)?, MAX_FRAME_BYTES);
+            let mut channel = Channel::new(self.dial(peer)?, LIMIT_BYTES);
             channel.queue(Outgoing::control(Kind::Hello, self.rank, card.token.to_vec()));
             channel.flush().map_err(|broken| broken.of_rank(peer))?;
             peers[peer] = Some(channel);
@@ -269,7 +269,7 @@ impl Meeting<'_> {
         let known = frame.payload == door.token;
         let free = peer > self.rank && peers.get(peer).is_some_and(Option::is_none);
         if known && free && frame.header.kind == Kind::Hello {
-            caller.set_limit(MAX_FRAME_BYTES);
+            caller.set_limit(LIMIT_BYTES);
             peers[peer] = Some(caller);
         }
     }

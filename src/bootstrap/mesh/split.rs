@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::{Mesh, Peer, received_fd};
+use super::{LIMIT_BYTES, Mesh, Peer, received_fd};
 use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
-use crate::bootstrap::frame::MAX_FRAME_BYTES;
 use crate::error::{Error, Result};
 
 impl Mesh {
@@ -49,7 +48,7 @@ impl Mesh {
         }
         let mut part = members.iter().position(|member| *member == self.rank).map(|rank| {
             let connect = |peer: &usize| {
-                let channel = Channel::new(ours[*peer].take()?, MAX_FRAME_BYTES);
+                let channel = Channel::new(ours[*peer].take()?, LIMIT_BYTES);
                 // The system takes the maker of the pair for the process at both of its ends.
                 Some(Peer::new(channel, self.peers[*peer].as_ref()?.life.clone()))
             };

@@ -216,7 +216,7 @@ fn an_error_of_a_producer_ends_the_group() {
                 assert!(start.elapsed() < Duration::from_secs(10), "rank 0 never learned of it");
                 std::thread::sleep(Duration::from_millis(2));
             };
-            assert_eq!(error, Error::Aborted { detail: ": by rank 1".to_owned() });
+            assert_eq!(error, Error::Aborted { detail: format!(": by rank 1: {}", refused()) });
         }
         gate.pass();
     });

@@ -56,7 +56,7 @@ fn a_challenge_of_another_secret_or_version_is_refused_in_words() {
     let mut newer = challenge(&SECRET, &hello.payload).ok().unwrap().0.payload.to_vec();
     newer[0] = 9;
     let words = read_challenge(&SECRET, noise, &newer).err();
-    assert_eq!(words.as_deref(), Some("it speaks protocol version 9, this rank version 2"));
+    assert_eq!(words.as_deref(), Some("it speaks protocol version 9, this rank version 3"));
 }
 
 #[test]

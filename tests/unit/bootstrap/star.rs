@@ -121,7 +121,7 @@ fn another_version_is_told_both_versions() {
         let mut hello = handshake::hello(&SECRET).unwrap().1;
         hello.payload = [&99u32.to_le_bytes()[..], &[0; 100]].concat().into();
         let answer = Forger::connect(address).refused(hello);
-        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 2");
+        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 3");
     });
 }
 

@@ -28,16 +28,20 @@ fn calls_differ_in_all_that_they_are() {
         reduce(Reduction::Sum, Dtype::BF16, 3),
         reduce(Reduction::Sum, Dtype::F16, 4),
         broadcast(0),
-        Announcement::objects(6),
+        Announcement::objects("barrier", 6),
     ] {
         assert!(sum != other);
     }
+    let objects = Announcement::objects;
     assert!(reduce(Reduction::Sum, Dtype::F16, 0) == reduce(Reduction::Sum, Dtype::I8, 0));
-    assert!(sum.is_like(&broadcast(0)) && Announcement::objects(1).is_like(&Announcement::objects(9)));
-    assert!(!sum.is_like(&Announcement::objects(6)) && !Announcement::objects(6).is_like(&sum));
+    assert!(sum.is_like(&broadcast(0)) && objects("barrier", 1).is_like(&objects("barrier", 9)));
+    assert!(!sum.is_like(&objects("barrier", 6)) && !objects("barrier", 6).is_like(&sum));
+    assert!(!objects("barrier", 6).is_like(&objects("close", 6)));
     assert_eq!(sum.to_string(), "all-reduce (sum), 6 bytes of f16");
     assert_eq!(broadcast(2).to_string(), "broadcast of root 2, 24 bytes of f32");
-    assert_eq!(Announcement::objects(6).to_string(), "exchange of objects");
+    assert_eq!(objects("barrier", 6).to_string(), "barrier");
+    let long = "a call whose name takes 33 bytes, ä";
+    assert_eq!(objects(long, 6).to_string(), long[..32]);
     let batch = Call::new(&SEND_RECEIVE, Dtype::F32).numbers(Numbers::Messages(&[]));
     assert_eq!(Announcement::call(&batch).to_string(), "send-receive");
 }

@@ -171,7 +171,8 @@ fn a_rank_that_does_not_call_is_named_with_a_timeout() {
             (0..2).for_each(|_| wait.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap());
             // Late, it finds the bytes of the others, then that they gave up.
             let outcome = mesh.barrier(within(5.0)).and_then(|()| mesh.barrier(within(5.0)));
-            assert!(matches!(outcome, Err(Error::Timeout { rank: Some(1), .. })), "{outcome:?}");
+            let words = outcome.unwrap_err().to_string();
+            assert!(words.contains(" had waited too long for this one: ranks [1] of 3 did not take part"), "{words}");
             return;
         }
         together.wait();
@@ -194,6 +195,28 @@ fn pitfall_4_ranks_that_call_different_exchanges_are_told() {
         // Who looks second may read the other's notice instead.
         assert!(words.contains("disagree on the exchange"), "{words}");
     });
+}
+
+#[test]
+fn pitfall_4_ranks_whose_calls_have_other_names_are_told_both() {
+    let late = std::sync::Barrier::new(3);
+    let words = on_meshes(3, |mut mesh| {
+        // A rank that has not called keeps nobody from telling.
+        if mesh.rank() == 2 {
+            late.wait();
+        }
+        mesh.announce(if mesh.rank() == 1 { "to split a group" } else { "barrier" });
+        let error = mesh.barrier(within(20.0)).unwrap_err();
+        if mesh.rank() < 2 {
+            late.wait();
+        }
+        error.to_string()
+    });
+    let differ = "disagree on the collective call of the host";
+    assert_eq!(words[0], format!("ranks 0 and 1 {differ}: barrier and split a group"));
+    assert_eq!(words[1], format!("ranks 1 and 0 {differ}: split a group and barrier"));
+    // By the frame of a rank, or by its notice.
+    assert!(words[2].contains(differ) && words[2].contains("barrier") && words[2].contains("split"), "{}", words[2]);
 }
 
 #[test]
@@ -333,6 +356,7 @@ fn who_fails_a_split_that_others_made_says_why() {
                 mesh.all_gather(&[], within(10.0)).unwrap();
                 let nothing = vec![mesh.descriptor(None); 3];
                 mesh.exchange(nothing, within(10.0)).unwrap();
+                mesh.announce("split");
                 let agreed = mesh.data(&[]);
                 send(&mut mesh, 0, agreed);
                 over.wait();
