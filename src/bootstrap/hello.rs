@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// Settings by name, which must be equal on every rank.
 pub type Agreed = Vec<(String, String)>;
 
+/// A rank's number and world size, as its bootstrap gives them.
+pub(crate) type Place = [usize; 2];
+
 /// Gives `own` to every rank and returns what every rank gave, in rank order. Collective. `what` names the purpose,
 /// for example "to split a group": ranks whose purposes differ get an error.
 pub fn tell<T: Serialize + DeserializeOwned>(
@@ -76,6 +79,24 @@ pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::bootstrap(format!("an all-gather of {world_size} ranks gave {answers}")))
+}
+
+/// Fails unless all ranks have one world size, and each has the number of its place in the all-gather. A rank without a
+/// place is in its place.
+pub(crate) fn check_places(all: impl Iterator<Item = Option<Place>> + Clone) -> Result<()> {
+    let mut places = all.enumerate().filter_map(|(rank, place)| Some((rank, place?)));
+    let Some((against, [_, world])) = places.clone().next() else { return Ok(()) };
+    if let Some((rank, [_, theirs])) = places.clone().find(|(_, [_, theirs])| *theirs != world) {
+        let (ours, theirs) = (world.to_string(), theirs.to_string());
+        return Err(Error::Mismatch { what: "the world size".to_owned(), against, ours, rank, theirs });
+    }
+    places.find(|(rank, [number, _])| number != rank).map_or(Ok(()), |(rank, [number, _])| {
+        Err(Error::bootstrap(format!(
+            "the all-gather gave what rank {number} sent in the place of rank {rank}: ranks have the numbers 0 to {}, each \
+             once, and the all-gather gives what the ranks send in their order",
+            world - 1
+        )))
+    })
 }
 
 /// Fails with the first complaint of a rank other than `own`.

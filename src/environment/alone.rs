@@ -244,6 +244,7 @@ impl Met {
     /// Collective; blocks. Also returns when to give up.
     fn new(bootstrap: &mut dyn Bootstrap, mut config: GroupConfig) -> Result<(Self, Instant)> {
         warn_of_variables();
+        config.communicator.check_deadlines()?;
         let deadline = until(config.communicator.deadlines.open);
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         crate::bootstrap::check_world_size(world_size)?;

@@ -90,6 +90,7 @@ impl Environment {
     /// sizes or settings; [`Error::Unsupported`], with the hosts, for several hosts in a build without either; else those of
     /// [`Communicator::open`](crate::Communicator::open).
     pub fn init(config: EnvConfig) -> Result<Self> {
+        config.communicator.check_deadlines()?;
         let deadline = until(config.communicator.deadlines.open);
         let told = config.init_method.told();
         let mut resolved = config.resolve(told)?;
@@ -105,6 +106,7 @@ impl Environment {
 
     /// Opens an environment over a borrowed bootstrap, which cannot be kept: all ranks must be on one host.
     pub(crate) fn init_on(mut bootstrap: impl Bootstrap, config: EnvConfig) -> Result<Self> {
+        config.communicator.check_deadlines()?;
         let deadline = until(config.communicator.deadlines.open);
         let told = (bootstrap.rank(), bootstrap.world_size());
         let met = Met::new(&mut bootstrap, config.resolve(Some(told))?, deadline)?;

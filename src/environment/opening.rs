@@ -14,7 +14,7 @@ use super::origin::Origin;
 use crate::backend::{
     Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, QuantisedAllReduce, Reach, TwoLevel,
 };
-use crate::bootstrap::hello::{Agreed, check_agreed, tell, together};
+use crate::bootstrap::hello::{Agreed, Place, check_agreed, check_places, tell, together};
 use crate::bootstrap::{Bootstrap, Directory, Local, until};
 use crate::collective::Communicator;
 use crate::device::Device;
@@ -24,6 +24,9 @@ use crate::group::{Config, Multicast};
 /// A rank's first message when all have met.
 #[derive(Serialize, Deserialize)]
 struct Hello {
+    /// The rank's number and world size, by its bootstrap. Older builds give none.
+    #[serde(default)]
+    place: Option<Place>,
     host: String,
     /// Settings, by name, that must be equal on all ranks.
     agreed: Agreed,
@@ -45,7 +48,9 @@ pub(super) fn meet(
     agreed: Agreed,
     deadline: Instant,
 ) -> Result<Hosts> {
-    let hellos = tell(bootstrap, what, &Hello { host, agreed }, deadline)?;
+    let place = Some([bootstrap.rank(), bootstrap.world_size()]);
+    let hellos = tell(bootstrap, what, &Hello { place, host, agreed }, deadline)?;
+    check_places(hellos.iter().map(|hello| hello.place))?;
     check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }

@@ -171,8 +171,22 @@ impl Config {
         ]
     }
 
+    /// Refuses deadlines that no exchange could keep, before the first exchange.
+    pub(crate) fn check_deadlines(&self) -> Result<()> {
+        let Deadlines { open, first_use, steady } = self.deadlines;
+        for (name, limit) in
+            [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)]
+        {
+            if limit < Duration::from_millis(1) || limit > LONGEST {
+                return Err(Error::invalid(name, format!("{limit:?}"), "it must be 1 ms to 24 h"));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn validate(&self, world_size: usize) -> Result<()> {
         check_world_size(world_size)?;
+        self.check_deadlines()?;
         let scratch = [
             ("one_shot_ll_bytes", self.one_shot_ll_bytes),
             ("one_shot_sentinel_bytes", self.one_shot_sentinel_bytes_for(world_size)),
@@ -209,15 +223,6 @@ impl Config {
             let limit = format!("it must be a multiple of {GUARD_UNIT}, at most {MAX_GUARD_BYTES}");
             return Err(Error::invalid("guard_bytes", self.guard_bytes, limit));
         }
-        self.tuning.as_ref().map_or(Ok(()), Tuning::validate)?;
-        let Deadlines { open, first_use, steady } = self.deadlines;
-        for (name, limit) in
-            [("deadlines.open", open), ("deadlines.first_use", first_use), ("deadlines.steady", steady)]
-        {
-            if limit < Duration::from_millis(1) || limit > LONGEST {
-                return Err(Error::invalid(name, format!("{limit:?}"), "it must be 1 ms to 24 h"));
-            }
-        }
-        Ok(())
+        self.tuning.as_ref().map_or(Ok(()), Tuning::validate)
     }
 }

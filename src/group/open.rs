@@ -13,7 +13,7 @@ use super::config::check_world_size;
 use super::control_page::{PAGE_BYTES, PageMapping};
 use super::silence::Silence;
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
-use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
+use crate::bootstrap::hello::{Agreed, Place, check_agreed, check_complaints, check_places, tell};
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
@@ -31,6 +31,9 @@ pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
 /// A rank's statement before the group exists.
 #[derive(Serialize, Deserialize)]
 struct Hello {
+    /// The rank's number and world size, by its bootstrap. Older builds give none.
+    #[serde(default)]
+    place: Option<Place>,
     error: Option<String>,
     /// Values that must be equal on all ranks, by name.
     agreed: Agreed,
@@ -40,8 +43,9 @@ impl Group {
     /// Opens a group of all ranks of `bootstrap`. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits,
-    /// [`Error::Mismatch`] when ranks differ in version, protocol (what they write in each other's memory), device kind or
+    /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits (a deadline is refused before
+    /// this rank says anything to the others), [`Error::Bootstrap`] when two ranks have one number,
+    /// [`Error::Mismatch`] when ranks differ in world size, version, protocol (what they write in each other's memory), device kind or
     /// settings,
     /// [`Error::Peer`] when another rank cannot take part, [`Error::Timeout`] and
     /// [`Error::PeerLost`] when one does not answer.
@@ -56,13 +60,16 @@ impl Group {
         if rank >= world_size {
             return Err(Error::invalid("rank", rank, format!("it must be below the world size {world_size}")));
         }
+        config.check_deadlines()?;
         let deadline = until(config.deadlines.open);
         let asked = flag(&Process, CHECK_CALLS).map(|asked| config.check_calls |= asked);
         let fit = asked.and_then(|()| config.validate(world_size)).and_then(|()| capable(device));
         let fit = fit.and_then(|()| config.multicast.check(device.kind(), world_size, &Process));
         let agreed = agreed(device, &config, world_size, protocol);
-        let hello = Hello { error: fit.as_ref().err().map(ToString::to_string), agreed };
+        let (error, place) = (fit.as_ref().err().map(ToString::to_string), Some([rank, world_size]));
+        let hello = Hello { place, error, agreed };
         let hellos = tell(&mut bootstrap, "to open a group", &hello, deadline)?;
+        check_places(hellos.iter().map(|hello| hello.place))?;
         fit?;
         check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
         check_agreed(hellos.iter().map(|hello| &hello.agreed))?;

@@ -402,6 +402,13 @@ void host_calls() {
       CHECK_EQ(told.rank(), -1);
     }
   });
+  for (const milliseconds limit : {milliseconds(0), milliseconds(-1), milliseconds(86'400'001)}) {
+    Foreign::Shared shared;
+    Foreign alone(shared, 0, 2);
+    Config config = small();
+    config.deadlines.open = limit;
+    CHECK(says(CHECK_THROWS(kInvalidArgument, Communicator::open(alone, Device::host(), config)), "deadlines.open is "));
+  }
 }
 
 void captures() {

@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use symmetra::{Config, Deadlines, DeviceBuffer, Error, Operation, Result};
+use symmetra::bootstrap::{Bootstrap, Threads};
+use symmetra::environment::{Coordinator, GroupConfig};
+use symmetra::{Communicator, Config, Deadlines, DeviceBuffer, Error, Operation, Result};
 
 use crate::expert_errors::small;
+use crate::support::device::device;
 use crate::support::world::{Gate, meet, open};
 use crate::support::{Rank, config};
 
@@ -138,5 +141,103 @@ fn a_rank_that_leaves_out_the_first_call_is_told_so() {
             }
             gate.pass();
         });
+    }
+}
+
+#[test]
+fn a_deadline_outside_its_limits_is_refused_before_the_ranks_meet() {
+    let changes: [(&str, fn(&mut Deadlines) -> &mut Duration); 3] = [
+        ("deadlines.open", |deadlines| &mut deadlines.open),
+        ("deadlines.first_use", |deadlines| &mut deadlines.first_use),
+        ("deadlines.steady", |deadlines| &mut deadlines.steady),
+    ];
+    let values = [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_micros(999),
+        Duration::from_secs(86_401),
+        Duration::MAX,
+    ];
+    for (name, of) in changes {
+        for value in values {
+            let mut config = small_group();
+            *of(&mut config.deadlines) = value;
+            // Rank 1 never comes.
+            let own = || {
+                let mut ranks = Threads::new(2).unwrap();
+                let other = ranks.pop().unwrap();
+                (ranks.pop().unwrap(), other)
+            };
+            let begun = Instant::now();
+            let (rank, _other) = own();
+            let mut errors = vec![Communicator::open(rank, &device(0), config.clone()).map(drop).unwrap_err()];
+            let (rank, _other) = own();
+            let mut group = GroupConfig::default();
+            group.communicator = config;
+            errors.push(Coordinator::open(rank, &device(0), group).map(drop).unwrap_err());
+            for error in errors {
+                let Error::InvalidArgument { message } = &error else { panic!("{name} of {value:?}: {error}") };
+                assert_eq!(*message, format!("{name} is {value:?}, but it must be 1 ms to 24 h"));
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        }
+    }
+}
+
+/// A rank that claims to be another, or of a world of another size.
+struct Claim {
+    ranks: Threads,
+    rank: usize,
+    world_size: usize,
+}
+
+impl Bootstrap for Claim {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        let mut all = self.ranks.all_gather(bytes, deadline)?;
+        all.resize(self.world_size, bytes.to_vec());
+        Ok(all)
+    }
+}
+
+/// What two ranks get that claim these numbers and world sizes.
+fn claimed(claims: [[usize; 2]; 2], open: impl Fn(Claim) -> Result<()> + Sync) -> Vec<Error> {
+    let (gate, open) = (Gate::new(2), &open);
+    meet(2, |ranks| {
+        let [rank, world_size] = claims[ranks.rank()];
+        let error = open(Claim { ranks, rank, world_size }).unwrap_err();
+        gate.pass();
+        error
+    })
+}
+
+#[test]
+fn pitfall_05_ranks_of_unlike_worlds_are_told_so_and_of_no_setting_that_follows() {
+    let communicator = |claim: Claim| {
+        let device = device(claim.ranks.rank());
+        Communicator::open(claim, &device, small_group()).map(drop)
+    };
+    let coordinator = |claim: Claim| {
+        let device = device(claim.ranks.rank());
+        Coordinator::open(claim, &device, GroupConfig::default()).map(drop)
+    };
+    for errors in [claimed([[0, 2], [1, 3]], communicator), claimed([[0, 2], [1, 3]], coordinator)] {
+        for error in errors {
+            let Error::Mismatch { what, against: 0, ours, rank: 1, theirs } = &error else { panic!("{error}") };
+            assert_eq!([what, ours, theirs], ["the world size", "2", "3"]);
+        }
+    }
+    for errors in [claimed([[0, 2], [0, 2]], communicator), claimed([[0, 2], [0, 2]], coordinator)] {
+        for error in errors {
+            let Error::Bootstrap { message } = &error else { panic!("{error}") };
+            assert!(message.contains("what rank 0 sent in the place of rank 1"), "{message}");
+        }
     }
 }
