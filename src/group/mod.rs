@@ -74,6 +74,8 @@ struct Inner {
     done: AtomicBool,
     /// Whether this rank has hung up.
     hung_up: AtomicBool,
+    /// Whether this rank closed or departed with good results, which nothing that peers do afterwards can spoil.
+    settled: AtomicBool,
 }
 
 /// Proof that a call began in an open group. The group closes only after this is dropped.
@@ -151,9 +153,10 @@ impl Group {
     }
 
     /// Stops the group on every rank. Waits on all devices give up within milliseconds, and every later call fails with
-    /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once.
+    /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once. Does
+    /// nothing once this rank has closed the group or departed from it: the results are good.
     pub fn abort(&self) {
-        if !self.0.device.is_here() {
+        if !self.0.device.is_here() || self.0.hung_up.load(Ordering::Relaxed) {
             return; // a forked child is no rank
         }
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
@@ -226,7 +229,7 @@ impl Group {
     /// Checks what finished calls left: that none failed, and that the ranks made equal calls, as far as they have made
     /// them. Also for a group that is closed. Does not block.
     pub(crate) fn confirm(&self) -> Result<()> {
-        self.0.health.confirm()
+        if self.0.settled.load(Ordering::Relaxed) { Ok(()) } else { self.0.health.confirm() }
     }
 
     /// Names the group in messages. The first name stays.
@@ -354,6 +357,7 @@ impl Group {
     pub(crate) fn finished(&self) -> Result<()> {
         self.confirm()?;
         self.0.done.store(true, Ordering::Relaxed);
+        self.0.settled.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -394,7 +398,9 @@ impl Group {
         })?;
         crate::log!(INFO, "closed: {self:?}");
         // Every rank has made its last call, so every rank finds calls that differ.
-        self.confirm()
+        self.confirm()?;
+        self.0.settled.store(true, Ordering::Relaxed);
+        Ok(())
     }
 }
 

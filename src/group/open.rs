@@ -195,6 +195,7 @@ impl Group {
             closed: RwLock::new(false),
             done: AtomicBool::new(false),
             hung_up: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
         }));
         crate::log!(INFO, "open: {group:?}");
         Ok(group)

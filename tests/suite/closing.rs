@@ -86,6 +86,34 @@ fn pitfall_01_a_rank_that_dies_while_another_closes_is_noticed() {
     });
 }
 
+/// A watchdog may come late, and a rank may abort after it departed.
+#[test]
+fn an_abort_after_the_end_spoils_no_result() {
+    for departs in [false, true] {
+        let gate = Gate::new(2);
+        meet(2, |bootstrap| {
+            let (rank, buffer) = warm(bootstrap, &config());
+            let Rank { communicator, stream, .. } = &rank;
+            match (departs, rank.rank()) {
+                (false, _) => communicator.clone().close().unwrap(),
+                (true, 1) => communicator.clone().depart().unwrap(),
+                (true, _) => {}
+            }
+            gate.pass();
+            if rank.rank() == 1 {
+                communicator.abort();
+            }
+            gate.pass();
+            assert_eq!(buffer.read(stream).unwrap(), [1; ELEMS]);
+            if departs && rank.rank() == 0 {
+                communicator.group().check().unwrap();
+                communicator.clone().depart().unwrap();
+            }
+            gate.pass();
+        });
+    }
+}
+
 /// Its last call went to a stream that nobody else has any more, so that this ends with it, when its work is done.
 #[test]
 fn a_communicator_that_is_dropped_waits_for_no_peer() {
