@@ -204,10 +204,10 @@ pub enum Error {
         /// What is known of its end; empty, or starts with a colon.
         detail: String,
     },
-    /// The group was aborted, here or by a peer.
+    /// The group was aborted, here or by a peer, or this rank kept a peer waiting too long.
     #[error("the group was aborted{detail}")]
     Aborted {
-        /// Which rank aborted, or where; empty, or starts with a colon.
+        /// Which rank aborted, or where, and why; empty, or starts with a colon.
         detail: String,
     },
     /// The ranks disagree. When found while opening, every rank gets an equal error.
@@ -301,6 +301,15 @@ pub(crate) const HOST_CALL: &str = "the collective call of the host";
 /// Start of an abort's detail on the rank that aborts.
 pub(crate) const BY_THIS_RANK: &str = ": by this rank";
 
+/// The name of a group, and the numbers in the world of `ranks` of the group, where these are others.
+pub(crate) fn group_of_world(name: &str, world: &[usize], ranks: &[usize]) -> String {
+    let of_world = ranks.iter().filter_map(|rank| Some((rank, world.get(*rank).filter(|number| *number != rank)?)));
+    let of_world: Vec<_> =
+        of_world.map(|(rank, number)| format!("whose rank {rank} is rank {number} of the world")).collect();
+    let separator = if of_world.is_empty() { "" } else { ", " };
+    format!("group {name}{separator}{}", of_world.join(" and "))
+}
+
 /// A duration in a message, of two digits or more: `1.3 s`, `30 s`, `250 ms`.
 pub(crate) struct Rounded(pub(crate) Duration);
 
@@ -331,6 +340,28 @@ impl Error {
             _ => return self,
         };
         Self::Aborted { detail }
+    }
+
+    /// Adds the name of the group, and the numbers in the world of the ranks that the error names. `by`: the rank that
+    /// ended the group, which the words of an abort name.
+    pub(crate) fn in_group(mut self, name: &str, world: &[usize], by: Option<usize>) -> Self {
+        let differs = matches!(self, Self::Mismatch { .. });
+        let (words, ranks) = match &mut self {
+            Self::Timeout { detail, rank, .. } => (detail, [*rank, None]),
+            Self::PeerLost { detail, rank } => (detail, [Some(*rank), None]),
+            Self::Peer { message, rank } => (message, [Some(*rank), None]),
+            Self::Mismatch { what, against, rank, .. } => (what, [Some(*against), Some(*rank)]),
+            Self::Aborted { detail } => (detail, [by, None]),
+            Self::Bootstrap { message } => (message, [None, None]),
+            _ => return self,
+        };
+        // An error that passed through the group before has them.
+        if !words.contains(" in group ") {
+            let ranks: Vec<usize> = ranks.into_iter().flatten().collect();
+            *words += if differs { " in " } else { "; in " };
+            *words += &group_of_world(name, world, &ranks);
+        }
+        self
     }
 
     /// The error of ranks that make different collective calls of the host.

@@ -47,9 +47,10 @@ struct Range {
 class Communicator : public Collectives {
  public:
   /// Opens a group of all ranks of `bootstrap`, which is used only during the call, and its memory. Collective; blocks. Throws
-  /// kInvalidArgument for a world size above 16, a rank outside the world or a setting outside its limits, kMismatch if ranks differ in
-  /// version, build, device kind or settings, kOutOfMemory if the device cannot hold the arena, kPeer if another rank cannot take part,
-  /// kTimeout and kPeerLost if a rank does not answer, kBootstrap if `bootstrap` throws.
+  /// kInvalidArgument for a world size above 16, a rank outside the world or a setting outside its limits (for a deadline before
+  /// `bootstrap` is used), kMismatch if ranks differ in world size, version, build, device kind or settings, kOutOfMemory if the device
+  /// cannot hold the arena, kPeer if another rank cannot take part, kTimeout and kPeerLost if a rank does not answer, kBootstrap if
+  /// `bootstrap` throws or two ranks have one number.
   static Communicator open(Bootstrap& bootstrap, const Device& device, const Config& config = Config());
 
   Communicator(Communicator&&) noexcept = default;
@@ -68,8 +69,8 @@ class Communicator : public Collectives {
   /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none. Collective over all
   /// ranks; blocks. If a rank fails, so do all, of every colour. Throws what open throws.
   std::optional<Communicator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
-  /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, and kTimeout after
-  /// Deadlines::open.
+  /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, kTimeout after
+  /// Deadlines::open, and kMismatch with both names if a rank makes another collective call of the host.
   void barrier() const;
   /// Gives `bytes` bytes of host memory at `send` to every rank, and stores the bytes of every rank at `receive`, in rank order. Is no
   /// collective of the device. Blocks. Throws what barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give
@@ -139,7 +140,7 @@ class Communicator : public Collectives {
   /// Throws kClosed, or the first failure, unless the group is open and healthy as far as this rank knows. Does not block.
   void check() const;
   /// Stops the group on every rank: waits on all devices give up within milliseconds, and later calls throw kAborted. Only writes flags:
-  /// any thread may call it at any time, more than once.
+  /// any thread may call it at any time, more than once. Does nothing once this rank has closed the group or departed from it.
   void abort() const noexcept;
   /// Closes the group: waits for the device, unmaps shared memory, and ends the connections to the other ranks. Collective; blocks. Later
   /// calls throw kClosed, also those of buffers' signals and of graphs; a rank's own elements may still be read and written. Throws the

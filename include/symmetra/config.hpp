@@ -12,7 +12,7 @@
 
 namespace symmetra {
 
-/// Deadlines. An operation that exceeds one fails with a timeout. 1 ms to 24 h.
+/// Deadlines. An operation that exceeds one fails with a timeout. 1 ms to 24 h; others are refused before the ranks meet.
 struct Deadlines {
   /// Opening, splitting and closing a group, and every host-side exchange. Default 120 s.
   std::chrono::milliseconds open;

@@ -146,7 +146,7 @@ class Coordinator : public Collectives {
   /// ranks in Rust read and write CBOR (RFC 8949) here, as docs/protocols.md says. Blocks.
   ///
   /// Throws kInvalidArgument for an unknown root, a root without bytes, another rank with bytes, or too many bytes, with kPeer on the other
-  /// ranks at once; kBootstrap if ranks name different roots; the group's error if the group has failed.
+  /// ranks at once; kMismatch if ranks name different roots or make another collective call; the group's error if the group has failed.
   std::string broadcast_object(const std::string* object, std::size_t root) const;
   /// Collects the bytes of every rank, at most 64 MiB less 256 each, in rank order, at rank `root`. The other ranks get nothing. Blocks.
   /// Throws what broadcast_object throws.

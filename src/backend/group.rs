@@ -79,6 +79,14 @@ impl GroupBackends {
         Ok((Arc::new(serving), Arc::new(facts)))
     }
 
+    /// Names the group in errors and warnings. `ranks` has the number in the world of each rank. The first name stays.
+    pub(crate) fn call_by(&self, name: &str, ranks: &[usize]) {
+        match &self.reach {
+            Reach::Own(communicator) => communicator.group().call_by(name, ranks, true),
+            Reach::Spanning(spanning) => spanning.call_by(name),
+        }
+    }
+
     /// Refuses different backends on different ranks, because ranks would wait for peers that never come. Every rank
     /// gets the same result. Collective; blocks.
     pub(crate) fn unanimous(&self, backend: Backend) -> Result<()> {

@@ -60,6 +60,8 @@ pub struct Mesh {
     sequence: u64,
     /// The name of the call that exchanges are for. Every frame of an exchange carries it, and ranks compare it.
     call: String,
+    /// The name of the parallel group, and the number in the world of each rank.
+    group: Option<(String, Vec<usize>)>,
     failed: Option<Error>,
     /// Called now and then during an exchange, which ends with the error that it returns.
     heeded: Option<Heeded>,
@@ -76,8 +78,13 @@ impl Peer {
 impl Mesh {
     fn new(rank: usize, peers: Vec<Option<Peer>>, processes: Vec<Process>) -> Self {
         let (maker, closing) = (Maker::this(), Arc::default());
-        let (sequence, call, failed, heeded) = (0, String::new(), None, None);
-        Self { maker, rank, peers, processes, sequence, call, failed, heeded, closing }
+        let (sequence, call, group, failed, heeded) = (0, String::new(), None, None, None);
+        Self { maker, rank, peers, processes, sequence, call, group, failed, heeded, closing }
+    }
+
+    /// Names the parallel group in warnings. `world` has the number in the world of each rank.
+    pub(crate) fn place(&mut self, name: &str, world: &[usize]) {
+        self.group = Some((name.to_owned(), world.to_vec()));
     }
 
     /// Whether an exchange failed, or this rank gave up. Later exchanges fail.

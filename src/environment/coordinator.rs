@@ -45,8 +45,10 @@ impl Coordinator {
         origin: Arc<Origin>,
     ) -> Self {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
-        // Groups of the same ranks share one communicator, which the first names.
-        serving.local().group().call_by(name);
+        // Groups of the same ranks share one communicator, which the first names. A group alone is no part of a world.
+        if origin.alone.is_none() {
+            serving.call_by(name, &ranks);
+        }
         Self { name, serving, facts, ranks: ranks.into(), rank, origin, tag: 0 }
     }
 

@@ -8,7 +8,8 @@ use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::types::Transport;
 
-/// Deadlines. An operation that exceeds one fails with a timeout. All are finite, 1 ms to 24 h.
+/// Deadlines. An operation that exceeds one fails with a timeout. All are finite, 1 ms to 24 h; others are refused before
+/// the ranks meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// Opening, splitting and closing a group, and every host-side exchange. Default 120 s.

@@ -68,7 +68,7 @@ pub(crate) struct Page {
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,
-    /// Nonzero: the rank departed from the group or dropped it in good order, with all its calls done.
+    /// Nonzero: the rank left with all its calls done, by this [`WayOut`].
     pub(super) left: AtomicU32,
     /// Calls of pairs that the rank enqueued, which are not in the history.
     pub(super) pairs: AtomicU64,
@@ -105,6 +105,14 @@ pub(crate) enum Finding {
     Late(usize),
     /// This rank's call differs.
     Different(usize),
+}
+
+/// How a rank left a group with all its calls done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum WayOut {
+    Departed = 1,
+    Dropped = 2,
 }
 
 /// The abort word: the cause, the rank that reported it, and the rank to blame.
@@ -160,9 +168,23 @@ impl Page {
         }
     }
 
-    /// Whether the rank of this page has left the group in good order.
+    /// Whether the rank of this page has left the group with all its calls done.
     pub(super) fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire) != 0
+        self.way_out().is_some()
+    }
+
+    /// How the rank of this page has left the group with all its calls done.
+    pub(super) fn way_out(&self) -> Option<WayOut> {
+        match self.left.load(Ordering::Acquire) {
+            0 => None,
+            1 => Some(WayOut::Departed),
+            _ => Some(WayOut::Dropped),
+        }
+    }
+
+    /// Notes that the rank of this page leaves with all its calls done.
+    pub(super) fn leave(&self, way: WayOut) {
+        self.left.store(way as u32, Ordering::Release);
     }
 
     /// Whether the rank of this page has enqueued a call. It has loaded by then.

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::compare::{Compared, Difference, compare};
-use super::control_page::{Cause, Finding, Page, PageMapping, Stop};
-use super::{Call, Health};
+use super::control_page::{Cause, Finding, Page, PageMapping, Stop, WayOut};
+use super::{Call, Health, Place};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 use crate::variables::report_consequence;
@@ -53,7 +53,7 @@ impl Health {
     /// The failure, which is `cause` unless there is one. A launcher learns of a cause that is another rank.
     fn first(&self, cause: impl FnOnce() -> Error) -> Error {
         let failure = self.failure.get_or_init(|| {
-            let error = cause();
+            let error = self.placed(cause());
             let of_itself = self.own().stopped().is_some_and(|stop| stop.culprit == self.rank);
             if !of_itself {
                 report_consequence(&error);
@@ -61,6 +61,16 @@ impl Health {
             error
         });
         failure.clone()
+    }
+
+    /// An error with the name of a parallel group, and the numbers of ranks in the world.
+    pub(super) fn placed(&self, error: Error) -> Error {
+        match self.place.get() {
+            Some(Place { name, world, numbers_errors: true }) => {
+                error.in_group(name, world, self.own().stopped().map(|stop| stop.by))
+            }
+            _ => error,
+        }
     }
 
     /// The error to announce when this rank drops the group. `None` after this rank's own abort or stop, which all
@@ -332,10 +342,12 @@ impl Health {
     /// What is known of the end of a rank that is gone, for the end of a message.
     fn end_of(&self, rank: usize) -> String {
         let progress = self.progress_of(rank);
-        match self.pages.get(rank).is_some_and(|page| page.has_left()) {
-            true => format!(": it left in good order{}", progress.replacen(':', ",", 1)),
-            false => progress,
-        }
+        let how = match self.pages.get(rank).and_then(|page| page.way_out()) {
+            None => return progress,
+            Some(WayOut::Departed) => "left in good order",
+            Some(WayOut::Dropped) => "dropped its communicator without close() or depart()",
+        };
+        format!(": it {how}{}", progress.replacen(':', ",", 1))
     }
 
     /// What a rank's page says of its progress, for the end of a message.

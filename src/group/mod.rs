@@ -27,13 +27,13 @@ use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, Memory};
-use crate::error::{Error, HOST_CALL, Operation, Result};
+use crate::error::{Error, HOST_CALL, Operation, Result, group_of_world};
 
 pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED, Places};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines};
 pub(crate) use control_page::Finding;
-use control_page::{Cause, PageMapping, Stop};
+use control_page::{Cause, PageMapping, Stop, WayOut};
 pub use determinism::Determinism;
 pub use multicast::Multicast;
 pub(crate) use multicast::unavailable;
@@ -49,8 +49,9 @@ pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 /// Every rank opens the group at once, and the group fails as one. After a rank died, a deadline passed or a rank
 /// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins.
 ///
-/// A rank that [departs](crate::Communicator::depart), or drops its communicator after all its calls are done, leaves in
-/// good order: only calls that the rank did not make fail on the others. A rank that drops earlier counts as lost. A
+/// A rank that [departs](crate::Communicator::depart) leaves in good order: only calls that the rank did not make fail on
+/// the others. So does a rank that drops its communicator after all its calls are done, but errors that name the rank say
+/// that it dropped. A rank that drops earlier counts as lost. A
 /// child that a rank forks is no rank: its calls fail with [`Error::Unsupported`], and it may drop its copy of the group
 /// without harm.
 #[derive(Clone)]
@@ -100,8 +101,17 @@ struct Health {
     equal: Vec<AtomicU64>,
     /// Whether a rank has left in good order.
     departed: AtomicBool,
-    /// The group's name, for messages.
-    name: OnceCell<String>,
+    /// The parallel group that this is, for messages.
+    place: OnceCell<Place>,
+}
+
+/// A parallel group.
+struct Place {
+    name: String,
+    /// The number in the world of each rank of this group.
+    world: Vec<usize>,
+    /// Whether errors number ranks as this group does; else they number them as a larger group of several hosts.
+    numbers_errors: bool,
 }
 
 /// Source of group numbers that are unique in this process.
@@ -131,7 +141,8 @@ impl Group {
     /// Blocks until every rank has called it. Does not wait for work on streams.
     ///
     /// # Errors
-    /// The group's error; [`Error::Timeout`] after `deadlines.open`.
+    /// The group's error; [`Error::Timeout`] after `deadlines.open`; [`Error::Mismatch`] with both names if a rank makes
+    /// another collective call of the host.
     pub fn barrier(&self) -> Result<()> {
         self.all_gather_for("barrier", &[]).map(drop)
     }
@@ -232,9 +243,17 @@ impl Group {
         if self.0.settled.load(Ordering::Relaxed) { Ok(()) } else { self.0.health.confirm() }
     }
 
-    /// Names the group in messages. The first name stays.
-    pub(crate) fn call_by(&self, name: &str) {
-        self.0.health.name.get_or_init(|| name.to_owned());
+    /// Names the group in warnings, and in errors if these number ranks as this group does. `world` has the number in the
+    /// world of each rank. The first name stays.
+    pub(crate) fn call_by(&self, name: &str, world: &[usize], numbers_errors: bool) {
+        let (name, world) = (name.to_owned(), world.to_vec());
+        let place = self.0.health.place.get_or_init(|| Place { name, world, numbers_errors });
+        self.0.mesh.lock().place(&place.name, &place.world);
+    }
+
+    /// An error with the name of the parallel group, and the numbers of ranks in the world.
+    pub(crate) fn placed(&self, error: Error) -> Error {
+        self.0.health.placed(error)
     }
 
     /// For each rank, the lowest rank of its process. Ranks with equal values are threads of one process.
@@ -287,7 +306,7 @@ impl Group {
         let deadline = until(self.0.config.deadlines.open);
         let result = run(&mut self.0.mesh.lock(), deadline);
         let health = &self.0.health;
-        result.map_err(|error| match error {
+        let failed = |error| match error {
             Error::PeerLost { rank, .. } if health.pages.get(rank).is_some_and(|page| page.has_left()) => {
                 health.fail(health.gone(rank))
             }
@@ -301,7 +320,8 @@ impl Group {
                 error
             }
             error => error,
-        })
+        };
+        result.map_err(|error| health.placed(failed(error)))
     }
 
     /// The fault that kernels of this rank found, unless another rank had stopped them.
@@ -417,11 +437,20 @@ impl Inner {
         if let Some(error) = if done { None } else { self.health.reason_to_leave() } {
             mesh.fail(&error);
         } else if !*self.closed.read() && self.world_size > 1 {
-            crate::log!(WARN, "rank {} of {} drops its communicator without close()", self.rank, self.world_size);
+            let place = self.health.place.get();
+            let group = place.map(|Place { name, world, .. }| group_of_world(name, world, &[self.rank]));
+            let group = group.map_or_else(String::new, |group| format!(": {group}"));
+            crate::log!(
+                WARN,
+                "rank {} of {} drops its communicator without close(){group}",
+                self.rank,
+                self.world_size
+            );
         }
         if done {
             // The peers' monitors see the hang-up after this.
-            self.health.own().left.store(1, Ordering::Release);
+            let departed = self.settled.load(Ordering::Relaxed);
+            self.health.own().leave(if departed { WayOut::Departed } else { WayOut::Dropped });
         }
         mesh.hang_up();
     }

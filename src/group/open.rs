@@ -173,7 +173,7 @@ impl Group {
             heap_channels: config.heap_channels,
             equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
             departed: AtomicBool::new(false),
-            name: OnceCell::new(),
+            place: OnceCell::new(),
         });
         let (watched, seen, mut silence) = (health.clone(), health.clone(), Silence::new(Instant::now()));
         let on_lost = move |lost| watched.hung_up(lost);

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::Health;
 use super::call::Call;
+use super::{Health, Place};
 use crate::bootstrap::wait::Patience;
+use crate::error::group_of_world;
 
 /// What a rank has seen of the ranks behind it.
 #[derive(Debug)]
@@ -62,8 +63,16 @@ impl Health {
     fn words(&self, behind: &Behind, call: Option<Call>) -> String {
         let Behind { calls, ranks, waited } = behind;
         let call = call.map_or_else(String::new, |call| format!(" ({call})"));
-        let group =
-            self.name.get().map_or_else(|| format!("a group of {}", self.pages.len()), |name| format!("group {name}"));
+        let group = match self.place.get() {
+            None => format!("a group of {}", self.pages.len()),
+            Some(Place { name, world, .. }) => {
+                let named: Vec<usize> = std::iter::once(self.rank).chain(ranks.iter().copied()).collect();
+                match group_of_world(name, world, &named) {
+                    group if group.contains(',') => format!("{group},"),
+                    group => group,
+                }
+            }
+        };
         let who = match ranks.as_slice() {
             [rank] => format!("rank {rank}"),
             ranks => format!("ranks {ranks:?}"),

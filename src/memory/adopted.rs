@@ -169,7 +169,8 @@ fn check_alike(group: &Group, own: &Told) -> Result<()> {
         Some((theirs, rank)) => {
             let words = |told: &Told| format!("{} {}", told.elems, told.dtype);
             let what = "the mapped memory that is adopted".to_owned();
-            Err(Error::Mismatch { what, against: 0, ours: words(first), rank, theirs: words(theirs) })
+            let (ours, theirs) = (words(first), words(theirs));
+            Err(group.placed(Error::Mismatch { what, against: 0, ours, rank, theirs }))
         }
     }
 }

@@ -173,7 +173,7 @@ impl Arena {
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, "to make symmetric memory", &wish, deadline))?;
         let content_bytes = content_bytes?;
         let bytes = self.guards.block_bytes(content_bytes, pad_bytes);
-        let everywhere = dropped_everywhere(wishes)?;
+        let everywhere = dropped_everywhere(wishes).map_err(|error| self.group.placed(error))?;
         let drained = match everywhere.is_empty() && self.slots.lock().retired.is_empty() {
             true => Ok(()),
             false => drain(),

@@ -149,8 +149,7 @@ pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use
         borrowed.push(theirs.borrowed);
     }
     arena.reclaim_lent(&borrowed);
-    check_sizes(&all)?;
-    check_uses(&uses)?;
+    check_sizes(&all).and_then(|()| check_uses(&uses)).map_err(|error| group.placed(error))?;
     let shared: Vec<bool> = (0..pointers.len()).map(|item| is_shared(group, &all, item)).collect();
     if !group.is_one_process() {
         for (item, pointer) in pointers.iter().enumerate().filter(|(item, _)| shared[*item]) {

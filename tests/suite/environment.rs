@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::device::device;
 use crate::support::fits;
-use crate::support::world::{alone, bounded, meet};
+use crate::support::world::{Gate, alone, bounded, meet};
 use symmetra::bootstrap::Threads;
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Layout, Parallelism, Source, Tensor, Value};
 use symmetra::{Config, Deadlines, Device, DeviceBuffer, Error, Stream};
@@ -240,6 +240,64 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         let ended = environment.close().unwrap_err();
         assert!(matches!(ended, Error::Mismatch { .. }), "rank {rank}: {ended}");
+    });
+}
+
+/// One rank that goes has a number in each of its groups: errors name the group and the rank's number in the world.
+#[test]
+fn errors_of_a_parallel_group_name_the_group_and_the_number_in_the_world() {
+    let gate = Gate::new(4);
+    meet(4, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, [2, 1, 2])).unwrap();
+        let own = environment.world().rank();
+        if own == 3 {
+            drop(environment);
+            gate.pass();
+            gate.pass();
+            return;
+        }
+        gate.pass();
+        let groups = [
+            (environment.world(), 3, "; in group world"),
+            (environment.tp(), 1, "; in group tp, whose rank 1 is rank 3 of the world"),
+            (environment.dp(), 1, "; in group dp, whose rank 1 is rank 3 of the world"),
+        ];
+        for (group, number, place) in groups {
+            if !group.ranks().contains(&3) {
+                assert_eq!(group.barrier(), Ok(()), "{}", group.name());
+                continue;
+            }
+            let error = group.barrier().unwrap_err();
+            assert!(matches!(error, Error::PeerLost { rank, .. } if rank == number), "rank {own}: {error}");
+            let words = error.to_string();
+            assert!(words.contains(": it dropped its communicator without close() or depart()"), "rank {own}: {words}");
+            assert!(words.ends_with(place), "rank {own}: {words}");
+            assert_eq!(group.check().unwrap_err().to_string(), words, "a later call");
+        }
+        gate.pass();
+    });
+}
+
+/// Settings that differ inside a parallel group.
+#[test]
+fn a_mismatch_in_a_parallel_group_names_both_numbers_of_each_rank() {
+    meet(4, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, [2, 1, 2])).unwrap();
+        let (own, dp) = (environment.world().rank(), environment.dp());
+        let error = dp.communicator().unwrap().symmetric::<f32>(8 + own).map(drop).unwrap_err();
+        let [first, second] = [own % 2, own % 2 + 2];
+        let place = match first {
+            0 => "in group dp, whose rank 1 is rank 2 of the world: ".to_owned(),
+            _ => format!(
+                "in group dp, whose rank 0 is rank {first} of the world and whose rank 1 is rank {second} of the world: "
+            ),
+        };
+        let words = error.to_string();
+        assert!(
+            words.starts_with("ranks 0 and 1 disagree on the bytes of a symmetric buffer ") && words.contains(&place),
+            "{words}"
+        );
+        environment.close().unwrap();
     });
 }
 

@@ -33,6 +33,50 @@ fn an_error_passes_between_a_group_and_a_part_of_it() {
 }
 
 #[test]
+fn durations_are_rounded_for_people() {
+    let shown = |nanoseconds| Rounded(Duration::from_nanos(nanoseconds)).to_string();
+    let pairs = [
+        (0, "0 us"),
+        (999, "1 us"),
+        (51_300, "51 us"),
+        (999_999, "1000 us"),
+        (1_000_000, "1 ms"),
+        (2_345_678, "2.3 ms"),
+        (250_400_000, "250 ms"),
+        (1_000_234_567, "1 s"),
+        (1_960_000_000, "2 s"),
+        (9_960_000_000, "10 s"),
+        (12_600_000_000, "13 s"),
+        (120_000_400_000, "120 s"),
+    ];
+    for (nanoseconds, words) in pairs {
+        assert_eq!(shown(nanoseconds), words);
+    }
+    let late = Error::exchange_timeout(Some(1), Duration::from_nanos(2_000_345_678), "late");
+    assert_eq!(late.to_string(), "exchange 0: timed out after 2 s waiting for rank 1: late");
+}
+
+#[test]
+fn no_rank_is_named_to_itself_as_late_or_lost() {
+    let late = |operation, rank| {
+        let (waited, detail) = (Duration::from_secs(1), ": it did not come".to_owned());
+        Error::Timeout { operation, sequence: 7, rank, waited, detail }
+    };
+    let detail = |error: Error| match error {
+        Error::Aborted { detail } => detail,
+        other => panic!("{other}"),
+    };
+    let waited = ": rank 1 had waited too long for this one";
+    assert_eq!(detail(late(Operation::Reduce, Some(2)).seen_by(2, 1)), format!("{waited} in reduce 7"));
+    assert_eq!(detail(late(Operation::Exchange, Some(2)).seen_by(2, 1)), format!("{waited}: it did not come"));
+    let lost = Error::PeerLost { rank: 2, detail: ": its connection closed".to_owned() };
+    assert_eq!(detail(lost.clone().seen_by(2, 1)), ": rank 1 took this one for lost: its connection closed");
+    for other in [lost, late(Operation::Reduce, Some(2)), late(Operation::Exchange, None)] {
+        assert_eq!(other.clone().seen_by(3, 1), other);
+    }
+}
+
+#[test]
 fn an_exception_keeps_its_kind() {
     let from = |kind, rank, message: &str| Error::from_parts(kind, 0, rank, message);
     let lost = Error::PeerLost { rank: 3, detail: ": killed".to_owned() };

@@ -42,6 +42,8 @@ pub(crate) struct TwoLevel {
     world: Arc<FinalExchange>,
     used: AtomicBool,
     failure: OnceCell<Error>,
+    /// The name of the parallel group that this is, for messages.
+    name: OnceCell<String>,
 }
 
 impl TwoLevel {
@@ -70,11 +72,18 @@ impl TwoLevel {
             world: world.clone(),
             used: AtomicBool::new(false),
             failure: OnceCell::new(),
+            name: OnceCell::new(),
         }))
     }
 
     pub(crate) fn local(&self) -> &Communicator {
         &self.local
+    }
+
+    /// Names the group in errors and warnings. The first name stays.
+    pub(crate) fn call_by(&self, name: &str) {
+        let name = self.name.get_or_init(|| name.to_owned());
+        self.local.group().call_by(name, &self.parts[self.part], false);
     }
 
     /// Announces a call to the other hosts. If another host exchanges objects instead, both fail. Blocks.
@@ -279,7 +288,11 @@ impl TwoLevel {
             self.stop(&error);
             cut();
             drop(self.wire.lock().take());
-            self.inquest(error)
+            let error = self.inquest(error);
+            match self.name.get() {
+                Some(name) => error.in_group(name, &self.ranks, None),
+                None => error,
+            }
         });
         failure.clone()
     }

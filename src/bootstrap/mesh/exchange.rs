@@ -9,7 +9,7 @@ use crate::bootstrap::channel::{Broken, CLOSED, farewell};
 use crate::bootstrap::frame::{Frame, Kind, Outgoing, shown};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::{Patience, wait};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, group_of_world};
 
 /// How often a wait is interrupted to call [`Mesh::heeded`](Mesh).
 const LOOK: Duration = Duration::from_millis(20);
@@ -110,9 +110,13 @@ impl Mesh {
             if let Some(waited) = patience.ended(now) {
                 let (world, waited) = (frames.len(), waited.as_secs());
                 let call = if call.is_empty() { String::new() } else { format!(" `{call}`") };
+                let named: Vec<usize> = std::iter::once(own).chain(missing.iter().copied()).collect();
+                let group = self.group.as_ref().map(|(name, of)| format!(" in {}", group_of_world(name, of, &named)));
+                let group = group.unwrap_or_default();
                 crate::log!(
                     WARN,
-                    "the collective call{call} of the host waits on rank {own} of {world} for ranks {missing:?}: {waited} s"
+                    "the collective call{call} of the host waits on rank {own} of {world} for ranks {missing:?}{group}: \
+                     {waited} s"
                 );
             }
             if now >= deadline {

@@ -41,8 +41,9 @@ fn pitfall_03_a_group_that_is_aborted_ends_on_every_rank_with_the_reason_here() 
             called.and_then(|()| tp.synchronize(&stream)).unwrap_err()
         };
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
-        let detail = if tp.rank() == 1 { ": by this rank: the engine is told to stop" } else { ": by rank 1" };
-        assert_eq!(error, Error::Aborted { detail: detail.to_owned() });
+        let by = if tp.rank() == 1 { "by this rank" } else { "by rank 1" };
+        let detail = format!(": {by}: the engine is told to stop; in group world");
+        assert_eq!(error, Error::Aborted { detail });
         assert_eq!(tp.check(), Err(error.clone()), "it stays so");
         assert_eq!(calls(tp, &buffer, &stream), vec![error.clone(); 5], "whatever is called");
         assert_eq!(environment.close(), Err(error));

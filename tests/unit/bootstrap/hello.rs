@@ -43,6 +43,17 @@ fn who_comes_for_something_else_is_named() {
 }
 
 #[test]
+fn ranks_of_unlike_worlds_and_numbers_that_are_taken_are_found() {
+    let check = |places: &[Option<Place>]| check_places(places.iter().copied()).map_err(|error| error.to_string());
+    assert_eq!(check(&[Some([0, 2]), Some([1, 2])]), Ok(()));
+    assert_eq!(check(&[None, Some([1, 2])]), Ok(()), "an older build gives none");
+    let sizes = check(&[Some([0, 2]), None, Some([1, 3])]).unwrap_err();
+    assert_eq!(sizes, "ranks 0 and 2 disagree on the world size: 2 and 3");
+    let taken = check(&[Some([0, 2]), Some([0, 2])]).unwrap_err();
+    assert!(taken.contains("what rank 0 sent in the place of rank 1: ranks have the numbers 0 to 1"), "{taken}");
+}
+
+#[test]
 fn the_first_complaint_and_the_first_difference() {
     let complaint = "full".to_owned();
     let all = || [None, Some(&complaint)].into_iter();
