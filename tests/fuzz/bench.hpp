@@ -7,14 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "guard.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
 namespace fuzz {
 
 /// Elements of a buffer, the last of which no call uses.
-constexpr std::size_t kLength = 4096 + kGuard;
+constexpr std::size_t kLength = 4096 + 256;
 /// Buffers of the type of a bench; behind them is one of f32, with weights.
 constexpr std::size_t kBuffers = 7, kWeights = 6, kWide = 7;
 

@@ -6,33 +6,37 @@ use std::io::Read;
 use symmetra::experts::{
     Arriving, Combine, Experts, Layout, Received, Returning, Routed, Routing, ScaleOrder, Scales, Wire,
 };
-use symmetra::{Device, DeviceBuffer, Queue, Result, Stream};
+use symmetra::{Device, DeviceBuffer, Error, Queue, Ref, Result, Stream};
 
 use crate::expert_oracle::Value;
 use crate::experts::{Content, Layer, Misrouted, Round, Rounds, contents, misrouted, of_values};
 use crate::model::values;
+use crate::program::GUARD;
 use crate::support::Sample;
+
+/// What bytes are behind operands.
+const BEHIND: u8 = 0xc3;
 
 /// The operands of a dispatch and its combine.
 struct Operands<T: Value> {
-    ids: DeviceBuffer<i64>,
-    weights: DeviceBuffer<f32>,
-    sent: DeviceBuffer<u32>,
-    rows: DeviceBuffer<T>,
-    codes: DeviceBuffer<u8>,
-    given: DeviceBuffer<f32>,
-    rows_again: DeviceBuffer<T>,
-    codes_again: DeviceBuffer<u8>,
-    results: DeviceBuffer<T>,
-    received: DeviceBuffer<T>,
-    received_codes: DeviceBuffer<u8>,
-    scales: DeviceBuffer<f32>,
-    bytes_of_scales: DeviceBuffer<u8>,
+    ids: Room<i64>,
+    weights: Room<f32>,
+    sent: Room<u32>,
+    rows: Room<T>,
+    codes: Room<u8>,
+    given: Room<f32>,
+    rows_again: Room<T>,
+    codes_again: Room<u8>,
+    results: Room<T>,
+    received: Room<T>,
+    received_codes: Room<u8>,
+    scales: Room<f32>,
+    bytes_of_scales: Room<u8>,
     /// Counts, offsets, sources, index.
-    numbers: [DeviceBuffer<u32>; 4],
-    local_ids: DeviceBuffer<i32>,
-    local_weights: DeviceBuffer<f32>,
-    sums: DeviceBuffer<T>,
+    numbers: [Room<u32>; 4],
+    local_ids: Room<i32>,
+    local_weights: Room<f32>,
+    sums: Room<T>,
     /// Whether the rank gives weights, adds rows, and takes scales in columns.
     asks: [bool; 3],
 }
@@ -44,7 +48,7 @@ impl<T: Value> Operands<T> {
         let mut next = || sizes.next().unwrap_or_default();
         macro_rules! made {
             () => {
-                DeviceBuffer::new(device, next())?
+                Room::new(device, next())?
             };
         }
         Ok(Self {
@@ -103,14 +107,37 @@ impl<T: Value> Operands<T> {
     }
 }
 
-fn fill<E: Sample>(buffer: &DeviceBuffer<E>, file: &mut File, stream: &Stream) -> Result<()> {
-    let mut bytes = vec![0; buffer.len() * size_of::<E>()];
-    file.read_exact(&mut bytes).unwrap();
-    buffer.write(&values::<E>(&bytes), stream)
+/// Memory of an operand, and behind it elements that no call knows.
+struct Room<E: Sample> {
+    buffer: DeviceBuffer<E>,
+    elems: usize,
 }
 
-fn append<E: Sample>(buffer: &DeviceBuffer<E>, into: &mut Vec<u8>, stream: &Stream) -> Result<()> {
-    into.extend_from_slice(bytemuck::cast_slice(&buffer.read(stream)?));
+impl<E: Sample> Room<E> {
+    fn new(device: &Device, elems: usize) -> Result<Self> {
+        Ok(Self { buffer: DeviceBuffer::new(device, elems + GUARD)?, elems })
+    }
+
+    /// What calls know.
+    fn part(&self) -> Ref<'_, E> {
+        self.buffer.borrow().slice(..self.elems).unwrap()
+    }
+}
+
+fn fill<E: Sample>(room: &Room<E>, file: &mut File, stream: &Stream) -> Result<()> {
+    let mut bytes = vec![0; room.elems * size_of::<E>()];
+    file.read_exact(&mut bytes).unwrap();
+    bytes.resize((room.elems + GUARD) * size_of::<E>(), BEHIND);
+    room.buffer.write(&values::<E>(&bytes), stream)
+}
+
+fn append<E: Sample>(room: &Room<E>, into: &mut Vec<u8>, stream: &Stream) -> Result<()> {
+    let elements = room.buffer.read(stream)?;
+    let (own, behind) = elements.split_at(room.elems);
+    if bytemuck::cast_slice::<E, u8>(behind).iter().any(|byte| *byte != BEHIND) {
+        return Err(Error::Internal { message: "memory behind an operand was written".to_owned() });
+    }
+    into.extend_from_slice(bytemuck::cast_slice(own));
     Ok(())
 }
 
@@ -122,24 +149,25 @@ struct Calls<'q> {
 
 impl<'q> Calls<'q> {
     fn routing<'o, T: Value>(&self, own: &'o Operands<T>) -> Routing<'o> {
-        let routing = Routing::new(&own.ids).tokens(&own.sent);
-        if own.asks[0] { routing.weights(&own.weights) } else { routing }
+        let routing = Routing::new(own.ids.part()).tokens(own.sent.part());
+        if own.asks[0] { routing.weights(own.weights.part()) } else { routing }
     }
 
     fn into<'o, T: Value>(&self, own: &'o Operands<T>) -> Received<'o> {
         let config = self.experts.config();
         let into = match config.wire {
-            Wire::Same => Received::rows(&own.received),
-            _ => Received::rows(&own.received_codes),
+            Wire::Same => Received::rows(own.received.part()),
+            _ => Received::rows(own.received_codes.part()),
         };
         let order = if own.asks[2] { ScaleOrder::Columns } else { ScaleOrder::Rows };
         let [counts, offsets, sources, index] = &own.numbers;
-        let into = into.sources(sources).ids(&own.local_ids).weights(&own.local_weights);
-        let into = if config.layout == Layout::BySource { into } else { into.counts(counts).offsets(offsets) };
-        let into = if config.layout == Layout::ByRank { into.index(index) } else { into };
+        let into = into.sources(sources.part()).ids(own.local_ids.part()).weights(own.local_weights.part());
+        let into =
+            if config.layout == Layout::BySource { into } else { into.counts(counts.part()).offsets(offsets.part()) };
+        let into = if config.layout == Layout::ByRank { into.index(index.part()) } else { into };
         match config.wire {
-            Wire::F8(Scales::E8M0) => into.scales(&own.bytes_of_scales, order),
-            Wire::F8(_) | Wire::GivenF8 => into.scales(&own.scales, order),
+            Wire::F8(Scales::E8M0) => into.scales(own.bytes_of_scales.part(), order),
+            Wire::F8(_) | Wire::GivenF8 => into.scales(own.scales.part(), order),
             _ => into,
         }
     }
@@ -148,13 +176,13 @@ impl<'q> Calls<'q> {
         let (experts, routing, into) = (self.experts, self.routing(own), self.into(own));
         if self.rounds.plans {
             let routed = experts.plan(&routing, queue)?;
-            self.send(&routed, (&own.rows, &own.codes), own, queue)?;
+            self.send(&routed, (own.rows.part(), own.codes.part()), own, queue)?;
             return Ok(routed);
         }
         match experts.config().wire {
-            Wire::Same | Wire::F8(_) => experts.dispatch(&routing, &own.rows, &into, queue),
-            Wire::GivenF8 => experts.dispatch_f8(&routing, (&own.codes, &own.given), &into, queue),
-            _ => experts.dispatch(&routing, &own.codes, &into, queue),
+            Wire::Same | Wire::F8(_) => experts.dispatch(&routing, own.rows.part(), &into, queue),
+            Wire::GivenF8 => experts.dispatch_f8(&routing, (own.codes.part(), own.given.part()), &into, queue),
+            _ => experts.dispatch(&routing, own.codes.part(), &into, queue),
         }
     }
 
@@ -162,14 +190,14 @@ impl<'q> Calls<'q> {
     fn send<'o, T: Value>(
         &self,
         routed: &Routed<'q>,
-        (rows, codes): (&'o DeviceBuffer<T>, &'o DeviceBuffer<u8>),
+        (rows, codes): (Ref<'o, T>, Ref<'o, u8>),
         own: &'o Operands<T>,
         queue: impl Queue<'o> + Copy,
     ) -> Result<()> {
         let into = self.into(own);
         match self.experts.config().wire {
             Wire::Same | Wire::F8(_) => routed.dispatch(rows, &into, queue),
-            Wire::GivenF8 => routed.dispatch_f8((codes, &own.given), &into, queue),
+            Wire::GivenF8 => routed.dispatch_f8((codes, own.given.part()), &into, queue),
             _ => routed.dispatch(codes, &into, queue),
         }
     }
@@ -177,14 +205,14 @@ impl<'q> Calls<'q> {
     fn begin<'o, T: Value>(&self, own: &'o Operands<T>, queue: impl Queue<'o> + Copy + 'q) -> Result<Arriving<'q>> {
         let routing = self.routing(own);
         match self.experts.config().wire {
-            Wire::Same | Wire::F8(_) => self.experts.dispatch_begin(&routing, &own.rows, queue),
-            Wire::GivenF8 => self.experts.dispatch_f8_begin(&routing, (&own.codes, &own.given), queue),
-            _ => self.experts.dispatch_begin(&routing, &own.codes, queue),
+            Wire::Same | Wire::F8(_) => self.experts.dispatch_begin(&routing, own.rows.part(), queue),
+            Wire::GivenF8 => self.experts.dispatch_f8_begin(&routing, (own.codes.part(), own.given.part()), queue),
+            _ => self.experts.dispatch_begin(&routing, own.codes.part(), queue),
         }
     }
 
     fn options<'o, T: Value>(&self, own: &'o Operands<T>) -> Combine<'o> {
-        let options = if own.asks[1] { Combine::default().add(&own.sums) } else { Combine::default() };
+        let options = if own.asks[1] { Combine::default().add(own.sums.part()) } else { Combine::default() };
         if self.rounds.unweighted { options.unweighted() } else { options }
     }
 
@@ -210,7 +238,7 @@ impl<'q> Calls<'q> {
                 heard.extend(routed.counts()?.iter().flat_map(|count| (*count as u32).to_le_bytes()));
             }
             if self.rounds.again {
-                let rows = |own: &'o Operands<T>| (&own.rows_again, &own.codes_again);
+                let rows = |own: &'o Operands<T>| (own.rows_again.part(), own.codes_again.part());
                 pairs.iter().try_for_each(|(routed, own)| self.send(routed, rows(own), own, queue))?;
             }
             if self.rounds.reversed {
@@ -218,15 +246,16 @@ impl<'q> Calls<'q> {
             }
             if !begins_combine {
                 let combine = |(routed, own): &(&Routed<'q>, &'o Operands<T>)| {
-                    routed.combine(&own.results, &own.sums, self.options(own), queue)
+                    routed.combine(own.results.part(), own.sums.part(), self.options(own), queue)
                 };
                 pairs.iter().try_for_each(combine)?;
                 continue;
             }
-            let begin = |(routed, own): &(&Routed<'q>, &'o Operands<T>)| routed.combine_begin(&own.results, queue);
+            let begin =
+                |(routed, own): &(&Routed<'q>, &'o Operands<T>)| routed.combine_begin(own.results.part(), queue);
             let begun: Vec<Returning<'_>> = pairs.iter().map(begin).collect::<Result<_>>()?;
             for (begun, (_, own)) in begun.into_iter().zip(&pairs) {
-                begun.receive(&own.sums, self.options(own), queue)?;
+                begun.receive(own.sums.part(), self.options(own), queue)?;
             }
         }
         Ok(())

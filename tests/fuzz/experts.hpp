@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "guard.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
@@ -45,7 +44,7 @@ inline symmetra::ExpertConfig layer_of(Words& words) {
 /// What a rank asks for in a round, and its operands.
 struct Asked {
   struct Extent {
-    std::size_t dtype, elems, bytes;
+    std::size_t dtype, elem_bytes, elems, bytes;
   };
   bool weighted, adds, columns;
   std::vector<Extent> operands;
@@ -58,7 +57,8 @@ inline Round round_of(Words& words, std::size_t members) {
   Round round;
   for (std::size_t member = 0; member < members; ++member) {
     Asked asked{words.next() != 0, words.next() != 0, words.next() != 0, {}};
-    for (std::size_t operand = 0; operand < 20; ++operand) asked.operands.push_back({words.next(), words.next(), words.next()});
+    for (std::size_t operand = 0; operand < 20; ++operand)
+      asked.operands.push_back({words.next(), words.next(), words.next(), words.next()});
     round.push_back(std::move(asked));
   }
   return round;
@@ -91,14 +91,15 @@ class Operands {
  public:
   Operands(const symmetra::Device& device, const Asked& asked) : asked_(asked) {
     for (const Asked::Extent& extent : asked.operands)
-      buffers_.emplace_back(device, extent.elems, static_cast<symmetra::Dtype>(extent.dtype));
+      buffers_.emplace_back(device, extent.elems + kBehind, static_cast<symmetra::Dtype>(extent.dtype));
   }
 
   /// Writes all operands, from the rank's file.
   void write(std::ifstream& file, const symmetra::Stream& stream) const {
     for (std::size_t at = 0; at < buffers_.size(); ++at) {
-      std::vector<char> bytes(asked_.operands[at].bytes);
-      file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      const Asked::Extent& extent = asked_.operands[at];
+      std::vector<char> bytes(extent.bytes + kBehind * extent.elem_bytes, kFill);
+      file.read(bytes.data(), static_cast<std::streamsize>(extent.bytes));
       const void* const from = bytes.data();
       buffers_[at].write(from, stream);
     }
@@ -107,49 +108,53 @@ class Operands {
   /// All that calls write, one after the other.
   void read(const symmetra::Stream& stream, std::vector<char>& into) const {
     for (std::size_t at = kReceived; at < buffers_.size(); ++at) {
-      std::vector<char> bytes(asked_.operands[at].bytes);
+      const Asked::Extent& extent = asked_.operands[at];
+      std::vector<char> bytes(extent.bytes + kBehind * extent.elem_bytes);
       void* const to = bytes.data();
       buffers_[at].read(to, stream);
-      into.insert(into.end(), bytes.begin(), bytes.end());
+      const auto behind = bytes.begin() + static_cast<std::ptrdiff_t>(extent.bytes);
+      if (std::any_of(behind, bytes.end(), [](char byte) { return byte != kFill; }))
+        throw symmetra::Error(symmetra::ErrorKind::kInternal, "memory behind an operand was written");
+      into.insert(into.end(), bytes.begin(), behind);
     }
   }
 
   symmetra::Routing routing() const {
-    symmetra::Routing routing(buffers_[0]);
-    if (asked_.weighted) routing.weights = buffers_[1];
-    routing.tokens = buffers_[2];
+    symmetra::Routing routing(part(0));
+    if (asked_.weighted) routing.weights = part(1);
+    routing.tokens = part(2);
     return routing;
   }
 
   /// Rows or codes, first or again.
   symmetra::ConstOperand rows(const symmetra::ExpertConfig& config, bool again) const {
     const bool wide = config.wire == symmetra::Wire::kSame || config.wire == symmetra::Wire::kF8;
-    return buffers_[(again ? 6 : 3) + (wide ? 0 : 1)];
+    return part((again ? 6 : 3) + (wide ? 0 : 1));
   }
 
   std::optional<symmetra::ConstOperand> scales(const symmetra::ExpertConfig& config) const {
     if (config.wire != symmetra::Wire::kGivenF8) return std::nullopt;
-    return symmetra::ConstOperand(buffers_[5]);
+    return part(5);
   }
 
   symmetra::Received into(const symmetra::ExpertConfig& config) const {
-    symmetra::Received into(buffers_[config.wire == symmetra::Wire::kSame ? kReceived : kReceived + 1]);
+    symmetra::Received into(part(config.wire == symmetra::Wire::kSame ? kReceived : kReceived + 1));
     const bool bytes = config.wire == symmetra::Wire::kF8 && config.scales == symmetra::Scales::kE8M0;
-    if (config.wire == symmetra::Wire::kF8 || config.wire == symmetra::Wire::kGivenF8) into.scales = buffers_[bytes ? 12 : 11];
+    if (config.wire == symmetra::Wire::kF8 || config.wire == symmetra::Wire::kGivenF8) into.scales = part(bytes ? 12 : 11);
     if (config.layout != symmetra::Layout::kBySource) {
-      into.counts = buffers_[13];
-      into.offsets = buffers_[14];
+      into.counts = part(13);
+      into.offsets = part(14);
     }
-    into.sources = buffers_[15];
-    if (config.layout == symmetra::Layout::kByRank) into.index = buffers_[16];
-    into.ids = buffers_[17];
-    into.weights = buffers_[18];
+    into.sources = part(15);
+    if (config.layout == symmetra::Layout::kByRank) into.index = part(16);
+    into.ids = part(17);
+    into.weights = part(18);
     into.order = asked_.columns ? symmetra::ScaleOrder::kColumns : symmetra::ScaleOrder::kRows;
     return into;
   }
 
-  const symmetra::DeviceBuffer& results() const { return buffers_[8]; }
-  const symmetra::DeviceBuffer& sums() const { return buffers_[19]; }
+  symmetra::Operand results() const { return part(8); }
+  symmetra::Operand sums() const { return part(19); }
 
   symmetra::CombineOptions options(bool unweighted) const {
     symmetra::CombineOptions options;
@@ -159,8 +164,17 @@ class Operands {
   }
 
  private:
+  /// What calls know of an operand.
+  symmetra::Operand part(std::size_t at) const {
+    const Asked::Extent& extent = asked_.operands[at];
+    return {buffers_[at].data(), extent.elems, static_cast<symmetra::Dtype>(extent.dtype)};
+  }
+
   /// The first operand that calls write.
   static constexpr std::size_t kReceived = 9;
+  /// Elements behind each operand that no call knows, and what their bytes are.
+  static constexpr std::size_t kBehind = 256;
+  static constexpr char kFill = '\xc3';
 
   Asked asked_;
   std::vector<symmetra::DeviceBuffer> buffers_{};
@@ -169,24 +183,16 @@ class Operands {
 /// Experts that are open.
 class Opened {
  public:
-  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, std::size_t group,
-         const symmetra::Stream& stream)
+  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, std::size_t group)
       : group_(group),
         member_(communicator.rank()),
         device_(communicator.device()),
         config_(config),
-        experts_(communicator.experts(config)),
-        canary_(communicator, stream) {}
+        experts_(communicator.experts(config)) {}
 
   /// Experts that are open, in a group of their own.
-  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, symmetra::Experts experts, std::size_t group,
-         const symmetra::Stream& stream)
-      : group_(group),
-        member_(communicator.rank()),
-        device_(communicator.device()),
-        config_(config),
-        experts_(std::move(experts)),
-        canary_(communicator, stream) {}
+  Opened(const symmetra::Communicator& communicator, const symmetra::ExpertConfig& config, symmetra::Experts experts, std::size_t group)
+      : group_(group), member_(communicator.rank()), device_(communicator.device()), config_(config), experts_(std::move(experts)) {}
 
   std::size_t group() const { return group_; }
   const symmetra::ExpertConfig& config() const { return config_; }
@@ -211,7 +217,7 @@ class Opened {
       for (const Operands& own : all) own.read(stream, found);
     }
     found.insert(found.end(), heard.begin(), heard.end());
-    canary_.check(stream);
+    experts_.communicator().check_guards();
     return found;
   }
 
@@ -283,7 +289,6 @@ class Opened {
   symmetra::Device device_;
   symmetra::ExpertConfig config_;
   symmetra::Experts experts_;
-  Canary canary_;
 };
 
 }  // namespace fuzz

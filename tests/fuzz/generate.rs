@@ -2,6 +2,7 @@
 
 mod experts;
 mod grids;
+mod objects;
 mod products;
 mod rows;
 
@@ -154,7 +155,7 @@ impl Writer {
     }
 
     fn step(&mut self) {
-        match self.random.below(131) {
+        match self.random.below(134) {
             0..55 => self.eager(),
             55..62 => self.capture(),
             62..76 => self.launch(),
@@ -185,6 +186,7 @@ impl Writer {
             111..119 => self.products(),
             119..127 => self.grids(),
             127..131 => self.interleaved(),
+            131..134 => self.objects(),
             _ => self.eager(),
         }
     }

@@ -10,7 +10,6 @@ use symmetra::environment::{Coordinator, Mixed, MixedOptions};
 use symmetra::{Adopted, DeviceBuffer, Dtype, Operand, Queue, Ref, Result, Stream, SymmetricBuffer};
 
 use crate::grids::{Mix, Mixes, Shape};
-use crate::guard::Canary;
 use crate::model::{typed, values};
 use crate::program::Kind;
 use crate::support::Sample;
@@ -24,16 +23,14 @@ pub(crate) struct Opened<'a> {
     pub(crate) mixed: Mixed,
     shape: &'a Shape,
     coordinator: Coordinator,
-    canary: Canary,
     pub(crate) group: usize,
 }
 
 impl<'a> Opened<'a> {
     /// Collective.
-    pub(crate) fn new(coordinator: &Coordinator, group: usize, shape: &'a Shape, stream: &Stream) -> Result<Self> {
+    pub(crate) fn new(coordinator: &Coordinator, group: usize, shape: &'a Shape) -> Result<Self> {
         let mixed = Mixed::open(coordinator, &shape.config())?;
-        let canary = Canary::new(coordinator.local(), stream)?;
-        Ok(Self { mixed, shape, coordinator: coordinator.clone(), canary, group })
+        Ok(Self { mixed, shape, coordinator: coordinator.clone(), group })
     }
 }
 
@@ -190,7 +187,7 @@ pub(crate) fn run(
             let stream = if graph.is_some() { &streams[on] } else { stream(number) };
             opened.mixed.synchronize(stream)?;
             found.extend(own.read(stream)?);
-            opened.canary.check(stream)?;
+            coordinator.local().check_guards()?;
         }
     }
     Ok(found)

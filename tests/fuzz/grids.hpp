@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "guard.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
@@ -113,16 +112,12 @@ class MixedMemory {
 class Gridded {
  public:
   /// Collective.
-  Gridded(const symmetra::Coordinator& coordinator, const symmetra::MixedConfig& config, std::size_t group, const symmetra::Stream& stream)
-      : group_(group),
-        coordinator_(coordinator),
-        mixed_(symmetra::Mixed::open(coordinator, config)),
-        canary_(coordinator.local(), stream) {}
+  Gridded(const symmetra::Coordinator& coordinator, const symmetra::MixedConfig& config, std::size_t group)
+      : group_(group), coordinator_(coordinator), mixed_(symmetra::Mixed::open(coordinator, config)) {}
 
   std::size_t group() const { return group_; }
   const symmetra::Coordinator& coordinator() const { return coordinator_; }
   const symmetra::Mixed& mixed() const { return mixed_; }
-  const Canary& canary() const { return canary_; }
 
   /// The operands of a call: input, and output but for calls in place.
   std::vector<MixedMemory> operands(const Mix& call, Reached& reached) const {
@@ -140,7 +135,6 @@ class Gridded {
   std::size_t group_;
   const symmetra::Coordinator& coordinator_;
   symmetra::Mixed mixed_;
-  Canary canary_;
 };
 
 /// Makes the calls, and gives all memory of their operands. The first goes on the stream with the number `on`.
@@ -170,7 +164,7 @@ inline std::vector<char> run(const std::map<std::size_t, Gridded>& grids, const 
       const symmetra::Stream& own = graph ? streams[on] : stream(at);
       grid.mixed().synchronize(own);
       for (const MixedMemory& memory : all[at]) memory.read(found, own);
-      grid.canary().check(own);
+      grid.coordinator().local().check_guards();
     }
   }
   return found;

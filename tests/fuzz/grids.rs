@@ -8,10 +8,9 @@ use symmetra::environment::{MixedConfig, MixedMode, MixedOperation};
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Dtype, Reduction};
 
-use crate::guard::GUARD;
 use crate::matrices::Value;
 use crate::products::Left;
-use crate::program::Kind;
+use crate::program::{GUARD, Kind};
 use crate::support::data::{Random, mix};
 
 /// What elements are of which a call knows nothing.

@@ -17,7 +17,6 @@ mod experts;
 mod generate;
 mod grid_rank;
 mod grids;
-mod guard;
 // The suite also bounds errors.
 #[allow(dead_code)]
 #[path = "../suite/matrices.rs"]
@@ -25,6 +24,8 @@ mod matrices;
 mod model;
 mod narrow;
 mod norm;
+mod object_rank;
+mod objects;
 mod product_rank;
 mod products;
 mod program;

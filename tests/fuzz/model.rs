@@ -7,7 +7,7 @@ use symmetra::{Codec, Dtype};
 
 use crate::experts::{Open, Rounds, contents, misrouted, survivors_lists};
 use crate::norm::{KEPT, Norm, Place, WEIGHTS, WIDE, of_rows, parts};
-use crate::program::{LENGTH, Placed, Program, Step};
+use crate::program::{LENGTH, Placed, Program, Step, Through};
 use crate::support::call::Call;
 use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
@@ -91,6 +91,11 @@ pub(crate) fn written(program: &Program, rank: usize) -> Vec<u8> {
                         all.extend(member(group).into_iter().flat_map(|member| call.before(shape, member, run)));
                     }
                 }
+            }
+            // Ranks in Rust make their objects themselves.
+            Step::Objects(objects) if program.settings.through == Through::Cpp => {
+                let Some(member) = member(objects.group).filter(|member| objects.gives(*member)) else { continue };
+                all.extend((0..objects.count).flat_map(|number| objects.given(member, number).bits()));
             }
             Step::Misrouted(asked) => {
                 let own = member(asked.group).map(|member| misrouted(asked, member));

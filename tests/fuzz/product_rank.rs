@@ -8,7 +8,6 @@ use symmetra::fused::{AllGatherMatmul, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::matmul::{Product, Tensor};
 use symmetra::{Communicator, DeviceBuffer, Dtype, Graph, Queue, Result, Stream, SymmetricBuffer};
 
-use crate::guard::Canary;
 use crate::model::{typed, values};
 use crate::products::{Asked, Combines, Extent, Multiply, Products};
 use crate::support::Sample;
@@ -18,7 +17,6 @@ pub(crate) struct Opened<'a> {
     plan: Plan,
     asked: &'a Asked,
     communicator: Communicator,
-    canary: Canary,
     pub(crate) group: usize,
 }
 
@@ -30,11 +28,7 @@ enum Plan {
 
 impl<'a> Opened<'a> {
     /// Collective.
-    pub(crate) fn new(
-        (communicator, group): (&Communicator, usize),
-        asked: &'a Asked,
-        stream: &Stream,
-    ) -> Result<Self> {
+    pub(crate) fn new(communicator: &Communicator, group: usize, asked: &'a Asked) -> Result<Self> {
         let products: Vec<Product> = asked.factors.iter().map(|factor| asked.product(factor)).collect();
         let (shape, dim, options) = (asked.asked_shape(communicator.rank()), asked.dim, asked.options());
         let plan = match asked.combines {
@@ -44,8 +38,7 @@ impl<'a> Opened<'a> {
             }
             Combines::Reduce => Plan::Reduce(communicator.plan_matmul_all_reduce(&shape, products[0], options)?),
         };
-        let canary = Canary::new(communicator, stream)?;
-        Ok(Self { plan, asked, communicator: communicator.clone(), canary, group })
+        Ok(Self { plan, asked, communicator: communicator.clone(), group })
     }
 }
 
@@ -235,7 +228,7 @@ pub(crate) fn run(
             for written in &own.written {
                 found.extend(written.read(stream(number))?);
             }
-            own.opened.canary.check(stream(number))?;
+            own.opened.communicator.check_guards()?;
         }
     }
     Ok(found)

@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "guard.hpp"
 #include "symmetra/symmetra.hpp"
 #include "words.hpp"
 
@@ -134,12 +133,11 @@ class Memory {
 class Planning {
  public:
   /// Collective.
-  Planning(const symmetra::Communicator& communicator, const Asking& asked, std::size_t group, const symmetra::Stream& stream)
-      : group_(group), communicator_(communicator), plan_(made(communicator, asked)), canary_(communicator, stream) {}
+  Planning(const symmetra::Communicator& communicator, const Asking& asked, std::size_t group)
+      : group_(group), communicator_(communicator), plan_(made(communicator, asked)) {}
 
   std::size_t group() const { return group_; }
   const symmetra::Communicator& communicator() const { return communicator_; }
-  const Canary& canary() const { return canary_; }
 
   /// The operands of a call. Collective where they are symmetric.
   std::vector<Memory> operands(const Multiply& call) const {
@@ -190,7 +188,6 @@ class Planning {
   std::size_t group_;
   const symmetra::Communicator& communicator_;
   Plan plan_;
-  Canary canary_;
 };
 
 /// Makes the calls, and gives what they wrote. The first goes on the stream with the number `on`.
@@ -220,7 +217,7 @@ inline std::vector<char> run(const std::map<std::size_t, Planning>& plans, const
       plans.at(products.calls[at].plan).communicator().synchronize(stream(at));
       for (std::size_t written = Planning::first_written(all[at].size()); written < all[at].size(); ++written)
         all[at][written].read(found, stream(at));
-      plans.at(products.calls[at].plan).canary().check(stream(at));
+      plans.at(products.calls[at].plan).communicator().check_guards();
     }
   }
   return found;

@@ -11,8 +11,8 @@ use symmetra::fused::{FusedOptions, Way};
 use symmetra::matmul::{F8, Layout, Numeric, Product, Scaling};
 use symmetra::{Dtype, Reduction};
 
-use crate::guard::GUARD;
 use crate::matrices::{Case, Value, stored};
+use crate::program::GUARD;
 use crate::support::data::mix;
 
 /// Types of factors, the last three of 8 bits.

@@ -8,14 +8,16 @@ use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
 use crate::experts::{Layer, Misrouted, Rounds};
 use crate::grids::{Mixes, Shape};
-use crate::guard::GUARD;
 use crate::norm::Norm;
+use crate::objects::{By, Objects};
 use crate::products::{Asked, Products};
 use crate::support::batch::Memory;
 use crate::support::call::Call;
 
 /// Elements of each buffer of a bench that calls may use.
 pub(crate) const ROOM: usize = 4096;
+/// Elements behind memory that calls use.
+pub(crate) const GUARD: usize = 256;
 /// Elements of each buffer of a bench.
 pub(crate) const LENGTH: usize = ROOM + GUARD;
 /// Streams of each rank.
@@ -149,6 +151,8 @@ pub(crate) enum Step {
         mixes: Mixes,
         on: Vec<usize>,
     },
+    /// Objects that the hosts of a group give each other.
+    Objects(Objects),
     /// A call on experts that every rank of the group learns to be wrong.
     Misrouted(Misrouted),
     /// The ranks of a group wait for their work, and tell what is in the bench.
@@ -508,6 +512,8 @@ impl Program {
                 mixes.calls.retain(|call| grids.contains_key(&call.grid));
                 !mixes.calls.is_empty()
             }
+            Step::Objects(Objects { group, by: By::Ring { .. }, .. }) => groups.contains(group) && !*failed,
+            Step::Objects(Objects { group, .. }) => coordinators.contains(group) && !*failed,
             Step::Misrouted(asked) => {
                 *failed = true;
                 groups.contains(&asked.group)

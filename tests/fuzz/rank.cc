@@ -65,6 +65,7 @@ class Rank {
     symmetra::Config& config = config_;
     config.deadlines.open = config.deadlines.first_use = std::chrono::seconds(20);
     config.heap_bytes = 8 << 20;
+    config.guard_bytes = 4096;
     config.transport = static_cast<symmetra::Transport>(words_.next());
     config.check_calls = words_.next() != 0;
     config.determinism = words_.next() != 0 ? symmetra::Determinism::kExact : symmetra::Determinism::kPerAlgorithm;
@@ -320,6 +321,7 @@ class Rank {
     if (benches_.count(number) == 0) return;
     const Bench& bench = benches_.at(number);
     of(bench.group).synchronize(last(bench.group));
+    of(bench.group).check_guards();
     std::vector<char> values;
     for (std::size_t buffer = 0; buffer <= kWide; ++buffer) {
       const std::vector<char> read = bench.read(buffer, last(bench.group));
@@ -470,6 +472,32 @@ class Rank {
     found_ << "found " << step_ << ' ' << found.size() << '\n';
   }
 
+  /// Gives and takes bytes, and tells those that the rank has in the end.
+  void objects() {
+    const std::vector<std::size_t> numbers = words_.list(5);
+    const std::size_t root = numbers[2], count = numbers[3];
+    std::vector<std::vector<std::size_t>> sizes;
+    for (std::size_t member = 0; member < numbers[4]; ++member) sizes.push_back(words_.list(count));
+    const auto found = coordinators_.find(numbers[0]);
+    if (found == coordinators_.end()) return;
+    const symmetra::Coordinator& coordinator = found->second;
+    const bool gathers = numbers[1] == 1, gives = gathers || coordinator.rank() == root;
+    std::string all;
+    for (std::size_t number = 0; number < count; ++number) {
+      std::string own(sizes[coordinator.rank()][number], '\0');
+      written_.read(own.data(), static_cast<std::streamsize>(own.size()));
+      if (!gathers) {
+        all += coordinator.broadcast_object(gives ? &own : nullptr, root);
+        continue;
+      }
+      const auto objects = coordinator.gather_object(own, root);
+      if (!objects) continue;
+      for (const std::string& object : *objects) all += object;
+    }
+    bytes_.write(all.data(), static_cast<std::streamsize>(all.size()));
+    found_ << "found " << step_ << ' ' << all.size() << '\n';
+  }
+
   /// Opens a group apart from all others, as one of its members.
   void open(std::size_t group) {
     const std::vector<std::size_t> members = words_.list();
@@ -490,7 +518,7 @@ class Rank {
     const symmetra::ExpertConfig config = fuzz::layer_of(words_);
     const fuzz::Round round = fuzz::round_of(words_, words_.next());
     if (!has(group)) return;
-    const fuzz::Opened opened(of(group), config, group, streams_[0]);
+    const fuzz::Opened opened(of(group), config, group);
     meet(members);
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -560,17 +588,17 @@ class Rank {
       const std::vector<std::size_t> numbers = words_.list(4);
       const auto before = experts_.find(numbers[1]);
       if (before == experts_.end()) return;
-      symmetra::Experts opened = before->second.experts().without({numbers[0]}).experts;
+      symmetra::Experts opened = before->second.experts().without({numbers[0]});
       groups_.emplace(numbers[3], opened.communicator());
-      experts_.emplace(numbers[2], fuzz::Opened(of(numbers[3]), before->second.config(), std::move(opened), numbers[3], streams_[0]));
+      experts_.emplace(numbers[2], fuzz::Opened(of(numbers[3]), before->second.config(), std::move(opened), numbers[3]));
     } else if (name == "experts") {
       const std::size_t number = words_.next(), group = words_.next();
       const symmetra::ExpertConfig config = fuzz::layer_of(words_);
-      if (has(group)) experts_.emplace(number, fuzz::Opened(of(group), config, group, streams_[0]));
+      if (has(group)) experts_.emplace(number, fuzz::Opened(of(group), config, group));
     } else if (name == "plan") {
       const std::size_t number = words_.next(), group = words_.next();
       const fuzz::Asking asked = fuzz::asking_of(words_);
-      if (has(group)) plans_.emplace(number, fuzz::Planning(of(group), asked, group, streams_[0]));
+      if (has(group)) plans_.emplace(number, fuzz::Planning(of(group), asked, group));
     } else if (name == "products") {
       const std::size_t on = words_.list(world_)[number_];
       products(fuzz::products_of(words_), on);
@@ -583,11 +611,12 @@ class Rank {
       config.grid.local_data = numbers[3];
       config.most_bytes = numbers[4];
       const auto coordinator = coordinators_.find(numbers[1]);
-      if (coordinator != coordinators_.end())
-        grids_.emplace(numbers[0], fuzz::Gridded(coordinator->second, config, numbers[1], streams_[0]));
+      if (coordinator != coordinators_.end()) grids_.emplace(numbers[0], fuzz::Gridded(coordinator->second, config, numbers[1]));
     } else if (name == "mixes") {
       const std::size_t on = words_.list(world_)[number_];
       mixes(fuzz::mixes_of(words_), on);
+    } else if (name == "objects") {
+      objects();
     } else if (name == "misrouted") {
       misrouted();
     } else if (name == "split") {

@@ -20,9 +20,9 @@ use crate::expert_rank::{Here, misroute, run};
 use crate::experts::{Layer, Misrouted, Rounds};
 use crate::grid_rank;
 use crate::grids::Mixes;
-use crate::guard::Canary;
 use crate::model::typed;
 use crate::norm::WIDE;
+use crate::object_rank;
 use crate::product_rank;
 use crate::products::Products;
 use crate::program::{Fault, Form, LENGTH, Lane, Placed, Program, STREAMS, Settings, Step, turns};
@@ -99,7 +99,6 @@ type Held = (Arc<Box<dyn Bench>>, usize);
 struct OpenExperts<'a> {
     experts: Experts,
     layer: &'a Layer,
-    canary: Canary,
     group: usize,
 }
 
@@ -271,12 +270,12 @@ impl<'a> Rank<'a> {
 
     /// Makes calls on experts, and tells what they wrote.
     fn rounds(&mut self, step: usize, rounds: &Rounds, on: usize) -> Result<()> {
-        let Some(OpenExperts { experts, layer, canary, group }) = self.experts.get(&rounds.experts) else {
+        let Some(OpenExperts { experts, layer, group }) = self.experts.get(&rounds.experts) else {
             return Ok(());
         };
         let here = Here { member: self.groups[group].rank(), stream: &self.streams[on], file: &mut self.written };
         let bytes = run(experts, layer, rounds, here)?;
-        canary.check(&self.streams[on])?;
+        experts.communicator().check_guards()?;
         self.found[1].write_all(&bytes).unwrap();
         self.say(&format!("found {step} {}", bytes.len()));
         Ok(())
@@ -351,31 +350,35 @@ impl<'a> Rank<'a> {
             Step::Experts { experts, group, layer } => {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
                 let opened = communicator.experts(layer.config())?;
-                let canary = Canary::new(communicator, &self.streams[0])?;
-                self.experts.insert(*experts, OpenExperts { experts: opened, layer, canary, group: *group });
+                self.experts.insert(*experts, OpenExperts { experts: opened, layer, group: *group });
             }
             Step::Without { lost, from, experts, group, layer } => {
                 let Some(before) = self.experts.get(from) else { return Ok(()) };
                 let members = &self.program.groups()[&before.group];
                 let lost = members.iter().position(|rank| rank == lost).unwrap();
-                let opened = before.experts.without(&[lost])?.experts;
+                let opened = before.experts.without(&[lost])?;
                 let communicator = opened.communicator().clone();
-                let canary = Canary::new(&communicator, &self.streams[0])?;
                 self.groups.insert(*group, communicator);
-                self.experts.insert(*experts, OpenExperts { experts: opened, layer, canary, group: *group });
+                self.experts.insert(*experts, OpenExperts { experts: opened, layer, group: *group });
             }
             Step::Rounds { rounds, on } => self.rounds(number, rounds, on[self.number])?,
             Step::Plan { plan, group, asked } => {
                 let Some(communicator) = self.groups.get(group) else { return Ok(()) };
-                self.plans.insert(*plan, product_rank::Opened::new((communicator, *group), asked, &self.streams[0])?);
+                self.plans.insert(*plan, product_rank::Opened::new(communicator, *group, asked)?);
             }
             Step::Coordinator { group, members } => self.open(*group, members)?,
             Step::Grid { grid, group, shape } => {
                 let Some(coordinator) = self.coordinators.get(group) else { return Ok(()) };
-                self.grids.insert(*grid, grid_rank::Opened::new(coordinator, *group, shape, &self.streams[0])?);
+                self.grids.insert(*grid, grid_rank::Opened::new(coordinator, *group, shape)?);
             }
             Step::Mixes { mixes, on } => self.mixes(number, mixes, on[self.number])?,
             Step::Products { products, on } => self.products(number, products, on[self.number])?,
+            Step::Objects(objects) => {
+                let Some(communicator) = self.groups.get(&objects.group) else { return Ok(()) };
+                let bytes = object_rank::run(objects, communicator, self.coordinators.get(&objects.group))?;
+                self.found[1].write_all(&bytes).unwrap();
+                self.say(&format!("found {number} {}", bytes.len()));
+            }
             Step::Misrouted(asked) => self.misrouted(number, asked)?,
             Step::Write { bench, buffer, start, count, .. } => self.fill(*bench, *buffer, *start, *count)?,
             Step::Call { call, on } => self.call(call, on[self.number])?,
@@ -423,6 +426,7 @@ impl<'a> Rank<'a> {
         let Some((bench, group)) = self.bench(bench) else { return Ok(()) };
         let stream = self.stream(group);
         bench.communicator().synchronize(&stream)?;
+        bench.communicator().check_guards()?;
         let bytes = bench.read(&stream)?;
         self.found[1].write_all(&bytes).unwrap();
         self.say(&format!("found {step} {}", bytes.len()));

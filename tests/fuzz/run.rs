@@ -186,6 +186,14 @@ fn judge(program: &Program, directory: &Path) -> String {
                 let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
             }
         }
+        if let Step::Objects(objects) = step {
+            let members = &program.groups()[&objects.group];
+            for (member, rank) in members.iter().enumerate() {
+                let expected = [("objects".to_owned(), objects.expected(member, members.len()))];
+                let wrong = found.get(&(number, *rank)).and_then(|bytes| difference(&expected, bytes));
+                let _ = wrong.map(|wrong| writeln!(complaints, "step {number}, rank {rank}: {wrong}"));
+            }
+        }
         if let Some(bench) = bench {
             for (member, rank) in model.members(*bench).iter().enumerate() {
                 let wrong = found.get(&(number, *rank)).and_then(|bytes| model.differs(*bench, member, bytes));
@@ -222,6 +230,7 @@ fn missing(
             Step::Rounds { rounds, .. } => &groups[&of_experts[&rounds.experts]],
             Step::Products { products, .. } => &groups[&program.group_of(products)],
             Step::Mixes { mixes, .. } => &groups[&program.group_of_mixes(mixes)],
+            Step::Objects(objects) => &groups[&objects.group],
             Step::Misrouted(asked) => &groups[&asked.group],
             Step::Fault { group, .. } => &groups[group],
             _ => continue,

@@ -70,6 +70,10 @@ pub(crate) fn shrunk(
                     Some(Step::Products { products, .. }) => {
                         PLAINER_PRODUCTS.get(number).is_some_and(|plainer| plainer(products))
                     }
+                    Some(Step::Objects(objects)) if number == 0 && objects.count > 1 => {
+                        objects.count -= 1;
+                        true
+                    }
                     Some(Step::Mixes { mixes, .. }) => PLAINER_MIXES.get(number).is_some_and(|plainer| plainer(mixes)),
                     _ => false,
                 };

@@ -9,6 +9,7 @@ use symmetra::op::{ALL_GATHER, Size};
 use crate::experts::{Content, Layer, Lists, Round, contents, misrouted};
 use crate::grids::Mix;
 use crate::norm::{Norm, Place, parts};
+use crate::objects::By;
 use crate::products::{Asked, Multiply};
 use crate::program::{Fault, Form, Kind, Message, Placed, Program, Step, turns};
 
@@ -107,6 +108,16 @@ impl Text<'_> {
                 self.named("mixes", on);
                 self.add([mixes.replays, usize::from(mixes.spread), mixes.calls.len()]);
                 mixes.calls.iter().for_each(|call| self.mix(call));
+            }
+            Step::Objects(objects) => {
+                let members = self.program.groups()[&objects.group].len();
+                let by = [By::Broadcast, By::Gather].iter().position(|by| *by == objects.by).unwrap();
+                self.named("objects", &[objects.group, by, objects.root, objects.count, members]);
+                for member in 0..members {
+                    let gives = objects.gives(member);
+                    let len = |number: usize| if gives { objects.given(member, number).bits().len() } else { 0 };
+                    self.add((0..objects.count).map(len));
+                }
             }
             Step::Misrouted(asked) => {
                 self.named("misrouted", &[asked.group]);
@@ -235,7 +246,7 @@ impl Text<'_> {
         for member in 0..round.tokens.len() {
             self.add(round.asks(member).map(u8::from));
             for (dtype, bytes) in operands(member) {
-                self.add([dtype as usize, bytes.len() / dtype.bytes(), bytes.len()]);
+                self.add([dtype as usize, dtype.bytes(), bytes.len() / dtype.bytes(), bytes.len()]);
             }
         }
     }
