@@ -79,7 +79,7 @@ impl Objects {
 impl Object {
     /// An object of at most so many levels.
     fn any(random: &mut Random, levels: usize) -> Self {
-        let mut next = |random: &mut Random| Self::any(random, levels - 1);
+        let next = |random: &mut Random| Self::any(random, levels - 1);
         match random.below(if levels == 0 { 10 } else { 15 }) {
             0 => Self::Nothing,
             1 | 2 => Self::Float(float(random)),

@@ -588,7 +588,9 @@ class Rank {
       const std::vector<std::size_t> numbers = words_.list(4);
       const auto before = experts_.find(numbers[1]);
       if (before == experts_.end()) return;
-      symmetra::Experts opened = before->second.experts().without({numbers[0]});
+      auto [opened, lost, ended] = before->second.experts().without({numbers[0]});
+      if (lost != std::vector<std::size_t>{numbers[0]})
+        found_ << "step " << step_ << ": not rank " << numbers[0] << " alone is said to be lost\n";
       groups_.emplace(numbers[3], opened.communicator());
       experts_.emplace(numbers[2], fuzz::Opened(of(numbers[3]), before->second.config(), std::move(opened), numbers[3]));
     } else if (name == "experts") {

@@ -356,7 +356,11 @@ impl<'a> Rank<'a> {
                 let Some(before) = self.experts.get(from) else { return Ok(()) };
                 let members = &self.program.groups()[&before.group];
                 let lost = members.iter().position(|rank| rank == lost).unwrap();
-                let opened = before.experts.without(&[lost])?;
+                let survivors = before.experts.without(&[lost])?;
+                if survivors.lost != [lost] {
+                    self.say(&format!("step {number}: rank {lost} is lost, and {:?} are said to be", survivors.lost));
+                }
+                let opened = survivors.experts;
                 let communicator = opened.communicator().clone();
                 self.groups.insert(*group, communicator);
                 self.experts.insert(*experts, OpenExperts { experts: opened, layer, group: *group });

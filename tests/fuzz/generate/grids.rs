@@ -29,7 +29,7 @@ impl Writer {
     }
 
     /// A group for a grid: often one that is there.
-    fn coordinator(&mut self) -> usize {
+    pub(super) fn coordinator(&mut self) -> usize {
         if !self.coordinators.is_empty() && (self.coordinators.len() > 1 || self.random.below(2) == 0) {
             return *self.random.pick(&self.coordinators);
         }
