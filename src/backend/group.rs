@@ -49,7 +49,7 @@ pub(crate) enum Reach {
     /// All ranks on this host.
     Own(Communicator),
     /// Ranks on several hosts.
-    Spanning(TwoLevel),
+    Spanning(Box<TwoLevel>),
 }
 
 impl GroupBackends {

@@ -1,9 +1,11 @@
 //! Registration of memory that the library did not allocate.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use super::Communicator;
 use crate::error::Result;
-use crate::memory::{Adopted, Ref};
+use crate::memory::{Adopted, Arena, Pools, Ref};
 use crate::types::Element;
 
 impl Communicator {
@@ -49,7 +51,7 @@ impl Communicator {
     /// }
     /// ```
     pub unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
-        Adopted::new(&self.0.arena, Ok(memory))
+        Adopted::new(self.pools(), Ok(memory))
     }
 
     /// Registers a pool of an engine: `bytes` bytes at `address`, whose elements have no type yet. As
@@ -73,7 +75,7 @@ impl Communicator {
     pub unsafe fn adopt_bytes(&self, address: *mut u8, bytes: usize) -> Result<Adopted<'static, u8>> {
         // SAFETY: passed on.
         let memory = unsafe { Ref::from_raw(self.device(), address, bytes) };
-        Adopted::new(&self.0.arena, memory)
+        Adopted::new(self.pools(), memory)
     }
 
     /// Registers memory, or takes part in the registration with an error.
@@ -81,7 +83,7 @@ impl Communicator {
     /// # Safety
     /// That of [`adopt`](Self::adopt).
     pub(crate) unsafe fn adopt_made<'a, T: Element>(&self, memory: Result<Ref<'a, T>>) -> Result<Adopted<'a, T>> {
-        Adopted::new(&self.0.arena, memory)
+        Adopted::new(self.pools(), memory)
     }
 
     /// Registers memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and FlashInfer do:
@@ -100,7 +102,7 @@ impl Communicator {
     /// Each address reaches the memory that its rank registers here, as many elements, readable and writable by this rank's
     /// device, until every rank has closed or dropped its communicator. So does `memory` itself, on its rank.
     pub unsafe fn adopt_mapped<'a, T: Element>(&self, memory: Ref<'a, T>, peers: &[*mut T]) -> Result<Adopted<'a, T>> {
-        Adopted::mapped(&self.0.arena, Ok(memory), peers)
+        Adopted::mapped(self.pools(), Ok(memory), peers)
     }
 
     /// Registers mapped memory, or takes part in the registration with an error.
@@ -112,6 +114,11 @@ impl Communicator {
         memory: Result<Ref<'a, T>>,
         peers: &[*mut T],
     ) -> Result<Adopted<'a, T>> {
-        Adopted::mapped(&self.0.arena, memory, peers)
+        Adopted::mapped(self.pools(), memory, peers)
+    }
+
+    /// Where adoptions of this rank are kept.
+    fn pools(&self) -> (&Arc<Arena>, &Arc<Pools>) {
+        (&self.0.arena, &self.0.pools)
     }
 }

@@ -44,7 +44,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::{Kind, Shape};
-use crate::memory::{Arena, SymmetricBuffer};
+use crate::memory::{Arena, Pools, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Element, Reduction};
@@ -87,6 +87,8 @@ pub struct Communicator(Arc<Inner>, u64);
 struct Inner {
     group: Group,
     arena: Arc<Arena>,
+    /// Adopted memory of this rank.
+    pools: Arc<Pools>,
     /// Declared before the lane, whose stream waits for work in flight. The side's workspace owns the arena, and waits
     /// give up when the arena's last owner is gone.
     side: Mutex<Side>,
@@ -128,7 +130,19 @@ impl Communicator {
         let norms = NormTable::new(kind, group.world_size(), tuning)?;
         let lane = Turns::new(group.device())?;
         let side = Mutex::new(Side::new(group.device())?);
-        Ok(Self(Arc::new(Inner { group, arena, lane, events: Events::default(), table, norms, side }), 0))
+        Ok(Self(
+            Arc::new(Inner {
+                group,
+                arena,
+                pools: Arc::default(),
+                lane,
+                events: Events::default(),
+                table,
+                norms,
+                side,
+            }),
+            0,
+        ))
     }
 
     /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If a rank

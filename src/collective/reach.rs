@@ -33,7 +33,7 @@ impl Inner {
     /// Looks for plain memory of so many bytes in what this rank adopted.
     pub(super) fn locate<'a>(&self, operand: &View<'a>, bytes: usize) -> Located<'a> {
         let plain = operand.place == Place::Plain;
-        let pooled = if plain { self.arena.pools().find(operand.address, bytes) } else { None };
+        let pooled = if plain { self.pools.find(operand.address, bytes) } else { None };
         let place = match &pooled {
             Some(Pooled { registration: Some(registration), offset_bytes, .. }) => {
                 Place::Registered { group: self.group.id(), slot: registration.slot(), offset_bytes: *offset_bytes }

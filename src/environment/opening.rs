@@ -149,7 +149,11 @@ impl Spread {
     pub(super) fn connect(&self, terms: &Terms<'_>, local: Communicator, group: &[usize]) -> Result<Serving> {
         let Self { rank, engines, kept, deadline, .. } = self;
         let spanning = TwoLevel::open(local.clone(), group, terms.hosts, engines, kept, *deadline)?;
-        let serving = terms.serve(spanning.map_or(Reach::Own(local), Reach::Spanning), group, *rank);
+        let serving = terms.serve(
+            spanning.map_or(Reach::Own(local), |spanning| Reach::Spanning(Box::new(spanning))),
+            group,
+            *rank,
+        );
         let serving = serving.map_err(|error| error.of_members(group));
         agree(&mut **kept.lock(), "open the backends of a group", serving, *deadline)
     }

@@ -11,7 +11,7 @@ use super::arena::Arena;
 use super::operand::{Operand, Place, Sealed, View};
 use super::owner::Owner;
 use super::plain::{Ref, size_bytes};
-use super::pools::Entry;
+use super::pools::{Entry, Pools};
 use super::range::within;
 use super::registration::{Pointer, Registration, register};
 use crate::bootstrap::hello::tell;
@@ -41,7 +41,7 @@ pub struct Adopted<'a, T: Element> {
 
 impl<'a, T: Element> Adopted<'a, T> {
     /// Registers `memory`. Collective. An error in `memory` is reported to all ranks.
-    pub(crate) fn new(arena: &Arc<Arena>, memory: Result<Ref<'a, T>>) -> Result<Self> {
+    pub(crate) fn new((arena, pools): (&Arc<Arena>, &Arc<Pools>), memory: Result<Ref<'a, T>>) -> Result<Self> {
         let own = memory.and_then(|memory| {
             arena.group().device().check_same("the memory", memory.device())?;
             Ok((memory, Registration::reserve(arena)?))
@@ -53,12 +53,16 @@ impl<'a, T: Element> Adopted<'a, T> {
         let pointer = Pointer { registration: &registration, address, bytes, owner: view.owner.cloned() };
         let shared = register(arena, &[pointer], &[])?;
         let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
-        Ok(Self { _entry: Entry::new(arena, (address, bytes), registration.as_ref()), memory, registration })
+        Ok(Self { _entry: Entry::new((arena, pools), (address, bytes), registration.as_ref()), memory, registration })
     }
 
     /// Registers `memory`, which this rank reaches on every rank by `peers`. Collective. An error in `memory` or `peers` is
     /// reported to all ranks.
-    pub(crate) fn mapped(arena: &Arc<Arena>, memory: Result<Ref<'a, T>>, peers: &[*mut T]) -> Result<Self> {
+    pub(crate) fn mapped(
+        (arena, pools): (&Arc<Arena>, &Arc<Pools>),
+        memory: Result<Ref<'a, T>>,
+        peers: &[*mut T],
+    ) -> Result<Self> {
         let group = arena.group();
         let own = memory.and_then(|memory| {
             group.device().check_same("the memory", memory.device())?;
@@ -72,7 +76,11 @@ impl<'a, T: Element> Adopted<'a, T> {
         let written = arena.write_table(registration.slot(), &addresses);
         group.exchange(|mesh, deadline| mesh.agree("adopt mapped memory", written, deadline))?;
         let (whole, registration) = ((memory.as_raw().cast(), memory.len() * size_of::<T>()), Arc::new(registration));
-        Ok(Self { _entry: Entry::new(arena, whole, Some(&registration)), memory, registration: Some(registration) })
+        Ok(Self {
+            _entry: Entry::new((arena, pools), whole, Some(&registration)),
+            memory,
+            registration: Some(registration),
+        })
     }
 
     /// Elements `range` of the memory. Every rank must use the same range in one operation.

@@ -22,7 +22,6 @@ use super::layout::{ArenaLayout, Region};
 use super::mapping::{Mapping, exchange};
 use super::multicast::{self, Bound, Opened};
 use super::owner::{Borrowed, Owner};
-use super::pools::Pools;
 use super::slots::{Bases, Retired, Slots};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
@@ -48,8 +47,6 @@ pub(crate) struct Arena {
     /// Shared with the blocks of the heap.
     heap: Arc<Mutex<Heap>>,
     slots: Mutex<Slots>,
-    /// Adopted memory of this rank.
-    pools: Pools,
     /// Plain memory of this rank that other processes have mapped, by token. It must not be freed before they unmap it.
     lent: Mutex<Vec<(u64, Owner)>>,
 }
@@ -89,7 +86,6 @@ impl Arena {
             stream,
             heap: Arc::new(Mutex::new(Heap::new(layout.heap))),
             slots: Mutex::new(Slots::new(group.config().registrations)),
-            pools: Pools::default(),
             lent: Mutex::default(),
         };
         let filled = arena.write_table(0, &arena.bases.0);
@@ -273,10 +269,6 @@ impl Arena {
             slots.retired.push(Retired { number, slot, keep });
             slots.retirements += 1;
         }
-    }
-
-    pub(crate) fn pools(&self) -> &Pools {
-        &self.pools
     }
 
     pub(crate) fn table(&self, slot: u32) -> *const args::PeerTable {

@@ -35,5 +35,5 @@ pub(crate) use operand::{Place, View, WithView};
 pub(crate) use owner::Owner;
 #[cfg(feature = "nvshmem")]
 pub(crate) use plain::size_bytes;
-pub(crate) use pools::Pooled;
+pub(crate) use pools::{Pooled, Pools};
 pub(crate) use registration::{Pointer, Registration, Use, Used, register};

@@ -151,8 +151,8 @@ impl<'a, T: Element> Ref<'a, T> {
         Self { address, len, device: device.clone(), owner: None, pushed: false, _memory: PhantomData }
     }
 
-    /// The same memory as an operand that goes through scratch, although it lies in [adopted](crate::Adopted) memory or in a
-    /// graph that is registered. For operands whose offset in adopted memory differs between ranks. All ranks do so.
+    /// This operand, sent through scratch, although the memory lies in [adopted](crate::Adopted) memory or in a graph that is
+    /// registered. For operands whose offset in adopted memory differs between ranks. All ranks do so.
     pub fn through_scratch(self) -> Self {
         Self { pushed: true, ..self }
     }

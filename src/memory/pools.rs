@@ -80,26 +80,28 @@ impl Pools {
 /// Lets operands be found in adopted memory until it is dropped.
 pub(super) struct Entry {
     arena: Weak<Arena>,
+    pools: Weak<Pools>,
     number: u64,
 }
 
 impl Entry {
     /// All ranks make their entries in one order.
     pub(super) fn new(
-        arena: &Arc<Arena>,
+        (arena, pools): (&Arc<Arena>, &Arc<Pools>),
         (address, bytes): (*mut u8, usize),
         registration: Option<&Arc<Registration>>,
     ) -> Self {
-        let number = arena.pools().add((address as usize, bytes), registration);
-        Self { arena: Arc::downgrade(arena), number }
+        let number = pools.add((address as usize, bytes), registration);
+        Self { arena: Arc::downgrade(arena), pools: Arc::downgrade(pools), number }
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         // In a forked child another thread may have held the lock.
-        if let Some(arena) = self.arena.upgrade().filter(|arena| arena.group().device().is_here()) {
-            arena.pools().remove(self.number);
+        let here = self.arena.upgrade().is_some_and(|arena| arena.group().device().is_here());
+        if let Some(pools) = self.pools.upgrade().filter(|_| here) {
+            pools.remove(self.number);
         }
     }
 }

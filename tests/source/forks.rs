@@ -13,7 +13,7 @@ const TRIED: [&str; 5] =
     ["tests/forks.rs", "tests/forks/", "tests/metadata/forks.rs", "tests/nvshmem.rs", "tests/unit/nccl/"];
 
 /// Public types that are tried with what holds them, and why.
-const APART: [(&str, &str); 23] = [
+const APART: [(&str, &str); 24] = [
     ("BroadcastRing", "either end of a ring"),
     ("Capture", "within the closure of a capture: its stream is refused"),
     ("Config", "settings, of which one has the name of a device's object"),
@@ -33,6 +33,7 @@ const APART: [(&str, &str); 23] = [
     ("Recording", "within the closure of a capture: its stream is refused"),
     ("Routing", "operands, which the call checks"),
     ("RowNorm", "operands, which the call checks"),
+    ("Survivors", "experts, which are tried"),
     ("Target", "a queue: a stream or a capture"),
     ("Value", "a tensor, which is tried"),
     ("View", "an operand, which the call checks"),
