@@ -45,8 +45,10 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// are rounded at every rank.
 ///
 /// --codec finds from which size on codecs are faster than values as they are: `EnvConfig::quantised` takes the
-/// smallest message from there. --hidden finds the crossovers of norms. --experts finds up to which size of a rank's rows packets serve experts that leave the method to the library, and direct
-/// access beyond: experts of all methods exchange rows of bf16 by rank, and a time is that of a dispatch and its
+/// smallest message from there. --hidden finds the crossovers of norms.
+///
+/// --experts finds up to which size of a rank's rows packets serve experts that leave the method to the library, and
+/// direct access beyond: experts of all methods exchange rows of bf16 by rank, and a time is that of a dispatch and its
 /// combine.
 ///
 /// --mixed finds the crossovers between the modes of every operation over a grid, with the first type of --dtype; a
