@@ -294,25 +294,28 @@ fn kernels_name_orders_and_scopes_that_there_are() {
     };
     let accepted = [
         "fetch_add<Order::kRelaxed, Scope::kDevice>(h, p, 1)",
-        "fetch_add<Order::kRelaxed, Scope::kSystem>(h, p, 1, 1)",
+        "fetch_add<Order::kRelaxed, Scope::kSystem>(h, p, Rank{1}, 1)",
         "store_atomic<Order::kRelease, Scope::kBlock>(h, p, 1)",
         "compare_exchange<Order::kRelaxed, Scope::kDevice>(h, p, e, 1)",
-        "fetch_add(h, q, 1, 0.5f)",
+        "fetch_add(h, q, Rank{1}, 0.5f)",
     ];
     let (scope, order) = ("memory of another rank is accessed at system scope", ["a load is", "a store is", "a sum"]);
     let refused = [
-        ("fetch_add<Order::kRelaxed, Scope::kDevice>(h, p, 1, 1)", scope),
-        ("fetch_max<Order::kRelaxed, Scope::kBlock>(h, p, 1, 1)", scope),
-        ("exchange<Order::kRelaxed, Scope::kDevice>(h, p, 1, 1)", scope),
-        ("add<Order::kRelaxed, Scope::kDevice>(h, p, 1, 1)", scope),
-        ("load_atomic<Order::kAcquire, Scope::kDevice>(h, p, 1)", scope),
-        ("store_atomic<Order::kRelease, Scope::kDevice>(h, p, 1, 1)", scope),
-        ("compare_exchange<Order::kRelaxed, Scope::kDevice>(h, p, 1, e, 1)", scope),
-        ("load_atomic<Order::kRelease>(h, p, 1)", order[0]),
-        ("store_atomic<Order::kAcquire>(h, p, 1, 1)", order[1]),
-        ("add<Order::kAcquireRelease>(h, p, 1, 1)", order[2]),
-        ("fetch_max(h, q, 1, 0.5f)", "atomic accesses are of integers"),
-        ("struct { char c[3]; } s[1]; (void)load(h, s, 1)", "a load moves 1, 2, 4, 8 or 16 bytes"),
+        ("fetch_add<Order::kRelaxed, Scope::kDevice>(h, p, Rank{1}, 1)", scope),
+        ("fetch_max<Order::kRelaxed, Scope::kBlock>(h, p, Rank{1}, 1)", scope),
+        ("exchange<Order::kRelaxed, Scope::kDevice>(h, p, Rank{1}, 1)", scope),
+        ("add<Order::kRelaxed, Scope::kDevice>(h, p, Rank{1}, 1)", scope),
+        ("load_atomic<Order::kAcquire, Scope::kDevice>(h, p, Rank{1})", scope),
+        ("store_atomic<Order::kRelease, Scope::kDevice>(h, p, Rank{1}, 1)", scope),
+        ("compare_exchange<Order::kRelaxed, Scope::kDevice>(h, p, Rank{1}, e, 1)", scope),
+        ("load_atomic<Order::kRelease>(h, p, Rank{1})", order[0]),
+        ("store_atomic<Order::kAcquire>(h, p, Rank{1}, 1)", order[1]),
+        ("add<Order::kAcquireRelease>(h, p, Rank{1}, 1)", order[2]),
+        ("fetch_max(h, q, Rank{1}, 0.5f)", "atomic accesses are of integers"),
+        ("put(h, p, q, 4, Rank{1})", "Rank"),
+        ("put_signal(h, p, q, 4, Rank{1}, Channel{0})", "Rank"),
+        ("wait_signal(h, Channel{0}, Rank{1})", "Rank"),
+        ("struct { char c[3]; } s[1]; (void)load(h, s, Rank{1})", "a load moves 1, 2, 4, 8 or 16 bytes"),
     ];
     for compiler in compilers() {
         run(&mut compilation(compiler, "c++20", "order", &program(&accepted.join(";\n  "))));
@@ -342,7 +345,7 @@ fn no_ordinary_access_goes_through_a_multicast_view() {
         "bits.store(0, Packet<uint16_t>{})",
         "u32.add(0, 1)",
         "u32.add<Order::kRelease>(0, 1)",
-        "f32.signal(pad, 0)",
+        "f32.signal(pad, Channel{0})",
         "(void)Multicast<float>(data)",
     ];
     // What the language refuses, each compiler tells in its own words, which name the view's type.
