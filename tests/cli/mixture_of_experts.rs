@@ -44,8 +44,9 @@ fn the_others_go_on_without_a_rank_that_dies() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
         let [first, last] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
-        // Of steps 0 to 4, all ended steps 0 to 2.
-        assert_eq!(first, format!("without ranks [{lost}]: the others go on with step 3"));
+        // The rank leaves after step 2. A survivor may notice that before its own wait for step 2 has ended; then all repeat step 2.
+        let next = [2, 3].map(|step| format!("without ranks [{lost}]: the others go on with step {step}"));
+        assert!(next.contains(&first.to_owned()), "{text}");
         assert!(last.contains("experts on 2 ranks") && !last.contains("WRONG"), "{text}");
     }
 }
