@@ -139,7 +139,7 @@ fn objects_travel() {
         let all = (0..4).map(|rank| (rank, "x".repeat(rank))).collect::<Vec<_>>();
         assert_eq!(gathered, (rank == 2).then_some(all));
         // Any number, bit for bit: all ranks compute with the same. Every 16th is infinite or no number.
-        let draw = |number: u64| fastrand::u64(..) | if number % 16 == 0 { 0x7ff << 52 } else { 0 };
+        let draw = |number: u64| fastrand::u64(..) | if number.is_multiple_of(16) { 0x7ff << 52 } else { 0 };
         let drawn: Vec<(Option<f64>, f32)> = (0..2000)
             .map(|number| (Some(f64::from_bits(draw(number))), f32::from_bits((draw(number) >> 32) as u32)))
             .chain([(Some(f64::INFINITY), f32::NEG_INFINITY), (None, f32::from_bits(0x7f80_0001))])

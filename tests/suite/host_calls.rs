@@ -146,7 +146,8 @@ fn a_rank_that_leaves_out_the_first_call_is_told_so() {
 
 #[test]
 fn a_deadline_outside_its_limits_is_refused_before_the_ranks_meet() {
-    let changes: [(&str, fn(&mut Deadlines) -> &mut Duration); 3] = [
+    type Limit = fn(&mut Deadlines) -> &mut Duration;
+    let changes: [(&str, Limit); 3] = [
         ("deadlines.open", |deadlines| &mut deadlines.open),
         ("deadlines.first_use", |deadlines| &mut deadlines.first_use),
         ("deadlines.steady", |deadlines| &mut deadlines.steady),

@@ -30,7 +30,7 @@ fn an_engine_captures_every_kind_of_call_and_launches_it() {
         communicator.all_reduce_in_place(&sums, &stream).unwrap();
         communicator.all_reduce_in_place(&plain, &stream).unwrap();
         communicator.all_reduce_in_place(adopted.slice(..100).unwrap(), &stream).unwrap();
-        communicator.all_reduce_in_place(&pool.borrow().slice(200..).unwrap(), &stream).unwrap();
+        communicator.all_reduce_in_place(pool.borrow().slice(200..).unwrap(), &stream).unwrap();
         communicator.all_gather(&plain, &all, &stream).unwrap();
         let graph = capture.end().unwrap();
         communicator.group().barrier().unwrap();
