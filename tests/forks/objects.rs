@@ -255,7 +255,8 @@ fn between_hosts(child: &Child) {
 #[test]
 fn pitfall_33_every_object_is_refused_in_a_forked_child_and_harms_nobody() {
     const NAME: &str = "objects::pitfall_33_every_object_is_refused_in_a_forked_child_and_harms_nobody";
-    let kinds: Vec<(&str, fn(&Child))> = vec![
+    type Uses = fn(&Child);
+    let kinds: Vec<(&str, Uses)> = vec![
         ("communicator", of_a_communicator),
         ("experts and plans", of_experts_and_plans),
         ("environments", of_environments),

@@ -80,7 +80,7 @@ fn types(path: &str, source: &str) -> Vec<(String, Type)> {
                 _ if variant || block => {}
                 word => drop(fields.insert(word.to_owned())),
             }
-            if (depth == 0 && matches!(*token, "}" | ")")) || (depth == 0 && *token == ";") {
+            if depth == 0 && matches!(*token, "}" | ")" | ";") {
                 break;
             }
         }
