@@ -109,9 +109,8 @@ mod with_library {
     #[test]
     fn ranks_as_threads_are_refused() {
         let run = Fake::new().run("all-reduce --device host --ranks 2 --ranks-as threads --memory nvshmem");
-        assert_eq!(run.code, 1);
-        // The command sets no variable of its own process.
-        assert!(run.stderr.contains("ranks 0 and 1 are threads of one process"), "{}", run.stderr);
+        assert_eq!(run.code, 2, "{}", run.stderr);
+        assert!(run.stderr.contains("--memory nvshmem needs ranks that are processes"), "{}", run.stderr);
     }
 
     #[test]
