@@ -545,6 +545,27 @@ fn the_examples_build_against_the_installed_tree() {
     assert_eq!(lines, ["rank 0: 9.000000", "rank 1: 9.000000", "rank 2: 9.000000"]);
 }
 
+/// `docs/porting.md` shows both classes as they are there.
+#[test]
+fn a_class_of_an_engine_and_the_one_in_its_place_are_right() {
+    let text = fs::read_to_string(root().join("examples/cpp/porting.cc")).unwrap();
+    let page = fs::read_to_string(root().join("docs/porting.md")).unwrap();
+    let classes: Vec<&str> =
+        text.split("\nclass ").skip(1).map(|class| class.split_once("\n};\n").unwrap().0).collect();
+    assert_eq!(classes.len(), 2);
+    for class in classes {
+        assert!(
+            page.contains(&format!("```cpp\nclass {class}\n}};\n```")),
+            "docs/porting.md shows another class than\n{class}"
+        );
+    }
+    let program = build("examples/cpp/porting.cc", &[]);
+    for ranks in [1, 2, 4] {
+        let text = run(Command::new(&program).arg(ranks.to_string()));
+        assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 2 * ranks, "{text}");
+    }
+}
+
 /// Its kernels run on the CPU, in blocks of several threads.
 #[test]
 fn the_example_of_kernels_is_right() {
