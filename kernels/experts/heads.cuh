@@ -227,7 +227,14 @@ SYMMETRA_DEVICE void judge_pairs(const ExpertArgs& args, const Asked& asked, uin
     if (copy == kBadCopy && pair < first_bad) first_bad = pair;
   });
   const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
-  if (platform::thread() == 0) *heads.head(args.rank) = head;
+  if (platform::thread() != 0) return;
+  // The count is there already, and other blocks read it.
+  ExpertHead* const own = heads.head(args.rank);
+  own->tokens = head.tokens;
+  own->room = head.room;
+  own->bad_token = head.bad_token;
+  own->bad_expert = head.bad_expert;
+  own->wrong = head.wrong;
 }
 
 /// Writes the rest of the own head from its pairs. A block counts the pairs of a copy, or the tokens for a rank, or looks for
