@@ -343,7 +343,10 @@ fn pitfall_03_a_group_that_is_aborted_ends_on_every_host_with_the_reason() {
                 "rank 1"
             };
             let error = tp.all_reduce(&buffer, &buffer, &stream).unwrap_err();
-            assert_eq!(error, Error::Aborted { detail: format!(": by {who}: the engine is told to stop") });
+            assert_eq!(
+                error,
+                Error::Aborted { detail: format!(": by {who}: the engine is told to stop; in group world") }
+            );
             assert_eq!(tp.barrier(), Err(error.clone()));
             if tp.rank() == 1 {
                 assert_eq!(tp.local().synchronize(&stream), Err(error.clone()));

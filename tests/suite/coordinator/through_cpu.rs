@@ -98,7 +98,7 @@ fn a_call_through_the_cpu_that_waits_for_a_rank_that_aborts_says_so() {
             // The other is in its call by now, most likely.
             std::thread::sleep(Duration::from_millis(200));
             host.abort("enough");
-            ": by this rank: enough"
+            ": by this rank: enough; in group world"
         } else {
             ": by rank 0"
         };
