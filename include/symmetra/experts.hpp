@@ -380,7 +380,7 @@ class Experts {
   /// from 0. Each keeps its experts, in their order. Experts that no rank has any more go, in ascending order, behind those of the rank
   /// that has the fewest, the lowest of several: local_experts says whose weights to load. All other settings stay. communicator() is the
   /// communicator of the new group, for its other operations and to close it. Both groups have memory until these experts, their
-  /// communicator and their graphs are destroyed. Throws kInvalidArgument for a rank that there is not, and for the calling rank;
+  /// communicator and their graphs are destroyed. Throws kInvalidArgument for a rank outside the group, and for the calling rank;
   /// kUnsupported for a group of several hosts; kTimeout if a rank that lives does not call, also because it takes other ranks for lost;
   /// what Communicator::open and Collectives::experts throw. Errors have the rank numbers of these experts' group.
   Survivors without(const std::vector<std::size_t>& lost) const;

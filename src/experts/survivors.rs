@@ -142,7 +142,7 @@ impl Experts {
     /// experts, their communicator and their graphs are dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank that there is not, and for the calling rank; [`Error::Unsupported`] for a group
+    /// [`Error::InvalidArgument`] for a rank outside the group, and for the calling rank; [`Error::Unsupported`] for a group
     /// of several hosts; [`Error::Timeout`] if a rank that lives does not call, also because it takes other ranks for lost;
     /// those of [`Communicator::open`] and [`Communicator::experts`]. Errors have the rank numbers of these experts' group.
     pub fn without(&self, lost: &[usize]) -> Result<Survivors> {

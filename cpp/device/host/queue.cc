@@ -68,7 +68,7 @@ const char* describe(int32_t code) noexcept {
 int32_t Queue::push(std::span<const Command> commands, const Keep& keep) noexcept {
   const std::lock_guard lock(mutex_);
   if (failure_ != 0) return failure_;
-  // Of a borrowed stream whose owner is gone: nobody would run the commands.
+  // The owner of this borrowed stream is gone, so no thread would run the commands.
   if (stopping_) return ECANCELED;
   try {
     if (recording_) {

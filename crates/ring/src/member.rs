@@ -10,7 +10,7 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Maker, Mesh, Monitor};
 use symmetra::{Error, Operation, Result};
 
-/// Dropping it tells the other parties that this one left; in a forked child it does nothing.
+/// The drop marks this member as gone for the other members. In a forked child the drop does nothing.
 pub(super) struct Member {
     maker: Maker,
     mapping: Arc<Mapping>,
