@@ -138,7 +138,11 @@ impl Health {
     /// Records that `rank` is gone and stops every device at once. Peers would notice the loss themselves, but perhaps
     /// only after this rank has left too, and would then blame this rank.
     fn lost(&self, rank: usize) {
-        let stop = Stop { cause: Cause::Lost, by: self.rank, culprit: rank };
+        self.stop_all(Stop { cause: Cause::Lost, by: self.rank, culprit: rank });
+    }
+
+    /// Stops every rank that is not stopped yet.
+    pub(super) fn stop_all(&self, stop: Stop) {
         self.pages.iter().for_each(|page| page.stop(stop));
     }
 
@@ -149,7 +153,11 @@ impl Health {
             (_, args::kStatusBounds) => self.outside_heap(page),
             (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
             // A stop says more than another status: the kernel gave up because of the stop.
-            (Some(stop), _) => self.stopped(stop),
+            (Some(stop), _) => {
+                // The rank that stopped this one may not have stopped all others yet. They are to blame the same ranks.
+                self.stop_all(stop);
+                self.stopped(stop)
+            }
             // Ranks that call differently may wait for each other in vain.
             (None, _) => self.differing().or_else(|| self.missent()).unwrap_or_else(|| self.timeout(page)),
         };
@@ -385,8 +393,7 @@ impl Health {
             Error::Aborted { .. } => return,
             _ => (Cause::Abort, self.rank),
         };
-        let stop = Stop { cause, by: self.rank, culprit };
-        self.pages.iter().for_each(|page| page.stop(stop));
+        self.stop_all(Stop { cause, by: self.rank, culprit });
     }
 }
 

@@ -171,7 +171,7 @@ impl Group {
             return; // a forked child is no rank
         }
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
-        self.0.health.pages.iter().for_each(|page| page.stop(stop));
+        self.0.health.stop_all(stop);
     }
 
     /// Makes `error` the group's failure unless there is one, stops the group on every rank, and returns the failure.

@@ -43,8 +43,7 @@ impl Health {
         if let Error::Timeout { operation: Operation::Exchange, rank: Some(by), .. } = error
             && self.pages.get(by).is_some_and(|page| enqueued(page) > enqueued(self.own()))
         {
-            let stop = Stop { cause: Cause::Failed, by, culprit: self.rank };
-            self.pages.iter().for_each(|page| page.stop(stop));
+            self.stop_all(Stop { cause: Cause::Failed, by, culprit: self.rank });
             return self.check().err().unwrap_or(error);
         }
         self.fail(error.clone());

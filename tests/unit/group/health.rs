@@ -94,6 +94,31 @@ fn a_rank_that_has_not_called_tells_which_others_differ() {
     }
 }
 
+/// Rank 1 has stopped rank 0 and not yet rank 2 when rank 0 finds the stop.
+#[test]
+fn a_stopped_rank_stops_the_others_in_the_name_of_the_rank_that_stopped_it() {
+    let looked = std::sync::Barrier::new(3);
+    let results = threads(3, |bootstrap| {
+        let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
+        let health = &group.0.health;
+        let stop = Stop { cause: Cause::Failed, by: 1, culprit: 2 };
+        if group.rank() == 0 {
+            let late = Error::exchange_timeout(Some(2), Duration::from_secs(1), "it did not come");
+            health.pages[1].report.write(&late);
+            health.pages[0].stop(stop);
+            let found = health.check();
+            assert!(matches!(found, Err(Error::Timeout { rank: Some(2), .. })), "{found:?}");
+        }
+        looked.wait();
+        assert_eq!(health.own().stopped(), Some(stop), "rank {}", group.rank());
+        let result = group.check();
+        looked.wait();
+        result
+    });
+    let late = results[2].clone().unwrap_err();
+    assert!(matches!(&late, Error::Aborted { detail } if detail.contains("rank 1 had waited too long")), "{late}");
+}
+
 #[test]
 fn ranks_are_told_of_a_timeout_of_the_host_as_it_was_found() {
     let told = std::sync::Barrier::new(3);
