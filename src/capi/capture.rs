@@ -9,6 +9,7 @@ use super::report::guard;
 use super::{Report, Stream, Tensor};
 use crate::error::{Error, Result};
 use crate::stream;
+use crate::sys::Caught;
 
 /// A capture in progress, passed to the recording function.
 pub struct Capture {
@@ -60,7 +61,7 @@ pub(super) fn capture_with(
 ) -> Result<Box<Graph>> {
     let graph = capture(&mut |raw| {
         let raw = std::ptr::from_ref(raw).cast();
-        recorder.as_mut().record(&Capture { raw, thread: std::thread::current().id() })?;
+        recorder.as_mut().record(&Capture { raw, thread: std::thread::current().id() }).caught()?;
         Ok(())
     })?;
     Ok(Box::new(Graph(Made::ByUs(graph))))

@@ -7,6 +7,7 @@ use cxx::UniquePtr;
 
 use super::Device;
 use crate::error::{Error, Result};
+use crate::sys::Caught;
 use crate::sys::device as sys;
 
 /// One allocation or mapping. Dropping it waits for the device's work, then frees or unmaps the memory; in a forked
@@ -42,34 +43,34 @@ impl Memory {
 
     /// Memory for this rank alone, contents undefined.
     pub(crate) fn plain(device: &Device, bytes: usize) -> Result<Self> {
-        Self::new(device, device.raw()?.allocate(bytes)?)
+        Self::new(device, device.raw()?.allocate(bytes).caught()?)
     }
 
     /// Zeroed memory that peers can import, at least `bytes` long.
     pub(crate) fn shared(device: &Device, bytes: usize) -> Result<Self> {
-        let granularity = device.raw()?.shared_granularity()?;
-        Self::new(device, device.raw()?.allocate_shared(bytes.next_multiple_of(granularity))?)
+        let granularity = device.raw()?.shared_granularity().caught()?;
+        Self::new(device, device.raw()?.allocate_shared(bytes.next_multiple_of(granularity)).caught()?)
     }
 
     /// Maps shared memory that a peer exported as `fd`.
     pub(crate) fn import(device: &Device, fd: OwnedFd, bytes: usize) -> Result<Self> {
-        Self::new(device, device.raw()?.import_shared(fd.into_raw_fd(), bytes)?)
+        Self::new(device, device.raw()?.import_shared(fd.into_raw_fd(), bytes).caught()?)
     }
 
     /// Maps shared memory of this process for another device. `owner` must outlive the result.
     pub(crate) fn alias(device: &Device, owner: &Self) -> Result<Self> {
-        Self::new(device, device.raw()?.alias_shared(&owner.raw)?)
+        Self::new(device, device.raw()?.alias_shared(&owner.raw).caught()?)
     }
 
     /// Maps memory that another process exported by legacy IPC handle.
     pub(crate) fn import_ipc(device: &Device, handle: &sys::IpcHandle, bytes: usize) -> Result<Self> {
-        Self::new(device, device.raw()?.import_ipc(handle, bytes)?)
+        Self::new(device, device.raw()?.import_ipc(handle, bytes).caught()?)
     }
 
     /// The file of the allocation at `base`, and the offset in it. For memory that `classify` calls `POINTER_FILE`.
     pub(crate) fn export_file(device: &Device, base: u64) -> Result<(OwnedFd, u64)> {
         // SAFETY: the backend only looks `base` up in its tables.
-        let part = unsafe { device.raw()?.export_file(base as *const u8) }?;
+        let part = unsafe { device.raw()?.export_file(base as *const u8) }.caught()?;
         // SAFETY: `Device::export_file` gives a new descriptor to its caller.
         Ok((unsafe { OwnedFd::from_raw_fd(part.fd) }, part.offset))
     }
@@ -77,7 +78,7 @@ impl Memory {
     /// Maps a part of the file that holds plain memory of another process.
     pub(crate) fn import_file(device: &Device, fd: OwnedFd, offset: u64, bytes: usize) -> Result<Self> {
         let part = sys::FilePart { offset, fd: fd.into_raw_fd(), padding: 0 };
-        Self::new(device, device.raw()?.import_file(&part, bytes)?)
+        Self::new(device, device.raw()?.import_file(&part, bytes).caught()?)
     }
 
     /// Makes host memory addressable by the device.
@@ -86,7 +87,7 @@ impl Memory {
     /// `address` is page-aligned and mapped for `bytes` bytes for as long as the result lives.
     pub(crate) unsafe fn pin(device: &Device, address: *mut u8, bytes: usize) -> Result<Self> {
         // SAFETY: the caller's promise is what `Device::pin` asks for.
-        Self::new(device, unsafe { device.raw()?.pin(address, bytes) }?)
+        Self::new(device, unsafe { device.raw()?.pin(address, bytes) }.caught()?)
     }
 
     pub(super) fn raw(&self) -> &sys::Memory {
@@ -103,7 +104,7 @@ impl Memory {
 
     /// A file descriptor that peers can import.
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
-        let fd = self.raw.export_fd()?;
+        let fd = self.raw.export_fd().caught()?;
         // SAFETY: `Memory::export_fd` gives a new descriptor to its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }

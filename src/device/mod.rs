@@ -11,7 +11,9 @@ use cxx::SharedPtr;
 
 use crate::error::{Error, Result};
 use crate::fork::Maker;
+use crate::sys::Caught;
 use crate::sys::device as sys;
+use crate::types::setters;
 
 pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 pub(crate) use memory::Memory;
@@ -60,12 +62,15 @@ impl fmt::Display for DeviceKind {
 /// The default, one block of one thread, is the fastest; the stream's own worker runs it. More threads exercise the
 /// kernels' synchronisation, for example under a race detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HostShape {
     /// Blocks per launch, 1 to 16.
     pub blocks: u32,
     /// Threads per block, 1 to 64.
     pub threads: u32,
 }
+
+setters! { HostShape { blocks: u32, threads: u32 } }
 
 impl Default for HostShape {
     fn default() -> Self {
@@ -162,7 +167,7 @@ impl Device {
     }
 
     fn open(kind: DeviceKind, ordinal: i32, shape: HostShape) -> Result<Self> {
-        let raw = sys::open(kind as u32, ordinal)?;
+        let raw = sys::open(kind as u32, ordinal).caught()?;
         let properties = raw.properties();
         Ok(Self(Arc::new(Inner { maker: Maker::this(), raw, properties, shape })))
     }
@@ -216,13 +221,13 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] when the driver fails.
     pub fn can_access(&self, ordinal: i32) -> Result<bool> {
-        Ok(self.raw()?.can_access(ordinal)?)
+        self.raw()?.can_access(ordinal).caught()
     }
 
     /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device that
     /// this process does not see.
     pub(crate) fn native_atomics(&self, uuid: &[u8; 16]) -> Result<bool> {
-        Ok(self.raw()?.native_atomics(uuid)?)
+        self.raw()?.native_atomics(uuid).caught()
     }
 
     /// Blocks until all work that this process gave the device is done.
@@ -230,19 +235,19 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn synchronize(&self) -> Result<()> {
-        Ok(self.raw()?.synchronize()?)
+        self.raw()?.synchronize().caught()
     }
 
     /// Makes the device the calling thread's current one, for libraries that work on the current device.
     #[cfg(any(feature = "nccl", feature = "nvshmem"))]
     pub(crate) fn make_current(&self) -> Result<()> {
-        Ok(self.raw()?.make_current()?)
+        self.raw()?.make_current().caught()
     }
 
     /// Makes the device the calling thread's current one until the result is dropped, for libraries that load kernels at their
     /// first use, also while a stream is being captured.
     pub(crate) fn enter(&self) -> Result<cxx::UniquePtr<sys::Scope>> {
-        Ok(self.raw()?.enter()?)
+        self.raw()?.enter().caught()
     }
 
     pub(crate) fn shape(&self) -> HostShape {

@@ -8,6 +8,7 @@ use cxx::UniquePtr;
 
 use super::{Device, Memory};
 use crate::error::{Error, Result};
+use crate::sys::Caught;
 use crate::sys::device as sys;
 
 /// One address for the shared memory of several ranks. `cpp/device/device.hpp` has the order of the steps. Dropping undoes
@@ -36,37 +37,37 @@ impl Multicast {
 
     /// What sizes of objects and of the memory that they bind are multiples of.
     pub(crate) fn granularity(device: &Device, devices: usize) -> Result<usize> {
-        Ok(device.raw()?.multicast_granularity(devices as u32)?)
+        device.raw()?.multicast_granularity(devices as u32).caught()
     }
 
     /// An object for `bytes` bytes on each of `devices` devices.
     pub(crate) fn create(device: &Device, bytes: usize, devices: usize) -> Result<Self> {
-        Self::new(device, device.raw()?.create_multicast(bytes, devices as u32)?)
+        Self::new(device, device.raw()?.create_multicast(bytes, devices as u32).caught()?)
     }
 
     /// The object that a rank exported as `fd`.
     pub(crate) fn import(device: &Device, fd: OwnedFd, bytes: usize) -> Result<Self> {
-        Self::new(device, device.raw()?.import_multicast(fd.into_raw_fd(), bytes)?)
+        Self::new(device, device.raw()?.import_multicast(fd.into_raw_fd(), bytes).caught()?)
     }
 
     /// A file descriptor that ranks can import.
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
-        let fd = self.raw.export_fd()?;
+        let fd = self.raw.export_fd().caught()?;
         // SAFETY: `MulticastObject::export_fd` gives a new descriptor to its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     pub(crate) fn add(&mut self) -> Result<()> {
-        Ok(self.pinned()?.add()?)
+        self.pinned()?.add().caught()
     }
 
     /// Binds memory, which outlives the object. Every device has been added.
     pub(crate) fn bind(&mut self, memory: &Memory) -> Result<()> {
-        Ok(self.pinned()?.bind(memory.raw())?)
+        self.pinned()?.bind(memory.raw()).caught()
     }
 
     pub(crate) fn map(&mut self) -> Result<()> {
-        Ok(self.pinned()?.map()?)
+        self.pinned()?.map().caught()
     }
 
     /// The address, which nothing but multicast accesses of kernels may use; null before [`map`](Self::map).

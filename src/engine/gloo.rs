@@ -8,6 +8,7 @@ use cxx::{SharedPtr, UniquePtr};
 use super::reduce::reduce;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
+use crate::sys::Caught;
 use crate::sys::gloo as sys;
 use crate::types::{Element, Reduction};
 
@@ -37,7 +38,7 @@ impl Interface {
             // Gloo would take the address of this host's name.
             return Err(Error::invalid("the interface", "empty", "it must be an IP address or interface of this host"));
         }
-        Ok(Self { maker: Maker::this(), raw: sys::open_interface(name)? })
+        Ok(Self { maker: Maker::this(), raw: sys::open_interface(name).caught()? })
     }
 }
 
@@ -54,7 +55,8 @@ impl Wire {
     /// Listens for every other rank at a port of the system's choice. A port is open only until that rank has connected
     /// in [`connect`](Self::connect).
     pub(crate) fn listen(interface: &Interface, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
-        let raw = sys::open_wire(&interface.raw, number(rank)?, number(world_size)?, remaining_ms(deadline))?;
+        let raw =
+            sys::open_wire(&interface.raw, number(rank)?, number(world_size)?, remaining_ms(deadline)).caught()?;
         Ok(Self { maker: Maker::this(), raw, rank, world_size })
     }
 
@@ -68,13 +70,13 @@ impl Wire {
 
     /// The addresses at which the other ranks reach this one; no bytes for its own.
     pub(crate) fn addresses(&self) -> Result<Vec<Vec<u8>>> {
-        (0..self.world_size).map(|peer| Ok(self.raw.address(number(peer)?)?)).collect()
+        (0..self.world_size).map(|peer| Ok(self.raw.address(number(peer)?).caught()?)).collect()
     }
 
     /// Connects to all other ranks. `addresses[rank]` is where that rank listens for this one.
     pub(crate) fn connect(&mut self, addresses: &[&[u8]]) -> Result<()> {
         for (peer, address) in addresses.iter().enumerate().filter(|(peer, _)| *peer != self.rank) {
-            self.raw.pin_mut().connect(number(peer)?, address)?;
+            self.raw.pin_mut().connect(number(peer)?, address).caught()?;
         }
         Ok(())
     }
@@ -82,13 +84,13 @@ impl Wire {
     /// Sends block r of `send` to rank r, and receives block r of `receive` from it.
     pub(crate) fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
         self.check("all-to-all", send.len(), receive.len())?;
-        Ok(self.raw.pin_mut().all_to_all(send, receive, remaining_ms(deadline))?)
+        self.raw.pin_mut().all_to_all(send, receive, remaining_ms(deadline)).caught()
     }
 
     /// Gathers `own` of rank r as block r of `all`. All ranks pass equal lengths.
     pub(crate) fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
         self.check("all-gather", own.len() * self.world_size, all.len())?;
-        Ok(self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline))?)
+        self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline)).caught()
     }
 
     /// Reduces `values` over all ranks in place, in rank order, rounded once. Every rank reduces its share of what the

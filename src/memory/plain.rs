@@ -12,6 +12,7 @@ use super::range::within;
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::sys::Caught;
 use crate::types::Element;
 
 /// Device memory for `len` elements that no peer can address. Contents start undefined.
@@ -134,7 +135,7 @@ impl<'a, T: Element> Ref<'a, T> {
                 return Err(Error::invalid("the address", format!("{address:p}"), limit));
             }
             // SAFETY: the runtime only looks the address up in its tables.
-            let info = unsafe { device.raw()?.classify(address.cast_const().cast()) }?;
+            let info = unsafe { device.raw()?.classify(address.cast_const().cast()) }.caught()?;
             if info.device >= 0 && info.device != device.ordinal() {
                 let limit = format!("this rank works on device {}", device.ordinal());
                 return Err(Error::invalid("the owner of the memory", format!("device {}", info.device), limit));

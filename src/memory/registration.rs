@@ -14,6 +14,7 @@ use crate::bootstrap::hello::tell;
 use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
+use crate::sys::Caught;
 
 /// A pointer of every rank, in a peer table. After it is dropped, table and mappings are freed once no kernel can use
 /// them.
@@ -177,7 +178,7 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
     let (address, bytes) = (pointer.address, pointer.bytes);
     let device = arena.group().device();
     // SAFETY: the runtime only looks the address up in its tables.
-    let info = unsafe { device.raw()?.classify(address.cast_const()) }?;
+    let info = unsafe { device.raw()?.classify(address.cast_const()) }.caught()?;
     let (way, file) = match info.kind {
         POINTER_DEVICE if device.exports_plain_memory() && bytes > 0 => (Some(Way::Ipc(ipc(arena, &info)?)), None),
         POINTER_FILE if bytes > 0 => {
@@ -198,7 +199,7 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
 
 fn ipc(arena: &Arena, info: &PointerInfo) -> Result<Vec<u8>> {
     // SAFETY: `classify` says that `base` starts an allocation of the runtime.
-    let handle = unsafe { arena.group().device().raw()?.export_ipc(info.base as *const u8) }?;
+    let handle = unsafe { arena.group().device().raw()?.export_ipc(info.base as *const u8) }.caught()?;
     Ok(handle.bytes.to_vec())
 }
 
@@ -281,7 +282,7 @@ fn map(
         addresses[rank] = match &export.handle {
             _ if rank == group.rank() => export.address as *mut u8,
             _ if processes[rank] == processes[group.rank()] => {
-                group.device().raw()?.enable_peer(export.device)?;
+                group.device().raw()?.enable_peer(export.device).caught()?;
                 if export.token != 0 {
                     let gone = || Error::PeerLost { rank, detail: ": its memory is gone".to_owned() };
                     keep.push(Borrowed { from: (rank, export.token), _owner: offered(export.token).ok_or_else(gone)? });

@@ -10,6 +10,7 @@ use super::graph::Graph;
 use super::recording::{Recording, abandon};
 use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
+use crate::sys::Caught;
 
 /// A capture in progress, handed to the closure of [`Stream::capture`].
 ///
@@ -182,7 +183,7 @@ impl Stream {
         let capture = Capture { recording, _lives: PhantomData };
         // SAFETY: `self` outlives the native capture, which ends in this function.
         #[allow(unsafe_code)]
-        let native = unsafe { self.0.raw.begin_capture() }?;
+        let native = unsafe { self.0.raw.begin_capture() }.caught()?;
         record(&capture)?;
         capture.recording.end()?;
         let (parts, kept) = capture.recording.into_parts();

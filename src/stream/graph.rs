@@ -12,6 +12,7 @@ use super::recording::{Kept, Part, Parts};
 use super::{Stream, reaper};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::sys::Caught;
 use crate::sys::device as sys;
 
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
@@ -81,7 +82,7 @@ impl Graph<'_> {
         };
         let raw = match native.as_mut() {
             // SAFETY: the capture is live; `finish` is called once, here.
-            Some(native) => unsafe { native.finish(keepalive) }?,
+            Some(native) => unsafe { native.finish(keepalive) }.caught()?,
             None => return Err(Error::Internal { message: "a device room returned no capture".to_owned() }),
         };
         if raw.is_null() {

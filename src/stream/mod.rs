@@ -19,6 +19,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::sys::Caught;
 use crate::sys::device as sys;
 
 pub use capture::Capture;
@@ -76,12 +77,12 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] or [`Error::System`] when the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
-        Self::wrap(device, device.raw()?.create_stream(false)?)
+        Self::wrap(device, device.raw()?.create_stream(false).caught()?)
     }
 
     /// Creates a stream of high priority: its kernels get the next free multiprocessor.
     pub(crate) fn urgent(device: &Device) -> Result<Self> {
-        Self::wrap(device, device.raw()?.create_stream(true)?)
+        Self::wrap(device, device.raw()?.create_stream(true).caught()?)
     }
 
     /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
@@ -116,7 +117,7 @@ impl Stream {
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
-        let stream = unsafe { device.raw()?.borrow_stream(raw) }?;
+        let stream = unsafe { device.raw()?.borrow_stream(raw) }.caught()?;
         Self::own(device, stream, (None, true)).inspect(Self::expose)
     }
 
@@ -131,7 +132,7 @@ impl Stream {
     #[allow(unsafe_code)]
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
         // SAFETY: the caller's promise, and `owner` outlives the handle's last use.
-        let stream = unsafe { device.raw()?.borrow_stream(raw) }?;
+        let stream = unsafe { device.raw()?.borrow_stream(raw) }.caught()?;
         Self::own(device, stream, (Some(owner), false)).inspect(Self::expose)
     }
 
@@ -194,7 +195,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn is_done(&self) -> Result<bool> {
-        Ok(self.raw()?.done()?)
+        self.raw()?.done().caught()
     }
 
     /// Blocks until all work enqueued so far is done.
@@ -205,7 +206,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
     pub fn synchronize(&self) -> Result<()> {
-        Ok(self.raw()?.synchronize()?)
+        self.raw()?.synchronize().caught()
     }
 
     /// Records this point of the stream in `event`. Does not block.
@@ -247,7 +248,7 @@ impl Stream {
 
     /// Whether the stream is being captured, by this library or by the caller's own native capture.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
-        Ok(self.raw()?.capturing()?)
+        self.raw()?.capturing().caught()
     }
 
     /// Whether the stream is being captured by a caller. Asks the runtime only where others know the handle, because a
@@ -351,7 +352,7 @@ impl Event {
     /// # Errors
     /// [`Error::Device`] when the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
-        let raw = device.raw()?.create_event()?;
+        let raw = device.raw()?.create_event().caught()?;
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no event".to_owned() });
         }
@@ -367,7 +368,7 @@ impl Event {
     /// [`Error::Device`] when work before it failed.
     pub fn is_done(&self) -> Result<bool> {
         self.device.check_process("an event")?;
-        Ok(self.raw.done()?)
+        self.raw.done().caught()
     }
 
     /// Blocks until the last recorded point is reached.
@@ -379,7 +380,7 @@ impl Event {
     /// [`Error::Device`] when work before it failed.
     pub fn synchronize(&self) -> Result<()> {
         self.device.check_process("an event")?;
-        Ok(self.raw.synchronize()?)
+        self.raw.synchronize().caught()
     }
 
     /// Time in microseconds from `start` to this event. Both must have been reached.
@@ -389,7 +390,7 @@ impl Event {
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         start.check_kind(&self.device)?;
         self.device.check_process("an event")?;
-        Ok(self.raw.elapsed_us(&start.raw)?)
+        self.raw.elapsed_us(&start.raw).caught()
     }
 
     /// Refuses an event of another runtime, whose events have another layout.

@@ -8,6 +8,7 @@ use cxx::UniquePtr;
 use super::Stream;
 use super::graph::Raw;
 use crate::error::{Error, Result};
+use crate::sys::Caught;
 use crate::sys::device as sys;
 
 impl Stream {
@@ -42,7 +43,7 @@ impl Stream {
         self.refuse_captured("begin a capture")?;
         self.expose();
         // SAFETY: the result keeps a clone of the stream, declared behind the capture.
-        let raw = unsafe { self.0.raw.begin_capture() }?;
+        let raw = unsafe { self.0.raw.begin_capture() }.caught()?;
         // SAFETY: the life in the type is that of the stream that the capture refers to. The stream lies in the `Arc` of the
         // clone that the result keeps, so it does not move, and it is dropped after the capture.
         let raw: UniquePtr<sys::Capture<'static>> = unsafe { std::mem::transmute(raw) };
@@ -71,7 +72,7 @@ impl NativeCapture {
         let keepalive = sys::Keepalive { data: std::ptr::null_mut(), release };
         let raw = match self.raw.as_mut() {
             // SAFETY: the capture is live; `finish` is called once, because `end` takes the capture.
-            Some(raw) => unsafe { raw.finish(keepalive) }?,
+            Some(raw) => unsafe { raw.finish(keepalive) }.caught()?,
             None => return Err(Error::Internal { message: "a capture that never began".to_owned() }),
         };
         if raw.is_null() {

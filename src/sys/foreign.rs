@@ -59,7 +59,7 @@ fn remaining_ms(deadline: Instant) -> u64 {
 fn thrown(exception: cxx::Exception) -> Error {
     let text = exception.what();
     let words = text.splitn(4, '|').nth(3).unwrap_or(text).to_owned();
-    match Error::from(exception) {
+    match super::exception::thrown(&exception) {
         lost @ Error::PeerLost { .. } => lost,
         _ => Error::bootstrap(words),
     }

@@ -9,3 +9,5 @@ mod exception;
 pub(crate) mod foreign;
 #[cfg(feature = "gloo")]
 pub(crate) mod gloo;
+
+pub(crate) use exception::Caught;
