@@ -177,8 +177,9 @@ pub use group::{
     TunedRow, TunedTable, TunedTiming, Tuning,
 };
 pub use memory::{
-    Adopted, AdoptedSlice, DeviceBuffer, HeapView, MulticastData, MulticastView, Operand, PadView, PeerView, Ref,
-    SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, required_bytes,
+    Adopted, AdoptedSlice, DeviceBuffer, HeapView, HostBuffer, MulticastData, MulticastView, Operand, PadView,
+    PeerView, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, copy, copy_from_host, copy_to_host,
+    required_bytes,
 };
 pub use op::{
     Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,

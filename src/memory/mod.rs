@@ -3,6 +3,7 @@
 mod adopted;
 mod arena;
 mod block;
+mod copy;
 mod guard;
 mod heap;
 mod layout;
@@ -10,6 +11,7 @@ mod mapping;
 mod multicast;
 mod operand;
 mod owner;
+mod pinned;
 mod plain;
 mod pools;
 mod range;
@@ -20,8 +22,10 @@ mod symmetric;
 mod view;
 
 pub use adopted::{Adopted, AdoptedSlice};
+pub use copy::{copy, copy_from_host, copy_to_host};
 pub use layout::{SIGNAL_CHANNELS, required_bytes};
 pub use operand::Operand;
+pub use pinned::HostBuffer;
 pub use plain::{DeviceBuffer, Ref};
 pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};

@@ -86,6 +86,15 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         self.borrow().read(stream)
     }
+
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
+    /// [`read`](Self::read), without an allocation.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`Error::InvalidArgument`] when the length differs.
+    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
+        self.borrow().read_into(values, stream)
+    }
 }
 
 impl<T: Element> fmt::Debug for DeviceBuffer<T> {
@@ -243,18 +252,30 @@ impl<'a, T: Element> Ref<'a, T> {
     /// The errors of [`write`](Self::write), except for the length; [`Error::OutOfMemory`] if the CPU has no room for the
     /// copy.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
-        self.device.check_same("stream", stream.device())?;
         let Ok(mut values) = bytemuck::try_zeroed_vec::<T>(self.len) else {
             let message = format!("{} elements of {} on the CPU, to read a buffer into", self.len, T::DTYPE);
             return Err(Error::OutOfMemory { message });
         };
-        if values.is_empty() {
-            return Ok(values);
-        }
-        let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values.as_slice()));
-        // SAFETY: `self` is valid for `bytes` (liveness, bounds); the host memory until the copy is done.
-        stream.run("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) })?;
+        self.read_into(&mut values, stream)?;
         Ok(values)
+    }
+
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
+    /// [`read`](Self::read), without an allocation.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`Error::InvalidArgument`] when the length differs.
+    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
+        self.device.check_same("stream", stream.device())?;
+        if values.len() != self.len {
+            return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));
+        }
+        if values.is_empty() {
+            return Ok(());
+        }
+        let (to, bytes) = (values.as_mut_ptr().cast(), size_of_val(values));
+        // SAFETY: `self` is valid for `bytes` (liveness, bounds); the host memory until the copy is done.
+        stream.run("copy from the device", |raw| unsafe { raw.copy(to, self.address.cast(), bytes) })
     }
 }
 

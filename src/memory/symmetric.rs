@@ -168,6 +168,16 @@ impl<T: Element> SymmetricBuffer<T> {
         Ok(values)
     }
 
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
+    /// [`read`](Self::read), without an allocation.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`Error::InvalidArgument`] when the length differs.
+    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
+        self.borrow().read_into(values, stream)?;
+        self.confirm()
+    }
+
     /// Checks that what finished calls left here is good.
     pub(crate) fn confirm(&self) -> Result<()> {
         self.arena.group().confirm()

@@ -90,6 +90,16 @@ impl<T: Element> Buffer<T> {
         Ok(values)
     }
 
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
+    /// [`read`](Self::read), without an allocation.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); [`Error::InvalidArgument`](crate::Error::InvalidArgument) when the length differs.
+    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
+        self.adopted.memory().read_into(values, stream)?;
+        self.confirm()
+    }
+
     /// Elements of another type, checked.
     pub(crate) fn view_of_elements<U: Element>(&self, offset_bytes: usize, count: usize) -> Result<View<'_>> {
         self.adopted.view_of_elements::<U>(offset_bytes, count)

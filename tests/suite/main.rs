@@ -10,6 +10,7 @@ mod bound;
 mod closing;
 mod compared_calls;
 mod coordinator;
+mod copies;
 #[cfg(feature = "cudarc")]
 mod cudarc;
 mod cut_calls;
