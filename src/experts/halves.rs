@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::operands::{Combine, Received};
-use super::routed::Routed;
+use super::routed::{Routed, owned};
 use super::slots::Recorded;
 use super::steps::Underway;
 use super::{Experts, check};
@@ -133,6 +133,15 @@ impl<'a> Arriving<'a> {
         Self { half: Half::new(experts, Operation::Dispatch, begun, queue), _experts: PhantomData }
     }
 
+    /// The half without the lifetime of the experts and of the stream that began it: see [`Routed::into_owned`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a dispatch of a capture. It counts as dropped.
+    pub fn into_owned(self) -> Result<Arriving<'static>> {
+        owned(self.half.captured.is_some())?;
+        Ok(Arriving { half: self.half, _experts: PhantomData })
+    }
+
     /// Receives the rows of the experts here. Enqueues and returns. All ranks receive their dispatches, each in the order of
     /// the begins. `into` may be the memory of what the begin read.
     ///
@@ -207,6 +216,15 @@ impl Returning<'_> {
     /// The handle of a combine that was begun.
     pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: &impl Enqueue) -> Self {
         Self { half: Half::new(experts, Operation::Combine, begun, queue), _experts: PhantomData }
+    }
+
+    /// The half without the lifetime of the experts and of the stream that began it: see [`Routed::into_owned`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a combine of a capture. It counts as dropped.
+    pub fn into_owned(self) -> Result<Returning<'static>> {
+        owned(self.half.captured.is_some())?;
+        Ok(Returning { half: self.half, _experts: PhantomData })
     }
 
     /// Sums the results of this rank's tokens, as [`Routed::combine`] does. Enqueues and returns. All ranks receive their

@@ -102,8 +102,7 @@ use crate::types::{Dtype, Element};
 /// ```
 #[must_use = "a dispatch that is not combined holds its slot for nothing"]
 pub struct Routed<'a> {
-    experts: Experts,
-    underway: Underway,
+    slot: HeldSlot,
     /// The capture that this belongs to.
     recording: Option<u64>,
     /// Whether the slot's event is recorded behind the counts.
@@ -118,13 +117,37 @@ impl Routed<'_> {
     pub(super) fn new(experts: &Experts, underway: Underway, queue: &impl Enqueue) -> Self {
         let recording = queue.recording().map(crate::stream::Recording::id);
         let (experts, rows) = (experts.clone(), OnceCell::new());
-        Self { experts, underway, recording, counted: false, rows, _experts: PhantomData }
+        Self { slot: HeldSlot { experts, underway }, recording, counted: false, rows, _experts: PhantomData }
+    }
+
+    /// The handle without the lifetime of the experts and of the stream that made it, of which it owns what it needs: for a
+    /// struct of an engine that keeps micro-batches under way.
+    /// ```
+    /// # use symmetra::experts::*;
+    /// # use symmetra::*;
+    /// struct MicroBatch {
+    ///     rows: DeviceBuffer<f32>,
+    ///     routed: Option<Routed<'static>>,
+    /// }
+    /// fn dispatch(batch: &mut MicroBatch, experts: &Experts, ids: &DeviceBuffer<i32>, stream: &Stream) -> Result<()> {
+    ///     let received = Received::rows(&batch.rows);
+    ///     batch.routed = Some(experts.dispatch(&Routing::new(ids), &batch.rows, &received, stream)?.into_owned()?);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a dispatch of a capture, which ends with its closure.
+    pub fn into_owned(self) -> Result<Routed<'static>> {
+        owned(self.recording.is_some())?;
+        let Self { slot, recording, counted, rows, .. } = self;
+        Ok(Routed { slot, recording, counted, rows, _experts: PhantomData })
     }
 
     /// Notes where the counts of an eager call are done, if there are counts.
     pub(super) fn note(&mut self, queue: &impl Enqueue) -> Result<()> {
-        if self.recording.is_none() && self.experts.0.config.layout != Layout::BySource {
-            queue.record(&self.experts.0.memory[self.underway.slot].counted)?;
+        if self.recording.is_none() && self.slot.experts.0.config.layout != Layout::BySource {
+            queue.record(&self.slot.experts.0.memory[self.slot.underway.slot].counted)?;
             self.counted = true;
         }
         Ok(())
@@ -158,29 +181,29 @@ impl Routed<'_> {
 
     /// A [`combine`](Self::combine) of operands whose types the call checks.
     pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
-        let inner = &self.experts.0;
+        let inner = &self.slot.experts.0;
         self.check_queue(queue)?;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         let [results, output] = rows;
         check::results(results, self.needed(), settings)?;
-        check::sums(output, options, self.underway.tokens, settings, check::given(results), device)?;
+        check::sums(output, options, self.slot.underway.tokens, settings, check::given(results), device)?;
         if inner.method == Method::Packets {
-            return inner.combine_packets(self.underway, rows, options, queue);
+            return inner.combine_packets(self.slot.underway, rows, options, queue);
         }
-        let mut lane = inner.begin(self.underway.slot, queue)?;
+        let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.give_and_take(self.underway, rows, options, queue)
+        inner.give_and_take(self.slot.underway, rows, options, queue)
     }
 
     /// Enqueues the sending kernel of a combine. Returns what the handle of the combine is made of.
     pub(super) fn begin(&self, results: &Held, queue: &impl Enqueue) -> Result<(&Experts, (Underway, u64))> {
-        let inner = &self.experts.0;
+        let inner = &self.slot.experts.0;
         inner.check_halves("a combine")?;
         self.check_queue(queue)?;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         check::results(results, self.needed(), settings)?;
         check::places(check::given(results), device)?;
-        Ok((&self.experts, (self.underway, inner.begin_combine(self.underway, results, queue)?)))
+        Ok((&self.slot.experts, (self.slot.underway, inner.begin_combine(self.slot.underway, results, queue)?)))
     }
 
     /// Sends other rows of the same tokens the same way, as a backward pass does. Enqueues and returns. All ranks call it in
@@ -218,25 +241,25 @@ impl Routed<'_> {
         into: &Received<'_>,
         queue: &impl Enqueue,
     ) -> Result<()> {
-        let inner = &self.experts.0;
+        let inner = &self.slot.experts.0;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
         self.check_queue(queue)?;
-        check::sent((rows, scales), self.underway.tokens, settings)?;
+        check::sent((rows, scales), self.slot.underway.tokens, settings)?;
         let read = check::read(None, Some((rows, scales)));
         check::received(into, self.needed(), settings, read, device)?;
         if inner.method == Method::Packets {
             return Err(by_packets("another dispatch of a routing"));
         }
-        let mut lane = inner.begin(self.underway.slot, queue)?;
+        let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
         if !inner.heads_travel() {
-            inner.count(self.underway, Some(into), queue)?;
+            inner.count(self.slot.underway, Some(into), queue)?;
         }
         if into.index.is_some() {
             // The first dispatch, or the plan, may have had no index.
-            inner.place_rows(self.underway, Some(into), queue)?;
+            inner.place_rows(self.slot.underway, Some(into), queue)?;
         }
-        inner.move_rows((self.underway, None), (rows, scales), into, queue)
+        inner.move_rows((self.slot.underway, None), (rows, scales), into, queue)
     }
 
     /// How many pairs each expert of this rank received. Blocks until the device has counted, which has a deadline.
@@ -245,7 +268,7 @@ impl Routed<'_> {
     /// [`Error::Unsupported`] for the routing of a capture, which counts anew in every launch, and for [`Layout::BySource`],
     /// where nothing is counted; the group's error if the group has failed.
     pub fn counts(&self) -> Result<Vec<usize>> {
-        let inner = &self.experts.0;
+        let inner = &self.slot.experts.0;
         if inner.config.layout == Layout::BySource {
             let reason = "rows by source are not counted: their ids say which came";
             return Err(Error::unsupported("the counts of a dispatch", reason));
@@ -254,7 +277,7 @@ impl Routed<'_> {
             let reason = "a graph counts in every launch: name an operand for the counts";
             return Err(Error::unsupported("the counts of a captured dispatch", reason));
         }
-        let slot = &inner.memory[self.underway.slot];
+        let slot = &inner.memory[self.slot.underway.slot];
         inner.side.wait(&slot.counted)?;
         inner.over.synchronize(&inner.side)?;
         let state = slot.state.read(&inner.side)?;
@@ -268,17 +291,17 @@ impl Routed<'_> {
 
     /// The device of the experts.
     pub(crate) fn device(&self) -> &Device {
-        self.experts.device()
+        self.slot.experts.device()
     }
 
     /// How many rows operands need room for.
     fn needed(&self) -> usize {
-        self.rows.get().copied().unwrap_or(self.experts.0.form.capacity)
+        self.rows.get().copied().unwrap_or(self.slot.experts.0.form.capacity)
     }
 
     /// Refuses a queue of another device, or of another capture than that of the dispatch.
     fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
-        self.experts.0.check_queue(Operation::Dispatch, self.recording, queue)
+        self.slot.experts.0.check_queue(Operation::Dispatch, self.recording, queue)
     }
 }
 
@@ -300,7 +323,22 @@ impl Inner {
     }
 }
 
-impl Drop for Routed<'_> {
+/// Refuses to own the handle of a call that a capture records.
+pub(super) fn owned(captured: bool) -> Result<()> {
+    if !captured {
+        return Ok(());
+    }
+    let reason = "the call belongs to the capture, which ends with its closure";
+    Err(Error::unsupported("to own the handle of a captured call", reason))
+}
+
+/// The slot of a dispatch, which the handle holds.
+struct HeldSlot {
+    experts: Experts,
+    underway: Underway,
+}
+
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         if !self.experts.0.over.device().is_here() {
             return;
@@ -311,6 +349,10 @@ impl Drop for Routed<'_> {
 
 impl fmt::Debug for Routed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Routed({} tokens in slot {} of {:?})", self.underway.tokens, self.underway.slot, self.experts)
+        write!(
+            out,
+            "Routed({} tokens in slot {} of {:?})",
+            self.slot.underway.tokens, self.slot.underway.slot, self.slot.experts
+        )
     }
 }

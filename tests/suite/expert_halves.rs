@@ -106,6 +106,52 @@ fn two_micro_batches_are_in_flight() {
     });
 }
 
+/// Micro-batches in structs of an engine, which outlive the handles of experts and streams that began them.
+#[test]
+fn owned_handles_lie_in_the_structs_of_an_engine() {
+    #[derive(Default)]
+    struct MicroBatch {
+        arriving: Option<Arriving<'static>>,
+        routed: Option<Routed<'static>>,
+        returning: Option<Returning<'static>>,
+    }
+    each_way(2, |rank| {
+        let experts = open(rank, 2);
+        let operands = [0, 1].map(|number| some(rank, &experts, number));
+        let mut batches = [0, 1].map(|_| MicroBatch::default());
+        for (batch, operands) in batches.iter_mut().zip(&operands) {
+            let own = experts.clone();
+            batch.arriving = Some(operands.begin(&own, &rank.stream).unwrap().into_owned().unwrap());
+        }
+        for (batch, operands) in batches.iter_mut().zip(&operands) {
+            let arriving = batch.arriving.take().unwrap();
+            batch.routed = Some(operands.receive(arriving, &rank.stream).unwrap().into_owned().unwrap());
+        }
+        refused(operands[0].begin(&experts, &rank.stream), "2 of 2 slots (`in_flight`) are held");
+        for (batch, operands) in batches.iter_mut().zip(&operands) {
+            let routed = batch.routed.take().unwrap();
+            let returning = routed.combine_begin(&operands.received, &rank.stream).unwrap();
+            batch.returning = Some(returning.into_owned().unwrap());
+        }
+        for (batch, operands) in batches.iter_mut().zip(&operands) {
+            operands.sum(batch.returning.take().unwrap(), &rank.stream).unwrap();
+        }
+        rank.finish();
+        operands.iter().for_each(|operands| operands.check(rank));
+        // The handles of a capture end with the closure.
+        let one = Operands::new(rank, &experts, &[0; 16]);
+        let (routing, into) = (one.routing().tokens(&one.count), Received::rows(&one.received));
+        let graph = rank.stream.capture(|capture| {
+            refused(experts.dispatch_begin(&routing, &one.rows, capture)?.into_owned(), "ends with its closure");
+            let routed = experts.dispatch(&routing, &one.rows, &into, capture)?;
+            refused(routed.combine_begin(&one.received, capture)?.into_owned(), "ends with its closure");
+            refused(routed.into_owned(), "ends with its closure");
+            Ok(())
+        });
+        drop(graph.unwrap());
+    });
+}
+
 /// What one rank drops, another receives; whole calls follow.
 #[test]
 fn a_dropped_half_is_received_into_nothing() {
