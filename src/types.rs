@@ -335,3 +335,23 @@ pub(crate) use with_type;
 #[cfg(test)]
 #[path = "../tests/unit/types.rs"]
 mod tests;
+
+/// Adds a method for each field of settings, which returns them with another value. Other crates cannot write such structs as
+/// literals, because later versions may add fields. Not part of the public interface: for packages of this repository.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! setters {
+    ($settings:ident $(<$life:lifetime>)? { $($field:ident: $value:ty),+ $(,)? }) => {
+        impl $(<$life>)? $settings $(<$life>)? {
+            $(
+                #[doc = concat!("These settings with this `", stringify!($field), "`.")]
+                #[must_use]
+                pub fn $field(mut self, $field: $value) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )+
+        }
+    };
+}
+pub(crate) use setters;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
-    Algorithm, Communicator, Config, Deadlines, Determinism, Device, DeviceBuffer, DeviceKind, Error, Operation,
-    Reduction, Result, Stream, SymmetricBuffer,
+    Algorithm, Communicator, Config, Determinism, Device, DeviceBuffer, DeviceKind, Error, Operation, Reduction,
+    Result, Stream, SymmetricBuffer,
 };
 
 use support::device::device;
@@ -27,7 +27,7 @@ const SLACK: Duration = Duration::from_secs(5);
 fn short(check_calls: bool) -> Config {
     let mut config = config();
     config.heap_bytes = 1 << 20;
-    config.deadlines = Deadlines { steady: STEADY, ..config.deadlines };
+    config.deadlines = config.deadlines.steady(STEADY);
     config.check_calls = check_calls;
     config
 }
@@ -602,7 +602,7 @@ fn ranks_with_other_launch_shapes_do_not_form_a_group() {
     }
     let errors = meet(2, |bootstrap| {
         let blocks = 1 + bootstrap.rank() as u32;
-        let device = Device::host_with(symmetra::HostShape { blocks, threads: 1 }).unwrap();
+        let device = Device::host_with(symmetra::HostShape::default().blocks(blocks).threads(1)).unwrap();
         Communicator::open(bootstrap, &device, config()).map(drop).unwrap_err()
     });
     assert!(

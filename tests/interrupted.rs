@@ -54,8 +54,10 @@ enum Op {
 
 const OPS: [Op; 7] =
     [Op::Broadcast, Op::AllToAll, Op::AllGather, Op::LowContention, Op::Produced, Op::Quantised, Op::Norm];
-const CODEC: AllReduceOptions =
-    AllReduceOptions { reduction: Reduction::Sum, algorithm: Algorithm::TwoShotSentinel, codec: Codec::Int8 };
+
+fn codec() -> AllReduceOptions {
+    AllReduceOptions::default().reduction(Reduction::Sum).algorithm(Algorithm::TwoShotSentinel).codec(Codec::Int8)
+}
 
 fn direct(steady: Duration) -> Config {
     let mut config = config();
@@ -96,7 +98,7 @@ impl Parts {
             Op::Produced => {
                 communicator.produce_and_all_to_all(self.input.slice(0..world * COUNT)?, all, stream, |_| Ok(()))
             }
-            Op::Quantised => communicator.all_reduce_with(CODEC, first, self.output.slice(0..COUNT)?, stream),
+            Op::Quantised => communicator.all_reduce_with(codec(), first, self.output.slice(0..COUNT)?, stream),
             Op::Norm => {
                 let weight = self.residual.borrow().slice(0..HIDDEN)?;
                 let rows = RowNorm::new(first, weight, RmsNorm::new(1e-6)).residual(&self.residual);
@@ -121,7 +123,7 @@ impl Parts {
             Op::Broadcast => part(seed, root, 0),
             Op::AllToAll | Op::Produced => (0..world).flat_map(|from| part(seed, from, own)).collect(),
             Op::AllGather | Op::LowContention => inputs.concat(),
-            Op::Quantised => codec::reduced(&CODEC, &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+            Op::Quantised => codec::reduced(&codec(), &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>()),
             Op::Norm => {
                 let residual = part(0, 0, 0);
                 let weight: Vec<f32> = residual[..HIDDEN].iter().map(|weight| weight.wide()).collect();

@@ -118,7 +118,7 @@ fn pitfall_35_listening_to_everybody_without_a_secret_is_warned_of() {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             let deadline = Instant::now() + Duration::from_millis(200);
             let address = format!("127.0.0.1:{port}");
-            let alone = Tcp::connect(TcpConfig { address, rank: 0, world_size: 2, secret, bind, deadline });
+            let alone = Tcp::connect(TcpConfig::new(address, 0, 2, deadline).secret(secret).bind(bind));
             assert!(matches!(alone, Err(Error::Timeout { .. })), "nobody else comes");
         }
     });
@@ -134,14 +134,7 @@ fn pitfall_35_strangers_of_another_version_make_few_lines() {
     let words = logged(test, &[], || {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
-        let config = |rank| TcpConfig {
-            address: address.clone(),
-            rank,
-            world_size: 2,
-            secret: [7; 16],
-            bind: None,
-            deadline: soon(),
-        };
+        let config = |rank| TcpConfig::new(address.clone(), rank, 2, soon()).secret([7; 16]);
         std::thread::scope(|scope| {
             let rank0 = scope.spawn(|| Tcp::connect(config(0)).unwrap().barrier(soon()));
             // A hello of version 99.
@@ -296,15 +289,11 @@ fn a_tuning_of_another_kind_of_device_is_said_to_have_no_effect() {
     let test = "a_tuning_of_another_kind_of_device_is_said_to_have_no_effect";
     let words = logged(test, &[], || {
         let foreign = if is_host() { "cuda" } else { "host" };
-        let rows = vec![TunedRow { up_to_bytes: None, algorithm: "ring".to_owned() }];
-        let table = TunedTable { world_size: 2, floating: true, direct: true, exact: false, rows };
+        let rows = vec![TunedRow::default().up_to_bytes(None).algorithm("ring".to_owned())];
+        let table = TunedTable::default().world_size(2).floating(true).direct(true).exact(false).rows(rows);
         for (kind, device_name) in [(device(0).kind().name(), "here"), (foreign, "elsewhere")] {
-            let tuning = Tuning {
-                kind: kind.to_owned(),
-                device: device_name.to_owned(),
-                tables: vec![table.clone()],
-                ..Tuning::default()
-            };
+            let tuning =
+                Tuning::default().kind(kind.to_owned()).device(device_name.to_owned()).tables(vec![table.clone()]);
             for _ in 0..2 {
                 meet(2, |bootstrap| {
                     let mut config = Config::default();

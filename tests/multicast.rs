@@ -390,7 +390,7 @@ fn what_multicast_cannot_do_is_refused() {
             assert!(right, "{error}");
         };
         let (one, two) = (Algorithm::MulticastOneShot, Algorithm::MulticastTwoShot);
-        let by = |reduction| AllReduceOptions { reduction, algorithm: two, ..AllReduceOptions::default() };
+        let by = |reduction| AllReduceOptions::default().reduction(reduction).algorithm(two);
         let error = communicator.all_reduce_with(one, &halves, &others, stream).unwrap_err();
         refused(error, "multicast-one-shot of bf16 over 3 ranks", "`free` allows it");
         let error = communicator.all_reduce_with(by(Reduction::Min), &halves, &others, stream).unwrap_err();
@@ -557,7 +557,7 @@ fn launches_of_every_shape_give_the_same_sum() {
     }
     for (blocks, threads) in [(1, 1), (2, 3)] {
         meet(3, |bootstrap| {
-            let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+            let device = Device::host_with(HostShape::default().blocks(blocks).threads(threads)).unwrap();
             let rank = open_on(&device, bootstrap, &asking(Multicast::Require)).unwrap();
             check_type::<f32>(&rank, 0);
             check_type::<bf16>(&rank, 1);

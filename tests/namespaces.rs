@@ -199,7 +199,7 @@ fn open() -> Environment {
     config.tensor_parallel_size = number("WORLD_SIZE") / number(HOSTS);
     let minute = Duration::from_secs(60);
     config.communicator = Config::default();
-    config.communicator.deadlines = Deadlines { open: minute, first_use: minute, steady: Duration::from_secs(20) };
+    config.communicator.deadlines = Deadlines::default().open(minute).first_use(minute).steady(Duration::from_secs(20));
     config.communicator.heap_bytes = 1 << 20;
     Environment::init(config).unwrap()
 }

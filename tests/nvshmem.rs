@@ -212,7 +212,7 @@ fn reductions<T: Sample>(rank: &Rank, session: &Session) {
             symmetric.write(own, stream).unwrap();
             communicator.group().barrier().unwrap();
             let expected = data.expected(algorithm, Reduction::Sum, start, count);
-            let options = AllReduceOptions { algorithm, ..AllReduceOptions::default() };
+            let options = AllReduceOptions::default().algorithm(algorithm);
             let part = input.slice(start..start + count).unwrap();
             let outcome = output.slice(..count).unwrap();
             communicator.all_reduce_with(options, part, outcome, stream).unwrap();

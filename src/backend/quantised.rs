@@ -7,6 +7,7 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
 use crate::op::Codec;
+use crate::types::setters;
 
 /// Which all-reduces of a group go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of
 /// these limits.
@@ -21,6 +22,8 @@ pub struct QuantisedAllReduce {
     /// The largest message, in bytes. `None`: no limit.
     pub max_bytes: Option<u64>,
 }
+
+setters! { QuantisedAllReduce { codec: Codec, min_bytes: Option<u64>, max_bytes: Option<u64> } }
 
 impl QuantisedAllReduce {
     /// A codec with the usual limits.

@@ -15,10 +15,12 @@ use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use super::wait::{Heeded, Limit};
 use crate::error::{Error, Result};
+use crate::types::setters;
 use crate::variables::{AGENT_STORE, Launcher, Process, optional, report_consequence, warn_of_variables};
 
 /// Where ranks meet, and which rank this is.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct TcpConfig {
     /// Where rank 0 listens: `host:port`, the same on every rank. A host name is resolved.
     pub address: String,
@@ -37,6 +39,10 @@ pub struct TcpConfig {
     pub deadline: Instant,
 }
 
+setters! { TcpConfig {
+    address: String, rank: usize, world_size: usize, secret: [u8; 16], bind: Option<IpAddr>, deadline: Instant,
+} }
+
 impl fmt::Debug for TcpConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = if self.secret == NO_SECRET { "none" } else { "hidden" };
@@ -52,6 +58,11 @@ impl fmt::Debug for TcpConfig {
 }
 
 impl TcpConfig {
+    /// Rank `rank` of `world_size` that meet at `address` until `deadline`: with no secret, and at loopback.
+    pub fn new(address: impl Into<String>, rank: usize, world_size: usize, deadline: Instant) -> Self {
+        Self { address: address.into(), rank, world_size, secret: NO_SECRET, bind: None, deadline }
+    }
+
     /// Reads the variables that torchrun and `symmetra launch` set. Warns once in each process of
     /// `SYMMETRA_` variables that nothing reads. Where neither `RANK` nor `WORLD_SIZE` is set, reads
     /// those of `mpirun` or `srun` (`docs/environment.md`).

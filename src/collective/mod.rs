@@ -82,6 +82,7 @@ pub use transport::TransportRange;
 /// waits for the previous call, so that two streams never share scratch. A call without elements orders nothing. Calls
 /// enqueue and return: a later call, or [`synchronize`](Self::synchronize), returns errors of the device.
 #[derive(Clone)]
+#[must_use = "dropping the last clone leaves the group"]
 pub struct Communicator(Arc<Inner>, u64);
 
 struct Inner {

@@ -20,6 +20,7 @@ pub(crate) enum Reach {
 
 /// A range of message sizes and the algorithm that serves the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Range {
     /// Largest message of the range, in bytes.
     pub up_to_bytes: u64,

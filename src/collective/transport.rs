@@ -9,6 +9,7 @@ use crate::types::{Dtype, Transport};
 
 /// A range of sizes and the transport that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TransportRange {
     /// Largest exchange of the range: bytes that one rank sends one other.
     pub up_to_bytes: u64,

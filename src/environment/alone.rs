@@ -15,6 +15,7 @@ use crate::bootstrap::{Bootstrap, Tcp, UniqueId, until};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::{Config, boot_id, members};
+use crate::types::setters;
 use crate::variables::{Process, warn_of_variables};
 
 /// The name of a group that is no environment's, in messages.
@@ -35,6 +36,10 @@ pub struct GroupConfig {
     /// `SYMMETRA_BACKEND`, else the first backend that serves the call. Equal on every rank.
     pub backend: Option<Backend>,
 }
+
+setters! { GroupConfig {
+    communicator: Config, host: Option<String>, interface: Option<String>, backend: Option<Backend>,
+} }
 
 /// This rank's part of a split, as the others of the group need to know it.
 #[derive(Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use crate::bootstrap::check_world_size;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
+use crate::types::setters;
 use crate::variables::{Launcher, Lookup, Process, Setting, Source, library_path, number, text};
 
 /// The settings of an [`Environment`](super::Environment). A field that is set overrides its variable.
@@ -54,6 +55,13 @@ pub struct EnvConfig {
     /// lower, so that these groups take less memory: `docs/tuning.md` has a table.
     pub communicator: Config,
 }
+
+setters! { EnvConfig {
+    tensor_parallel_size: usize, pipeline_parallel_size: usize, data_parallel_size: usize,
+    data_parallel_rank: Option<usize>, rank: Option<usize>, world_size: Option<usize>, local_rank: Option<usize>,
+    init_method: InitMethod, device: Option<Device>, host: Option<String>, interface: Option<String>,
+    backend: Option<Backend>, quantised: Option<QuantisedAllReduce>, communicator: Config,
+} }
 
 impl Default for EnvConfig {
     fn default() -> Self {

@@ -22,6 +22,7 @@ use crate::types::Dtype;
 /// fail for good, with the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a
 /// deadline, [`Error::Bootstrap`] for a broken connection, [`Error::Mismatch`] for unequal calls, [`Error::Aborted`].
 #[derive(Clone)]
+#[must_use = "dropping the last clone leaves the group"]
 pub struct Coordinator {
     name: &'static str,
     serving: Arc<GroupBackends>,

@@ -67,6 +67,7 @@ pub use rendezvous::InitMethod;
 ///
 /// Groups of the same ranks share one communicator and its memory. If an environment is dropped without
 /// [`close`](Self::close), calls that need this rank fail on the others. Nothing hangs, and NCCL is aborted.
+#[must_use = "dropping the environment leaves its groups"]
 pub struct Environment {
     layout: Layout,
     hosts: Hosts,

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::kernel::args;
-use crate::types::Dtype;
+use crate::types::{Dtype, setters};
 
 /// The settings of [`Experts`](super::Experts). Every rank of the group has the same.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,12 @@ pub struct ExpertConfig {
     /// Most blocks of a kernel; `None`: as many as serve best.
     pub blocks: Option<u32>,
 }
+
+setters! { ExpertConfig {
+    experts: usize, top_k: usize, hidden: usize, max_tokens: usize, dtype: Dtype, wire: Wire, layout: Layout,
+    method: Method, placement: Placement, determinism: Option<Determinism>, capacity: Option<usize>,
+    in_flight: usize, blocks: Option<u32>,
+} }
 
 /// How rows travel from tokens to experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -105,6 +105,7 @@ pub use survivors::Survivors;
 /// }
 /// ```
 #[derive(Clone)]
+#[must_use = "experts do nothing by themselves"]
 pub struct Experts(Arc<Inner>);
 
 struct Inner {

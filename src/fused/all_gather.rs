@@ -24,6 +24,7 @@ use crate::types::Dtype;
 /// A plan of `result_i = gathered right_i`: the shards of all ranks are gathered along a dimension, and the whole is
 /// multiplied by one or more right factors. Made by [`Communicator::plan_all_gather_matmul`]; usable from any thread, for
 /// any number of layers of the same shape.
+#[must_use = "a plan runs only when it is enqueued"]
 pub struct AllGatherMatmul {
     plan: Plan,
     /// Of the left factor.

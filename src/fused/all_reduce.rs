@@ -19,6 +19,7 @@ use crate::types::Reduction;
 
 /// A plan of `result = the sum over the ranks of left right`. Made by [`Communicator::plan_matmul_all_reduce`]; usable from
 /// any thread, for any number of layers of the same shape.
+#[must_use = "a plan runs only when it is enqueued"]
 pub struct MatmulAllReduce {
     plan: Plan,
     /// As asked for, on every rank.

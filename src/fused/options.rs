@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
-use crate::types::Reduction;
+use crate::types::{Reduction, setters};
 
 /// How a plan runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,6 +63,8 @@ pub struct FusedOptions {
     /// before which there is no dimension other than 1.
     pub rows: Option<Vec<usize>>,
 }
+
+setters! { FusedOptions { way: Way, reduction: Reduction, rows: Option<Vec<usize>> } }
 
 /// How a plan runs, and why.
 #[derive(Clone, Debug, PartialEq)]

@@ -23,6 +23,7 @@ use crate::types::{Dtype, Reduction};
 
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by
 /// [`Communicator::plan_matmul_reduce_scatter`]; usable from any thread, for any number of layers of the same shape.
+#[must_use = "a plan runs only when it is enqueued"]
 pub struct MatmulReduceScatter {
     plan: Plan,
     /// Of the product.

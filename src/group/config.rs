@@ -6,11 +6,12 @@ use super::tuning::Tuning;
 use super::{Determinism, MAX_WORLD_SIZE, Multicast};
 use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
-use crate::types::Transport;
+use crate::types::{Transport, setters};
 
 /// Deadlines. An operation that exceeds one fails with a timeout. All are finite, 1 ms to 24 h; others are refused before
 /// the ranks meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Deadlines {
     /// Opening, splitting and closing a group, and every host-side exchange. Default 120 s.
     pub open: Duration,
@@ -19,6 +20,8 @@ pub struct Deadlines {
     /// A wait inside any later operation. Default 30 s.
     pub steady: Duration,
 }
+
+setters! { Deadlines { open: Duration, first_use: Duration, steady: Duration } }
 
 impl Default for Deadlines {
     fn default() -> Self {
@@ -83,6 +86,14 @@ pub struct Config {
     /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
 }
+
+setters! { Config {
+    deadlines: Deadlines, heap_bytes: u64, heap_channels: u32, one_shot_ll_bytes: u64,
+    one_shot_sentinel_bytes: Option<u64>, two_shot_ll_bytes: u64, two_shot_sentinel_bytes: u64, ring_bytes: u64,
+    recursive_doubling_bytes: u64, pair_bytes: u64, determinism: Determinism, transport: Transport,
+    multicast: Multicast, registrations: u32, most_blocks: Option<u32>, check_calls: bool, guard_bytes: u64,
+    tuning: Option<Tuning>,
+} }
 
 impl Default for Config {
     fn default() -> Self {

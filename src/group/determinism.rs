@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 /// Only [multicast](crate::Config::multicast) needs less than [`PerAlgorithm`](Self::PerAlgorithm). Without it the two below
 /// choose and compute what that one does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Determinism {
     /// Anything: the bits may differ from rank to rank and from run to run.
     Free,

@@ -55,6 +55,7 @@ pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 /// child that a rank forks is no rank: its calls fail with [`Error::Unsupported`], and it may drop its copy of the group
 /// without harm.
 #[derive(Clone)]
+#[must_use = "dropping the last clone leaves the group"]
 pub struct Group(Arc<Inner>);
 
 struct Inner {

@@ -15,6 +15,7 @@ use crate::bootstrap::handshake::random;
 use crate::bootstrap::shown;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::types::setters;
 
 /// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
 /// [`Config::tuning`](super::Config::tuning) takes it, equal on every rank. The built-in table serves calls that it has
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 /// table serve every size once. [`load`](Self::load), [`save`](Self::save) and the opening of a group refuse others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Tuning {
     /// Version of the file format: [`Tuning::VERSION`].
     pub version: u32,
@@ -55,6 +57,12 @@ pub struct Tuning {
     pub grids: Vec<TunedGrid>,
 }
 
+setters! { Tuning {
+    version: u32, library: String, measured_unix_s: u64, device: String, driver: String, kind: String,
+    tables: Vec<TunedTable>, timings: Vec<TunedTiming>, codecs: Vec<TunedCodec>, norms: Vec<TunedNorm>,
+    experts: Vec<TunedExperts>, grids: Vec<TunedGrid>,
+} }
+
 /// A tuning of this version that has measured nothing.
 impl Default for Tuning {
     fn default() -> Self {
@@ -76,8 +84,9 @@ impl Default for Tuning {
 }
 
 /// From which size an all-reduce by a codec is faster than one of values as they are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedCodec {
     /// World size.
     pub world_size: usize,
@@ -88,9 +97,12 @@ pub struct TunedCodec {
     pub from_bytes: Option<u64>,
 }
 
+setters! { TunedCodec { world_size: usize, codec: String, from_bytes: Option<u64> } }
+
 /// The choices for an all-reduce and norm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedNorm {
     /// World size.
     pub world_size: usize,
@@ -101,9 +113,12 @@ pub struct TunedNorm {
     pub rows: Vec<TunedRow>,
 }
 
+setters! { TunedNorm { world_size: usize, hidden: usize, rows: Vec<TunedRow> } }
+
 /// The choices for experts that leave their method to the library.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedExperts {
     /// World size.
     pub world_size: usize,
@@ -118,9 +133,12 @@ pub struct TunedExperts {
     pub rows: Vec<TunedRow>,
 }
 
+setters! { TunedExperts { world_size: usize, experts: usize, top_k: usize, hidden: usize, rows: Vec<TunedRow> } }
+
 /// The choices for an operation over a grid, as [`Mixed`](crate::environment::Mixed) runs it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedGrid {
     /// Ranks of a host that hold parts of one tensor.
     pub local_tensor: usize,
@@ -142,9 +160,15 @@ pub struct TunedGrid {
     pub rows: Vec<TunedRow>,
 }
 
+setters! { TunedGrid {
+    local_tensor: usize, local_data: usize, across_tensor: usize, across_data: usize, operation: String,
+    direct: bool, measured_bytes: Option<[u64; 2]>, rows: Vec<TunedRow>,
+} }
+
 /// The choices for one kind of call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedTable {
     /// World size.
     pub world_size: usize,
@@ -158,9 +182,12 @@ pub struct TunedTable {
     pub rows: Vec<TunedRow>,
 }
 
+setters! { TunedTable { world_size: usize, floating: bool, direct: bool, exact: bool, rows: Vec<TunedRow> } }
+
 /// One range of message sizes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedRow {
     /// The largest message of the range, in bytes; `None` means no limit.
     pub up_to_bytes: Option<u64>,
@@ -168,9 +195,12 @@ pub struct TunedRow {
     pub algorithm: String,
 }
 
+setters! { TunedRow { up_to_bytes: Option<u64>, algorithm: String } }
+
 /// The time of every measured algorithm at one message size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TunedTiming {
     /// World size.
     pub world_size: usize,
@@ -183,6 +213,10 @@ pub struct TunedTiming {
     /// Nanoseconds by algorithm name.
     pub times_ns: BTreeMap<String, u64>,
 }
+
+setters! { TunedTiming {
+    world_size: usize, floating: bool, direct: bool, bytes: u64, times_ns: BTreeMap<String, u64>,
+} }
 
 impl Tuning {
     /// The version of the format that this library writes. It reads this version and older ones.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::types::Dtype;
+use crate::types::{Dtype, setters};
 
 /// How a matrix lies in memory. Its elements follow each other without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,7 @@ pub enum Layout {
 
 /// An 8-bit float of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum F8 {
     /// [`Dtype::F8E4M3`].
     E4M3,
@@ -134,6 +135,11 @@ pub struct Product {
     /// Whether a GPU may accumulate products of 8-bit floats with fewer bits, which is faster.
     pub fast_accumulation: bool,
 }
+
+setters! { Product {
+    inner: usize, columns: usize, count: usize, numeric: Numeric, scaling: Scaling, left: Layout, right: Layout,
+    result: Dtype, bias: bool, relu: bool, fast_accumulation: bool,
+} }
 
 /// Products of 8-bit floats take sizes and addresses that are multiples of this, in elements and bytes.
 pub(super) const F8_UNIT: usize = 16;

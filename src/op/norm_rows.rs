@@ -1,15 +1,19 @@
 //! The operands and settings of a norm.
 
 use super::{Held, Quantised};
+use crate::types::setters;
 
 /// The root mean square norm of a row: y = x (weight + weight_offset) / sqrt(mean(x x) + epsilon).
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RmsNorm {
     /// Added to the mean of the squares; at least 0. With 0, a row of zeros becomes NaN.
     pub epsilon: f32,
     /// Added to every weight.
     pub weight_offset: f32,
 }
+
+setters! { RmsNorm { epsilon: f32, weight_offset: f32 } }
 
 impl RmsNorm {
     /// The norm with the weights as they are.

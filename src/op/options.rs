@@ -3,11 +3,12 @@
 use super::{Algorithm, Codec};
 use crate::error::{Error, Result};
 use crate::group::Determinism;
-use crate::types::{Dtype, Reduction};
+use crate::types::{Dtype, Reduction, setters};
 
 /// The reduction, algorithm and codec of an all-reduce. A [`Reduction`], an [`Algorithm`] or a [`Codec`] alone converts
 /// into options with the defaults for the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct AllReduceOptions {
     /// How the values of all ranks are combined.
     pub reduction: Reduction,
@@ -16,6 +17,8 @@ pub struct AllReduceOptions {
     /// How values are sent.
     pub codec: Codec,
 }
+
+setters! { AllReduceOptions { reduction: Reduction, algorithm: Algorithm, codec: Codec } }
 
 impl From<Reduction> for AllReduceOptions {
     fn from(reduction: Reduction) -> Self {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 use symmetra::Error;
-use symmetra::bootstrap::{Tcp, TcpConfig, UniqueId};
+use symmetra::bootstrap::{Tcp, UniqueId};
 
 use crate::{config, converse, free_address, invalid, on_threads, words};
 
@@ -18,24 +18,22 @@ fn a_port_in_use_is_said_plainly() {
 
 #[test]
 fn pitfall_35_an_address_that_is_not_loopback_needs_a_bind() {
-    let far = TcpConfig { address: "192.0.2.1:29500".into(), ..config(free_address(), 0, 2, 1.0) };
+    let far = config(free_address(), 0, 2, 1.0).address("192.0.2.1:29500".into());
     let message = invalid(Tcp::connect(far));
     assert!(message.contains("192.0.2.1") && message.contains("`bind` (SYMMETRA_BIND)"), "{message}");
     let every = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let address = free_address();
-    on_threads(2, |rank| {
-        converse(&mut Tcp::connect(TcpConfig { bind: every, ..config(address, rank, 2, 10.0) }).unwrap())
-    });
+    on_threads(2, |rank| converse(&mut Tcp::connect(config(address, rank, 2, 10.0).bind(every)).unwrap()));
 }
 
 #[test]
 fn malformed_addresses_are_named() {
     for address in ["localhost", "localhost:0", "127.0.0.1:99999", "[::1]"] {
-        let bad = TcpConfig { address: address.into(), ..config(free_address(), 0, 2, 1.0) };
+        let bad = config(free_address(), 0, 2, 1.0).address(address.into());
         let message = invalid(Tcp::connect(bad));
         assert!(message.contains(&format!("`{address}`")), "{message}");
     }
-    let nowhere = TcpConfig { address: "nowhere.invalid:29500".into(), ..config(free_address(), 0, 2, 5.0) };
+    let nowhere = config(free_address(), 0, 2, 5.0).address("nowhere.invalid:29500".into());
     let error = Tcp::connect(nowhere).err().unwrap().to_string();
     assert!(error.contains("nowhere.invalid"), "{error}");
 }
@@ -44,9 +42,7 @@ fn malformed_addresses_are_named() {
 fn host_names_are_resolved() {
     let address = format!("localhost:{}", free_address().port());
     on_threads(2, |rank| {
-        converse(
-            &mut Tcp::connect(TcpConfig { address: address.clone(), ..config(free_address(), rank, 2, 10.0) }).unwrap(),
-        );
+        converse(&mut Tcp::connect(config(free_address(), rank, 2, 10.0).address(address.clone())).unwrap());
     });
 }
 

@@ -70,7 +70,7 @@ fn knock(address: SocketAddr) -> TcpStream {
 
 fn config(address: SocketAddr, rank: usize, world_size: usize, seconds: f64) -> TcpConfig {
     let deadline = within(seconds);
-    TcpConfig { address: address.to_string(), rank, world_size, secret: SECRET, bind: None, deadline }
+    TcpConfig::new(address.to_string(), rank, world_size, deadline).secret(SECRET)
 }
 
 fn private_directory() -> tempfile::TempDir {

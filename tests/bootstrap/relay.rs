@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
+use symmetra::bootstrap::{Bootstrap, Tcp};
 use symmetra::{Error, Result};
 
 use crate::{config, free_address, knock, lost, on_threads, timed_out, within, words};
@@ -67,7 +67,7 @@ fn relayed<T: Send>(secret: [u8; 16], rank: impl Fn(Tcp, &Relay) -> T + Sync) ->
     let relay = Relay::before(address);
     let results = on_threads(2, |number| {
         let address = if number == 0 { address } else { relay.address };
-        rank(Tcp::connect(TcpConfig { secret, ..config(address, number, 2, 10.0) }).unwrap(), &relay)
+        rank(Tcp::connect(config(address, number, 2, 10.0).secret(secret)).unwrap(), &relay)
     });
     (relay, results)
 }

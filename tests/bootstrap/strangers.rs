@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
+use symmetra::bootstrap::{Bootstrap, Tcp};
 
 use crate::{config, converse, free_address, knock, on_threads, within, words};
 
@@ -96,7 +96,7 @@ fn pitfall_35_a_wrong_secret_is_refused_and_the_group_goes_on() {
     on_threads(3, |number| match number {
         2 => {
             for secret in [[0; 16], [7; 16]] {
-                let stranger = TcpConfig { secret, ..config(address, 1, 2, 10.0) };
+                let stranger = config(address, 1, 2, 10.0).secret(secret);
                 let message = words(Tcp::connect(stranger));
                 assert!(message.contains("its secret differs from this rank's"), "{message}");
             }

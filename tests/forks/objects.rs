@@ -10,7 +10,7 @@ use symmetra::environment::{
 use symmetra::experts::{Combine, ExpertConfig, Layout, Method, Received, Routing};
 use symmetra::fused::FusedOptions;
 use symmetra::matmul::{self, Multiplier, Numeric, Product};
-use symmetra::{Device, DeviceBuffer, Dtype, Event, Stream};
+use symmetra::{Device, DeviceBuffer, Dtype, Event, HostBuffer, Stream};
 
 use crate::support::process::{Child, Ranks, this};
 use crate::support::world::{alone, bounded};
@@ -51,6 +51,7 @@ fn of_a_communicator(child: &Child) {
     let signals = buffer.signals();
     let plain = DeviceBuffer::from_slice(&[1.0f32; 128], stream).unwrap();
     let lent = plain.borrow();
+    let mut host = HostBuffer::from_slice(&[1.0f32; 64], device).unwrap();
     // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, whoever drops it.
     let adopted = unsafe { communicator.adopt(plain.borrow()) }.unwrap();
     let part = adopted.slice(..64).unwrap();
@@ -75,6 +76,7 @@ fn of_a_communicator(child: &Child) {
         refused("NativeGraph: launch", native.launch(stream));
         refused("NativeCapture: end", copy(&capture).end());
         refused("DeviceBuffer: read", plain.read(stream));
+        refused("HostBuffer: elements", copy(&host).elements().map(|_| ()));
         refused("Ref: read", lent.read(stream));
         refused("SymmetricBuffer: call", communicator.all_reduce_in_place(&buffer, stream));
         refused("SymmetricSlice: call", communicator.all_reduce_in_place(slice, stream));
@@ -93,6 +95,7 @@ fn of_a_communicator(child: &Child) {
     pending.wait(stream).unwrap();
     graph.launch(stream).unwrap();
     native.launch(stream).unwrap();
+    assert_eq!(host.elements().unwrap(), [1.0; 64]);
     capture.end().unwrap().launch(&spare[0]).unwrap();
     bound.enqueue(stream).unwrap();
     communicator.all_reduce_in_place(&adopted, stream).unwrap();

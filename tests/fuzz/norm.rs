@@ -197,7 +197,7 @@ fn wide_of<T: Sample, R: OfRows>(values: &[T]) -> Vec<f32> {
 
 fn effect_of<T: Sample, R: OfRows>(norm: &Norm, sum: &[T], residual: Option<&[T]>, weight: &[f32]) -> Effect<T> {
     let x = with_residual::<R>(bytemuck::cast_slice(sum), residual.map(bytemuck::cast_slice));
-    let RmsNorm { epsilon, weight_offset } = norm.definition();
+    let RmsNorm { epsilon, weight_offset, .. } = norm.definition();
     let output = normed(&x, Definition { weight, epsilon, weight_offset, width: norm.width });
     let y = output.iter().map(|y| y.wide()).collect();
     Effect { x: bytemuck::cast_slice(&x).to_vec(), output: bytemuck::cast_slice(&output).to_vec(), y }

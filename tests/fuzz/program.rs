@@ -283,7 +283,7 @@ impl Placed {
         };
         let &Self { count, rows, root, in_place, from, to, seed, .. } = self;
         let op = Op::named(&self.op).unwrap();
-        let options = AllReduceOptions { reduction, algorithm, codec };
+        let options = AllReduceOptions::default().reduction(reduction).algorithm(algorithm).codec(codec);
         Call { op, count, rows, options, root, memory, in_place, from, to, seed }
     }
 

@@ -36,7 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 fn config(settings: &Settings) -> Config {
     let mut config = crate::support::config();
     let wait = Duration::from_secs(20);
-    config.deadlines = Deadlines { open: wait, first_use: wait, steady: Duration::from_millis(settings.steady_ms) };
+    config.deadlines =
+        Deadlines::default().open(wait).first_use(wait).steady(Duration::from_millis(settings.steady_ms));
     config.transport = settings.transport();
     config.check_calls = settings.check_calls;
     config.determinism = if settings.exact { Determinism::Exact } else { Determinism::PerAlgorithm };
@@ -112,7 +113,7 @@ impl<'a> Rank<'a> {
     /// the others.
     pub(crate) fn run(program: &'a Program, directory: &Path, number: usize, meetings: Meetings<'a>) -> Self {
         let [blocks, threads] = program.settings.shape;
-        let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+        let device = Device::host_with(HostShape::default().blocks(blocks).threads(threads)).unwrap();
         let create = |name: &str| BufWriter::new(File::create(directory.join(format!("{name}.{number}"))).unwrap());
         let mut rank = Self {
             program,

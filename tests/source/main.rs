@@ -5,6 +5,7 @@ mod bindings;
 mod forks;
 mod imports;
 mod includes;
+mod interface;
 mod layering;
 mod limits;
 mod nvshmem;

@@ -260,7 +260,7 @@ fn pitfall_29_blocks_smaller_than_the_world() {
     for (world, blocks, threads) in [(5, 1, 3), (2, 3, 2), (7, 2, 5), (4, 2, 7)] {
         let (floats, integers) = (Plan::<bf16>::new(world, 1, 0), Plan::<i8>::new(world, 1, 2));
         meet(world, |bootstrap| {
-            let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+            let device = Device::host_with(HostShape::default().blocks(blocks).threads(threads)).unwrap();
             let rank = open_on(&device, bootstrap, &small(world)).unwrap();
             floats.run(&rank);
             integers.run(&rank);

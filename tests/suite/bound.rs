@@ -154,7 +154,7 @@ fn bound_calls_keep_their_order_among_others_and_over_streams() {
             .into_iter()
             .filter(|algorithm| algorithm.carries(symmetra::Dtype::I32))
             .flat_map(|algorithm| {
-                reductions.map(|reduction| AllReduceOptions { reduction, algorithm, ..Default::default() })
+                reductions.map(|reduction| AllReduceOptions::default().reduction(reduction).algorithm(algorithm))
             })
             .enumerate()
             .map(|(number, options)| (options, 1 + 53 * number % SPAN))
@@ -276,8 +276,7 @@ fn what_does_not_fit_is_refused_when_bound() {
             "two-shot-zero-copy on plain memory",
         );
         invalid(communicator.bind_all_reduce_with(Algorithm::OneShotSentinel, &buffer, &buffer), "floating types only");
-        let averages =
-            AllReduceOptions { reduction: Reduction::Average, algorithm: Algorithm::Ring, ..Default::default() };
+        let averages = AllReduceOptions::default().reduction(Reduction::Average).algorithm(Algorithm::Ring);
         invalid(communicator.bind_all_reduce_with(averages, &buffer, &buffer), "partial sums would wrap");
 
         let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use half::bf16;
 use symmetra::{
-    Algorithm, AllReduceOptions, Codec, Config, Deadlines, DeviceBuffer, Element, Error, Reduction, Ref, Result,
-    RmsNorm, RowNorm, Transport,
+    Algorithm, AllReduceOptions, Codec, Config, DeviceBuffer, Element, Error, Reduction, Ref, Result, RmsNorm, RowNorm,
+    Transport,
 };
 
 use crate::support::world::{Gate, meet, open};
@@ -21,7 +21,7 @@ const ROOM: usize = 1 << 16;
 fn small(check_calls: bool) -> Config {
     let limit = Duration::from_secs(10);
     let mut config = config();
-    config.deadlines = Deadlines { first_use: limit, steady: limit, ..config.deadlines };
+    config.deadlines = config.deadlines.first_use(limit).steady(limit);
     (config.one_shot_ll_bytes, config.one_shot_sentinel_bytes) = (1024, Some(1024));
     (config.two_shot_sentinel_bytes, config.recursive_doubling_bytes) = (1024, 1024);
     (config.transport, config.check_calls) = (Transport::Packets, check_calls);
@@ -59,7 +59,7 @@ type Call = fn(&Rank, usize) -> Result<()>;
 const CUT: [(&str, u64, Call); 9] = [
     ("all-reduce", 4 * 1024, |rank, times| all_reduce::<f32>(rank, Algorithm::RecursiveDoubling, times * 1024)),
     ("codec", 2 * 60 * 256, |rank, times| {
-        let options = AllReduceOptions { algorithm: Algorithm::OneShotSentinel, ..Codec::Int8.into() };
+        let options = AllReduceOptions::from(Codec::Int8).algorithm(Algorithm::OneShotSentinel);
         all_reduce::<bf16>(rank, options, times * 60 * 256)
     }),
     ("broadcast", 4 * 3 * 4096, |rank, times| {

@@ -44,7 +44,9 @@ fn a_kernel_writes_to_every_rank() {
     }
     threads(4, &config(), |rank| {
         let buffer = rank.communicator.symmetric::<u32>(4).unwrap();
-        for shape in [(1, 1), (3, 5), (2, 1)].map(|(blocks, threads)| HostShape { blocks, threads }) {
+        for shape in
+            [(1, 1), (3, 5), (2, 1)].map(|(blocks, threads)| HostShape::default().blocks(blocks).threads(threads))
+        {
             hop(rank, &buffer, shape);
         }
         rank.finish();
@@ -158,7 +160,9 @@ fn what_a_kernel_cannot_have_is_refused() {
             (64, 65, ["threads is 65", "4096 in all 64 blocks"]),
         ] {
             // SAFETY: nothing is launched.
-            let launched = unsafe { launch_host(HostShape { blocks, threads }, add_everywhere, nothing, &elsewhere) };
+            let launched = unsafe {
+                launch_host(HostShape::default().blocks(blocks).threads(threads), add_everywhere, nothing, &elsewhere)
+            };
             refused(launched.unwrap_err(), &words);
         }
         if !is_host() {

@@ -122,7 +122,8 @@ fn a_rank_that_leaves_out_the_first_call_is_told_so() {
         meet(2, |bootstrap| {
             let mut config = small_group();
             let [open_limit, first_use] = [open_s, first_use_s].map(Duration::from_secs);
-            config.deadlines = Deadlines { open: open_limit, first_use, steady: Duration::from_secs(1) };
+            config.deadlines =
+                Deadlines::default().open(open_limit).first_use(first_use).steady(Duration::from_secs(1));
             let rank = open(bootstrap, &config).unwrap();
             let buffer = rank.communicator.symmetric::<f32>(8).unwrap();
             gate.pass();

@@ -21,7 +21,7 @@ use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
 fn small(seconds: u64) -> Config {
     let limit = Duration::from_secs(seconds);
     let mut config = Config::default();
-    config.deadlines = Deadlines { open: Duration::from_secs(60), first_use: limit, steady: limit };
+    config.deadlines = Deadlines::default().open(Duration::from_secs(60)).first_use(limit).steady(limit);
     config.heap_bytes = 1 << 20;
     (config.one_shot_ll_bytes, config.two_shot_ll_bytes) = (4 << 10, 4 << 10);
     (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(4 << 10), 4 << 10);

@@ -49,11 +49,10 @@ fn options(layer: usize) -> AllReduceOptions {
     match layer % 3 {
         0 => Algorithm::OneShotLL.into(),
         1 => ways[layer % 2].into(),
-        _ => AllReduceOptions {
-            reduction: [Reduction::Average, Reduction::Sum][layer % 2],
-            algorithm: ways[layer / 2 % 2],
-            codec: [Codec::Fp8, Codec::Int8, Codec::Int6, Codec::Int4][layer / 3 % 4],
-        },
+        _ => AllReduceOptions::default()
+            .reduction([Reduction::Average, Reduction::Sum][layer % 2])
+            .algorithm(ways[layer / 2 % 2])
+            .codec([Codec::Fp8, Codec::Int8, Codec::Int6, Codec::Int4][layer / 3 % 4]),
     }
 }
 

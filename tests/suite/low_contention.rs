@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use half::bf16;
 use symmetra::{
-    Config, Deadlines, DeviceBuffer, Error, Operand, Operation, Pending, Queue, Reduction, Ref, Result, Stream,
-    SymmetricBuffer, SymmetricSlice,
+    Config, DeviceBuffer, Error, Operand, Operation, Pending, Queue, Reduction, Ref, Result, Stream, SymmetricBuffer,
+    SymmetricSlice,
 };
 
 use crate::support::data::{Random, assert_same, mix};
@@ -461,7 +461,7 @@ fn a_graph_ends_with_its_group() {
 #[test]
 fn a_rank_that_skips_a_call_is_named() {
     let mut config = config(3);
-    config.deadlines = Deadlines { steady: Duration::from_secs(1), ..config.deadlines };
+    config.deadlines = config.deadlines.steady(Duration::from_secs(1));
     meet(3, |bootstrap| {
         let rank = crate::support::world::open(bootstrap, &config).unwrap();
         let Rank { communicator, stream, .. } = &rank;

@@ -429,17 +429,16 @@ fn what_a_named_transport_cannot_make_is_refused_before_anything_moves() {
     let (sizes, hosts, seed) = ([2, 2, 1, 1], [0; 4], fastrand::u64(..));
     let operation = MixedOperation::AllReduceAllGather;
     // `auto` begins with the mode that is refused.
-    let two_shot = TunedGrid {
-        local_tensor: 2,
-        local_data: 2,
-        across_tensor: 1,
-        across_data: 1,
-        operation: operation.name().to_owned(),
-        direct: false,
-        measured_bytes: None,
-        rows: vec![TunedRow { up_to_bytes: None, algorithm: "two-shot".to_owned() }],
-    };
-    let tuning = Tuning { kind: kind().name().to_owned(), grids: vec![two_shot], ..Tuning::default() };
+    let two_shot = TunedGrid::default()
+        .local_tensor(2)
+        .local_data(2)
+        .across_tensor(1)
+        .across_data(1)
+        .operation(operation.name().to_owned())
+        .direct(false)
+        .measured_bytes(None)
+        .rows(vec![TunedRow::default().up_to_bytes(None).algorithm("two-shot".to_owned())]);
+    let tuning = Tuning::default().kind(kind().name().to_owned()).grids(vec![two_shot]);
     meet(4, |bootstrap| {
         let group = open(bootstrap, &hosts, |config| {
             config.communicator.transport = Transport::Direct;

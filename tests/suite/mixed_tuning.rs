@@ -14,18 +14,17 @@ const OPERATION: MixedOperation = MixedOperation::ReduceScatterAllReduce;
 
 /// A tuning that takes `mode` for direct operands of up to 64 bytes a slice, on a host of 2 tensor x 2 data ranks.
 fn tuning(mode: &str) -> Tuning {
-    let row = |up_to_bytes, mode: &str| TunedRow { up_to_bytes, algorithm: mode.to_owned() };
-    let grid = TunedGrid {
-        local_tensor: 2,
-        local_data: 2,
-        across_tensor: 1,
-        across_data: 1,
-        operation: OPERATION.name().to_owned(),
-        direct: true,
-        measured_bytes: Some([16, 1 << 20]),
-        rows: vec![row(Some(64), mode), row(None, "two-shot")],
-    };
-    Tuning { kind: kind().name().to_owned(), grids: vec![grid], ..Tuning::default() }
+    let row = |up_to_bytes, mode: &str| TunedRow::default().up_to_bytes(up_to_bytes).algorithm(mode.to_owned());
+    let grid = TunedGrid::default()
+        .local_tensor(2)
+        .local_data(2)
+        .across_tensor(1)
+        .across_data(1)
+        .operation(OPERATION.name().to_owned())
+        .direct(true)
+        .measured_bytes(Some([16, 1 << 20]))
+        .rows(vec![row(Some(64), mode), row(None, "two-shot")]);
+    Tuning::default().kind(kind().name().to_owned()).grids(vec![grid])
 }
 
 fn open(bootstrap: Threads, tuning: Tuning) -> Result<Coordinator> {

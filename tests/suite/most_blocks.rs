@@ -33,7 +33,7 @@ fn capped(cap: u32, transport: Transport) -> Config {
 
 /// A device whose launches have more blocks than the least cap allows.
 fn wide(rank: usize) -> Device {
-    if is_host() { Device::host_with(HostShape { blocks: 5, threads: 2 }).unwrap() } else { device(rank) }
+    if is_host() { Device::host_with(HostShape::default().blocks(5).threads(2)).unwrap() } else { device(rank) }
 }
 
 fn in_few_blocks(world: usize, transport: Transport, body: impl Fn(&Rank, u32) + Sync) {
@@ -104,7 +104,8 @@ fn codecs_norms_and_signals() {
             communicator.group().barrier().unwrap();
             for algorithm in [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel] {
                 for codec in [Codec::Fp8, Codec::Int4] {
-                    let options = AllReduceOptions { reduction: Reduction::Sum, algorithm, codec };
+                    let options =
+                        AllReduceOptions::default().reduction(Reduction::Sum).algorithm(algorithm).codec(codec);
                     communicator.all_reduce_with(options, &input, &output, stream).unwrap();
                     communicator.synchronize(stream).unwrap();
                     assert_eq!(output.read(stream).unwrap(), reduced(&options, &views), "{options:?} in {cap} blocks");

@@ -31,7 +31,7 @@ fn every_way_of<T: Sample>(reduction: Reduction, rank: &Rank, data: &Data<T>) ->
     let mut first: Option<Vec<T>> = None;
     let able = |algorithm: &Algorithm| algorithm.carries(T::DTYPE) && algorithm.reduces(T::DTYPE, reduction);
     for algorithm in Algorithm::ALL.into_iter().filter(able) {
-        let options = AllReduceOptions { reduction, algorithm, ..Default::default() };
+        let options = AllReduceOptions::default().reduction(reduction).algorithm(algorithm);
         for way in ["eager", "captured", "in pieces"] {
             output.write(&vec![T::sample(1); len], stream).unwrap();
             let mut expected = data.expected(algorithm, reduction, 0, len);

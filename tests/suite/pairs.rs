@@ -423,7 +423,7 @@ fn ranks_without_a_message_have_empty_captures() {
             let out = DeviceBuffer::from_slice(&[own as i32 + 7; 1000], &stream).unwrap();
             let into = DeviceBuffer::from_slice(&[0; 1000], &stream).unwrap();
             let summed = DeviceBuffer::from_slice(&[1; 1000], &stream).unwrap();
-            let options = AllReduceOptions { algorithm: Algorithm::TwoShotZeroCopy, ..AllReduceOptions::default() };
+            let options = AllReduceOptions::default().algorithm(Algorithm::TwoShotZeroCopy);
             let graph = group
                 .capture(&stream, |capture| {
                     // From 0 to 1 and from 1 to 2.

@@ -178,7 +178,7 @@ fn sweep<T: Half + Narrow>(world: usize, kinds: &[Kind]) {
                 let algorithm = if named { algorithm } else { Algorithm::Auto };
                 let (from, in_place) = (random.below(9), random.below(3) == 0);
                 let to = if in_place { from } else { random.below(9) };
-                let options = AllReduceOptions { reduction, algorithm, codec };
+                let options = AllReduceOptions::default().reduction(reduction).algorithm(algorithm).codec(codec);
                 cases.push(Case { options, count, from, to, in_place, plain: random.below(2) == 0 });
             }
         }
@@ -264,7 +264,7 @@ fn every_exponent<T: Half>(least: i32, largest: i32) {
         let len = (largest - least + 1) as usize * GROUP;
         let data: Vec<Vec<T>> = (0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect();
         for (codec, algorithm) in CODECS.into_iter().flat_map(|codec| WAYS.map(|way| (codec, way))) {
-            let options = AllReduceOptions { algorithm, codec, ..Default::default() };
+            let options = AllReduceOptions::default().algorithm(algorithm).codec(codec);
             let results = threads(world, &small(world), |rank| once(rank, options, &data[rank.rank()]));
             let inputs: Vec<&[T]> = data.iter().map(Vec::as_slice).collect();
             let outputs: Vec<&[T]> = results.iter().map(Vec::as_slice).collect();
@@ -297,7 +297,7 @@ fn codes_pass_as_they_are() {
             let values: Vec<bf16> = (0..3000).map(|index| bf16::from_f64(code(index))).collect();
             let zeros = vec![bf16::ZERO; values.len()];
             for algorithm in WAYS {
-                let options = AllReduceOptions { algorithm, codec, ..Default::default() };
+                let options = AllReduceOptions::default().algorithm(algorithm).codec(codec);
                 let results = threads(world, &small(world), |rank| {
                     once(rank, options, if rank.rank() == 1 { &values } else { &zeros })
                 });
@@ -319,7 +319,7 @@ fn special_values_stay_in_their_groups() {
         .into_iter()
         .flat_map(|world| CODECS.into_iter().flat_map(move |codec| WAYS.map(|way| (world, codec, way))))
     {
-        let options = AllReduceOptions { algorithm, codec, ..Default::default() };
+        let options = AllReduceOptions::default().algorithm(algorithm).codec(codec);
         let len = 4 * UNIT + 9;
         let mut data = inputs::<f16>(Kind::Normal, world, len, 8);
         for (number, (index, special)) in at.into_iter().zip(specials).enumerate() {
@@ -364,7 +364,7 @@ fn bits_depend_on_nothing_but_the_group() {
     for (world, algorithm) in [(2, Algorithm::OneShotSentinel), (3, Algorithm::TwoShotSentinel)] {
         let data = inputs::<bf16>(Kind::Outliers, world, len, 21);
         for codec in CODECS {
-            let options = AllReduceOptions { algorithm, codec, ..Default::default() };
+            let options = AllReduceOptions::default().algorithm(algorithm).codec(codec);
             let first = threads(world, &config(), |rank| once(rank, options, &data[rank.rank()])).pop();
             let Some(first) = first else { return };
             // In a small region, from further groups on.
@@ -398,7 +398,7 @@ fn bits_depend_on_nothing_but_the_group() {
             if is_host() {
                 for (blocks, threads) in [(2, 3), (1, 5), (4, 1)] {
                     let results = meet(world, |bootstrap| {
-                        let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+                        let device = Device::host_with(HostShape::default().blocks(blocks).threads(threads)).unwrap();
                         let rank = open_on(&device, bootstrap, &small(world)).unwrap();
                         let result = once(&rank, options, &data[rank.rank()]);
                         rank.communicator.close().unwrap();
@@ -422,7 +422,7 @@ fn pitfall_24_25_plain_and_quantised_calls_in_one_region() {
             .map(|_| {
                 let codec =
                     *random.pick(&[Codec::None, Codec::None, Codec::Fp8, Codec::Int8, Codec::Int6, Codec::Int4]);
-                let options = AllReduceOptions { algorithm: *random.pick(&WAYS), codec, ..Default::default() };
+                let options = AllReduceOptions::default().algorithm(*random.pick(&WAYS)).codec(codec);
                 let count = match random.below(3) {
                     0 => random.below(40),
                     1 => random.below(600),
@@ -467,11 +467,11 @@ fn pitfall_30_what_a_codec_does_not_carry_is_an_error() {
             refused::<f32>(rank, Codec::Int8.into(), ["int8", "sum of f32", "f16 and bf16"]);
             refused::<i32>(rank, Codec::Fp8.into(), ["fp8", "sum of i32", "f16 and bf16"]);
             for reduction in [Reduction::Product, Reduction::Min, Reduction::Max] {
-                let options = AllReduceOptions { reduction, codec: Codec::Int4, ..Default::default() };
+                let options = AllReduceOptions::default().reduction(reduction).codec(Codec::Int4);
                 refused::<bf16>(rank, options, ["int4", reduction.name(), "sums and averages"]);
             }
             for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !WAYS.contains(algorithm)) {
-                let options = AllReduceOptions { algorithm, codec: Codec::Int6, ..Default::default() };
+                let options = AllReduceOptions::default().algorithm(algorithm).codec(Codec::Int6);
                 refused::<f16>(rank, options, ["int6", algorithm.name(), "two-shot-sentinel"]);
             }
         });
@@ -517,14 +517,14 @@ fn pitfall_04_a_rank_that_skips_a_call() {
         config.deadlines.steady = config.deadlines.first_use;
         meet(3, |bootstrap| {
             let device = if is_host() {
-                Device::host_with(HostShape { blocks: 1, threads: shape }).unwrap()
+                Device::host_with(HostShape::default().blocks(1).threads(shape)).unwrap()
             } else {
                 crate::support::device::device(symmetra::bootstrap::Bootstrap::rank(&bootstrap))
             };
             let rank = open_on(&device, bootstrap, &config).unwrap();
             let Rank { communicator, stream, device } = &rank;
             let buffer = DeviceBuffer::<bf16>::new(device, 5000).unwrap();
-            let options = AllReduceOptions { algorithm, codec: Codec::Int6, ..Default::default() };
+            let options = AllReduceOptions::default().algorithm(algorithm).codec(Codec::Int6);
             communicator.group().barrier().unwrap();
             if rank.rank() < 2 {
                 communicator.all_reduce_with(options, &buffer, &buffer, stream).unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use symmetra::{Config, Deadlines, Error, Operation, Ref, Result, SIGNAL_CHANNELS, SymmetricBuffer};
+use symmetra::{Config, Error, Operation, Ref, Result, SIGNAL_CHANNELS, SymmetricBuffer};
 
 use crate::support::data::{Random, mix};
 use crate::support::extent::full;
@@ -15,7 +15,7 @@ const A_WHILE: Duration = Duration::from_millis(60);
 
 fn short(steady: Duration) -> Config {
     let mut config = config();
-    config.deadlines = Deadlines { steady, ..config.deadlines };
+    config.deadlines = config.deadlines.steady(steady);
     config
 }
 

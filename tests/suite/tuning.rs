@@ -13,13 +13,12 @@ use symmetra::{
 
 /// Small messages by the algorithm that the built-in table keeps for the largest.
 fn tuning(limit_bytes: u64, exact: bool) -> Tuning {
-    let row = |up_to_bytes, algorithm: Algorithm| TunedRow { up_to_bytes, algorithm: algorithm.to_string() };
+    let row = |up_to_bytes, algorithm: Algorithm| {
+        TunedRow::default().up_to_bytes(up_to_bytes).algorithm(algorithm.to_string())
+    };
     let rows = vec![row(Some(limit_bytes), Algorithm::TwoShotZeroCopy), row(None, Algorithm::OneShotSentinel)];
-    Tuning {
-        kind: kind().name().to_owned(),
-        tables: vec![TunedTable { world_size: 2, floating: true, direct: true, exact, rows }],
-        ..Tuning::default()
-    }
+    let table = TunedTable::default().world_size(2).floating(true).direct(true).exact(exact).rows(rows);
+    Tuning::default().kind(kind().name().to_owned()).tables(vec![table])
 }
 
 /// Every call is compared across ranks.
@@ -56,10 +55,11 @@ fn auto_meets(tuned: Algorithm, rank: &Rank, buffer: &SymmetricBuffer<f32>) -> R
 /// Rank 0 leaves the choice to the library, the other names the algorithm.
 #[test]
 fn a_tuning_decides_how_norms_run() {
-    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let row =
+        |up_to_bytes, algorithm: &str| TunedRow::default().up_to_bytes(up_to_bytes).algorithm(algorithm.to_owned());
     let rows = vec![row(Some(1024), "two-shot-sentinel"), row(None, "apart")];
-    let norms = vec![TunedNorm { world_size: 2, hidden: 64, rows }];
-    let config = checked(Tuning { norms, ..tuning(4096, false) });
+    let norms = vec![TunedNorm::default().world_size(2).hidden(64).rows(rows)];
+    let config = checked(tuning(4096, false).norms(norms));
     threads(2, &config, |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let ranges = communicator.explain_norm(Dtype::F32, 64, true);
@@ -88,10 +88,11 @@ fn a_tuning_decides_how_norms_run() {
 /// of the explanation. Without a place for the sum, rows stay in the scratch of the two-shot.
 #[test]
 fn quantised_norms_run_as_explained() {
-    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let row =
+        |up_to_bytes, algorithm: &str| TunedRow::default().up_to_bytes(up_to_bytes).algorithm(algorithm.to_owned());
     let rows = vec![row(Some(1024), "one-shot-sentinel"), row(None, "apart")];
-    let norms = vec![TunedNorm { world_size: 2, hidden: 64, rows }];
-    threads(2, &checked(Tuning { norms, ..tuning(4096, false) }), |rank| {
+    let norms = vec![TunedNorm::default().world_size(2).hidden(64).rows(rows)];
+    threads(2, &checked(tuning(4096, false).norms(norms)), |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let how = Quantisation::PerToken(Narrow::E4M3);
         let explained = |placed| {
@@ -210,10 +211,11 @@ fn norms_of_many_shapes_run_as_explained() {
 /// Every rank takes the method of the file, and the rows go where they should.
 #[test]
 fn a_tuning_decides_the_method_of_experts() {
-    let row = |up_to_bytes, algorithm: &str| TunedRow { up_to_bytes, algorithm: algorithm.to_owned() };
+    let row =
+        |up_to_bytes, algorithm: &str| TunedRow::default().up_to_bytes(up_to_bytes).algorithm(algorithm.to_owned());
     let tuned = |rows| {
-        let experts = vec![TunedExperts { world_size: 2, experts: 2, top_k: 1, hidden: 4, rows }];
-        checked(Tuning { experts, ..tuning(4096, false) })
+        let experts = vec![TunedExperts::default().world_size(2).experts(2).top_k(1).hidden(4).rows(rows)];
+        checked(tuning(4096, false).experts(experts))
     };
     let layer = |tokens| {
         let mut config = ExpertConfig::new(2, 1, 4, tokens);

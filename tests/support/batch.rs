@@ -193,7 +193,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         on: &On<'_, 'op, '_>,
     ) -> Result<()> {
         let Case { algorithm, count, from, to, in_place, .. } = *case;
-        let options = AllReduceOptions { reduction: Self::reduction(case), algorithm, ..Default::default() };
+        let options = AllReduceOptions::default().reduction(Self::reduction(case)).algorithm(algorithm);
         match (case.memory, adopted) {
             (Memory::Symmetric, _) => {
                 let output = self.symmetric[1].slice(to..to + count)?;

@@ -11,7 +11,7 @@ const GROUP: usize = 32;
 
 /// The all-reduce of messages, one a rank, as every rank must have it.
 pub fn reduced<T: Narrow>(options: &AllReduceOptions, inputs: &[&[T]]) -> Vec<T> {
-    let AllReduceOptions { reduction, algorithm, codec } = *options;
+    let AllReduceOptions { reduction, algorithm, codec, .. } = *options;
     let two_hops = match algorithm {
         Algorithm::Auto => codec.algorithm(inputs.len()) == Algorithm::TwoShotSentinel,
         named => named == Algorithm::TwoShotSentinel,

@@ -59,5 +59,5 @@ pub fn shape() -> HostShape {
     let numbers =
         shape.split_once('x').and_then(|(blocks, threads)| Some((blocks.parse().ok()?, threads.parse().ok()?)));
     let Some((blocks, threads)) = numbers else { panic!("SYMMETRA_TEST_SHAPE is `{shape}`, it must be like 2x3") };
-    HostShape { blocks, threads }
+    HostShape::default().blocks(blocks).threads(threads)
 }

@@ -68,7 +68,7 @@ pub const GUARD_BYTES: u64 = 4096;
 pub fn config() -> Config {
     let minute = Duration::from_secs(60);
     let mut config = Config::default();
-    config.deadlines = Deadlines { open: minute, first_use: minute, steady: minute };
+    config.deadlines = Deadlines::default().open(minute).first_use(minute).steady(minute);
     config.heap_bytes = 8 << 20;
     config.guard_bytes = GUARD_BYTES;
     (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(64 << 10), 256 << 10);

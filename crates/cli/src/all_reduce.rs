@@ -153,7 +153,7 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
 
 /// Refuses an algorithm that does not reduce this type so.
 fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
-    let AllReduceOptions { algorithm, reduction, codec } = options;
+    let AllReduceOptions { algorithm, reduction, codec, .. } = options;
     if !codec.carries(dtype, reduction) {
         return Err(Failure::usage(format!(
             "--codec {codec} carries sums and averages of f16 and bf16, not the {reduction} of {dtype}"
@@ -177,7 +177,7 @@ fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
 
 impl Args {
     fn options(&self) -> AllReduceOptions {
-        AllReduceOptions { reduction: self.sweep.op, algorithm: self.algorithm, codec: self.codec }
+        AllReduceOptions::default().reduction(self.sweep.op).algorithm(self.algorithm).codec(self.codec)
     }
 
     fn sweep(&self) -> Result<Sweep, Failure> {

@@ -48,6 +48,11 @@ pub struct RingConfig {
     pub first_chunk: u32,
 }
 
+symmetra::setters! { RingConfig {
+    writer: usize, chunk_bytes: usize, slots: usize, overflow: Overflow, open: Duration, steady: Duration,
+    spin: Duration, host: Option<String>, bind: Option<std::net::IpAddr>, first_chunk: u32,
+} }
+
 impl Default for RingConfig {
     fn default() -> Self {
         Self {

@@ -3,6 +3,7 @@
 use crate::bootstrap::MAX_RANKS;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
+use crate::types::setters;
 
 /// How the ranks of a host, and the hosts, divide into tensor and data parallelism. Of the two sizes of a level, the one that
 /// is missing is what the other leaves; where both are missing, the level is tensor parallel. Tensor varies fastest: with `t`
@@ -21,6 +22,8 @@ pub struct Grid {
     /// Hosts that work on different data.
     pub across_data: Option<usize>,
 }
+
+setters! { Grid { local_tensor: Option<usize>, local_data: Option<usize>, across_tensor: Option<usize>, across_data: Option<usize> } }
 
 impl Grid {
     /// The sizes for so many ranks on each of so many hosts.

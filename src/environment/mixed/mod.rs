@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::group::{Config, Multicast, Tuning};
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
 use crate::stream::{Order, Queue, Stream};
-use crate::types::{Dtype, Element, Reduction, Transport};
+use crate::types::{Dtype, Element, Reduction, Transport, setters};
 
 pub use choice::MixedRange;
 use choice::{Ask, Choices};
@@ -50,6 +50,8 @@ pub struct MixedConfig {
     /// Bytes of the largest `x` or slice that goes in one piece. The workspace is made for it.
     pub most_bytes: usize,
 }
+
+setters! { MixedConfig { grid: Grid, most_bytes: usize } }
 
 impl Default for MixedConfig {
     fn default() -> Self {
@@ -183,6 +185,8 @@ pub struct MixedOptions<'a> {
     pub rows: Option<&'a [usize]>,
 }
 
+setters! { MixedOptions<'a> { mode: MixedMode, reduction: Reduction, rows: Option<&'a [usize]> } }
+
 impl From<MixedMode> for MixedOptions<'_> {
     fn from(mode: MixedMode) -> Self {
         Self { mode, ..Self::default() }
@@ -195,6 +199,7 @@ impl From<MixedMode> for MixedOptions<'_> {
 /// blocks, and cannot be captured. Operands are read and written in stream order. A call or a launch of a graph on another stream
 /// waits for the one before, because all share the workspace. A value is rounded once a step that reduces, and is equal, bit for bit, on
 /// all ranks of a tensor group.
+#[must_use = "dropping the grid leaves its groups"]
 pub struct Mixed {
     world: Coordinator,
     sizes: Sizes,

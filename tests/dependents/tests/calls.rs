@@ -23,7 +23,7 @@ fn by_a_kernel() {
         let buffer = communicator.symmetric::<u32>(3).unwrap();
         let heap = communicator.heap(&stream).unwrap();
         let counting = dependent::Counting { heap, counters: buffer.view(), pad: buffer.signals().view() };
-        let shape = HostShape { blocks: 2, threads: 3 };
+        let shape = HostShape::default().blocks(2).threads(3);
         // SAFETY: the buffer outlives the work; kernels of all ranks change its words atomically.
         unsafe { launch_host(shape, dependent::count_threads, counting, &stream) }.unwrap();
         communicator.synchronize(&stream).unwrap();

@@ -31,7 +31,7 @@ const REPLAYS: &str = "SYMMETRA_TEST_REPLAYS";
 fn small() -> Config {
     let minute = Duration::from_secs(60);
     let mut config = Config::default();
-    config.deadlines = Deadlines { open: minute, first_use: minute, steady: minute };
+    config.deadlines = Deadlines::default().open(minute).first_use(minute).steady(minute);
     config.heap_bytes = 1 << 20;
     (config.one_shot_ll_bytes, config.two_shot_ll_bytes) = (4 << 10, 4 << 10);
     (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(4 << 10), 4 << 10);

@@ -28,7 +28,7 @@ fn environment(bootstrap: Threads, hosts: &[usize]) -> Environment {
     config.tensor_parallel_size = world;
     config.host = Some(format!("host-{}", hosts[rank]));
     let minute = Duration::from_secs(60);
-    config.communicator.deadlines = Deadlines { open: minute, first_use: minute, steady: minute };
+    config.communicator.deadlines = Deadlines::default().open(minute).first_use(minute).steady(minute);
     config.communicator.determinism = symmetra::Determinism::Exact;
     config.init_method = InitMethod::bootstrap(bootstrap);
     Environment::init(config).unwrap()

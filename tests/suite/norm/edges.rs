@@ -26,7 +26,7 @@ fn check<T: Narrow>(rank: &Rank, data: &Data<T>, residual: &[T], weight: &[T], n
     let x = norm::with_residual(&data.sums, Some(residual));
     assert_same(&residual_in.read(stream).unwrap(), &x, &(rank.rank(), norm));
     let wide: Vec<f32> = weight.iter().map(|weight| weight.wide()).collect();
-    let RmsNorm { epsilon, weight_offset } = norm;
+    let RmsNorm { epsilon, weight_offset, .. } = norm;
     let width = weight.len();
     let expected = norm::normed(&x, Norm { weight: &wide, epsilon, weight_offset, width });
     assert_same(&output.read(stream).unwrap(), &expected, &(rank.rank(), norm));

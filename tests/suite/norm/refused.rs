@@ -242,7 +242,7 @@ fn a_rank_that_skips_a_norm_is_named() {
     for algorithm in [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel] {
         let mut short = config();
         let limit = Duration::from_secs(2);
-        short.deadlines = Deadlines { open: short.deadlines.open, first_use: limit, steady: limit };
+        short.deadlines = Deadlines::default().open(short.deadlines.open).first_use(limit).steady(limit);
         let errors = crate::support::world::meet(2, |bootstrap| {
             let rank = crate::support::world::open(bootstrap, &short).unwrap();
             let (rows, weight) = (DeviceBuffer::<f32>::new(&rank.device, 8).unwrap(), [1.0f32; 4]);

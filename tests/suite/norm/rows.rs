@@ -229,7 +229,7 @@ impl<'a, T: Narrow> Bench<'a, T> {
         let filler: Vec<T> = (0..ROOM).map(|index| T::sample(index as u64 * 7)).collect();
         let before = [&self.data.inputs[self.rank.rank()], self.residual, &filler, &filler];
         let mut expected = before.map(<[T]>::to_vec);
-        let RmsNorm { epsilon, weight_offset } = case.norm();
+        let RmsNorm { epsilon, weight_offset, .. } = case.norm();
         let weight = &self.weights[case.weight as usize][..case.hidden];
         let norm = Norm { weight, epsilon, weight_offset, width: case.width() };
         let residual = case.residual.then(|| &self.residual[case.all(Place::Residual, case.hidden)]);

@@ -237,7 +237,7 @@ fn pitfall_29_blocks_smaller_than_the_world() {
             config.one_shot_ll_bytes = 5000;
             let plan = Plan::<bf16>::new(world, transport, 0);
             meet(world, |bootstrap| {
-                let device = Device::host_with(HostShape { blocks, threads }).unwrap();
+                let device = Device::host_with(HostShape::default().blocks(blocks).threads(threads)).unwrap();
                 let rank = open_on(&device, bootstrap, &config).unwrap();
                 plan.run(&rank);
                 rank.communicator.close().unwrap();

@@ -131,12 +131,11 @@ fn a_setting_sends_large_sums_through_its_codec() {
 /// A setting without a smallest message takes the one that a tuning has.
 #[test]
 fn a_tuning_says_from_where_on_a_codec_serves() {
-    let codec = |codec: Codec, from_bytes| TunedCodec { world_size: 2, codec: codec.to_string(), from_bytes };
-    let tuning = Tuning {
-        kind: kind().name().to_owned(),
-        codecs: vec![codec(Codec::Int8, Some(8192)), codec(Codec::Int4, None)],
-        ..Tuning::default()
-    };
+    let codec =
+        |codec: Codec, from_bytes| TunedCodec::default().world_size(2).codec(codec.to_string()).from_bytes(from_bytes);
+    let tuning = Tuning::default()
+        .kind(kind().name().to_owned())
+        .codecs(vec![codec(Codec::Int8, Some(8192)), codec(Codec::Int4, None)]);
     for (codec, at_8191, at_8192) in
         [(Codec::Int8, Backend::Own, Backend::Quantised), (Codec::Int4, Backend::Own, Backend::Own)]
     {

@@ -127,7 +127,7 @@ impl Part<'_> {
         let values = source.read::<T>(number)?;
         let buffer: SymmetricBuffer<T> = communicator.symmetric(values.len())?;
         buffer.write(&values, stream)?;
-        let options = AllReduceOptions { reduction: *reduction, algorithm: *algorithm, codec: *codec };
+        let options = AllReduceOptions::default().reduction(*reduction).algorithm(*algorithm).codec(*codec);
         communicator.all_reduce_with(options, &buffer, &buffer, &*stream)?;
         communicator.synchronize(stream)?;
         let result = buffer.read(stream)?;
@@ -153,7 +153,7 @@ pub(super) fn open(
     ranks: Option<u64>,
     options: AllReduceOptions,
 ) -> Result<Opened, Failure> {
-    let AllReduceOptions { algorithm, reduction, codec } = options;
+    let AllReduceOptions { algorithm, reduction, codec, .. } = options;
     let output = files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
     let format = Format::of(Path::new(template), files.tensor.as_deref())?;
     let inputs = inputs(template, ranks)?;

@@ -97,7 +97,7 @@ impl Sweep {
     }
 
     pub(super) fn options(&self) -> AllReduceOptions {
-        AllReduceOptions { reduction: self.reduction, algorithm: self.algorithm, codec: self.codec }
+        AllReduceOptions::default().reduction(self.reduction).algorithm(self.algorithm).codec(self.codec)
     }
 
     pub(super) fn largest_bytes(&self) -> usize {

@@ -115,7 +115,7 @@ impl<T: Task> Run<T> {
         let mut config = Config::default();
         self.group.set(&mut config);
         if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
-            config.deadlines = Deadlines { open: limit, first_use: limit, steady: limit };
+            config.deadlines = Deadlines::default().open(limit).first_use(limit).steady(limit);
         }
         config.transport = self.task.transport();
         config.heap_bytes = self.task.heap_bytes();

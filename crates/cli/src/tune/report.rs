@@ -91,13 +91,11 @@ struct Row {
 impl Report {
     pub(super) fn new(device: &Device, ranks_as: RanksAs, launches: u32, worlds: &[World]) -> Result<Self, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let mut tuning = Tuning {
-            measured_unix_s: now,
-            device: device.name(),
-            driver: device.versions(),
-            kind: device.kind().name().to_owned(),
-            ..Tuning::default()
-        };
+        let mut tuning = Tuning::default()
+            .measured_unix_s(now)
+            .device(device.name())
+            .driver(device.versions())
+            .kind(device.kind().name().to_owned());
         let mut sections = Vec::new();
         for world in worlds {
             // Laps of one type and kind of memory follow each other.
@@ -139,20 +137,23 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
     let (floating, direct) = (dtype.is_float(), *direct);
     let (any, exact) = (table(device, ranks, laps, false)?, table(device, ranks, laps, true)?);
     for (exact, choices) in [(false, &any), (true, &exact)] {
-        tuning.tables.push(TunedTable { world_size: ranks, floating, direct, exact, rows: rows(choices) });
+        tuning.tables.push(
+            TunedTable::default().world_size(ranks).floating(floating).direct(direct).exact(exact).rows(rows(choices)),
+        );
     }
-    tuning.timings.extend(laps.iter().map(|lap| TunedTiming {
-        world_size: ranks,
-        floating,
-        direct,
-        bytes: lap.bytes,
-        times_ns: lap.times_ns.clone(),
+    tuning.timings.extend(laps.iter().map(|lap| {
+        TunedTiming::default()
+            .world_size(ranks)
+            .floating(floating)
+            .direct(direct)
+            .bytes(lap.bytes)
+            .times_ns(lap.times_ns.clone())
     }));
     if direct {
         // Symmetric memory is where values as they are go fastest.
         let tuned = |coded: &Codec| {
             let from_bytes = codec(laps, &any, *coded)?;
-            Some(TunedCodec { world_size: ranks, codec: coded.to_string(), from_bytes })
+            Some(TunedCodec::default().world_size(ranks).codec(coded.to_string()).from_bytes(from_bytes))
         };
         tuning.codecs.extend(Codec::ALL.iter().filter_map(tuned));
     }
@@ -165,7 +166,7 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
 fn norm_section(device: &Device, ranks: usize, laps: &[NormLap], tuning: &mut Tuning) -> Result<Section, Failure> {
     let choices = norm_table(device, ranks, laps)?;
     let NormLap { dtype, hidden, .. } = laps[0];
-    tuning.norms.push(TunedNorm { world_size: ranks, hidden, rows: rows(&choices) });
+    tuning.norms.push(TunedNorm::default().world_size(ranks).hidden(hidden).rows(rows(&choices)));
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
     let memory = "symmetric";
     Ok(Section {
@@ -185,7 +186,9 @@ fn expert_section(device: &Device, ranks: usize, laps: &[ExpertLap], tuning: &mu
     let choices = expert_table(device, ranks, laps)?;
     let shape = laps[0].shape;
     let Shape { experts, top_k, hidden } = shape;
-    tuning.experts.push(TunedExperts { world_size: ranks, experts, top_k, hidden, rows: rows(&choices) });
+    tuning.experts.push(
+        TunedExperts::default().world_size(ranks).experts(experts).top_k(top_k).hidden(hidden).rows(rows(&choices)),
+    );
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
     let (dtype, memory) = (Dtype::BF16.name(), "plain");
     Ok(Section { ranks, dtype, memory, hidden: None, layer: Some(shape), grid: None, margin: MARGIN, rows })
@@ -197,16 +200,17 @@ fn grid_section(device: &Device, ranks: usize, laps: &[GridLap], tuning: &mut Tu
     let GridLap { world, dtype, operation, direct, .. } = laps[0].clone();
     let [local_tensor, local_data, across_tensor, across_data] = world.config().grid_of(world.local(), world.hosts)?;
     let operation = operation.name();
-    tuning.grids.push(TunedGrid {
-        local_tensor,
-        local_data,
-        across_tensor,
-        across_data,
-        operation: operation.to_owned(),
-        direct,
-        measured_bytes: Some([laps[0].bytes, laps[laps.len() - 1].bytes]),
-        rows: rows(&choices),
-    });
+    tuning.grids.push(
+        TunedGrid::default()
+            .local_tensor(local_tensor)
+            .local_data(local_data)
+            .across_tensor(across_tensor)
+            .across_data(across_data)
+            .operation(operation.to_owned())
+            .direct(direct)
+            .measured_bytes(Some([laps[0].bytes, laps[laps.len() - 1].bytes]))
+            .rows(rows(&choices)),
+    );
     let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
     let grid = Some(Over { operation, local_tensor, local_data, across_tensor, across_data });
     let memory = if direct { "symmetric" } else { "plain" };
@@ -215,8 +219,9 @@ fn grid_section(device: &Device, ranks: usize, laps: &[GridLap], tuning: &mut Tu
 
 fn rows(choices: &[Choice]) -> Vec<TunedRow> {
     let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
-    let row =
-        |choice: &Choice| TunedRow { up_to_bytes: limit(choice.up_to_bytes), algorithm: choice.algorithm.clone() };
+    let row = |choice: &Choice| {
+        TunedRow::default().up_to_bytes(limit(choice.up_to_bytes)).algorithm(choice.algorithm.clone())
+    };
     choices.iter().map(row).collect()
 }
 
