@@ -160,6 +160,7 @@ pub mod nccl;
 #[cfg(feature = "nvshmem")]
 pub mod nvshmem;
 pub mod op;
+mod settings;
 mod stream;
 mod sys;
 mod types;

@@ -1,10 +1,7 @@
 //! Element types, reductions and transports.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::Error;
 use crate::kernel::args;
+use crate::settings::named;
 
 /// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,21 +94,7 @@ impl Dtype {
     }
 }
 
-impl fmt::Display for Dtype {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Dtype {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
-            Error::invalid("the type", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
-        })
-    }
-}
+named!(Dtype, "the type", Self::ALL);
 
 /// How the values of all ranks are combined.
 ///
@@ -159,21 +142,7 @@ impl Reduction {
     }
 }
 
-impl fmt::Display for Reduction {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Reduction {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|reduction| reduction.name() == name).ok_or_else(|| {
-            Error::invalid("the reduction", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
-        })
-    }
-}
+named!(Reduction, "the reduction", Self::ALL);
 
 /// A Rust type that a collective can carry. Sealed: exactly the types of [`Dtype`].
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
@@ -239,25 +208,7 @@ impl Transport {
     }
 }
 
-impl FromStr for Transport {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::EVERY.into_iter().find(|transport| transport.name() == name).ok_or_else(|| {
-            Error::invalid(
-                "the transport",
-                name,
-                format!("it must be one of {}", Self::EVERY.map(Self::name).join(", ")),
-            )
-        })
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
+named!(Transport, "the transport", Self::EVERY);
 
 /// Ranks know only their own counts: the counts that they exchange decide the transport.
 pub(crate) const WAY_LEARNED: u32 = 0x10;
@@ -335,23 +286,3 @@ pub(crate) use with_type;
 #[cfg(test)]
 #[path = "../tests/unit/types.rs"]
 mod tests;
-
-/// Adds a method for each field of settings, which returns them with another value. Other crates cannot write such structs as
-/// literals, because later versions may add fields. Not part of the public interface: for packages of this repository.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! setters {
-    ($settings:ident $(<$life:lifetime>)? { $($field:ident: $value:ty),+ $(,)? }) => {
-        impl $(<$life>)? $settings $(<$life>)? {
-            $(
-                #[doc = concat!("These settings with this `", stringify!($field), "`.")]
-                #[must_use]
-                pub fn $field(mut self, $field: $value) -> Self {
-                    self.$field = $field;
-                    self
-                }
-            )+
-        }
-    };
-}
-pub(crate) use setters;

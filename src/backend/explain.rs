@@ -1,10 +1,10 @@
 //! The backends, and a description of the calls that each serves.
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::error::{Error, Operation};
+use crate::error::Operation;
 use crate::op::Op;
+use crate::settings::named;
 use crate::types::{Dtype, Reduction};
 
 /// A backend of a group's calls. A call goes to the first backend, in this order, that serves the call.
@@ -44,21 +44,7 @@ impl Backend {
     }
 }
 
-impl fmt::Display for Backend {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or_else(|| {
-            Error::invalid("the backend", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
-        })
-    }
-}
+named!(Backend, "the backend", Self::ALL);
 
 /// What a backend serves and refuses in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,15 +3,18 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
 use crate::op::Codec;
-use crate::types::setters;
+use crate::settings::setters;
 
 /// Which all-reduces of a group go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of
 /// these limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuantisedAllReduce {
     /// The codec. [`Codec::None`] sends every value as it is.

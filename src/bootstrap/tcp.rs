@@ -15,7 +15,7 @@ use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
 use super::wait::{Heeded, Limit};
 use crate::error::{Error, Result};
-use crate::types::setters;
+use crate::settings::setters;
 use crate::variables::{AGENT_STORE, Launcher, Process, optional, report_consequence, warn_of_variables};
 
 /// Where ranks meet, and which rank this is.

@@ -11,9 +11,9 @@ use cxx::SharedPtr;
 
 use crate::error::{Error, Result};
 use crate::fork::Maker;
+use crate::settings::setters;
 use crate::sys::Caught;
 use crate::sys::device as sys;
-use crate::types::setters;
 
 pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
 pub(crate) use memory::Memory;

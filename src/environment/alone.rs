@@ -15,14 +15,15 @@ use crate::bootstrap::{Bootstrap, Tcp, UniqueId, until};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::{Config, boot_id, members};
-use crate::types::setters;
+use crate::settings::setters;
 use crate::variables::{Process, warn_of_variables};
 
 /// The name of a group that is no environment's, in messages.
 const NAME: &str = "group";
 
 /// The settings of a group that [`Coordinator::open`] opens.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct GroupConfig {
     /// The settings of the group's communicator. Equal on every rank.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::layout::{Layout, Parallelism};
 use super::quantised;
 use super::rendezvous::InitMethod;
@@ -10,11 +12,12 @@ use crate::bootstrap::check_world_size;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
-use crate::types::setters;
+use crate::settings::setters;
 use crate::variables::{Launcher, Lookup, Process, Setting, Source, library_path, number, text};
 
 /// The settings of an [`Environment`](super::Environment). A field that is set overrides its variable.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct EnvConfig {
     /// Ranks that share each layer. Default 1.
@@ -37,6 +40,8 @@ pub struct EnvConfig {
     /// Where the ranks meet. Default `env://`.
     pub init_method: InitMethod,
     /// The device of this rank. `None`: CUDA device `local_rank` if this build and host have CUDA, else the CPU.
+    /// A device is no text: serde leaves this field out.
+    #[serde(skip)]
     pub device: Option<Device>,
     /// The name of this host. Ranks with equal names share memory. `None`: the system's boot id.
     pub host: Option<String>,

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+
 use crate::bootstrap::{Bootstrap, Local, Tcp, TcpConfig};
 use crate::error::{Error, Result};
 
@@ -96,6 +98,25 @@ impl fmt::Display for InitMethod {
             Self::File(path) => write!(out, "file://{}", path.display()),
             Self::Bootstrap(_) => out.write_str("an object of the caller's"),
         }
+    }
+}
+
+/// The text of [`Display`](fmt::Display). An object, and a path that is not UTF-8, are errors.
+impl Serialize for InitMethod {
+    fn serialize<S: Serializer>(&self, out: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Bootstrap(_) => Err(ser::Error::custom("an init method that is an object has no text")),
+            Self::File(path) if path.to_str().is_none() => {
+                Err(ser::Error::custom(format_args!("the path {} is not UTF-8", path.display())))
+            }
+            method => out.collect_str(method),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for InitMethod {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> std::result::Result<Self, D::Error> {
+        crate::settings::from_text(input)
     }
 }
 

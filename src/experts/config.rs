@@ -1,12 +1,19 @@
 //! The settings of experts, equal on every rank.
 
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::kernel::args;
-use crate::types::{Dtype, setters};
+use crate::settings::{as_text, named, setters};
+use crate::types::Dtype;
 
 /// The settings of [`Experts`](super::Experts). Every rank of the group has the same.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExpertConfig {
     /// How many experts the model's layer has: 1 to 65,534.
@@ -63,6 +70,41 @@ pub enum Wire {
     Bytes(usize),
 }
 
+/// `same`, `f8:` and the name of the scales, `given-f8`, or `bytes:` and a number.
+impl fmt::Display for Wire {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => out.write_str("same"),
+            Self::F8(scales) => write!(out, "f8:{scales}"),
+            Self::GivenF8 => out.write_str("given-f8"),
+            Self::Bytes(bytes) => write!(out, "bytes:{bytes}"),
+        }
+    }
+}
+
+impl FromStr for Wire {
+    type Err = Error;
+
+    /// Reads what [`Display`](fmt::Display) writes. `f8` alone is `f8:f32`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for other text.
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(match text.split_once(':').map_or((text, None), |(word, rest)| (word, Some(rest))) {
+            ("same", None) => Self::Same,
+            ("f8", scales) => Self::F8(scales.map_or(Ok(Scales::F32), str::parse)?),
+            ("given-f8", None) => Self::GivenF8,
+            ("bytes", Some(bytes)) => Self::Bytes(number("the bytes of a row", bytes)?),
+            _ => {
+                let limit = "it must be same, f8:f32, f8:powers-of-two, f8:e8m0, given-f8 or bytes:N";
+                return Err(Error::invalid("the wire", text, limit));
+            }
+        })
+    }
+}
+
+as_text!(Wire);
+
 /// The scales of [`Wire::F8`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,6 +116,22 @@ pub enum Scales {
     /// [`PowersOfTwo`](Self::PowersOfTwo) as the byte of an e8m0.
     E8M0,
 }
+
+impl Scales {
+    /// Every kind of scales.
+    pub const ALL: [Self; 3] = [Self::F32, Self::PowersOfTwo, Self::E8M0];
+
+    /// The name used in settings and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::PowersOfTwo => "powers-of-two",
+            Self::E8M0 => "e8m0",
+        }
+    }
+}
+
+named!(Scales, "the scales", Self::ALL);
 
 /// The order of the rows that a rank receives: a function of the ids alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +165,48 @@ impl Layout {
     }
 }
 
+/// `by-rank`, `by-expert:` and the alignment, `padded:` and the rows, or `by-source`.
+impl fmt::Display for Layout {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByRank => out.write_str("by-rank"),
+            Self::ByExpert { align } => write!(out, "by-expert:{align}"),
+            Self::Padded { rows } => write!(out, "padded:{rows}"),
+            Self::BySource => out.write_str("by-source"),
+        }
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    /// Reads what [`Display`](fmt::Display) writes. `by-expert` alone is `by-expert:1`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for other text.
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(match text.split_once(':').map_or((text, None), |(word, rest)| (word, Some(rest))) {
+            ("by-rank", None) => Self::ByRank,
+            ("by-expert", align) => {
+                Self::ByExpert { align: align.map_or(Ok(1), |align| number("the alignment", align))? }
+            }
+            ("padded", Some(rows)) => Self::Padded { rows: number("the rows of an expert", rows)? },
+            ("by-source", None) => Self::BySource,
+            _ => {
+                let limit = "it must be by-rank, by-expert:ALIGN, padded:ROWS or by-source";
+                return Err(Error::invalid("the layout", text, limit));
+            }
+        })
+    }
+}
+
+as_text!(Layout);
+
+/// A number in the text of a setting.
+fn number(what: &'static str, text: &str) -> Result<usize> {
+    text.parse().map_err(|_| Error::invalid(what, format_args!("`{text}`"), "it must be a number"))
+}
+
 /// How ranks exchange rows. Every way gives equal numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -134,6 +234,9 @@ pub enum Method {
 }
 
 impl Method {
+    /// Every method, and `Auto` first.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::Packets, Self::Direct, Self::Gather, Self::Broadcast];
+
     /// The name used on the command line and in tuning files.
     pub const fn name(self) -> &'static str {
         match self {
@@ -146,8 +249,11 @@ impl Method {
     }
 }
 
+named!(Method, "the method", Self::ALL);
+
 /// Which rank has which experts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Placement {
     /// Neighbouring experts together: rank r has experts r E / W to (r + 1) E / W, of E experts on W ranks.

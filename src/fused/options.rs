@@ -1,10 +1,11 @@
 //! Settings of a plan, and what became of them.
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::error::Error;
-use crate::types::{Reduction, setters};
+use serde::{Deserialize, Serialize};
+
+use crate::settings::{named, setters};
+use crate::types::Reduction;
 
 /// How a plan runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,24 +36,11 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Way {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|way| way.name() == name).ok_or_else(|| {
-            Error::invalid("the way", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
-        })
-    }
-}
+named!(Way, "the way", Self::ALL);
 
 /// The settings of a plan, equal on all ranks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct FusedOptions {
     /// How the plan runs.

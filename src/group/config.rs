@@ -2,22 +2,29 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::tuning::Tuning;
 use super::{Determinism, MAX_WORLD_SIZE, Multicast};
 use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
-use crate::types::{Transport, setters};
+use crate::settings::{seconds, setters};
+use crate::types::Transport;
 
 /// Deadlines. An operation that exceeds one fails with a timeout. All are finite, 1 ms to 24 h; others are refused before
 /// the ranks meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Deadlines {
     /// Opening, splitting and closing a group, and every host-side exchange. Default 120 s.
+    #[serde(with = "seconds")]
     pub open: Duration,
     /// A wait inside the group's first operation, when a peer may still load or compile. Default 120 s.
+    #[serde(with = "seconds")]
     pub first_use: Duration,
     /// A wait inside any later operation. Default 30 s.
+    #[serde(with = "seconds")]
     pub steady: Duration,
 }
 
@@ -30,7 +37,8 @@ impl Default for Deadlines {
 }
 
 /// The settings of a group and its communicator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
     /// Deadlines of every wait.

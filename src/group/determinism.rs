@@ -1,9 +1,6 @@
 //! What results of floating types may depend on.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{Error, Result};
+use crate::settings::named;
 
 /// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
 /// before promises, and more. Integer results are exact in each.
@@ -42,19 +39,4 @@ impl Determinism {
     }
 }
 
-impl FromStr for Determinism {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|determinism| determinism.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Error::invalid("the determinism", name, format!("it must be one of {names}"))
-        })
-    }
-}
-
-impl fmt::Display for Determinism {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
+named!(Determinism, "the determinism", Self::ALL);

@@ -1,10 +1,8 @@
 //! Whether a group asks for multicast, and what refuses that before any driver is called.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::settings::named;
 use crate::variables::{Lookup, MULTICAST, flag};
 
 /// Whether a group opens multicast: one address for the arenas of all ranks, at which the switch between GPUs sums and
@@ -84,21 +82,7 @@ pub(crate) fn unavailable(why: impl Into<String>) -> Error {
     Error::unsupported("multicast", why)
 }
 
-impl FromStr for Multicast {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|choice| choice.name() == name).ok_or_else(|| {
-            Error::invalid("multicast", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
-        })
-    }
-}
-
-impl fmt::Display for Multicast {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
+named!(Multicast, "multicast", Self::ALL);
 
 #[cfg(test)]
 #[path = "../../tests/unit/group/multicast.rs"]

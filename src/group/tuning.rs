@@ -15,7 +15,7 @@ use crate::bootstrap::handshake::random;
 use crate::bootstrap::shown;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::types::setters;
+use crate::settings::setters;
 
 /// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
 /// [`Config::tuning`](super::Config::tuning) takes it, equal on every rank. The built-in table serves calls that it has

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::types::{Dtype, setters};
+use crate::settings::setters;
+use crate::types::Dtype;
 
 /// How a matrix lies in memory. Its elements follow each other without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

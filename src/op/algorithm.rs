@@ -1,11 +1,8 @@
 //! The algorithms of an all-reduce.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::Op;
-use crate::error::{Error, Result};
 use crate::kernel::args;
+use crate::settings::named;
 use crate::types::{Dtype, Reduction, algorithm_name};
 
 /// An all-reduce algorithm.
@@ -161,19 +158,4 @@ impl Algorithm {
     }
 }
 
-impl fmt::Display for Algorithm {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Algorithm {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::every().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::every().map(Self::name).collect();
-            Error::invalid("the algorithm", name, format!("it must be one of {}", names.join(", ")))
-        })
-    }
-}
+named!(Algorithm, "the algorithm", Self::every());

@@ -1,11 +1,8 @@
 //! The codecs of an all-reduce: how values are sent in fewer bits.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::Algorithm;
-use crate::error::{Error, Result};
 use crate::kernel::args;
+use crate::settings::named;
 use crate::types::{Dtype, Reduction, codec_name};
 
 /// How an all-reduce sends its values: as they are, or in fewer bits, for messages that are bound by the links. Sums and
@@ -88,18 +85,4 @@ impl Codec {
     }
 }
 
-impl fmt::Display for Codec {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Codec {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|codec| codec.name() == name).ok_or_else(|| {
-            Error::invalid("the codec", name, format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
-        })
-    }
-}
+named!(Codec, "the codec", Self::ALL);

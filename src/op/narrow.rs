@@ -1,10 +1,7 @@
 //! Formats of quantised values, and layouts of their scales.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{Error, Result};
 use crate::kernel::args;
+use crate::settings::named;
 use crate::types::Dtype;
 
 /// The format of quantised values. Codes are the nearest to a value, to even codes where two are as near. They saturate.
@@ -47,22 +44,7 @@ impl Narrow {
     }
 }
 
-impl fmt::Display for Narrow {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Narrow {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|to| to.name() == name).ok_or_else(|| {
-            let limit = format!("it must be one of {}", Self::ALL.map(Self::name).join(", "));
-            Error::invalid("the format of quantised values", name, limit)
-        })
-    }
-}
+named!(Narrow, "the format of quantised values", Self::ALL);
 
 /// Where the scale of group g of a row is. `rows` is the number of rows, and n the number of groups of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,8 +81,4 @@ impl ScaleLayout {
     }
 }
 
-impl fmt::Display for ScaleLayout {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
+named!(ScaleLayout, "the layout of scales", Self::ALL);

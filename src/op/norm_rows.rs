@@ -1,7 +1,7 @@
 //! The operands and settings of a norm.
 
 use super::{Held, Quantised};
-use crate::types::setters;
+use crate::settings::setters;
 
 /// The root mean square norm of a row: y = x (weight + weight_offset) / sqrt(mean(x x) + epsilon).
 #[derive(Clone, Copy, Debug, PartialEq)]

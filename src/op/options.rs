@@ -1,13 +1,17 @@
 //! The options of an all-reduce.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Algorithm, Codec};
 use crate::error::{Error, Result};
 use crate::group::Determinism;
-use crate::types::{Dtype, Reduction, setters};
+use crate::settings::setters;
+use crate::types::{Dtype, Reduction};
 
 /// The reduction, algorithm and codec of an all-reduce. A [`Reduction`], an [`Algorithm`] or a [`Codec`] alone converts
 /// into options with the defaults for the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AllReduceOptions {
     /// How the values of all ranks are combined.

@@ -1,16 +1,19 @@
 //! Where every rank stands on a grid of tensor and data parallelism, inside hosts and across hosts. Pure.
 
+use serde::{Deserialize, Serialize};
+
 use crate::bootstrap::MAX_RANKS;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
-use crate::types::setters;
+use crate::settings::setters;
 
 /// How the ranks of a host, and the hosts, divide into tensor and data parallelism. Of the two sizes of a level, the one that
 /// is missing is what the other leaves; where both are missing, the level is tensor parallel. Tensor varies fastest: with `t`
 /// and `d` the numbers of a rank inside its host, `j` and `i` those of its host, the local number of the rank is
 /// `d * local_tensor + t`, the number of its host is `i * across_tensor + j`, its tensor rank is `t + j * local_tensor`, and
 /// its data rank is `d + i * local_data`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Grid {
     /// Ranks of a host that hold parts of one tensor.

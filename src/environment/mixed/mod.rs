@@ -20,14 +20,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use serde::{Deserialize, Serialize};
+
 use super::Coordinator;
 use super::over::Over;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::{Config, Multicast, Tuning};
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
+use crate::settings::setters;
 use crate::stream::{Order, Queue, Stream};
-use crate::types::{Dtype, Element, Reduction, Transport, setters};
+use crate::types::{Dtype, Element, Reduction, Transport};
 
 pub use choice::MixedRange;
 use choice::{Ask, Choices};
@@ -42,7 +45,8 @@ use steps::Step;
 const MOST_BYTES: usize = 1 << 40;
 
 /// The settings of a [`Mixed`], equal on all ranks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MixedConfig {
     /// How ranks and hosts divide. By default all is tensor parallelism.

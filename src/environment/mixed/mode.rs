@@ -1,10 +1,10 @@
 //! The operations of a grid, the modes in which they run, and which grid has which. Pure.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::grid::Sizes;
 use crate::error::{Error, Result};
+use crate::settings::named;
 
 /// An operation over a grid. `N`: elements of `x` or of a slice; `dp`: the number of data ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,21 +83,7 @@ impl MixedOperation {
     }
 }
 
-impl fmt::Display for MixedOperation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for MixedOperation {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::InvalidArgument`] for another name, with the names.
-    fn from_str(name: &str) -> Result<Self> {
-        named("operation", name, &Self::ALL)
-    }
-}
+named!(MixedOperation, "the operation", Self::ALL);
 
 impl MixedMode {
     /// Every mode but `Auto`.
@@ -129,28 +115,7 @@ impl MixedMode {
     }
 }
 
-impl fmt::Display for MixedMode {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for MixedMode {
-    type Err = Error;
-
-    /// # Errors
-    /// [`Error::InvalidArgument`] for another name, with the names.
-    fn from_str(name: &str) -> Result<Self> {
-        let [first, second, third, fourth, fifth] = Self::ALL;
-        named("mode", name, &[Self::Auto, first, second, third, fourth, fifth])
-    }
-}
-
-/// The item of this name.
-fn named<N: Copy + fmt::Display>(what: &str, name: &str, items: &[N]) -> Result<N> {
-    let found = items.iter().find(|item| item.to_string() == name);
-    found.copied().ok_or_else(|| Error::invalid(what, name, format!("there are {}", list(items.iter()))))
-}
+named!(MixedMode, "the mode", [Self::Auto].into_iter().chain(Self::ALL));
 
 /// Refuses what the grid does not have, with what it has.
 pub(super) fn check(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> Result<()> {
