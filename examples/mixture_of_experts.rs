@@ -143,7 +143,7 @@ impl Worker {
         let rows = self.experts.capacity() / count;
         let product = |inner, columns, relu| {
             let mut product = Product::new(inner, columns, Numeric::F32);
-            (product.count, product.right, product.relu) = (count, symmetra::matmul::Layout::Rows, relu);
+            (product.count, product.right, product.relu) = (count, symmetra::matmul::Order::Rows, relu);
             product
         };
         let operands = [Tensor::of(&self.received), Tensor::of(first), Tensor::of(&self.inner)];

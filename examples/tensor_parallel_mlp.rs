@@ -28,7 +28,7 @@ use model::{EPSILON, Model};
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, Parallelism};
 use symmetra::float8::F8E4M3;
-use symmetra::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
+use symmetra::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
 use symmetra::{
     Device, DeviceBuffer, Dtype, Element, Error, Narrow, Queue, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
 };
@@ -162,7 +162,7 @@ impl Worker {
                 [Tensor::of(codes).scaled(row_scale), Tensor::of(weights).scaled(scale)]
             }
             (First::Values(weights), _) => {
-                product.right = Layout::Rows;
+                product.right = Order::Rows;
                 [Tensor::of(&self.normed), Tensor::of(weights)]
             }
             (First::Codes(..), None) => {
@@ -172,7 +172,7 @@ impl Worker {
         };
         self.multiplier.enqueue(&product, rows, [left, right, Tensor::of(&self.inner)], queue)?;
         let mut product = Product::new(width, hidden, Numeric::F32);
-        product.right = Layout::Rows;
+        product.right = Order::Rows;
         let operands = [Tensor::of(&self.inner), Tensor::of(&shard.second), Tensor::of(&self.normed)];
         self.multiplier.enqueue(&product, rows, operands, queue)
     }

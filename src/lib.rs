@@ -188,7 +188,7 @@ pub use op::{
 pub use stream::{Capture, Event, Graph, NativeCapture, NativeGraph, Queue, Stream, launch_host};
 pub use types::{Dtype, Element, Reduction, Transport};
 
-// Their types are a part of this interface: elements, and values of `environment::Value`.
+// Their types are a part of this interface: elements, and values of `environment::NamedValue`.
 pub use {float8, half, serde_json};
 
 /// The parts that the package `symmetra-ring` uses. Not part of the public interface: may change in any version.

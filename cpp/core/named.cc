@@ -15,7 +15,7 @@ using core::live;
 using core::share;
 using core::text_of;
 
-struct Tensor::Held {
+struct NamedTensor::Held {
   /// Empty if the memory is borrowed.
   std::optional<DeviceBuffer> buffer;
   ConstOperand input;
@@ -24,7 +24,7 @@ struct Tensor::Held {
   std::vector<std::size_t> shape;
 };
 
-Tensor::Tensor(std::shared_ptr<const Held> held) : held_(std::move(held)) {
+NamedTensor::NamedTensor(std::shared_ptr<const Held> held) : held_(std::move(held)) {
   const std::size_t count = core::operand_of(held_->input).count;
   std::size_t elements = 1;
   bool fits = true;
@@ -34,32 +34,32 @@ Tensor::Tensor(std::shared_ptr<const Held> held) : held_(std::move(held)) {
                                                " elements, but the memory has " + std::to_string(count));
 }
 
-Tensor::Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape)
-    : Tensor([&] {
+NamedTensor::NamedTensor(DeviceBuffer buffer, std::vector<std::size_t> shape)
+    : NamedTensor([&] {
         const Operand operand = buffer;
         return std::make_shared<const Held>(Held{std::move(buffer), operand, operand, std::move(shape)});
       }()) {}
 
-Tensor Tensor::borrowed(Operand memory, std::vector<std::size_t> shape) {
-  return Tensor(std::make_shared<const Held>(Held{std::nullopt, memory, memory, std::move(shape)}));
+NamedTensor NamedTensor::borrowed(Operand memory, std::vector<std::size_t> shape) {
+  return NamedTensor(std::make_shared<const Held>(Held{std::nullopt, memory, memory, std::move(shape)}));
 }
 
-Tensor Tensor::borrowed_const(ConstOperand memory, std::vector<std::size_t> shape) {
-  return Tensor(std::make_shared<const Held>(Held{std::nullopt, memory, std::nullopt, std::move(shape)}));
+NamedTensor NamedTensor::borrowed_const(ConstOperand memory, std::vector<std::size_t> shape) {
+  return NamedTensor(std::make_shared<const Held>(Held{std::nullopt, memory, std::nullopt, std::move(shape)}));
 }
 
-Dtype Tensor::dtype() const { return core::operand_dtype(live(held_).input); }
+Dtype NamedTensor::dtype() const { return core::operand_dtype(live(held_).input); }
 
-const std::vector<std::size_t>& Tensor::shape() const { return live(held_).shape; }
+const std::vector<std::size_t>& NamedTensor::shape() const { return live(held_).shape; }
 
-const DeviceBuffer& Tensor::buffer() const {
+const DeviceBuffer& NamedTensor::buffer() const {
   if (live(held_).buffer) return *held_->buffer;
   throw Error(ErrorKind::kUnsupported, "the buffer of a tensor in borrowed memory: its owner has it");
 }
 
-Tensor::operator ConstOperand() const { return live(held_).input; }
+NamedTensor::operator ConstOperand() const { return live(held_).input; }
 
-Tensor::operator Operand() const {
+NamedTensor::operator Operand() const {
   if (live(held_).output) return *held_->output;
   throw Error(ErrorKind::kInvalidArgument, "the output is a tensor of borrowed_const, whose memory is only read");
 }
@@ -73,10 +73,10 @@ rust::Vec<std::uint8_t> owned_bytes(const std::string& text) {
   return bytes;
 }
 
-core::Named entry_of(const std::string& name, const Value& value) {
+core::Named entry_of(const std::string& name, const NamedValue& value) {
   core::Named named{};
   named.name = owned_bytes(name);
-  if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
+  if (const NamedTensor* tensor = std::get_if<NamedTensor>(&value)) {
     named.is_tensor = true;
     try {
       named.operand = core::operand_of(*tensor);
@@ -108,7 +108,7 @@ std::optional<NamedValues> Coordinator::broadcast_named(const NamedValues* map, 
     const std::string name = text_of(named.name);
     if (named.is_tensor) {
       DeviceBuffer buffer(share(call([&] { return core::received_tensor(*received, index); })));
-      values.emplace(name, Tensor(std::move(buffer), {named.shape.begin(), named.shape.end()}));
+      values.emplace(name, NamedTensor(std::move(buffer), {named.shape.begin(), named.shape.end()}));
     } else {
       values.emplace(name, text_of(named.other));
     }

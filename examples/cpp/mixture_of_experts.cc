@@ -162,7 +162,7 @@ class Worker {
   // The rows of each expert, which follow those of the expert before, become the expert's results.
   void apply_experts(const DeviceBuffer& received, const std::vector<size_t>& counts) const {
     Product first(layer_.hidden, layer_.intermediate, Numeric::f32()), second(layer_.intermediate, layer_.hidden, Numeric::f32());
-    first.right = second.right = Product::Layout::kRows;
+    first.right = second.right = Product::Order::kRows;
     first.relu = true;
     float* at = received.data<float>();
     for (size_t local = 0; local < own_.size(); ++local) {

@@ -213,11 +213,11 @@ struct Worker {
       product.result = Dtype::kF32;
       multiplier.enqueue(product, model.batch, Factor(*codes).scaled(*row_scale), Factor(first).scaled(*weight_scale), inner, queue);
     } else {
-      product.right = Product::Layout::kRows;
+      product.right = Product::Order::kRows;
       multiplier.enqueue(product, model.batch, normed, first, inner, queue);
     }
     product = Product(width, model.hidden, Numeric::f32());
-    product.right = Product::Layout::kRows;
+    product.right = Product::Order::kRows;
     multiplier.enqueue(product, model.batch, inner, second, normed, queue);
   }
 

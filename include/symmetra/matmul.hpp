@@ -59,8 +59,8 @@ struct Numeric {
 /// Products of 8-bit floats take `left` row after row and `right` column after column, `inner` and `columns` that are multiples of 16,
 /// codes that begin at multiples of 16 bytes, and no bias for a result of f32. Other types have no scales.
 struct Product {
-  /// How a matrix lies in memory. Its elements follow each other without gaps. The numbers are stable.
-  enum class Layout : std::uint32_t {
+  /// The order of a matrix in memory. Its elements follow each other without gaps. The numbers are stable.
+  enum class Order : std::uint32_t {
     kRows = 0,     ///< row after row: elements of a row are neighbours
     kColumns = 1,  ///< column after column: elements of a column are neighbours
   };
@@ -87,9 +87,9 @@ struct Product {
   /// By what 8-bit floats are multiplied.
   Scaling scaling = Scaling::kNone;
   /// How the left factor lies in memory.
-  Layout left = Layout::kRows;
+  Order left = Order::kRows;
   /// How the right factor lies in memory.
-  Layout right = Layout::kColumns;
+  Order right = Order::kColumns;
   /// The type of the result: of f32 and tf32 kF32; of f16 and bf16 the factors' own or kF32; of 8-bit floats kBF16, kF16 or kF32.
   Dtype result;
   /// Whether a bias is added to each row: `columns` elements of the result's type.

@@ -15,18 +15,18 @@
 namespace symmetra {
 
 /// A row-major tensor of any type in device memory. Move-only; usable from any thread.
-class Tensor {
+class NamedTensor {
  public:
   /// A tensor that owns its memory. Throws kInvalidArgument unless `shape` has as many elements as `buffer`.
-  Tensor(DeviceBuffer buffer, std::vector<std::size_t> shape);
+  NamedTensor(DeviceBuffer buffer, std::vector<std::size_t> shape);
   /// A tensor in borrowed memory, which must outlive it. Throws kInvalidArgument unless `shape` has as many elements as
   /// `memory`.
-  static Tensor borrowed(Operand memory, std::vector<std::size_t> shape);
+  static NamedTensor borrowed(Operand memory, std::vector<std::size_t> shape);
   /// A tensor in borrowed memory that is only read: no collective may write to it.
-  static Tensor borrowed_const(ConstOperand memory, std::vector<std::size_t> shape);
+  static NamedTensor borrowed_const(ConstOperand memory, std::vector<std::size_t> shape);
 
-  Tensor(Tensor&&) noexcept = default;
-  Tensor& operator=(Tensor&&) noexcept = default;
+  NamedTensor(NamedTensor&&) noexcept = default;
+  NamedTensor& operator=(NamedTensor&&) noexcept = default;
 
   Dtype dtype() const;
   /// The dimensions, in elements.
@@ -42,15 +42,15 @@ class Tensor {
 
  private:
   struct Held;
-  explicit Tensor(std::shared_ptr<const Held> held);
+  explicit NamedTensor(std::shared_ptr<const Held> held);
 
   std::shared_ptr<const Held> held_;
 };
 
 /// The value of a name: a tensor, or JSON text such as `7`, `"relu"`, `{"layers": 2}`. JSON arrives as an equal value,
 /// though keys may be sorted and numbers beyond 64 bits become the nearest double.
-using Value = std::variant<Tensor, std::string>;
+using NamedValue = std::variant<NamedTensor, std::string>;
 /// Names are UTF-8.
-using NamedValues = std::map<std::string, Value>;
+using NamedValues = std::map<std::string, NamedValue>;
 
 }  // namespace symmetra

@@ -6,7 +6,7 @@ use super::report::guard;
 use super::tensor::{Target, held, maybe_held, target};
 use super::{Device, Report};
 use crate::error::{Error, Result};
-use crate::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
+use crate::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
 use bridge::{AskedFactor, AskedNumeric, AskedProduct, OnDevice, Operand, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -68,9 +68,9 @@ pub(super) mod bridge {
     }
 }
 
-/// The layout with this number.
-fn layout(number: u32) -> Result<Layout> {
-    numbered("a Product::Layout", &[Layout::Rows, Layout::Columns], number)
+/// The order with this number.
+fn order(number: u32) -> Result<Order> {
+    numbered("a Product::Order", &[Order::Rows, Order::Columns], number)
 }
 
 /// The 8-bit float with this number.
@@ -95,7 +95,7 @@ impl TryFrom<&AskedProduct> for Product {
         let mut product = Self::new(asked.inner, asked.columns, Numeric::try_from(asked.numeric)?);
         product.count = asked.count;
         product.scaling = numbered("a Product::Scaling", &scalings, asked.scaling)?;
-        (product.left, product.right) = (layout(asked.left)?, layout(asked.right)?);
+        (product.left, product.right) = (order(asked.left)?, order(asked.right)?);
         product.result = dtype(asked.result)?;
         (product.bias, product.relu) = (asked.bias, asked.relu);
         product.fast_accumulation = asked.fast_accumulation;

@@ -6,7 +6,7 @@ use super::bridge::{Named, Operand};
 use super::report::guard;
 use super::tensor::resolve;
 use super::{Coordinator, Report, Stream, Tensor};
-use crate::environment::{self, Value};
+use crate::environment::{self, NamedValue};
 use crate::error::{Error, Result};
 use crate::types::Dtype;
 
@@ -38,15 +38,15 @@ pub(super) unsafe fn coordinator_broadcast_named(
                 let other = text(&named.other, &what)?;
                 let value = serde_json::from_str(other)
                     .map_err(|error| Error::invalid(&what, format!("`{}`", start_of(other)), error))?;
-                return Ok((name.to_owned(), Value::Other(value)));
+                return Ok((name.to_owned(), NamedValue::Other(value)));
             }
             if !named.refusal.is_empty() {
                 return Err(Error::invalid(&format!("tensor `{name}`"), "of no use", &named.refusal));
             }
             // SAFETY: passed on.
             let (view, dtype) = unsafe { resolve(coordinator.device(), &named.operand) }?;
-            let tensor = environment::Tensor::borrowed_untyped(dtype, &view, &named.shape)?;
-            Ok((name.to_owned(), Value::Tensor(tensor)))
+            let tensor = environment::NamedTensor::borrowed_untyped(dtype, &view, &named.shape)?;
+            Ok((name.to_owned(), NamedValue::Tensor(tensor)))
         };
         let map = given.then(|| map.iter().map(entry).collect::<Result<BTreeMap<_, _>>>()).transpose();
         let own = map.as_ref().map(Option::as_ref).map_err(Clone::clone);
@@ -71,14 +71,14 @@ fn start_of(value: &str) -> String {
     }
 }
 
-fn arrived(value: Value<'static>) -> Result<Arrived> {
+fn arrived(value: NamedValue<'static>) -> Result<Arrived> {
     match value {
-        Value::Tensor(tensor) => {
+        NamedValue::Tensor(tensor) => {
             let lent = || Error::Internal { message: "a tensor arrived in memory of others".to_owned() };
             let (dtype, shape, memory) = tensor.into_own().ok_or_else(lent)?;
             Ok(Arrived::Tensor(Tensor::of_bytes(memory, dtype), shape))
         }
-        Value::Other(value) => Ok(Arrived::Other(value.to_string())),
+        NamedValue::Other(value) => Ok(Arrived::Other(value.to_string())),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::{Layout, Parallelism};
+use super::layout::{ParallelLayout, Parallelism};
 use super::quantised;
 use super::rendezvous::InitMethod;
 use crate::backend::{Backend, QuantisedAllReduce};
@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::Config;
 use crate::settings::setters;
-use crate::variables::{Launcher, Lookup, Process, Setting, Source, library_path, number, text};
+use crate::variables::{Launcher, Lookup, Process, Setting, SettingSource, library_path, number, text};
 
 /// The settings of an [`Environment`](super::Environment). A field that is set overrides its variable.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,14 +93,14 @@ impl Default for EnvConfig {
 pub(super) struct Resolved {
     /// Rank in the world.
     pub(super) rank: usize,
-    pub(super) layout: Layout,
+    pub(super) layout: ParallelLayout,
     pub(super) init_method: InitMethod,
     /// `None`: not set; the number among the ranks of the host.
-    pub(super) local_rank: Option<(usize, Source)>,
+    pub(super) local_rank: Option<(usize, SettingSource)>,
     /// `None`: the GPU of the local rank if there is one.
     pub(super) device: Option<Device>,
     pub(super) host: Option<String>,
-    pub(super) interface: Option<(String, Source)>,
+    pub(super) interface: Option<(String, SettingSource)>,
     pub(super) backend: Option<Backend>,
     pub(super) quantised: Option<QuantisedAllReduce>,
     pub(super) communicator: Config,
@@ -117,9 +117,9 @@ fn backend_named(name: &str) -> Result<Backend> {
 
 /// The interface between hosts and the only backend, if any.
 pub(super) struct Between {
-    pub(super) interface: Option<(String, Source)>,
+    pub(super) interface: Option<(String, SettingSource)>,
     pub(super) backend: Option<Backend>,
-    backend_source: Source,
+    backend_source: SettingSource,
 }
 
 /// What the program sets, else what the variables do.
@@ -130,7 +130,7 @@ pub(super) fn interface_and_backend(
 ) -> Result<Between> {
     let interface = text(lookup, interface, "SYMMETRA_INTERFACE")?;
     let backend = text(lookup, backend.map(|backend| backend.name().to_owned()), "SYMMETRA_BACKEND")?;
-    let backend_source = backend.as_ref().map_or(Source::Default, |(_, source)| *source);
+    let backend_source = backend.as_ref().map_or(SettingSource::Default, |(_, source)| *source);
     let backend = match backend.as_ref().map(|(name, _)| name.trim()) {
         None | Some(AUTO) => None,
         Some(name) => Some(backend_named(name)?),
@@ -149,13 +149,13 @@ pub(super) fn backend_name(backend: Option<Backend>) -> &'static str {
 /// The device, and the settings that depend on it, once the ranks have met.
 pub(super) fn choose_device(
     given: Option<&Device>,
-    local: (usize, Source),
+    local: (usize, SettingSource),
     cuda_devices: usize,
 ) -> (Chosen, [Setting; 2]) {
     let (device, source) = match given {
-        Some(device) => (Chosen::Given(device.clone()), Source::Program),
+        Some(device) => (Chosen::Given(device.clone()), SettingSource::Program),
         None if cuda_devices > 0 => (Chosen::Cuda(local.0), local.1),
-        None => (Chosen::Host, Source::Default),
+        None => (Chosen::Host, SettingSource::Default),
     };
     let local = Setting { name: "local_rank", value: local.0.to_string(), source: local.1 };
     let setting = Setting { name: "device", value: device.to_string(), source };
@@ -214,14 +214,14 @@ impl EnvConfig {
         let Resolved { layout, local_rank, device, interface, communicator, rank, mut settings, .. } =
             self.resolve_with(lookup, None)?;
         let unknown = settings.iter_mut().filter(|setting| assumed.contains(&setting.name));
-        unknown.for_each(|setting| setting.source = Source::Default);
-        let local = local_rank.unwrap_or((rank, Source::Derived));
+        unknown.for_each(|setting| setting.source = SettingSource::Default);
+        let local = local_rank.unwrap_or((rank, SettingSource::Derived));
         settings.extend(choose_device(device.as_ref(), local, Device::count(DeviceKind::Cuda)).1);
         settings.extend(interface.map(|(value, source)| Setting { name: "interface", value, source }));
         let usual = Config::default().entries(layout.world_size());
         settings.extend(communicator.entries(layout.world_size()).into_iter().zip(usual).map(
             |((name, value), usual)| {
-                let source = if value == usual.1 { Source::Default } else { Source::Program };
+                let source = if value == usual.1 { SettingSource::Default } else { SettingSource::Program };
                 Setting { name, value, source }
             },
         ));
@@ -243,12 +243,12 @@ impl EnvConfig {
         let (tensor, pipeline, data) =
             (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size);
         let (rank, layout) = match self.data_parallel_rank {
-            None => (rank, Layout::new(world_size.0, tensor, pipeline, data)?),
+            None => (rank, ParallelLayout::new(world_size.0, tensor, pipeline, data)?),
             Some(replica) => {
                 let replica = self.replica(replica, world_size.0, told.is_some())?;
                 let all = world_size.0.checked_mul(data);
                 let all = all.ok_or_else(|| Error::invalid("world size", world_size.0, "it must fit 64 bits"))?;
-                ((replica * world_size.0 + rank.0, rank.1), Layout::new(all, tensor, pipeline, data)?)
+                ((replica * world_size.0 + rank.0, rank.1), ParallelLayout::new(all, tensor, pipeline, data)?)
             }
         };
         // A bootstrap object may say anything, and what it gathers is allocated for every rank.
@@ -256,15 +256,15 @@ impl EnvConfig {
         let Between { interface, backend, backend_source } =
             interface_and_backend(lookup, self.interface, self.backend)?;
         let (quantised, quantised_source) = quantised::resolve(self.quantised, lookup)?;
-        let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), Source::Default));
+        let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), SettingSource::Default));
         let (method, method_source) = match (&self.init_method, told) {
-            (_, Some(_)) => ("an object of the caller's".to_owned(), Source::Program),
-            (InitMethod::Env, None) => (self.init_method.to_string(), Source::Default),
-            (method, None) => (method.to_string(), Source::Program),
+            (_, Some(_)) => ("an object of the caller's".to_owned(), SettingSource::Program),
+            (InitMethod::Env, None) => (self.init_method.to_string(), SettingSource::Default),
+            (method, None) => (method.to_string(), SettingSource::Program),
         };
         let size = |name, parallelism, default: usize| {
             let value = layout.size(parallelism);
-            let source = if value == default { Source::Default } else { Source::Program };
+            let source = if value == default { SettingSource::Default } else { SettingSource::Program };
             Setting { name, value: value.to_string(), source }
         };
         let settings = vec![
@@ -300,7 +300,7 @@ impl EnvConfig {
         launcher: &Launcher,
         lookup: &impl Lookup,
         told: Option<(usize, usize)>,
-    ) -> Result<((usize, Source), (usize, Source))> {
+    ) -> Result<((usize, SettingSource), (usize, SettingSource))> {
         let (mut rank, mut world_size) = (self.rank, self.world_size);
         if let Some(told) = told {
             for (what, set, told) in [("rank", &mut rank, told.0), ("world size", &mut world_size, told.1)] {

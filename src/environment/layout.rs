@@ -43,7 +43,7 @@ impl fmt::Display for Parallelism {
 /// parallel group are neighbours. Ranks beyond data x pipeline x tensor form external data parallelism: independent
 /// copies. vLLM and AITER have this layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct ParallelLayout {
     world_size: usize,
     tensor: usize,
     pipeline: usize,
@@ -58,7 +58,7 @@ struct Place {
     tensor: usize,
 }
 
-impl Layout {
+impl ParallelLayout {
     /// A layout of `world_size` ranks. Pure.
     ///
     /// # Errors

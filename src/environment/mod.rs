@@ -54,13 +54,13 @@ use origin::Origin;
 #[cfg(feature = "nccl")]
 pub use crate::backend::nccl_library;
 pub use crate::backend::{Backend, Explanation, Hosts, QuantisedAllReduce, Served};
-pub use crate::variables::{Setting, Source, VARIABLES, Variable, warn_of_variables};
+pub use crate::variables::{Setting, SettingSource, VARIABLES, Variable, warn_of_variables};
 pub use alone::GroupConfig;
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
-pub use layout::{Layout, Parallelism};
+pub use layout::{ParallelLayout, Parallelism};
 pub use mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions, MixedRange};
-pub use named::{Tensor, Value};
+pub use named::{NamedTensor, NamedValue};
 pub use rendezvous::InitMethod;
 
 /// The groups of one rank: the world, and its tensor, pipeline, data and expert parallel groups.
@@ -69,7 +69,7 @@ pub use rendezvous::InitMethod;
 /// [`close`](Self::close), calls that need this rank fail on the others. Nothing hangs, and NCCL is aborted.
 #[must_use = "dropping the environment leaves its groups"]
 pub struct Environment {
-    layout: Layout,
+    layout: ParallelLayout,
     hosts: Hosts,
     settings: Vec<Setting>,
     /// The bootstrap of ranks on several hosts.
@@ -157,7 +157,7 @@ impl Environment {
     }
 
     /// The ranks of every group.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &ParallelLayout {
         &self.layout
     }
 
@@ -208,11 +208,11 @@ impl Environment {
 
 /// An environment whose ranks have met, with nothing open.
 struct Met {
-    layout: Layout,
+    layout: ParallelLayout,
     hosts: Hosts,
     settings: Vec<Setting>,
     device: Chosen,
-    interface: Option<(String, Source)>,
+    interface: Option<(String, SettingSource)>,
     backend: Option<Backend>,
     quantised: Option<QuantisedAllReduce>,
     communicator: Config,
@@ -233,7 +233,7 @@ impl Met {
         agreed.push(("the quantised all-reduce".to_owned(), quantised::shown(quantised)));
         agreed.extend(opening::agreed(&communicator, backend));
         let hosts = opening::meet(bootstrap, "to open an environment", host.clone(), agreed, deadline)?;
-        let local = resolved.local_rank.unwrap_or((hosts.local_rank(rank).unwrap_or(rank), Source::Derived));
+        let local = resolved.local_rank.unwrap_or((hosts.local_rank(rank).unwrap_or(rank), SettingSource::Derived));
         let (device, of_device) =
             config::choose_device(resolved.device.as_ref(), local, Device::count(DeviceKind::Cuda));
         settings.extend(of_device);
@@ -256,7 +256,7 @@ impl Met {
     fn open_on_hosts(self, bootstrap: Box<dyn Bootstrap>, way: Option<IpAddr>) -> Result<Environment> {
         let Self { layout, hosts, mut settings, device, interface, backend: forced, quantised, communicator, host } =
             self;
-        let interface = interface.or_else(|| Some((way?.to_string(), Source::Derived)));
+        let interface = interface.or_else(|| Some((way?.to_string(), SettingSource::Derived)));
         settings.extend(interface.clone().map(|(value, source)| Setting { name: "interface", value, source }));
         let interface = interface.map(|(name, _)| name);
         let terms = Terms { hosts: &hosts, config: communicator, interface, forced, quantised };

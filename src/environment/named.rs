@@ -13,7 +13,7 @@ use crate::stream::Stream;
 use crate::types::{Dtype, Element, with_type};
 
 /// A row-major tensor of any type in the memory of a device.
-pub struct Tensor<'a> {
+pub struct NamedTensor<'a> {
     dtype: Dtype,
     shape: Vec<usize>,
     memory: Memory<'a>,
@@ -25,7 +25,7 @@ enum Memory<'a> {
     Borrowed(Ref<'a, u8>),
 }
 
-impl<'a> Tensor<'a> {
+impl<'a> NamedTensor<'a> {
     /// Allocates a tensor. Its contents are undefined.
     ///
     /// # Errors
@@ -95,9 +95,9 @@ impl<'a> Tensor<'a> {
     }
 }
 
-impl fmt::Debug for Tensor<'_> {
+impl fmt::Debug for NamedTensor<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Tensor({} {:?})", self.dtype, self.shape)
+        write!(out, "NamedTensor({} {:?})", self.dtype, self.shape)
     }
 }
 
@@ -108,17 +108,17 @@ fn elements(shape: &[usize]) -> Option<usize> {
 /// The value of a name.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Value<'a> {
+pub enum NamedValue<'a> {
     /// A tensor.
-    Tensor(Tensor<'a>),
+    Tensor(NamedTensor<'a>),
     /// Any value of JSON. Numbers arrive bit for bit. JSON has no NaN and no infinity, and `serde_json::to_value` makes
     /// null of them: send such values by [`broadcast_object`](Coordinator::broadcast_object).
     Other(serde_json::Value),
 }
 
-impl<'a> Value<'a> {
+impl<'a> NamedValue<'a> {
     /// The tensor, if the value is one.
-    pub fn tensor(&self) -> Option<&Tensor<'a>> {
+    pub fn tensor(&self) -> Option<&NamedTensor<'a>> {
         match self {
             Self::Tensor(tensor) => Some(tensor),
             Self::Other(_) => None,
@@ -151,11 +151,11 @@ impl Coordinator {
     ///
     /// ```
     /// # use std::collections::BTreeMap;
-    /// # use symmetra::{DeviceBuffer, Result, Stream, environment::{Coordinator, Tensor, Value}};
+    /// # use symmetra::{DeviceBuffer, Result, Stream, environment::{Coordinator, NamedTensor, NamedValue}};
     /// fn weights(tp: &Coordinator, scale: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
     ///     let mut map = BTreeMap::new();
-    ///     map.insert("scale".to_owned(), Value::Tensor(Tensor::borrowed(&scale.borrow(), &[scale.len()])?));
-    ///     map.insert("layer".to_owned(), Value::Other(7.into()));
+    ///     map.insert("scale".to_owned(), NamedValue::Tensor(NamedTensor::borrowed(&scale.borrow(), &[scale.len()])?));
+    ///     map.insert("layer".to_owned(), NamedValue::Other(7.into()));
     ///     let received = tp.broadcast_named(tp.is_first_rank().then_some(&map), 0, stream)?;
     ///     let map = received.as_ref().unwrap_or(&map);
     ///     let tensor = map["scale"].tensor().map(|tensor| tensor.elements::<f32>()).transpose()?;
@@ -171,31 +171,31 @@ impl Coordinator {
     /// with [`Error::Peer`] on the others: nothing is sent then.
     pub fn broadcast_named(
         &self,
-        map: Option<&BTreeMap<String, Value<'_>>>,
+        map: Option<&BTreeMap<String, NamedValue<'_>>>,
         root: usize,
         stream: &Stream,
-    ) -> Result<Option<BTreeMap<String, Value<'static>>>> {
+    ) -> Result<Option<BTreeMap<String, NamedValue<'static>>>> {
         self.broadcast_named_made(Ok(map), root, stream)
     }
 
     /// Sends a map, or takes part in the call with an error.
     pub(crate) fn broadcast_named_made(
         &self,
-        map: Result<Option<&BTreeMap<String, Value<'_>>>>,
+        map: Result<Option<&BTreeMap<String, NamedValue<'_>>>>,
         root: usize,
         stream: &Stream,
-    ) -> Result<Option<BTreeMap<String, Value<'static>>>> {
-        let card = |(name, value): (&String, &Value<'_>)| -> Result<(String, Card)> {
+    ) -> Result<Option<BTreeMap<String, NamedValue<'static>>>> {
+        let card = |(name, value): (&String, &NamedValue<'_>)| -> Result<(String, Card)> {
             let card = match value {
-                Value::Tensor(tensor) => {
+                NamedValue::Tensor(tensor) => {
                     self.device().check_same(&format!("tensor `{name}`"), tensor.bytes().device())?;
                     Card::Tensor { dtype: tensor.dtype as u32, shape: tensor.shape.clone() }
                 }
-                Value::Other(value) => Card::Other(value.clone()),
+                NamedValue::Other(value) => Card::Other(value.clone()),
             };
             Ok((name.clone(), card))
         };
-        let cards = |map: &BTreeMap<String, Value<'_>>| map.iter().map(card).collect::<Result<BTreeMap<_, _>>>();
+        let cards = |map: &BTreeMap<String, NamedValue<'_>>| map.iter().map(card).collect::<Result<BTreeMap<_, _>>>();
         let own = map.clone().and_then(|map| {
             self.device().check_same("stream", stream.device())?;
             if stream.is_capturing()? {
@@ -206,24 +206,26 @@ impl Coordinator {
         });
         let cards: BTreeMap<String, Card> = self.broadcast_made(own, root)?;
         let map = map?;
-        let fill = |card: Card| -> Result<Value<'static>> {
+        let fill = |card: Card| -> Result<NamedValue<'static>> {
             match card {
                 Card::Tensor { dtype, shape } => {
                     let known = Dtype::from_number(dtype);
                     let known =
                         known.ok_or_else(|| Error::bootstrap(format!("rank {root} sent a tensor of type {dtype}")));
-                    Ok(Value::Tensor(Tensor::new(self.device(), known?, &shape)?))
+                    Ok(NamedValue::Tensor(NamedTensor::new(self.device(), known?, &shape)?))
                 }
-                Card::Other(value) => Ok(Value::Other(value)),
+                Card::Other(value) => Ok(NamedValue::Other(value)),
             }
         };
         let received = match map {
             Some(_) => Ok(None),
             None => cards.into_iter().map(|(name, card)| Ok((name, fill(card)?))).collect::<Result<_>>().map(Some),
         };
-        let received: Option<BTreeMap<String, Value<'static>>> = self.together("allocate tensors", received)?;
-        let tensors = |map: &BTreeMap<String, Value<'_>>| {
-            map.values().filter_map(Value::tensor).try_for_each(|tensor| self.broadcast(tensor.bytes(), root, stream))
+        let received: Option<BTreeMap<String, NamedValue<'static>>> = self.together("allocate tensors", received)?;
+        let tensors = |map: &BTreeMap<String, NamedValue<'_>>| {
+            map.values()
+                .filter_map(NamedValue::tensor)
+                .try_for_each(|tensor| self.broadcast(tensor.bytes(), root, stream))
         };
         map.map_or(Ok(()), tensors)?;
         received.as_ref().map_or(Ok(()), tensors)?;

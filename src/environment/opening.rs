@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config;
 use super::coordinator::Coordinator;
-use super::layout::{Layout, Parallelism};
+use super::layout::{ParallelLayout, Parallelism};
 use super::origin::Origin;
 use crate::backend::{
     Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, QuantisedAllReduce, Reach, TwoLevel,
@@ -92,7 +92,7 @@ pub(super) fn world_on_one_host(
 pub(super) fn on_one_host(
     bootstrap: impl Bootstrap,
     device: Result<Device>,
-    (terms, layout): (&Terms<'_>, &Layout),
+    (terms, layout): (&Terms<'_>, &ParallelLayout),
     origin: &Arc<Origin>,
 ) -> Result<Vec<Coordinator>> {
     let rank = bootstrap.rank();
@@ -159,7 +159,7 @@ impl Spread {
     }
 
     /// This host's part of a parallel group.
-    fn part(&self, place: (&Terms<'_>, &Layout), parallelism: Parallelism) -> Result<Communicator> {
+    fn part(&self, place: (&Terms<'_>, &ParallelLayout), parallelism: Parallelism) -> Result<Communicator> {
         let part = split(&self.local, place, parallelism, self.rank);
         let part = part.map_err(|error| error.of_members(&self.neighbours));
         agree(&mut **self.kept.lock(), "split the communicator of the host", part, self.deadline)
@@ -174,7 +174,7 @@ impl Spread {
 
 /// The terms of the communicator that an environment splits. Multicast and scratch for long messages are for the tensor parallel group
 /// alone, which may be all ranks.
-fn of_world<'a>(terms: &Terms<'a>, layout: &Layout) -> Terms<'a> {
+fn of_world<'a>(terms: &Terms<'a>, layout: &ParallelLayout) -> Terms<'a> {
     let tensor = layout.size(Parallelism::Tensor) == layout.world_size();
     let config =
         if tensor { terms.config.clone() } else { Config { multicast: Multicast::Off, ..terms.config.sparing() } };
@@ -186,7 +186,7 @@ fn of_world<'a>(terms: &Terms<'a>, layout: &Layout) -> Terms<'a> {
 pub(super) fn on_hosts(
     bootstrap: Box<dyn Bootstrap>,
     device: Result<Device>,
-    (terms, layout): (&Terms<'_>, &Layout),
+    (terms, layout): (&Terms<'_>, &ParallelLayout),
     origin: &Arc<Origin>,
 ) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
     let rank = bootstrap.rank();
@@ -206,7 +206,7 @@ pub(super) fn on_hosts(
 }
 
 /// The earlier coordinator whose ranks are equal on every rank, so that all ranks share alike.
-pub(super) fn shared(layout: &Layout, parallelism: Parallelism) -> Option<usize> {
+pub(super) fn shared(layout: &ParallelLayout, parallelism: Parallelism) -> Option<usize> {
     if layout.size(parallelism) == layout.world_size() {
         return Some(0);
     }
@@ -217,7 +217,7 @@ pub(super) fn shared(layout: &Layout, parallelism: Parallelism) -> Option<usize>
 
 fn split(
     local: &Communicator,
-    (terms, layout): (&Terms<'_>, &Layout),
+    (terms, layout): (&Terms<'_>, &ParallelLayout),
     parallelism: Parallelism,
     rank: usize,
 ) -> Result<Communicator> {

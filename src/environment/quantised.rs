@@ -3,7 +3,7 @@
 use crate::backend::QuantisedAllReduce;
 use crate::error::{Error, Result};
 use crate::op::Codec;
-use crate::variables::{Lookup, QUICK_REDUCE, Source, number, text};
+use crate::variables::{Lookup, QUICK_REDUCE, SettingSource, number, text};
 
 /// The setting in words; without one, `off`.
 pub(super) fn shown(setting: Option<QuantisedAllReduce>) -> String {
@@ -14,11 +14,11 @@ pub(super) fn shown(setting: Option<QuantisedAllReduce>) -> String {
 pub(super) fn resolve(
     set: Option<QuantisedAllReduce>,
     lookup: &impl Lookup,
-) -> Result<(Option<QuantisedAllReduce>, Source)> {
+) -> Result<(Option<QuantisedAllReduce>, SettingSource)> {
     let (setting, source) = match set {
-        Some(set) => (set, Source::Program),
+        Some(set) => (set, SettingSource::Program),
         None => match text(lookup, None, QUICK_REDUCE.regime)? {
-            None => return Ok((None, Source::Default)),
+            None => return Ok((None, SettingSource::Default)),
             Some((regime, source)) => (of_variables(regime.trim(), lookup)?, source),
         },
     };

@@ -14,7 +14,7 @@ use crate::environment::over::Over;
 use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
-use crate::matmul::{Layout, Multiplier, Product, Scaling, Tensor};
+use crate::matmul::{Multiplier, Order, Product, Scaling, Tensor};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView, buffer_bytes};
 use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
 use crate::stream::Enqueue;
@@ -220,7 +220,7 @@ pub(super) fn check_product(product: &Product) -> Result<()> {
     if product.count != 1 {
         return Err(Error::invalid("count", product.count, "a plan multiplies one pair of factors"));
     }
-    if product.left != Layout::Rows {
+    if product.left != Order::Rows {
         return Err(Error::unsupported("a left factor column after column", "a plan cuts the left factor into rows"));
     }
     Ok(())

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::gemm::Gemm;
 use super::library::{Algorithm, Found, Handle, Library};
-use super::product::{Layout, Numeric, Product, Scaling};
+use super::product::{Numeric, Order, Product, Scaling};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
@@ -260,7 +260,7 @@ impl CublasLt {
                 }
             })?;
         // The right factor as rows is, read column after column, its transpose; that is what is multiplied.
-        let transposes = [product.right == Layout::Columns, product.left == Layout::Columns].map(i32::from);
+        let transposes = [product.right == Order::Columns, product.left == Order::Columns].map(i32::from);
         self.set_product(&description, product_attribute::TRANSPOSE_FIRST, &transposes[0])?;
         self.set_product(&description, product_attribute::TRANSPOSE_SECOND, &transposes[1])?;
         let epilogue = match (product.relu, product.bias) {
@@ -284,9 +284,9 @@ impl CublasLt {
             self.set_product(&description, product_attribute::SECOND_SCALE_MODE, &SCALE_ROWS)?;
         }
         let [left, right, result] = product.dtypes();
-        let stored = |layout, height, width| match layout {
-            Layout::Rows => [width, height],
-            Layout::Columns => [height, width],
+        let stored = |order, height, width| match order {
+            Order::Rows => [width, height],
+            Order::Columns => [height, width],
         };
         let layouts = [
             self.layout(right, stored(product.right, product.inner, product.columns), product.count, steps[1])?,

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use half::{bf16, f16};
 
 use super::gemm::Gemm;
-use super::product::{Layout, Product, Scaling};
+use super::product::{Order, Product, Scaling};
 use crate::types::Dtype;
 
 /// The sizes of a tile.
@@ -134,10 +134,10 @@ unsafe fn tile(product: &Product, gemm: &Gemm, tiles: &mut Tiles, [number, row, 
 }
 
 /// Elements from one row to the next, and from one column to the next.
-fn pitches(layout: Layout, rows: usize, columns: usize) -> [usize; 2] {
-    match layout {
-        Layout::Rows => [columns, 1],
-        Layout::Columns => [1, rows],
+fn pitches(order: Order, rows: usize, columns: usize) -> [usize; 2] {
+    match order {
+        Order::Rows => [columns, 1],
+        Order::Columns => [1, rows],
     }
 }
 

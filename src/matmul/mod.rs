@@ -9,7 +9,7 @@ mod product;
 mod tensor;
 
 pub use multiplier::Multiplier;
-pub use product::{F8, Layout, Numeric, Product, Scaling};
+pub use product::{F8, Numeric, Order, Product, Scaling};
 pub use tensor::Tensor;
 
 pub(crate) use tensor::check_unit;

@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::settings::setters;
 use crate::types::Dtype;
 
-/// How a matrix lies in memory. Its elements follow each other without gaps.
+/// The order of a matrix in memory. Its elements follow each other without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum Order {
     /// Row after row: elements of a row are neighbours.
     Rows,
     /// Column after column: elements of a column are neighbours.
@@ -124,9 +124,9 @@ pub struct Product {
     /// By what 8-bit floats are multiplied.
     pub scaling: Scaling,
     /// How the left factor lies in memory.
-    pub left: Layout,
+    pub left: Order,
     /// How the right factor lies in memory.
-    pub right: Layout,
+    pub right: Order,
     /// The type of the result.
     pub result: Dtype,
     /// Whether a bias is added to each row: `columns` elements of the result's type.
@@ -138,7 +138,7 @@ pub struct Product {
 }
 
 setters! { Product {
-    inner: usize, columns: usize, count: usize, numeric: Numeric, scaling: Scaling, left: Layout, right: Layout,
+    inner: usize, columns: usize, count: usize, numeric: Numeric, scaling: Scaling, left: Order, right: Order,
     result: Dtype, bias: bool, relu: bool, fast_accumulation: bool,
 } }
 
@@ -158,8 +158,8 @@ impl Product {
             count: 1,
             numeric,
             scaling: Scaling::None,
-            left: Layout::Rows,
-            right: Layout::Columns,
+            left: Order::Rows,
+            right: Order::Columns,
             result: numeric.results()[0],
             bias: false,
             relu: false,
@@ -216,7 +216,7 @@ impl Product {
         if self.numeric == (Numeric::F8 { left: F8::E5M2, right: F8::E5M2 }) {
             return Err(Error::unsupported(what(), "one of the factors must be e4m3"));
         }
-        if (self.left, self.right) != (Layout::Rows, Layout::Columns) {
+        if (self.left, self.right) != (Order::Rows, Order::Columns) {
             let reason = "the left factor must lie row after row, and the right factor column after column";
             return Err(Error::unsupported(what(), reason));
         }

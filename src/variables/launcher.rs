@@ -1,11 +1,11 @@
 //! The variables in which the program that starts ranks tells each rank its place.
 
 use super::lookup::{Lookup, number};
-use super::setting::Source;
+use super::setting::SettingSource;
 use crate::error::{Error, Result};
 
 /// A number, and who set the number.
-type Found = (usize, Source);
+type Found = (usize, SettingSource);
 
 /// The variables of a launcher.
 #[derive(Debug)]
@@ -66,9 +66,14 @@ impl Launcher {
 
     /// The number of this rank's device on the host: the program's, else that of `LOCAL_RANK`, else that of the
     /// launcher that gave `rank`. A launcher that did not may have started all ranks as one task.
-    pub(crate) fn local_rank(&self, lookup: &impl Lookup, set: Option<usize>, rank: Source) -> Result<Option<Found>> {
+    pub(crate) fn local_rank(
+        &self,
+        lookup: &impl Lookup,
+        set: Option<usize>,
+        rank: SettingSource,
+    ) -> Result<Option<Found>> {
         match number(lookup, set, LAUNCHERS[0].local_rank)? {
-            None if rank == Source::Variable(self.rank) => number(lookup, None, self.local_rank),
+            None if rank == SettingSource::Variable(self.rank) => number(lookup, None, self.local_rank),
             found => Ok(found),
         }
     }

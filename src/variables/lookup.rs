@@ -2,7 +2,7 @@
 
 use std::env::VarError;
 
-use super::setting::Source;
+use super::setting::SettingSource;
 use crate::error::{Error, Result};
 
 /// Looks up variables: in the process's environment, or in a test's.
@@ -32,7 +32,7 @@ pub(crate) fn optional(name: &str) -> Result<Option<String>> {
 pub(crate) const LIBRARY_NAMES: [&str; 2] = ["SYMMETRA_NCCL_LIBRARY", "VLLM_NCCL_SO_PATH"];
 
 /// The NCCL library that a variable names, with the variable.
-pub(crate) fn library_path(lookup: &impl Lookup) -> Result<Option<(String, Source)>> {
+pub(crate) fn library_path(lookup: &impl Lookup) -> Result<Option<(String, SettingSource)>> {
     match text(lookup, None, LIBRARY_NAMES[0])? {
         None => text(lookup, None, LIBRARY_NAMES[1]),
         named => Ok(named),
@@ -40,14 +40,18 @@ pub(crate) fn library_path(lookup: &impl Lookup) -> Result<Option<(String, Sourc
 }
 
 /// A number: the program's, else the variable's, else `None`.
-pub(crate) fn number(lookup: &impl Lookup, set: Option<usize>, name: &'static str) -> Result<Option<(usize, Source)>> {
+pub(crate) fn number(
+    lookup: &impl Lookup,
+    set: Option<usize>,
+    name: &'static str,
+) -> Result<Option<(usize, SettingSource)>> {
     if let Some(set) = set {
-        return Ok(Some((set, Source::Program)));
+        return Ok(Some((set, SettingSource::Program)));
     }
     let Some(text) = lookup.get(name)? else { return Ok(None) };
     let number = text.trim().parse();
     let number = number.map_err(|_| Error::invalid(name, format_args!("`{text}`"), "it must be a number from 0"))?;
-    Ok(Some((number, Source::Variable(name))))
+    Ok(Some((number, SettingSource::Variable(name))))
 }
 
 /// Whether a variable is 1. Unset is 0.
@@ -60,9 +64,13 @@ pub(crate) fn flag(lookup: &impl Lookup, name: &'static str) -> Result<bool> {
 }
 
 /// A text: the program's, else the variable's, else `None`.
-pub(crate) fn text(lookup: &impl Lookup, set: Option<String>, name: &'static str) -> Result<Option<(String, Source)>> {
+pub(crate) fn text(
+    lookup: &impl Lookup,
+    set: Option<String>,
+    name: &'static str,
+) -> Result<Option<(String, SettingSource)>> {
     match set {
-        Some(set) => Ok(Some((set, Source::Program))),
-        None => Ok(lookup.get(name)?.map(|text| (text, Source::Variable(name)))),
+        Some(set) => Ok(Some((set, SettingSource::Program))),
+        None => Ok(lookup.get(name)?.map(|text| (text, SettingSource::Variable(name)))),
     }
 }

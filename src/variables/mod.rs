@@ -12,7 +12,7 @@ pub(crate) use launcher::Launcher;
 pub(crate) use lookup::LIBRARY_NAMES;
 pub(crate) use lookup::{Lookup, Process, flag, library_path, number, optional, text};
 pub(crate) use report::report_consequence;
-pub use setting::{Setting, Source};
+pub use setting::{Setting, SettingSource};
 
 /// A variable that symmetra reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt;
 /// The source of a setting. The program takes precedence over a variable, and a variable over the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Source {
+pub enum SettingSource {
     /// The program, in [`EnvConfig`](crate::environment::EnvConfig).
     Program,
     /// The environment variable of this name.
@@ -16,7 +16,7 @@ pub enum Source {
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program => out.write_str("program"),
@@ -36,5 +36,5 @@ pub struct Setting {
     /// The value.
     pub value: String,
     /// The source of the value.
-    pub source: Source,
+    pub source: SettingSource,
 }

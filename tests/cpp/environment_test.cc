@@ -217,16 +217,16 @@ void named_tensors() {
       DeviceBuffer buffer(device, 600, Dtype::kF32);
       buffer.write(weights, stream);
       NamedValues map;
-      map.emplace("weights", Tensor(std::move(buffer), {20, 30}));
-      map.emplace("ids", Tensor::borrowed_const({ids.data(), 3}, {3}));
-      map.emplace("empty", Tensor(DeviceBuffer(device, 0, Dtype::kBF16), {4, 0}));
+      map.emplace("weights", NamedTensor(std::move(buffer), {20, 30}));
+      map.emplace("ids", NamedTensor::borrowed_const({ids.data(), 3}, {3}));
+      map.emplace("empty", NamedTensor(DeviceBuffer(device, 0, Dtype::kBF16), {4, 0}));
       map.emplace("config", R"({"activation":"relu","layers":[1,2]})");
       const auto received = group->broadcast_named(group->rank() == root ? &map : nullptr, root, stream);
       CHECK_EQ(received.has_value(), group->rank() != root);
       group->synchronize(stream);
       if (!received) continue;
       CHECK_EQ(received->size(), 4u);
-      const auto tensor = [&](const char* name) -> const Tensor& { return std::get<Tensor>(received->at(name)); };
+      const auto tensor = [&](const char* name) -> const NamedTensor& { return std::get<NamedTensor>(received->at(name)); };
       CHECK(tensor("weights").shape() == (std::vector<std::size_t>{20, 30}));
       CHECK(tensor("weights").buffer().read<float>(stream) == weights);
       CHECK(tensor("ids").buffer().read<std::int64_t>(stream) == ids);
@@ -238,23 +238,23 @@ void named_tensors() {
     const Coordinator& world = environment.world();
     std::vector<float> ones(5, 1);
     NamedValues map;
-    map.emplace("x", Tensor::borrowed(Operand(ones.data(), 5), {5}));
+    map.emplace("x", NamedTensor::borrowed(Operand(ones.data(), 5), {5}));
     const auto received = world.broadcast_named(world.rank() == 0 ? &map : nullptr, 0, stream);
-    world.all_reduce(std::get<Tensor>(received ? received->at("x") : map.at("x")), stream);
+    world.all_reduce(std::get<NamedTensor>(received ? received->at("x") : map.at("x")), stream);
     world.synchronize(stream);
-    if (received) CHECK(std::get<Tensor>(received->at("x")).buffer().read<float>(stream) == std::vector<float>(5, 4));
-    CHECK_THROWS(kUnsupported, std::get<Tensor>(map.at("x")).buffer());
-    CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {2, 2}));
+    if (received) CHECK(std::get<NamedTensor>(received->at("x")).buffer().read<float>(stream) == std::vector<float>(5, 4));
+    CHECK_THROWS(kUnsupported, std::get<NamedTensor>(map.at("x")).buffer());
+    CHECK_THROWS(kInvalidArgument, NamedTensor::borrowed(Operand(ones.data(), 5), {2, 2}));
     // What is only read is an input, and no output.
     const std::vector<float> read_only(5, 2);
-    const Tensor input = Tensor::borrowed_const({read_only.data(), 5}, {5});
+    const NamedTensor input = NamedTensor::borrowed_const({read_only.data(), 5}, {5});
     world.all_reduce(input, Operand(ones.data(), 5), stream);
     world.synchronize(stream);
     CHECK(ones == std::vector<float>(5, 8));
     CHECK(contains(CHECK_THROWS(kInvalidArgument, world.all_reduce(input, stream)).what(), "borrowed_const"));
-    CHECK_THROWS(kInvalidArgument, Tensor::borrowed(Operand(ones.data(), 5), {std::size_t{1} << 40, std::size_t{1} << 40}));
+    CHECK_THROWS(kInvalidArgument, NamedTensor::borrowed(Operand(ones.data(), 5), {std::size_t{1} << 40, std::size_t{1} << 40}));
     // What the root cannot send, the others are told of.
-    const auto refused = [&](const char* name, Value value) {
+    const auto refused = [&](const char* name, NamedValue value) {
       NamedValues wrong;
       wrong.emplace(name, std::move(value));
       if (world.rank() == 0) return CHECK_THROWS(kInvalidArgument, world.broadcast_named(&wrong, 0, stream));
@@ -262,8 +262,8 @@ void named_tensors() {
     };
     CHECK(contains(refused("activation", "relu").what(), "the value `activation` is `relu`"));
     CHECK(contains(refused("\xff", "1").what(), "UTF-8"));
-    Tensor moved = Tensor::borrowed(Operand(ones.data(), 5), {5});
-    const Tensor taken = std::move(moved);
+    NamedTensor moved = NamedTensor::borrowed(Operand(ones.data(), 5), {5});
+    const NamedTensor taken = std::move(moved);
     CHECK(contains(refused("gone", std::move(moved)).what(), "tensor `gone`"));
     // Numbers arrive as they are.
     for (const char* number : {"0.9073038322028689", "9007199254740993", "18446744073709551615", "5e-324"}) {
@@ -404,12 +404,12 @@ void own_kernels(const Coordinator& group, const Stream& stream) {
 /// A tensor that was moved from names no memory, also once the one it became is gone.
 void moved_tensors(const Coordinator& group, const Stream& stream) {
   std::vector<float> values(6, 1);
-  std::optional<Tensor> owning(std::in_place, DeviceBuffer(group.device(), 6, Dtype::kF32), std::vector<std::size_t>{2, 3});
-  std::optional<Tensor> borrowing(Tensor::borrowed(Operand(values.data(), 6), {6}));
-  for (std::optional<Tensor>* tensor : {&owning, &borrowing}) {
+  std::optional<NamedTensor> owning(std::in_place, DeviceBuffer(group.device(), 6, Dtype::kF32), std::vector<std::size_t>{2, 3});
+  std::optional<NamedTensor> borrowing(NamedTensor::borrowed(Operand(values.data(), 6), {6}));
+  for (std::optional<NamedTensor>* tensor : {&owning, &borrowing}) {
     const std::vector<std::size_t> shape = (*tensor)->shape();
     {
-      const Tensor taken = std::move(**tensor);
+      const NamedTensor taken = std::move(**tensor);
       CHECK(taken.shape() == shape && taken.dtype() == Dtype::kF32);
       group.all_reduce(taken, stream);
       group.synchronize(stream);

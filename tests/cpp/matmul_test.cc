@@ -198,7 +198,7 @@ void products(std::uint64_t seed) {
     CHECK(test::loaded(result, stream) == expected.values);
     if (kind.scaled) continue;
     const DeviceBuffer by_rows = test::placed(stream, device, kind.factors, factors.right.values);
-    product.right = Product::Layout::kRows;
+    product.right = Product::Order::kRows;
     product.relu = true;
     for (double& value : expected.values) value = std::max(value, 0.0);
     const Factor right = kind.bias ? Factor(by_rows).biased(in.bias) : Factor(by_rows);
@@ -328,8 +328,8 @@ void refused_products() {
        "the left factor's scales is given, but the product has none");
   says(CHECK_THROWS(kInvalidArgument, multiplier.enqueue(Product(2, 3, Numeric::f32()), 2, result, left, result, stream)),
        "the left factor's length is 8");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.left = static_cast<Product::Layout>(2); })),
-       "the number of a Product::Layout is 2, but it must be less than 2");
+  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.left = static_cast<Product::Order>(2); })),
+       "the number of a Product::Order is 2, but it must be less than 2");
   says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.scaling = static_cast<Product::Scaling>(3); })),
        "the number of a Product::Scaling is 3");
   CHECK_THROWS(kInvalidArgument, Product(1, 1, Numeric{static_cast<Numeric::Kind>(5)}));

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use symmetra::bootstrap::{Bootstrap, Directory, Tcp, Threads, UniqueId};
 use symmetra::environment::{
-    Coordinator, EnvConfig, Environment, Grid, GroupConfig, InitMethod, Mixed, MixedConfig, MixedMode, Tensor,
+    Coordinator, EnvConfig, Environment, Grid, GroupConfig, InitMethod, Mixed, MixedConfig, MixedMode, NamedTensor,
 };
 use symmetra::experts::{Combine, ExpertConfig, Layout, Method, Received, Routing};
 use symmetra::fused::FusedOptions;
@@ -181,7 +181,7 @@ fn of_environments(child: &Child) {
     let mut configuration = MixedConfig::default();
     (configuration.grid, configuration.most_bytes) = (grid, 4 << 10);
     let mixed = Mixed::open(&alone, &configuration).unwrap();
-    let tensor = Tensor::new(&device, Dtype::F32, &[4, 2]).unwrap();
+    let tensor = NamedTensor::new(&device, Dtype::F32, &[4, 2]).unwrap();
     let values = DeviceBuffer::from_slice(&[1.0f32; 8], &stream).unwrap();
     in_child(child.rank, || {
         let tp = environment.tp();
@@ -189,7 +189,7 @@ fn of_environments(child: &Child) {
         refused("Coordinator: object", tp.broadcast_object(Some(&1), 0));
         refused("Coordinator: barrier", alone.barrier());
         refused("Coordinator: split", alone.split(Some(0), 0));
-        refused("Tensor: read", tensor.elements::<f32>().unwrap().read(&stream));
+        refused("NamedTensor: read", tensor.elements::<f32>().unwrap().read(&stream));
         refused("Mixed: call", mixed.all_reduce(&values, &values, MixedMode::Auto, &stream));
         alone.abort("a forked child is no rank");
         refused("Coordinator: close", alone.clone().close());

@@ -39,7 +39,7 @@ inline Asking asking_of(Words& words) {
   for (std::size_t rest = words.next(); rest > 0; --rest) {
     symmetra::Product product(inner, words.next(), numeric);
     product.scaling = scaling;
-    product.right = static_cast<symmetra::Product::Layout>(words.next());
+    product.right = static_cast<symmetra::Product::Order>(words.next());
     product.result = static_cast<symmetra::Dtype>(words.next());
     product.bias = words.next() != 0;
     product.relu = words.next() != 0;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::fused::{FusedOptions, Way};
-use symmetra::matmul::{F8, Layout, Numeric, Product, Scaling};
+use symmetra::matmul::{F8, Numeric, Order, Product, Scaling};
 use symmetra::{Dtype, Reduction};
 
 use crate::matrices::{Case, Value, stored};
@@ -146,7 +146,7 @@ impl Asked {
     pub(crate) fn product(&self, factor: &Factor) -> Product {
         let mut product = Product::new(self.inner, factor.columns, self.numeric());
         product.scaling = [Scaling::None, Scaling::Tensor, Scaling::Rows][self.scaling];
-        product.right = if factor.by_rows { Layout::Rows } else { Layout::Columns };
+        product.right = if factor.by_rows { Order::Rows } else { Order::Columns };
         product.result = self.numeric().results()[factor.result];
         (product.bias, product.relu) = (factor.bias, factor.relu);
         product

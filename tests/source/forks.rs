@@ -35,7 +35,7 @@ const APART: [(&str, &str); 24] = [
     ("RowNorm", "operands, which the call checks"),
     ("Survivors", "experts, which are tried"),
     ("Target", "a queue: a stream or a capture"),
-    ("Value", "a tensor, which is tried"),
+    ("NamedValue", "a tensor, which is tried"),
     ("View", "an operand, which the call checks"),
     ("Window", "for the command alone"),
 ];

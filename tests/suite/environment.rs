@@ -7,7 +7,9 @@ use crate::support::device::device;
 use crate::support::fits;
 use crate::support::world::{Gate, alone, bounded, meet};
 use symmetra::bootstrap::Threads;
-use symmetra::environment::{EnvConfig, Environment, InitMethod, Layout, Parallelism, Source, Tensor, Value};
+use symmetra::environment::{
+    EnvConfig, Environment, InitMethod, NamedTensor, NamedValue, ParallelLayout, Parallelism, SettingSource,
+};
 use symmetra::{Config, Deadlines, Device, DeviceBuffer, Error, Stream};
 
 /// Small groups, deadlines that a slow machine keeps.
@@ -88,7 +90,7 @@ fn every_shape_of_up_to_sixteen_ranks_agrees_with_the_rule() {
         for tensor in (1..=world).filter(|size| world % size == 0) {
             for pipeline in (1..=world / tensor).filter(|size| (world / tensor) % size == 0) {
                 for data in (1..=world / tensor / pipeline).filter(|size| (world / tensor / pipeline) % size == 0) {
-                    let layout = Layout::new(world, tensor, pipeline, data).unwrap();
+                    let layout = ParallelLayout::new(world, tensor, pipeline, data).unwrap();
                     for (parallelism, rank) in
                         Parallelism::ALL.into_iter().flat_map(|p| (0..world).map(move |r| (p, r)))
                     {
@@ -210,7 +212,7 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
         told(1, too_deep, tp.gather_object(&part, 2).map(drop).unwrap_err());
         let elsewhere = Device::host().unwrap();
         let buffer = DeviceBuffer::<f32>::new(&elsewhere, 4).unwrap();
-        let tensor = Value::Tensor(Tensor::borrowed(&buffer.borrow(), &[2, 2]).unwrap());
+        let tensor = NamedValue::Tensor(NamedTensor::borrowed(&buffer.borrow(), &[2, 2]).unwrap());
         let map = BTreeMap::from([("scale".to_owned(), tensor)]);
         let stream = Stream::new(tp.device()).unwrap();
         let named = tp.broadcast_named((rank == 2).then_some(&map), 2, &stream).unwrap_err();
@@ -398,9 +400,9 @@ fn settings_say_who_decided() {
     meet(2, |bootstrap| {
         let environment = Environment::init(config(bootstrap, [2, 1, 1])).unwrap();
         let source = |name| environment.settings().iter().find(|setting| setting.name == name).unwrap().source;
-        assert_eq!(source("tensor_parallel_size"), Source::Program);
-        assert_eq!(source("data_parallel_size"), Source::Default);
-        assert_eq!(source("device"), Source::Program);
+        assert_eq!(source("tensor_parallel_size"), SettingSource::Program);
+        assert_eq!(source("data_parallel_size"), SettingSource::Default);
+        assert_eq!(source("device"), SettingSource::Program);
         environment.close().unwrap();
     });
 }
@@ -416,7 +418,7 @@ fn meet_by(method: &str) {
                 (config.device, config.communicator) = (Some(device(rank)), small());
                 let environment = Environment::init(config).unwrap();
                 let setting = environment.settings().iter().find(|setting| setting.name == "init_method").unwrap();
-                assert_eq!((setting.value.as_str(), setting.source), (method, Source::Program));
+                assert_eq!((setting.value.as_str(), setting.source), (method, SettingSource::Program));
                 sums_are_right(&environment, [2, 1, 1]);
                 environment.close().unwrap();
             });

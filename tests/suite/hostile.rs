@@ -2,7 +2,7 @@
 //! product comes round to the length of an operand. Each is a typed error of the call, without a panic, and nothing beside an
 //! operand is written: the groups have guards, which closing them compares.
 
-use symmetra::environment::Tensor as Named;
+use symmetra::environment::NamedTensor as Named;
 use symmetra::experts::ExpertConfig;
 use symmetra::fused::FusedOptions;
 use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};

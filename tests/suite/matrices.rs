@@ -4,7 +4,7 @@ use fastrand::Rng;
 use symmetra::Element;
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
-use symmetra::matmul::{Layout, Product, Scaling};
+use symmetra::matmul::{Order, Product, Scaling};
 
 /// A type of a factor or a result.
 pub(crate) trait Value: Element {
@@ -85,10 +85,10 @@ impl<L: Value, R: Value, D: Value> Case<L, R, D> {
 }
 
 /// Matrices as they lie in memory.
-pub(crate) fn stored<T: Element>(values: &[T], layout: Layout, [count, rows, columns]: [usize; 3]) -> Vec<T> {
+pub(crate) fn stored<T: Element>(values: &[T], layout: Order, [count, rows, columns]: [usize; 3]) -> Vec<T> {
     match layout {
-        Layout::Rows => values.to_vec(),
-        Layout::Columns => (0..count * rows * columns)
+        Order::Rows => values.to_vec(),
+        Order::Columns => (0..count * rows * columns)
             .map(|place| {
                 let (number, place) = (place / (rows * columns), place % (rows * columns));
                 values[number * rows * columns + place % rows * columns + place / rows]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
-use symmetra::matmul::{F8, Layout, Multiplier, Numeric, Product, Scaling, Tensor};
+use symmetra::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
 use symmetra::{Device, DeviceBuffer, Dtype, Element, Error, HostShape, Stream, launch_host};
 
 use crate::matrices::{Case, Value, stored};
@@ -95,8 +95,8 @@ fn products<D: Value>(numeric: Numeric, random: &mut Rng) -> Vec<(Product, usize
                 };
                 product.scaling = *random.choice(scalings).unwrap();
             } else {
-                product.left = *random.choice(&[Layout::Rows, Layout::Columns]).unwrap();
-                product.right = *random.choice(&[Layout::Rows, Layout::Columns]).unwrap();
+                product.left = *random.choice(&[Order::Rows, Order::Columns]).unwrap();
+                product.right = *random.choice(&[Order::Rows, Order::Columns]).unwrap();
             }
             all.push((product, rows));
         }
@@ -235,7 +235,7 @@ fn a_graph_multiplies_what_its_operands_hold() {
     for _ in 0..3 {
         let case = Case::<bf16, bf16, bf16>::draw(product, 32, &mut random, |random| random.i32(-2..=2) as f32);
         left.write(&case.left, &stream).unwrap();
-        right.write(&stored(&case.right, Layout::Columns, [1, 64, 96]), &stream).unwrap();
+        right.write(&stored(&case.right, Order::Columns, [1, 64, 96]), &stream).unwrap();
         graph.launch(&stream).unwrap();
         let expected: Vec<f64> = case.expected().iter().map(|[value, _]| *value).collect();
         assert_eq!(result.read(&stream).unwrap().into_iter().map(Value::wide).collect::<Vec<_>>(), expected);
@@ -248,7 +248,7 @@ fn calls_on_several_streams_run_one_after_another() {
     let mut random = Rng::new();
     let product = Product::new(96, 96, Numeric::F32);
     let case = Case::<f32, f32, f32>::draw(product, 96, &mut random, |random| random.i32(-1..=1) as f32);
-    let right = bench.upload(&stored(&case.right, Layout::Columns, [1, 96, 96]));
+    let right = bench.upload(&stored(&case.right, Order::Columns, [1, 96, 96]));
     let chain = [(); 5].map(|()| DeviceBuffer::<f32>::new(&bench.device, 96 * 96).unwrap());
     chain[0].write(&case.left, &bench.stream).unwrap();
     // Each product reads the result of the product before, which is enqueued on another stream. On the CPU the first stream is
@@ -327,7 +327,7 @@ fn bad_products_are_refused() {
         (refused(&product, 1, usual()), "the left factor's length is 6, but the product has 3 elements"),
         (in_f8(&|product| product.inner = 24), "inner is 24, but a product of f8e4m3 must have multiples of 16"),
         (in_f8(&|product| product.columns = 8), "columns is 8, but a product of f8e4m3 must have multiples of 16"),
-        (in_f8(&|product| product.right = Layout::Rows), "the right factor column after column"),
+        (in_f8(&|product| product.right = Order::Rows), "the right factor column after column"),
         (
             in_f8(&|product| product.numeric = Numeric::F8 { left: F8::E5M2, right: F8::E5M2 }),
             "one of the factors must be e4m3",

@@ -129,6 +129,11 @@ fn settings_of_a_file_may_be_few_and_must_be_known() {
         from_str(r#"{"init_method": "file:///run/ranks", "quantised": {"codec": "int4"}}"#).unwrap();
     assert_eq!(environment.init_method.to_string(), "file:///run/ranks");
     assert_eq!(environment.quantised, Some(QuantisedAllReduce::new(Codec::Int4)));
+    let document = include_str!("../../docs/environment.md");
+    let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let environment: EnvConfig = from_str(example).unwrap();
+    assert_eq!(environment.tensor_parallel_size, 8);
+    assert_eq!(environment.communicator.deadlines.steady, Duration::from_millis(2500));
     let refused = |text: &str, words: &str| {
         let error = from_str::<EnvConfig>(text).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");

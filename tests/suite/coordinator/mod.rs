@@ -21,7 +21,9 @@ use crate::support::world::meet;
 use half::{bf16, f16};
 use round::{Plan, Round, check};
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod, Parallelism, Tensor, Value};
+use symmetra::environment::{
+    Backend, Coordinator, EnvConfig, Environment, InitMethod, NamedTensor, NamedValue, Parallelism,
+};
 use symmetra::float8::F8E4M3;
 use symmetra::{AllReduceOptions, Config, Deadlines, Determinism, DeviceBuffer, Dtype, Error, Reduction, Stream};
 
@@ -158,12 +160,12 @@ fn graphs_of_all_groups_in_turn_are_never_wrong() {
 }
 
 /// A map as a root has it.
-fn named<'a>(values: &[(&str, &'a DeviceBuffer<f32>, &[usize])], layer: u64) -> BTreeMap<String, Value<'a>> {
+fn named<'a>(values: &[(&str, &'a DeviceBuffer<f32>, &[usize])], layer: u64) -> BTreeMap<String, NamedValue<'a>> {
     let tensor = |&(name, buffer, shape): &(&str, &'a DeviceBuffer<f32>, &[usize])| {
-        (name.to_owned(), Value::Tensor(Tensor::borrowed(&buffer.borrow(), shape).unwrap()))
+        (name.to_owned(), NamedValue::Tensor(NamedTensor::borrowed(&buffer.borrow(), shape).unwrap()))
     };
     let mut map: BTreeMap<_, _> = values.iter().map(tensor).collect();
-    map.insert("layer".to_owned(), Value::Other(layer.into()));
+    map.insert("layer".to_owned(), NamedValue::Other(layer.into()));
     map
 }
 
@@ -198,7 +200,7 @@ fn maps_of_named_tensors_travel() {
             assert!(other.contains("the type is i32, but the tensor holds f32"), "{other}");
         }
         let wrong = DeviceBuffer::<f32>::new(environment.world().device(), 3).unwrap();
-        let shape = Tensor::borrowed(&wrong.borrow(), &[2, 2]).unwrap_err().to_string();
+        let shape = NamedTensor::borrowed(&wrong.borrow(), &[2, 2]).unwrap_err().to_string();
         assert!(shape.contains("[2, 2]") && shape.contains("3 elements"), "{shape}");
         environment.close().unwrap();
     });

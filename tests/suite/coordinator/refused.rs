@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symmetra::bootstrap::Bootstrap;
-use symmetra::environment::{Backend, Coordinator, Environment, Value};
+use symmetra::environment::{Backend, Coordinator, Environment, NamedValue};
 use symmetra::{Algorithm, DeviceBuffer, Error, Reduction, Result, Stream};
 
 use super::config;
@@ -161,7 +161,7 @@ fn refused(group: &Coordinator) {
     for (what, result) in cases {
         assert!(matches!(result, Err(Error::InvalidArgument { .. })), "{what}: {result:?}");
     }
-    let none: BTreeMap<String, Value<'_>> = BTreeMap::new();
+    let none: BTreeMap<String, NamedValue<'_>> = BTreeMap::new();
     let two = group.broadcast_named((rank == 0).then_some(&none), 1, &stream).unwrap_err();
     assert!(matches!(two, Error::InvalidArgument { .. }), "{two}");
     group.all_reduce(&a, &b, &stream).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::half::bf16;
-use symmetra::matmul::{Layout, Multiplier, Numeric, Product, Tensor};
+use symmetra::matmul::{Multiplier, Numeric, Order, Product, Tensor};
 use symmetra::{Determinism, DeviceBuffer, Reduction, Stream};
 
 use super::{Setup, Sums, gather, gather_cases, partial_case, sum};
@@ -43,7 +43,7 @@ fn both_ways_have_the_bits_of_collective_and_product() {
             let alone = |case: &Case<bf16, bf16, bf16>| {
                 let upload = |values: &[bf16]| DeviceBuffer::from_slice(values, &rank.stream).unwrap();
                 let (left, bias) = (upload(&case.left), upload(&case.bias));
-                let right = upload(&stored(&case.right, Layout::Columns, [1, inner, columns]));
+                let right = upload(&stored(&case.right, Order::Columns, [1, inner, columns]));
                 let result = DeviceBuffer::<bf16>::new(&rank.device, rows * columns).unwrap();
                 let right = Tensor::of(&right);
                 let right = if case.product.bias { right.biased(&bias) } else { right };

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use symmetra::float8::F8E4M3;
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::half::{bf16, f16};
-use symmetra::matmul::{F8, Layout, Numeric, Product, Scaling, Tensor};
+use symmetra::matmul::{F8, Numeric, Order, Product, Scaling, Tensor};
 use symmetra::{DeviceBuffer, Element, Reduction, Result, SymmetricBuffer};
 
 use crate::matrices::{Case, Value, stored};
@@ -257,7 +257,7 @@ fn products<D: Value>(inner: usize, numeric: Numeric, random: &mut Rng) -> Vec<P
             product.bias = random.bool() && !(f8 && D::DTYPE == symmetra::Dtype::F32);
             product.relu = random.bool();
             if !f8 && random.bool() {
-                product.right = Layout::Rows;
+                product.right = Order::Rows;
             }
             product
         })

@@ -1,7 +1,7 @@
 //! Plans and calls that are refused, and heaps that are large enough.
 
 use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter, Way};
-use symmetra::matmul::{F8, Layout, Numeric, Product, Scaling, Tensor};
+use symmetra::matmul::{F8, Numeric, Order, Product, Scaling, Tensor};
 use symmetra::{DeviceBuffer, Error, Reduction};
 
 use crate::support::{Rank, config, fits, threads};
@@ -55,7 +55,7 @@ fn bad_plans_and_calls_are_refused() {
                 "type and scaling of product 1 is",
             ),
             (
-                gather(&[2, 8], 0, &[changed(&|product| product.left = Layout::Columns)], usual()),
+                gather(&[2, 8], 0, &[changed(&|product| product.left = Order::Columns)], usual()),
                 "a left factor column after column is not supported",
             ),
             (gather(&[2, 8], 0, &[changed(&|product| product.count = 2)], usual()), "count is 2, but"),

@@ -10,7 +10,7 @@ impl Lookup for Set {
     }
 }
 
-fn setting<'a>(resolved: &'a Resolved, name: &str) -> (&'a str, Source) {
+fn setting<'a>(resolved: &'a Resolved, name: &str) -> (&'a str, SettingSource) {
     let setting = resolved.settings.iter().find(|setting| setting.name == name).unwrap();
     (&setting.value, setting.source)
 }
@@ -21,13 +21,13 @@ fn pitfall_36_the_program_beats_the_environment() {
     let config = EnvConfig { rank: Some(5), tensor_parallel_size: 4, ..EnvConfig::default() };
     let resolved = config.resolve_with(&variables, None).unwrap();
     assert_eq!(resolved.rank, 5);
-    assert_eq!(setting(&resolved, "rank"), ("5", Source::Program));
-    assert_eq!(setting(&resolved, "world_size"), ("8", Source::Variable("WORLD_SIZE")));
-    assert_eq!(setting(&resolved, "pipeline_parallel_size"), ("1", Source::Default));
-    assert_eq!(resolved.interface, Some(("eth1".to_owned(), Source::Variable("SYMMETRA_INTERFACE"))));
+    assert_eq!(setting(&resolved, "rank"), ("5", SettingSource::Program));
+    assert_eq!(setting(&resolved, "world_size"), ("8", SettingSource::Variable("WORLD_SIZE")));
+    assert_eq!(setting(&resolved, "pipeline_parallel_size"), ("1", SettingSource::Default));
+    assert_eq!(resolved.interface, Some(("eth1".to_owned(), SettingSource::Variable("SYMMETRA_INTERFACE"))));
     let (device, settings) = choose_device(None, resolved.local_rank.unwrap(), 8);
     assert!(matches!(device, Chosen::Cuda(1)));
-    assert_eq!((settings[1].value.as_str(), settings[1].source), ("cuda 1", Source::Variable("LOCAL_RANK")));
+    assert_eq!((settings[1].value.as_str(), settings[1].source), ("cuda 1", SettingSource::Variable("LOCAL_RANK")));
 }
 
 #[test]
@@ -40,18 +40,18 @@ fn settings_are_known_before_anything_opens() {
         let setting = settings.iter().find(|setting| setting.name == name).unwrap();
         (setting.value.as_str(), setting.source)
     };
-    assert_eq!(of("rank"), ("1", Source::Default));
-    assert_eq!(of("world_size"), ("4", Source::Variable("WORLD_SIZE")));
-    assert_eq!(of("tensor_parallel_size"), ("2", Source::Program));
-    assert_eq!(of("local_rank"), ("1", Source::Derived));
-    assert_eq!(of("backend"), ("auto", Source::Default));
-    assert_eq!(of("quantised"), ("off", Source::Default));
-    assert_eq!(of("nccl_library"), ("b", Source::Variable("SYMMETRA_NCCL_LIBRARY")));
-    assert_eq!(of("heap_bytes"), ("4096", Source::Program));
-    assert_eq!(of("registrations"), ("1024", Source::Default));
+    assert_eq!(of("rank"), ("1", SettingSource::Default));
+    assert_eq!(of("world_size"), ("4", SettingSource::Variable("WORLD_SIZE")));
+    assert_eq!(of("tensor_parallel_size"), ("2", SettingSource::Program));
+    assert_eq!(of("local_rank"), ("1", SettingSource::Derived));
+    assert_eq!(of("backend"), ("auto", SettingSource::Default));
+    assert_eq!(of("quantised"), ("off", SettingSource::Default));
+    assert_eq!(of("nccl_library"), ("b", SettingSource::Variable("SYMMETRA_NCCL_LIBRARY")));
+    assert_eq!(of("heap_bytes"), ("4096", SettingSource::Program));
+    assert_eq!(of("registrations"), ("1024", SettingSource::Default));
     let vllm = Set(vec![("VLLM_NCCL_SO_PATH", "a")]);
     let settings = EnvConfig::default().settings_with(&vllm, (0, 1)).unwrap();
-    assert!(settings.iter().any(|setting| setting.source == Source::Variable("VLLM_NCCL_SO_PATH")));
+    assert!(settings.iter().any(|setting| setting.source == SettingSource::Variable("VLLM_NCCL_SO_PATH")));
     let outside = EnvConfig::default().settings_with(&Set(vec![("RANK", "9")]), (0, 2));
     assert!(outside.unwrap_err().to_string().contains("rank is 9"));
 }

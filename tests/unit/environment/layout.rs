@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 #[test]
 fn sixteen_ranks_as_the_guides_draw_them() {
-    let layout = Layout::new(16, 4, 2, 2).unwrap();
+    let layout = ParallelLayout::new(16, 4, 2, 2).unwrap();
     let groups = |parallelism| layout.groups(parallelism);
     assert_eq!(groups(Parallelism::Tensor)[1], [4, 5, 6, 7]);
     assert_eq!(groups(Parallelism::Pipeline)[..2], [vec![0, 4], vec![1, 5]]);
@@ -60,7 +60,7 @@ proptest! {
     #[test]
     fn groups_follow_the_rule(tensor in 1usize..=4, pipeline in 1usize..=4, data in 1usize..=4, external in 1usize..=2) {
         let world = tensor * pipeline * data * external;
-        let layout = Layout::new(world, tensor, pipeline, data).unwrap();
+        let layout = ParallelLayout::new(world, tensor, pipeline, data).unwrap();
         for parallelism in Parallelism::ALL {
             let mut groups = layout.groups(parallelism);
             for group in &groups {
@@ -77,10 +77,10 @@ proptest! {
 
 #[test]
 fn impossible_products_show_the_arithmetic() {
-    let message = Layout::new(8, 4, 2, 2).unwrap_err().to_string();
+    let message = ParallelLayout::new(8, 4, 2, 2).unwrap_err().to_string();
     assert!(message.contains("8") && message.contains("2 data x 2 pipeline x 4 tensor = 16 ranks"), "{message}");
-    assert!(Layout::new(8, 3, 1, 1).is_err());
-    assert!(Layout::new(8, 0, 1, 1).unwrap_err().to_string().contains("tensor_parallel_size is 0"));
-    assert!(Layout::new(8, usize::MAX, 2, 1).unwrap_err().to_string().contains("64 bits"));
-    assert_eq!(Layout::new(8, 8, 1, 1).unwrap().group_of(Parallelism::Tensor, 8), [0usize; 0]);
+    assert!(ParallelLayout::new(8, 3, 1, 1).is_err());
+    assert!(ParallelLayout::new(8, 0, 1, 1).unwrap_err().to_string().contains("tensor_parallel_size is 0"));
+    assert!(ParallelLayout::new(8, usize::MAX, 2, 1).unwrap_err().to_string().contains("64 bits"));
+    assert_eq!(ParallelLayout::new(8, 8, 1, 1).unwrap().group_of(Parallelism::Tensor, 8), [0usize; 0]);
 }

@@ -13,14 +13,17 @@ impl Lookup for Set {
 const REGIME: &str = "AITER_QUICK_REDUCE_QUANTIZATION";
 const MOST: &str = "AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB";
 
-fn found(set: Option<QuantisedAllReduce>, variables: &'static [(&'static str, &'static str)]) -> (String, Source) {
+fn found(
+    set: Option<QuantisedAllReduce>,
+    variables: &'static [(&'static str, &'static str)],
+) -> (String, SettingSource) {
     let (setting, source) = resolve(set, &Set(variables)).unwrap();
     (shown(setting), source)
 }
 
 #[test]
 fn variables_set_what_the_program_leaves_unset() {
-    assert_eq!(found(None, &[]), ("off".to_owned(), Source::Default));
+    assert_eq!(found(None, &[]), ("off".to_owned(), SettingSource::Default));
     for (variables, words) in [
         (&[(REGIME, "FP8")] as &[_], "fp8 from 2097152 bytes"),
         (&[(REGIME, "INT8"), (MOST, "0")], "int8 from 2097152 bytes"),
@@ -29,14 +32,14 @@ fn variables_set_what_the_program_leaves_unset() {
         (&[(REGIME, "NONE")], "off"),
         (&[(REGIME, "FP"), (MOST, "1")], "off"),
     ] {
-        assert_eq!(found(None, variables), (words.to_owned(), Source::Variable(REGIME)), "{variables:?}");
+        assert_eq!(found(None, variables), (words.to_owned(), SettingSource::Variable(REGIME)), "{variables:?}");
     }
     let set = |codec| Some(QuantisedAllReduce { min_bytes: Some(0), ..QuantisedAllReduce::new(codec) });
     assert_eq!(
         found(set(Codec::Int4), &[(REGIME, "FP8"), (MOST, "x")]),
-        ("int4 from 0 bytes".to_owned(), Source::Program)
+        ("int4 from 0 bytes".to_owned(), SettingSource::Program)
     );
-    assert_eq!(found(set(Codec::None), &[(REGIME, "FP8")]), ("off".to_owned(), Source::Program));
+    assert_eq!(found(set(Codec::None), &[(REGIME, "FP8")]), ("off".to_owned(), SettingSource::Program));
 }
 
 #[test]

@@ -16,7 +16,7 @@ const HYDRA: [(&str, &str); 3] = [("PMI_RANK", "5"), ("PMI_SIZE", "8"), ("MPI_LO
 const SLURM: [(&str, &str); 3] = [("SLURM_PROCID", "5"), ("SLURM_NTASKS", "8"), ("SLURM_LOCALID", "1")];
 
 /// Rank, world size and local rank, with the sources of the first and the last.
-fn place(variables: &[(&'static str, &'static str)]) -> Result<(usize, usize, usize, [Source; 2])> {
+fn place(variables: &[(&'static str, &'static str)]) -> Result<(usize, usize, usize, [SettingSource; 2])> {
     let lookup = Set(variables);
     let launcher = Launcher::of(&lookup);
     let (rank, world_size) = launcher.place(&lookup, None, None)?;
@@ -27,7 +27,7 @@ fn place(variables: &[(&'static str, &'static str)]) -> Result<(usize, usize, us
 #[test]
 fn every_launcher_tells_a_rank_its_place() {
     for of in [OPEN_MPI, HYDRA, SLURM] {
-        assert_eq!(place(&of), Ok((5, 8, 1, [Source::Variable(of[0].0), Source::Variable(of[2].0)])));
+        assert_eq!(place(&of), Ok((5, 8, 1, [SettingSource::Variable(of[0].0), SettingSource::Variable(of[2].0)])));
     }
 }
 
@@ -42,12 +42,12 @@ fn the_first_launcher_counts_alone() {
     // Without LOCAL_RANK the place on the host counts, not another launcher's.
     let lookup = [&OPEN_MPI[..], &ours[..2]].concat();
     let launcher = Launcher::of(&Set(&lookup));
-    assert_eq!(launcher.local_rank(&Set(&lookup), None, Source::Variable("RANK")), Ok(None));
+    assert_eq!(launcher.local_rank(&Set(&lookup), None, SettingSource::Variable("RANK")), Ok(None));
     // With LOCAL_RANK alone, the launcher's rank counts and LOCAL_RANK.
     assert_eq!(place(&[&OPEN_MPI[..], &ours[2..]].concat()).unwrap().2, 0);
     // A launcher that started one task, whose program is all ranks, knows no local rank.
     let lookup = Set(&SLURM);
-    assert_eq!(Launcher::of(&lookup).local_rank(&lookup, None, Source::Program), Ok(None));
+    assert_eq!(Launcher::of(&lookup).local_rank(&lookup, None, SettingSource::Program), Ok(None));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The groups of a layout, the settings of an environment and its variables.
 
 use serde::Serialize;
-use symmetra::environment::{EnvConfig, Layout, Parallelism, VARIABLES};
+use symmetra::environment::{EnvConfig, ParallelLayout, Parallelism, VARIABLES};
 use symmetra::{Config, Device};
 
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ impl Groups {
 pub(super) fn layout(sizes: [usize; 3], ranks: Option<u64>) -> Result<Vec<Groups>, Failure> {
     let [tensor, pipeline, data] = sizes;
     let world_size = sizes.iter().product();
-    let layout = Layout::new(world_size, tensor, pipeline, data)?;
+    let layout = ParallelLayout::new(world_size, tensor, pipeline, data)?;
     let groups =
         |parallelism| Groups { parallelism: Parallelism::name(parallelism), groups: layout.groups(parallelism) };
     let layout: Vec<Groups> = Parallelism::ALL.map(groups).into();
