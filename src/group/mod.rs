@@ -297,7 +297,11 @@ impl Group {
     fn reason_of(&self, error: Error, agreed: bool) -> Error {
         match (&error, self.0.health.check()) {
             (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) if agreed => error,
-            (Error::Peer { .. } | Error::PeerLost { .. } | Error::Timeout { .. }, Err(failure)) => failure,
+            // A notice that a peer passed on says that the peer had waited, and the failure which rank had.
+            (
+                Error::Peer { .. } | Error::PeerLost { .. } | Error::Timeout { .. } | Error::Aborted { .. },
+                Err(failure),
+            ) => failure,
             _ => error,
         }
     }
