@@ -1,17 +1,17 @@
 #include "cpp/gloo/wire.hpp"
 
 #include <arpa/inet.h>
-#include <gloo/allgather.h>
-#include <gloo/alltoall.h>
 #include <gloo/common/error.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -83,7 +83,9 @@ Wire::Wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint6
     transportContext_ = device_->createContext(this->rank, size);
     transportContext_->setTimeout(connect_timeout);
     for (int peer = 0; peer < size; ++peer) {
-      if (peer != this->rank) transportContext_->createPair(peer);
+      if (peer == this->rank) continue;
+      transportContext_->createPair(peer);
+      others_.push_back(peer);
     }
   });
 }
@@ -102,33 +104,54 @@ void Wire::connect(uint32_t peer, rust::Slice<const uint8_t> address) {
           [&] { transportContext_->getPair(static_cast<int>(peer))->connect(std::vector<char>(address.begin(), address.end())); });
 }
 
+void Wire::wait_first(rust::Slice<const uint32_t> ranks) {
+  std::stable_partition(others_.begin(), others_.end(),
+                        [&](int peer) { return std::find(ranks.begin(), ranks.end(), static_cast<uint32_t>(peer)) != ranks.end(); });
+}
+
 void Wire::all_to_all(rust::Slice<const uint8_t> send, rust::Slice<uint8_t> receive, uint64_t timeout_ms) {
-  guarded("all-to-all", [&] {
-    ::gloo::AlltoallOptions options(shared());
-    // Gloo reads the input only.
-    options.setInput(const_cast<uint8_t*>(send.data()), send.size());
-    options.setOutput(receive.data(), receive.size());
-    options.setTag(tag_++);
-    options.setTimeout(milliseconds(timeout_ms));
-    ::gloo::alltoall(options);
-  });
+  exchange("all-to-all", send, receive.size() / size, receive, timeout_ms);
 }
 
 void Wire::all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, uint64_t timeout_ms) {
-  guarded("all-gather", [&] {
-    ::gloo::AllgatherOptions options(shared());
-    options.setInput(const_cast<uint8_t*>(own.data()), own.size());
-    options.setOutput(all.data(), all.size());
-    options.setTag(tag_++);
-    options.setTimeout(milliseconds(timeout_ms));
-    ::gloo::allgather(options);
-  });
+  exchange("all-gather", own, 0, all, timeout_ms);
 }
 
-/// For options, which share ownership of the context: they live as long as one call.
-std::shared_ptr<::gloo::Context> Wire::shared() { return {std::shared_ptr<::gloo::Context>(), this}; }
+/// A buffer for each rank, because Gloo's own collectives do not name the rank that they waited for in vain.
+void Wire::exchange(const char* doing, rust::Slice<const uint8_t> send, size_t send_pitch, rust::Slice<uint8_t> receive,
+                    uint64_t timeout_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds(timeout_ms);
+  const auto remaining = [&] {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  };
+  const size_t bytes = receive.size() / size;
+  int awaited = -1;
+  guarded(
+      doing,
+      [&] {
+        const uint64_t slot = slot_++;
+        std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> from(size);
+        // Gloo reads the memory only.
+        const auto to = createUnboundBuffer(const_cast<uint8_t*>(send.data()), send.size());
+        for (const int peer : others_) {
+          from[peer] = createUnboundBuffer(receive.data() + peer * bytes, bytes);
+          from[peer]->recv(peer, slot);
+        }
+        for (const int peer : others_) to->send(peer, slot, peer * send_pitch, bytes);
+        std::memcpy(receive.data() + rank * bytes, send.data() + rank * send_pitch, bytes);
+        for (const int peer : others_) {
+          awaited = peer;
+          from[peer]->waitRecv(remaining());
+        }
+        // Gloo does not name the rank of a send that is not done.
+        awaited = -1;
+        for (size_t done = 0; done < others_.size(); ++done) to->waitSend(remaining());
+      },
+      &awaited);
+}
 
-void Wire::guarded(const char* doing, const std::function<void()>& call) {
+void Wire::guarded(const char* doing, const std::function<void()>& call, const int* awaited) {
   const NoBrokenPipe guard;
   try {
     call();
@@ -140,7 +163,8 @@ void Wire::guarded(const char* doing, const std::function<void()>& call) {
     } catch (const std::exception&) {
       // The wire was closed before.
     }
-    throw Error(is_timeout(words) ? ErrorKind::kTimeout : ErrorKind::kBootstrap, std::string(doing) + " between hosts: " + words);
+    throw Error(is_timeout(words) ? ErrorKind::kTimeout : ErrorKind::kBootstrap, std::string(doing) + " between hosts: " + words, 0,
+                awaited ? *awaited : -1);
   }
 }
 

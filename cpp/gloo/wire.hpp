@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "rust/cxx.h"
 #include "symmetra/error.hpp"
@@ -27,10 +28,11 @@ class Interface {
   std::shared_ptr<::gloo::transport::Device> device_;
 };
 
-/// Connections of one rank to all others of a wire, with Gloo's collectives. One thread at a time. All ranks make the same calls in the
+/// Connections of one rank to all others of a wire. One thread at a time. All ranks make the same calls in the
 /// same order. A call that throws closes the wire for good, which the other ranks notice.
 ///
-/// Throws Error: kTimeout after a deadline, kBootstrap if a connection failed or broke.
+/// Throws Error: kTimeout after a deadline, with the first rank in order whose bytes have not come; kBootstrap if a connection failed or
+/// broke.
 class Wire final : public ::gloo::Context {
  public:
   /// Listens for every other rank, at a port of the system's choice, until that rank has connected.
@@ -40,16 +42,23 @@ class Wire final : public ::gloo::Context {
   rust::Vec<uint8_t> address(uint32_t peer) const;
   /// Connects with rank `peer`, which listens for this rank at `address`. In rank order.
   void connect(uint32_t peer, rust::Slice<const uint8_t> address);
+  /// Waits for these ranks ahead of others, from now on: a timeout names the first rank whose bytes have not come.
+  void wait_first(rust::Slice<const uint32_t> ranks);
   /// Sends block r of `send` to rank r, and receives block r of `receive` from it. Both have equal sizes.
   void all_to_all(rust::Slice<const uint8_t> send, rust::Slice<uint8_t> receive, uint64_t timeout_ms);
   /// Stores `own` of rank r in block r of `all`. Equal sizes on every rank.
   void all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, uint64_t timeout_ms);
 
  private:
-  std::shared_ptr<::gloo::Context> shared();
-  void guarded(const char* doing, const std::function<void()>& call);
+  /// Sends `receive.size() / size` bytes to each rank r, from `r * send_pitch` bytes into `send` on, and receives as many from it as part r
+  /// of `receive`.
+  void exchange(const char* doing, rust::Slice<const uint8_t> send, size_t send_pitch, rust::Slice<uint8_t> receive, uint64_t timeout_ms);
+  /// Runs `call`, whose exceptions become an Error. `awaited`: the rank that the call waits for.
+  void guarded(const char* doing, const std::function<void()>& call, const int* awaited = nullptr);
 
-  uint32_t tag_ = 0;
+  uint64_t slot_ = 0;
+  /// All other ranks, in the order in which they are waited for.
+  std::vector<int> others_;
 };
 
 std::shared_ptr<Interface> open_interface(rust::Str name);

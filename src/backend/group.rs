@@ -20,7 +20,7 @@ use crate::bootstrap::{Bootstrap, until};
 use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
-use crate::group::Determinism;
+use crate::group::{Determinism, REPORT};
 use crate::op::{Call, Message, Numbers, Shape, Step, Steps, check_pairs};
 use crate::stream::{Enqueue, Stream};
 
@@ -38,8 +38,8 @@ pub(crate) struct GroupBackends {
     /// The network interface of engines.
     interface: Option<String>,
     mesh: OnceCell<HostBackend>,
-    /// Held by a call through the CPU, from its announcement to its end.
-    turn: Mutex<()>,
+    /// The number of calls through the CPU so far. Held by a call from its announcement to its end.
+    turn: Mutex<u64>,
     /// The first failure of NCCL or the host backend.
     failure: OnceCell<Error>,
 }
@@ -62,7 +62,7 @@ impl GroupBackends {
         interface: Option<&str>,
     ) -> Result<(Arc<Self>, Arc<Facts>)> {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
-        let (nccl, mesh, turn, failure) = (OnceCell::new(), OnceCell::new(), Mutex::new(()), OnceCell::new());
+        let (nccl, mesh, turn, failure) = (OnceCell::new(), OnceCell::new(), Mutex::new(0), OnceCell::new());
         let (world_size, interface) = (ranks.len(), interface.map(str::to_owned));
         let serving = Self { reach, rank, world_size, interface, nccl, mesh, turn, failure };
         let exact = serving.local().group().config().determinism == Determinism::Exact;
@@ -228,15 +228,22 @@ impl GroupBackends {
     ) -> Result<()> {
         let mesh = self.mesh.get().ok_or_else(|| absent(Backend::Host))?;
         let stream = queue.stream();
-        let _turn = self.turn.lock();
-        if let Reach::Spanning(spanning) = &self.reach {
-            spanning.announce_call(call)?;
-        }
-        mesh.agree(call, shape, stream)?;
-        self.in_parts(call, shape, steps, queue, |call, shape| match &self.reach {
-            Reach::Spanning(spanning) if TwoLevel::serves(call) && !facts.exact => spanning.all_reduce(call, stream),
-            _ => mesh.run(call, shape, stream),
-        })
+        let mut turn = self.turn.lock();
+        let sequence = *turn;
+        *turn += 1;
+        let run = || {
+            if let Reach::Spanning(spanning) = &self.reach {
+                spanning.announce_call(call)?;
+            }
+            mesh.agree(call, shape, stream)?;
+            self.in_parts(call, shape, steps, queue, |call, shape| match &self.reach {
+                Reach::Spanning(spanning) if TwoLevel::serves(call) && !facts.exact => {
+                    spanning.all_reduce(call, stream)
+                }
+                _ => mesh.run(call, shape, stream),
+            })
+        };
+        run().map_err(|error: Error| error.in_operation(call.op.operation, sequence))
     }
 
     /// The communicator of the group's ranks on this host.
@@ -280,6 +287,29 @@ impl GroupBackends {
         }
     }
 
+    /// The ranks on this host.
+    fn on_host(&self) -> Vec<usize> {
+        match &self.reach {
+            Reach::Own(_) => (0..self.world_size).collect(),
+            Reach::Spanning(spanning) => spanning.on_host(),
+        }
+    }
+
+    /// The failure that a rank of this host reports about now, for which this rank has waited in vain. That rank may have waited
+    /// for another, by the same deadline.
+    fn reported_by(&self, late: usize) -> Option<Error> {
+        if !matches!(self.reach, Reach::Spanning(_)) || !self.on_host().contains(&late) {
+            return None;
+        }
+        let end = Instant::now() + REPORT;
+        loop {
+            match self.neighbours() {
+                Ok(()) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+                known => return known.err(),
+            }
+        }
+    }
+
     /// Records `error`, which numbers ranks in the group, as the group's failure, unless the call had not begun, and
     /// makes peers stop waiting for this rank.
     fn fail(&self, error: Error) -> Error {
@@ -289,8 +319,11 @@ impl GroupBackends {
         let failure = self.failure.get_or_init(|| {
             self.abandon();
             // NCCL fails, and connections break, as a consequence of failures that the group reports better.
-            let in_the_wake = matches!(error, Error::Nccl { .. } | Error::Bootstrap { .. });
-            let known = if in_the_wake { self.neighbours().err() } else { None };
+            let known = match &error {
+                Error::Nccl { .. } | Error::Bootstrap { .. } => self.neighbours().err(),
+                Error::Timeout { rank: Some(late), .. } => self.reported_by(*late),
+                _ => None,
+            };
             let error = known.unwrap_or(error);
             // Tells the ranks of this host before connections break.
             let cut = || self.mesh.get().iter().for_each(|mesh| mesh.end());
@@ -418,7 +451,9 @@ impl GroupBackends {
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<HostBackend> {
             let wire = engines.connect(&mut self.as_bootstrap(), Some(&everyone), until(deadlines.open))?;
-            let wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
+            let mut wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
+            // A rank of this host that waits elsewhere reports for which rank.
+            wire.wait_first(&self.on_host())?;
             Ok(HostBackend::new(wire, deadlines))
         };
         self.mesh.get_or_try_init(connected).map(drop)

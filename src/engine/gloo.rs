@@ -81,6 +81,12 @@ impl Wire {
         Ok(())
     }
 
+    /// Waits for these ranks ahead of others, from now on.
+    pub(crate) fn wait_first(&mut self, ranks: &[usize]) -> Result<()> {
+        let ranks = ranks.iter().map(|rank| number(*rank)).collect::<Result<Vec<_>>>()?;
+        self.raw.pin_mut().wait_first(&ranks).caught()
+    }
+
     /// Sends block r of `send` to rank r, and receives block r of `receive` from it.
     pub(crate) fn all_to_all(&mut self, send: &[u8], receive: &mut [u8], deadline: Instant) -> Result<()> {
         self.check("all-to-all", send.len(), receive.len())?;

@@ -12,7 +12,7 @@ use crate::variables::report_consequence;
 
 /// How long a rank that gave up waits for the report of the rank it waited for. That rank may have begun its own wait
 /// later, by the time a busy processor delays a thread.
-const REPORT: Duration = Duration::from_millis(250);
+pub(crate) const REPORT: Duration = Duration::from_millis(250);
 
 impl Health {
     pub(super) fn own(&self) -> &Page {

@@ -35,6 +35,7 @@ pub use config::{Config, Deadlines};
 pub(crate) use control_page::Finding;
 use control_page::{Cause, PageMapping, Stop, WayOut};
 pub use determinism::Determinism;
+pub(crate) use health::REPORT;
 pub use multicast::Multicast;
 pub(crate) use multicast::unavailable;
 pub use open::boot_id;

@@ -15,6 +15,7 @@ mod bridge {
         fn open_wire(interface: &Interface, rank: u32, world_size: u32, timeout_ms: u64) -> Result<UniquePtr<Wire>>;
         fn address(self: &Wire, peer: u32) -> Result<Vec<u8>>;
         fn connect(self: Pin<&mut Wire>, peer: u32, address: &[u8]) -> Result<()>;
+        fn wait_first(self: Pin<&mut Wire>, ranks: &[u32]) -> Result<()>;
         fn all_to_all(self: Pin<&mut Wire>, send: &[u8], receive: &mut [u8], timeout_ms: u64) -> Result<()>;
         fn all_gather(self: Pin<&mut Wire>, own: &[u8], all: &mut [u8], timeout_ms: u64) -> Result<()>;
     }

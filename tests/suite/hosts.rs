@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use crate::support::Sample;
 use crate::support::data::{assert_same, mix};
 use crate::support::device::device;
-use crate::support::world::{Gate, alone, bounded, meet, until, without_group};
+use crate::support::world::{Gate, alone, bounded, meet, until};
 use half::{bf16, f16};
 use symmetra::bootstrap::{Bootstrap, Local, Threads};
-use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
+use symmetra::environment::{Coordinator, EnvConfig, Environment, InitMethod, Parallelism};
 use symmetra::float8::{F8E4M3, F8E5M2};
-use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
+use symmetra::{Config, Deadlines, DeviceBuffer, Error, Operation, Reduction, Stream};
 
 /// Small groups, deadlines that a slow machine keeps.
 fn small(seconds: u64) -> Config {
@@ -325,6 +325,61 @@ fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
     });
 }
 
+/// The last rank comes too late for a sum or for an exchange of objects.
+#[test]
+fn a_timeout_between_hosts_names_the_operation_the_time_and_the_late_rank() {
+    let _alone = alone();
+    type Call = fn(&Coordinator, &DeviceBuffer<f32>, &Stream) -> symmetra::Result<()>;
+    let sum: Call = |group, buffer, stream| group.all_reduce(buffer, buffer, stream);
+    let objects: Call = |group, _, _| group.barrier();
+    let [steady, open] = [1500, 4000].map(Duration::from_millis);
+    let report = Duration::from_millis(250);
+    let calls = [(sum, Operation::AllReduce, 1, steady), (objects, Operation::Exchange, 0, open - report)];
+    let worlds = [vec![0, 1, 2], vec![0, 0, 1], vec![0, 0, 1, 1]];
+    for (hosts, (call, operation, sequence, limit)) in
+        worlds.into_iter().flat_map(|hosts| calls.map(|call| (hosts.clone(), call)))
+    {
+        let gave_up = Gate::new(hosts.len());
+        let errors = meet(hosts.len(), |bootstrap| {
+            let late = bootstrap.rank() + 1 == hosts.len();
+            let mut config = config(bootstrap, &hosts, [hosts.len(), 1, 1]);
+            let deadlines = Deadlines::default().open(open).first_use(Duration::from_secs(60)).steady(steady);
+            config.communicator.deadlines = deadlines;
+            let environment = Environment::init(config).unwrap();
+            let tp = environment.tp();
+            let stream = Stream::new(tp.device()).unwrap();
+            let buffer = DeviceBuffer::<f32>::from_slice(&[1.0; 100], &stream).unwrap();
+            sum(tp, &buffer, &stream).unwrap();
+            if late {
+                gave_up.pass();
+            }
+            let error = call(tp, &buffer, &stream).unwrap_err();
+            if !late {
+                gave_up.pass();
+            }
+            assert_eq!(call(tp, &buffer, &stream), Err(error.clone()), "the failure stays");
+            error
+        });
+        let last = hosts.len() - 1;
+        for (rank, error) in errors.iter().enumerate() {
+            let words = error.to_string();
+            match error {
+                Error::Timeout { operation: found, sequence: number, rank: named, waited, .. } if rank != last => {
+                    assert_eq!((*found, *number, *named, *waited), (operation, sequence, Some(last), limit), "{words}");
+                    assert!(words.contains("in group "), "{words}");
+                }
+                Error::Aborted { detail } if rank == last => {
+                    assert!(detail.contains("had waited too long for this one"), "{words}");
+                }
+                _ => panic!("rank {rank}: {error:?}"),
+            }
+        }
+        // The rank that gave up first, of whose error the others of its host have a part.
+        let host = format!(" on host host-{}", hosts[last]);
+        assert!(errors.is_empty() || errors.iter().any(|error| error.to_string().contains(&host)), "{errors:?}");
+    }
+}
+
 #[test]
 fn pitfall_03_a_group_that_is_aborted_ends_on_every_host_with_the_reason() {
     let _alone = alone();
@@ -342,12 +397,14 @@ fn pitfall_03_a_group_that_is_aborted_ends_on_every_host_with_the_reason() {
             } else {
                 "rank 1"
             };
-            let error = Error::Aborted { detail: format!(": by {who}: the engine is told to stop") };
-            let same = |result: symmetra::Result<()>| assert_eq!(result.map_err(without_group), Err(error.clone()));
+            let error = Error::Aborted { detail: format!(": by {who}: the engine is told to stop; in group world") };
+            let same = |result: symmetra::Result<()>| assert_eq!(result, Err(error.clone()));
             same(tp.all_reduce(&buffer, &buffer, &stream));
             same(tp.barrier());
             if tp.rank() == 1 {
-                same(tp.local().synchronize(&stream));
+                // The ranks of this host have numbers of their own, and no name.
+                let local = tp.local().synchronize(&stream).unwrap_err();
+                assert_eq!(local.to_string() + "; in group world", error.to_string());
             }
             same(environment.close());
         });

@@ -50,17 +50,6 @@ pub fn behind<R>(rank: &Rank, late: usize, enqueue: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The error of an abort without the group's name, which errors have on some of the ways between hosts.
-pub fn without_group(error: symmetra::Error) -> symmetra::Error {
-    match error {
-        symmetra::Error::Aborted { detail } => {
-            let detail = detail.strip_suffix("; in group world").unwrap_or(&detail).to_owned();
-            symmetra::Error::Aborted { detail }
-        }
-        other => other,
-    }
-}
-
 /// Bytes of the guards that a group checks when it closes.
 pub const GUARD_BYTES: u64 = 4096;
 

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::final_exchange::Words;
+use crate::bootstrap::notice::{encode, read_notice};
 use crate::error::{BY_THIS_RANK, Error};
 
 /// The error on a rank that aborts a group.
@@ -21,21 +22,27 @@ pub(crate) struct Word {
     lost: Option<usize>,
     /// The ranks of the group that this rank aborted, and the reason.
     aborted: Option<(Vec<usize>, String)>,
+    /// The ranks of the group in which this rank waited in vain, and the [`encode`]d timeout, which numbers ranks in the group.
+    waited: Option<(Vec<usize>, Vec<u8>)>,
 }
 
 impl Word {
     /// The report of a rank in the group of `ranks`. `error` numbers ranks in the group.
     pub(crate) fn of(error: &Error, ranks: &[usize]) -> Self {
         match error {
-            Error::PeerLost { rank, .. } => Self { lost: ranks.get(*rank).copied(), aborted: None },
+            Error::PeerLost { rank, .. } => Self { lost: ranks.get(*rank).copied(), ..Self::default() },
             Error::Aborted { detail } => {
                 let reason = detail.strip_prefix(BY_THIS_RANK).and_then(|rest| rest.strip_prefix(": "));
-                Self { lost: None, aborted: reason.map(|reason| (ranks.to_vec(), reason.to_owned())) }
+                Self { aborted: reason.map(|reason| (ranks.to_vec(), reason.to_owned())), ..Self::default() }
+            }
+            Error::Timeout { rank: Some(_), .. } => {
+                Self { waited: Some((ranks.to_vec(), encode(error))), ..Self::default() }
             }
             _ => Self::default(),
         }
     }
 
+    /// Whether other ranks may know more of the cause. A rank that waited in vain may have waited for a rank that is lost.
     pub(crate) fn says_nothing(&self) -> bool {
         self.lost.is_none() && self.aborted.is_none()
     }
@@ -50,12 +57,12 @@ impl Word {
     }
 }
 
-/// The error of a failed group of these ranks, from its own `error` and the reports of all.
-pub(crate) fn verdict(ranks: &[usize], error: Error, words: Words) -> Error {
+/// The error of rank `own` of a failed group of these ranks, from its own `error` and the reports of all.
+pub(crate) fn verdict((own, ranks): (usize, &[usize]), error: Error, words: Words) -> Error {
     let place = |rank: usize| ranks.binary_search(&rank).ok();
     let words: Vec<Word> = match words {
         Ok(words) => words.iter().map(|bytes| Word::read(bytes)).collect(),
-        Err(Error::PeerLost { rank, .. }) => vec![Word { lost: Some(rank), aborted: None }],
+        Err(Error::PeerLost { rank, .. }) => vec![Word { lost: Some(rank), ..Word::default() }],
         Err(_) => Vec::new(),
     };
     if let Some(rank) = words.iter().filter_map(|word| word.lost).find_map(place) {
@@ -65,10 +72,18 @@ pub(crate) fn verdict(ranks: &[usize], error: Error, words: Words) -> Error {
         let (_, reason) = word.aborted.as_ref().filter(|(group, _)| group == ranks)?;
         Some((place(rank)?, reason))
     });
-    match aborted {
-        Some((rank, reason)) => Error::Aborted { detail: format!(": by rank {rank}: {reason}") },
-        None => error,
+    if let Some((rank, reason)) = aborted {
+        return Error::Aborted { detail: format!(": by rank {rank}: {reason}") };
     }
+    if matches!(error, Error::Timeout { .. }) {
+        return error;
+    }
+    // Connections to a rank that gave up are closed: errors of connections are consequences.
+    let waited = words.iter().enumerate().find_map(|(rank, word)| {
+        let (_, timeout) = word.waited.as_ref().filter(|(group, _)| group == ranks)?;
+        Some((place(rank)?, timeout))
+    });
+    waited.map_or(error, |(by, timeout)| read_notice(by, timeout).seen_by(own, by))
 }
 
 #[cfg(test)]

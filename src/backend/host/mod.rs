@@ -62,7 +62,8 @@ impl HostBackend {
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
         let deadline = Instant::now() + limit;
-        body(&mut Turn { wire: &mut **wire, call, shape, stream, deadline })
+        let done = body(&mut Turn { wire: &mut **wire, call, shape, stream, deadline });
+        done.map_err(|error| error.of_engine(limit, |rank| (rank, String::new())))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::backend::hosts::Hosts;
 use crate::bootstrap::notice::{encode, read_notice};
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
+use crate::group::REPORT;
 use crate::memory::View;
 use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, Kernels, REDUCE, REDUCE_SCATTER};
 use crate::stream::{Enqueue, Stream};
@@ -34,6 +35,8 @@ pub(crate) struct TwoLevel {
     ranks: Vec<usize>,
     /// The group's ranks by host.
     parts: Vec<Vec<usize>>,
+    /// The name of each host of `parts`.
+    names: Vec<String>,
     /// This host's index in `parts`.
     part: usize,
     /// Connects ranks of equal position on each host; if hosts differ in size, only the first rank of each host. `None`
@@ -63,10 +66,12 @@ impl TwoLevel {
         let members = wired(&parts, rank).filter(|_| parts.len() > 1);
         let wire = Mutex::new(engines.connect(&mut **bootstrap, members.as_deref(), deadline)?);
         let part = parts.iter().position(|part| part.contains(&rank));
+        let names = hosts.of_group(group).into_iter().map(|(name, _)| name).collect();
         Ok(part.filter(|_| parts.len() > 1).map(|part| Self {
             local,
             ranks: group.to_vec(),
             parts,
+            names,
             part,
             wire,
             world: world.clone(),
@@ -88,7 +93,7 @@ impl TwoLevel {
 
     /// Announces a call to the other hosts. If another host exchanges objects instead, both fail. Blocks.
     pub(crate) fn announce_call(&self, call: &Call<'_>) -> Result<()> {
-        self.announce(Announcement::call(call), self.deadline()).map(drop)
+        self.announce(Announcement::call(call), self.limit()).map(drop)
     }
 
     /// Whether a call is reduced on two levels: an all-reduce except averages, since the sum inside a host would be
@@ -167,24 +172,37 @@ impl TwoLevel {
             return Ok(());
         }
         self.local.synchronize(queue.stream())?;
-        let deadline = self.deadline();
+        self.across(self.limit(), |wire, deadline| wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline))
+    }
+
+    /// An exchange with the ranks of the wire, which ends within `limit`. Errors number ranks in the group.
+    fn across(&self, limit: Duration, exchange: impl FnOnce(&mut dyn Across, Instant) -> Result<()>) -> Result<()> {
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
-        wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline)
+        let place = |part: usize| {
+            let host = self.names.get(part).map_or_else(String::new, |host| format!(" on host {host}"));
+            (self.place(part, self.local.rank()), host)
+        };
+        exchange(&mut **wire, Instant::now() + limit).map_err(|error| error.of_engine(limit, place))
     }
 
     /// Sends this rank's announcement to the other hosts and returns those of all hosts; none on a rank without a
     /// wire. All ranks compare calls later, but not objects.
-    fn announce(&self, ours: Announcement, deadline: Instant) -> Result<Vec<Announcement>> {
+    fn announce(&self, ours: Announcement, limit: Duration) -> Result<Vec<Announcement>> {
         let (own, mut all) = (ours.to_words(), vec![[0; Announcement::WORDS]; self.parts.len()]);
-        match &mut *self.wire.lock() {
-            Some(wire) => wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline)?,
-            None => return Ok(Vec::new()),
+        if self.wire.lock().is_none() {
+            return Ok(Vec::new());
         }
+        self.across(limit, |wire, deadline| wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline))?;
         let all: Vec<_> = all.into_iter().map(Announcement::from_words).collect();
         let Some(part) = all.iter().position(|theirs| !ours.is_like(theirs)) else { return Ok(all) };
         let place = |part: usize| self.place(part, self.local.rank());
         Err(ours.mismatch(place(self.part), place(part), &all[part]))
+    }
+
+    /// The numbers in the group of this host's ranks.
+    pub(crate) fn on_host(&self) -> Vec<usize> {
+        (0..self.parts[self.part].len()).map(|place| self.place(self.part, place)).collect()
     }
 
     /// The number in the group of the rank at `place` of a host.
@@ -234,16 +252,16 @@ impl TwoLevel {
 
     /// The packed bytes of every host's first rank.
     fn between_first_ranks(&self, call: &str, own: &[u8]) -> Result<Vec<u8>> {
-        let deadline = Instant::now() + self.local.group().config().deadlines.open;
-        let all = self.announce(Announcement::objects(call, own.len()), deadline)?;
+        // The ranks of this host wait for the first rank by the same deadline: the first rank gives up first, and says why.
+        let limit = self.local.group().config().deadlines.open;
+        let limit = limit - REPORT.min(limit / 8);
+        let all = self.announce(Announcement::objects(call, own.len()), limit)?;
         let lengths: Vec<usize> = all.iter().map(|theirs| theirs.bytes as usize).collect();
-        let mut wire = self.wire.lock();
-        let wire = wire.as_mut().ok_or(Error::Closed)?;
         let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
         let mut padded = own.to_vec();
         padded.resize(longest, 0);
         let mut all = vec![0; longest * self.parts.len()];
-        wire.all_gather(&padded, &mut all, deadline)?;
+        self.across(limit, |wire, deadline| wire.all_gather(&padded, &mut all, deadline))?;
         Ok(pack(&all.chunks(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect::<Vec<_>>()))
     }
 
@@ -267,9 +285,10 @@ impl TwoLevel {
         self.local.group().check().map_err(|error| self.of_group(error))
     }
 
-    fn deadline(&self) -> Instant {
+    /// How long a call may take.
+    fn limit(&self) -> Duration {
         let deadlines = self.local.group().config().deadlines;
-        Instant::now() + if self.used.swap(true, Ordering::Relaxed) { deadlines.steady } else { deadlines.first_use }
+        if self.used.swap(true, Ordering::Relaxed) { deadlines.steady } else { deadlines.first_use }
     }
 
     /// Records `error` as the group's failure, unless the call had not begun, and makes peers stop waiting for this
@@ -301,6 +320,7 @@ impl TwoLevel {
     fn stop(&self, error: &Error) {
         let failure = match error {
             Error::Aborted { .. } => error.clone(),
+            Error::Timeout { .. } => error.clone().of_members(&self.ranks).among(&self.parts[self.part]),
             // Numbers ranks in the group.
             _ => aborted(error),
         };
@@ -312,7 +332,10 @@ impl TwoLevel {
         let own = Word::of(&error, &self.ranks);
         let words = self.world.say(&own.to_bytes(), Instant::now() + INQUEST);
         match words {
-            Some(words) if own.says_nothing() => verdict(&self.ranks, error, words),
+            Some(words) if own.says_nothing() => {
+                let own = self.place(self.part, self.local.rank());
+                verdict((own, &self.ranks), error, words)
+            }
             _ => error,
         }
     }

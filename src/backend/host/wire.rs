@@ -31,6 +31,9 @@ pub(crate) trait Across: Send {
         deadline: Instant,
     ) -> crate::Result<()>;
 
+    /// Waits for these ranks ahead of others, from now on: a timeout names the first rank whose bytes have not come.
+    fn wait_first(&mut self, ranks: &[usize]) -> crate::Result<()>;
+
     /// Stores `own` of rank r in block r of `all`. Blocks are equally long on every rank. Blocks.
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> crate::Result<()>;
 

@@ -147,6 +147,10 @@ impl Across for Wire {
         with_type!(dtype, T => through_host::<T>(self, reduction, memory, stream, deadline))
     }
 
+    fn wait_first(&mut self, ranks: &[usize]) -> Result<()> {
+        Self::wait_first(self, ranks)
+    }
+
     fn all_gather(&mut self, own: &[u8], all: &mut [u8], deadline: Instant) -> Result<()> {
         Self::all_gather(self, own, all, deadline)
     }
