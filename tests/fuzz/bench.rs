@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use symmetra::op::{ALL_GATHER, Size};
-use symmetra::{Adopted, Communicator, Device, DeviceBuffer, Operand, Queue, Ref, Result, Stream, SymmetricBuffer};
+use symmetra::{
+    Adopted, AdoptedSlice, Communicator, Device, DeviceBuffer, Operand, Queue, Ref, Result, Stream, SymmetricBuffer,
+};
 
 use crate::model::{BUFFERS, values};
 use crate::narrow::Memory;
@@ -147,8 +149,7 @@ impl<T: Sample> Typed<T> {
                 if is_pairs {
                     let starts = [call.input_start(rank), call.output_start(rank, world)];
                     let part = |which: usize, start: usize, count: usize| {
-                        let operand = [input, output][which].as_ref().unwrap();
-                        operand.slice(start - starts[which]..start - starts[which] + count).unwrap()
+                        [input, output][which].as_ref().unwrap().part(start - starts[which], count)
                     };
                     return self.pairs(placed, part, queue);
                 }
@@ -156,14 +157,39 @@ impl<T: Sample> Typed<T> {
                 let same = call.in_place && call.op.input.size == call.op.output.size;
                 let input = (if same { output } else { input }).as_ref().filter(|_| call.has(call.op.input, rank));
                 let output = output.as_ref().filter(|_| call.has(call.op.output, rank));
-                self.run(placed, [input, output], codes, queue)
+                self.run(placed, [input, output].map(|operand| operand.map(Lent::whole)), codes, queue)
             }
         }
     }
 }
 
 /// Input and output of a call in adopted memory.
-type Pair<T> = [Option<Adopted<'static, T>>; 2];
+type Pair<T> = [Option<Lent<T>>; 2];
+
+/// Adopted memory.
+enum Lent<T: Sample> {
+    /// Of elements.
+    Elements(Adopted<'static, T>),
+    /// Of bytes: so many elements from this offset in bytes on.
+    Bytes(Adopted<'static, u8>, usize, usize),
+}
+
+impl<T: Sample> Lent<T> {
+    fn part(&self, start: usize, count: usize) -> AdoptedSlice<'_, T> {
+        let part = match self {
+            Self::Elements(memory) => memory.slice(start..start + count),
+            Self::Bytes(memory, offset, _) => memory.elements(offset + start * size_of::<T>(), count),
+        };
+        part.unwrap()
+    }
+
+    fn whole(&self) -> AdoptedSlice<'_, T> {
+        match self {
+            Self::Elements(memory) => memory.slice(..).unwrap(),
+            Self::Bytes(_, _, count) => self.part(0, *count),
+        }
+    }
+}
 
 /// What a call has for itself.
 struct Kept<'op, T: Sample> {
@@ -191,20 +217,31 @@ impl<T: Sample> Typed<T> {
             return Ok(());
         }
         let (call, rank, world) = (placed.call(), self.communicator.rank(), self.communicator.world_size());
-        let adopt = |extent: symmetra::op::Extent, which: usize, start: usize| {
+        let adopt = |extent: symmetra::op::Extent, which: usize, start_of: &dyn Fn(usize) -> usize| {
             if extent.size == Size::None {
                 return Ok(None);
             }
-            let (elems, buffer) = (call.elems(extent, world), placed.buffer(which));
+            let (elems, buffer, start) = (call.elems(extent, world), placed.buffer(which), start_of(rank));
             assert!(start + elems <= ROOM);
-            let address = self.plain[buffer - 2].as_raw().wrapping_add(start);
+            // Every second call has memory by bytes, with as much ahead of the operand as all ranks have.
+            let ahead = match placed.seed % 2 {
+                0 => 0,
+                _ => (0..world).map(start_of).min().unwrap_or(0).min(64),
+            };
+            let address = self.plain[buffer - 2].as_raw().wrapping_add(start - ahead);
+            if placed.seed % 2 == 1 {
+                let [bytes, offset] = [ahead + elems, ahead].map(|count| count * size_of::<T>());
+                // SAFETY: as below.
+                let memory = unsafe { self.communicator.adopt_bytes(address.cast(), bytes) }?;
+                return Ok(Some(Lent::Bytes(memory, offset, elems)));
+            }
             // SAFETY: inside a buffer that lives as long as the adopted memory is used, and longer than the group.
             let memory = unsafe { Ref::from_raw(&self.device, address, elems) }?;
             // SAFETY: the buffer is dropped when every rank has closed its groups or given them up.
-            unsafe { self.communicator.adopt(memory) }.map(Some)
+            unsafe { self.communicator.adopt(memory) }.map(|memory| Some(Lent::Elements(memory)))
         };
-        let input = adopt(call.op.input, usize::from(call.reads_output()), call.input_start(rank))?;
-        let output = adopt(call.op.output, 1, call.output_start(rank, world))?;
+        let input = adopt(call.op.input, usize::from(call.reads_output()), &|rank| call.input_start(rank))?;
+        let output = adopt(call.op.output, 1, &|rank| call.output_start(rank, world))?;
         self.adopted.lock().insert(placed.seed, Arc::new([input, output]));
         Ok(())
     }
