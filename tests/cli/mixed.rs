@@ -32,6 +32,18 @@ fn every_operation_on_one_host() {
     right(&format!("reduce-scatter --local-dp 4 --mode one-shot,one-collective {sizes} {threads} --dtype i64"), 4);
 }
 
+/// Pieces of which the last is one that the tensor ranks do not divide, in both kinds of memory, with known bytes beside.
+#[test]
+fn pieces_of_a_long_message() {
+    let sizes = "--min-bytes 8000004 --max-bytes 8000004 --dtype f32 --piece-bytes 1MiB";
+    let rows = right(&format!("all-reduce-all-gather --local-tp 2 {sizes}"), 1);
+    assert_eq!((&rows[0]["bytes"], &rows[0]["piece_bytes"]), (&8000004.into(), &(1 << 20).into()));
+    let modes = "--mode one-shot,two-shot,one-collective,two-collectives";
+    let small = "--min-bytes 20004 --max-bytes 20004 --dtype f32 --piece-bytes 2KiB --ranks-as threads";
+    right(&format!("all-reduce-all-gather --local-tp 2 {modes} {small} --plain --graph"), 4);
+    right(&format!("reduce-scatter-all-reduce --local-tp 2 {modes} {small}"), 4);
+}
+
 #[cfg(feature = "gloo")]
 #[test]
 fn hosts_by_name() {
@@ -70,6 +82,7 @@ fn what_a_grid_lacks_is_refused() {
     symmetra("mixed all-reduce --ranks 1 --against nccl").refused(2, &["--against nccl", "two ranks"]);
     let missing = if cfg!(feature = "nccl") { "a GPU for every rank" } else { "cargo build --features nccl" };
     symmetra(&format!("{race} nccl --device host")).refused(2, &["--against nccl", missing]);
+    symmetra("mixed all-reduce --piece-bytes 1").refused(2, &["--piece-bytes", "bf16", "2 bytes"]);
     symmetra("mixed all-sum").refused(2, &["all-sum", "all-reduce-all-gather"]);
     symmetra("mixed all-reduce --mode three-shot").refused(2, &["three-shot", "two-shot-across"]);
 }

@@ -38,9 +38,12 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// result is compared, bit for bit, with an independent reference, or with --codec by the codec's bound; then batches
 /// of operations are timed. A row's time is the median over the batches of the slowest rank's time for one operation.
 ///
+/// Known bytes lie beside symmetric and plain operands. They are compared before and after each size is timed.
+///
 /// Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
 ///
-/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+/// Exit status: 0, or 1 when an element is wrong, a byte beside an operand was overwritten or a rank fails, or 2 for
+/// wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -22,8 +22,11 @@ size is that of a rank's larger operand.
 A row's time is the median over the batches of the \
 slowest rank's time for one operation; bus bandwidth is what nccl-tests call so.
 
-Exit status: 0, \
-or 1 when an element is wrong or a rank fails, or 2 for wrong usage.")]
+Known bytes lie beside \
+symmetric and plain operands. They are compared before and after each size is timed.
+
+Exit status: 0, or 1 when an element is \
+wrong, a byte beside an operand was overwritten or a rank fails, or 2 for wrong usage.")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]

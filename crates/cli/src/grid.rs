@@ -46,7 +46,7 @@ pub(crate) struct GridWorld {
     pub(crate) ranks: usize,
     pub(crate) hosts: usize,
     grid: GridArgs,
-    /// Of `x`, or of a slice.
+    /// Of the largest `x` or slice that goes in one piece.
     pub(crate) most_bytes: usize,
 }
 

@@ -12,6 +12,7 @@ mod exchange;
 mod experts;
 mod failure;
 mod grid;
+mod guarded;
 mod info;
 mod launch;
 mod live;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::environment::{MixedMode, MixedOperation};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Tuning};
 
+use crate::bytes;
 use crate::contest::competitor::{self, Competitor};
 use crate::contest::nccl;
 use crate::failure::Failure;
@@ -35,7 +36,10 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// results of the last batches are compared too. A size is that of `x`, or of a slice. A row's time is the median over
 /// the batches of the slowest rank's time for one operation.
 ///
-/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+/// Known bytes lie beside every operand and the workspace. They are compared before and after each size is timed.
+///
+/// Exit status: 0, or 1 when an element is wrong, a byte beside an operand was overwritten or a rank fails, or 2 for
+/// wrong usage.
 ///
 /// With --against nccl, on one host, NCCL takes turns with the modes on the same memory: an all-reduce over the ranks
 /// of a data rank and an all-gather over the ranks of a tensor rank, or a reduce-scatter and an all-reduce, or the one
@@ -49,6 +53,7 @@ Examples:
   symmetra mixed all-reduce-all-gather --local-tp 2 --local-dp 2
   symmetra mixed reduce-scatter-all-reduce --ranks 4 --local-tp 2 --mode two-shot --graph --json
   symmetra mixed all-reduce-all-gather --local-tp 2 --local-dp 2 --mode auto,one-shot,two-shot --graph --against nccl
+  symmetra mixed all-reduce-all-gather --local-tp 2 --dtype f32 --min-bytes 8000004 --max-bytes 8000004 --piece-bytes 1MiB
   symmetra mixed all-reduce --ranks 8 --hosts 2 --mode one-shot,two-shot,two-shot-across --max-bytes 64KiB")]
 pub(crate) struct Args {
     /// The operation: all-reduce, all-gather, reduce-scatter, all-reduce-all-gather or reduce-scatter-all-reduce
@@ -72,6 +77,10 @@ pub(crate) struct Args {
     /// The modes, separated by commas: auto, one-shot, two-shot, two-shot-across, one-collective, two-collectives
     #[arg(long, value_delimiter = ',', default_value = "auto", value_parser = |name: &str| name.parse::<MixedMode>())]
     mode: Vec<MixedMode>,
+
+    /// Bytes of `x`, or of a slice, that go in one piece: for so many the workspace is made [default: those of the largest size]
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse)]
+    piece_bytes: Option<u64>,
 
     /// Element type
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
@@ -132,6 +141,7 @@ pub(crate) struct Grids {
     dtype: Dtype,
     /// Elements of `x`, or of a slice.
     sizes_elems: Vec<usize>,
+    largest_bytes: usize,
     plain: bool,
     graph: bool,
     against: Option<Competitor>,
@@ -147,12 +157,14 @@ impl Grids {
     fn new(args: &Args) -> Result<Self, Failure> {
         let sizes_elems = args.sizes.elems(args.dtype, 1)?;
         let largest_bytes = sizes_elems.iter().max().map_or(0, |elems| elems * args.dtype.bytes());
+        let piece_bytes = piece_bytes(args)?.unwrap_or(largest_bytes);
         let grids = Self {
             operation: args.operation,
-            world: GridWorld::new(args.ranks as usize, args.hosts as usize, args.grid, largest_bytes)?,
+            world: GridWorld::new(args.ranks as usize, args.hosts as usize, args.grid, piece_bytes)?,
             modes: args.mode.clone(),
             dtype: args.dtype,
             sizes_elems,
+            largest_bytes,
             plain: args.plain,
             graph: args.graph,
             against: args.against,
@@ -180,8 +192,20 @@ impl Grids {
     /// The steps of the operation in a mode.
     fn steps(&self, mode: MixedMode) -> Result<Vec<String>, Failure> {
         let GridWorld { hosts, .. } = self.world;
-        let steps = self.world.config().explain((self.world.local(), hosts), self.operation, mode);
+        // Auto chooses by the size of a message, not of a piece.
+        let config = self.world.config().most_bytes(self.largest_bytes);
+        let steps = config.explain((self.world.local(), hosts), self.operation, mode);
         steps.map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// What was asked for to go in one piece.
+fn piece_bytes(args: &Args) -> Result<Option<usize>, Failure> {
+    let Some(asked) = args.piece_bytes else { return Ok(None) };
+    let element = args.dtype.bytes();
+    match asked as usize {
+        piece if piece >= element => Ok(Some(piece)),
+        piece => Err(Failure::usage(format!("--piece-bytes is {piece}, but one {} has {element} bytes", args.dtype))),
     }
 }
 
@@ -205,8 +229,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => None,
     };
     let Grids { world: GridWorld { ranks, hosts, .. }, seed, .. } = run.task;
+    let pieces = args.piece_bytes.map_or_else(String::new, |piece| format!(", pieces of {}", bytes::format(piece)));
     output::note(format_args!(
-        "{ranks} {} as {} on {}, {hosts} {}, {}{}, seed {seed}",
+        "{ranks} {} as {} on {}, {hosts} {}, {}{pieces}{}, seed {seed}",
         if ranks == 1 { "rank" } else { "ranks" },
         args.run.ranks_as.name(),
         run.device_kind(),

@@ -36,7 +36,10 @@ const EPSILON: f32 = 1e-6;
 ///
 /// A row's time is the median over the batches of the slowest rank's time for one operation.
 ///
-/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+/// Known bytes lie beside every operand that is written. They are compared before and after operations are timed.
+///
+/// Exit status: 0, or 1 when an element is wrong, a byte beside an operand was overwritten or a rank fails, or 2 for
+/// wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

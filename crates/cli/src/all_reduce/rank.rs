@@ -1,9 +1,7 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
 use symmetra::op::Size;
-use symmetra::{
-    Algorithm, Codec, Communicator, DeviceBuffer, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport,
-};
+use symmetra::{Algorithm, Codec, Communicator, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport};
 
 use super::buffer::Buffer;
 use super::collective::Collective;
@@ -14,6 +12,7 @@ use super::sweep::{Sample, Sweep};
 use crate::element::Summand;
 use crate::exchange::Memory;
 use crate::failure::Failure;
+use crate::guarded::{self, GUARD_BYTES, Guarded};
 use crate::names::Mover;
 use crate::nvshmem::{self, Heap};
 use crate::ranks::{Say, Task};
@@ -22,11 +21,15 @@ impl Task for Sweep {
     const NAME: &'static str = "sweep";
     type Found = Sample;
 
-    /// Room for an input and an output of the largest size, and a workspace, each with its signal pad.
+    /// Room for an input and an output of the largest size, and a workspace, each with its signal pad and guards.
     fn heap_bytes(&self) -> u64 {
         let buffers =
             if self.memory == Memory::Symmetric { 2 } else { 0 } + u64::from(self.transport == Mover::CopyEngine);
         buffers * (self.largest_bytes() as u64 + (64 << 10))
+    }
+
+    fn guard_bytes(&self) -> u64 {
+        GUARD_BYTES
     }
 
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
@@ -51,7 +54,7 @@ impl Task for Sweep {
             let bench = Bench { sweep: self, communicator, stream: &stream, size, elems };
             let sample = with_element!(self.dtype, T => match (&shmem, self.memory) {
                 (Some(heap), _) => bench.measure(|elems| heap.buffer::<T>(elems)),
-                (None, Memory::Plain) => bench.measure(|elems| DeviceBuffer::<T>::own(communicator, elems)),
+                (None, Memory::Plain) => bench.measure(|elems| Guarded::<T>::new(communicator.device(), elems)),
                 (None, _) => bench.measure(|elems| SymmetricBuffer::<T>::own(communicator, elems)),
             })?;
             say(sample)?;
@@ -125,6 +128,8 @@ impl<'a> Bench<'a> {
         let count_wrong = |result: &[T]| places::count_wrong(self.sweep, data, rank, world, self.runs(), result);
         let mut wrong = count_wrong(&result);
         let checksum = checksum(&result);
+        // Where the ranks meet may have been overwritten too: so also ahead of what is timed.
+        guarded::check(self.communicator)?;
 
         let batches_us = self.time(&operation, pace)?;
         if separate.is_some() {
@@ -134,6 +139,10 @@ impl<'a> Bench<'a> {
                 wrong += count_wrong(&last).max(1);
             }
         }
+        guarded::check(self.communicator)?;
+        // Plain memory compares its margins.
+        input.read(self.stream)?;
+        output.read(self.stream)?;
         Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
     }
 

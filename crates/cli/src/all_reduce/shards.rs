@@ -12,6 +12,7 @@ use super::reference::checksum;
 use super::unfinished;
 use crate::element::Summand;
 use crate::failure::Failure;
+use crate::guarded::GUARD_BYTES;
 use crate::names::by_name;
 use crate::output;
 use crate::ranks::{Say, Task};
@@ -83,10 +84,14 @@ impl Task for Shards {
     /// The rank and the checksum of its results.
     type Found = (usize, u64);
 
-    /// Room for the largest tensor, which is reduced in place.
+    /// Room for the largest tensor, which is reduced in place, with its signal pad and guards.
     fn heap_bytes(&self) -> u64 {
         let largest = self.header.tensors.iter().map(|tensor| tensor.bytes()).max();
         largest.unwrap_or(0) + (64 << 10)
+    }
+
+    fn guard_bytes(&self) -> u64 {
+        GUARD_BYTES
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {

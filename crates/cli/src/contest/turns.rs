@@ -50,6 +50,10 @@ pub(crate) trait Contender<'a> {
     fn recheck(&self, _: &Stream) -> symmetra::Result<u64> {
         Ok(0)
     }
+    /// Fails if memory beside the operands was overwritten, once all ranks have come here. Collective; blocks.
+    fn check_beside(&self, _: &Stream) -> symmetra::Result<()> {
+        Ok(())
+    }
 }
 
 /// One contender in one mode, as one rank saw it.
@@ -119,6 +123,8 @@ impl Turns<'_, '_> {
             launch(number)?;
             self.team.synchronize(stream)?;
             let Verdict { wrong, checksum } = contender.verify(operations, stream)?;
+            // Ahead of what is timed: where the ranks meet may have been overwritten too.
+            contender.check_beside(stream)?;
             laps.push(SideLap { wrong, checksum, ..SideLap::default() });
         }
         // All ranks have read their results before the next operation.
@@ -135,6 +141,7 @@ impl Turns<'_, '_> {
                 }
             }
         }
+        contenders.iter().try_for_each(|contender| contender.check_beside(stream))?;
         Ok(laps)
     }
 }

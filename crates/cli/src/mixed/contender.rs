@@ -1,13 +1,14 @@
 //! What takes turns over a grid: an operation in each mode, and what an engine does without grids.
 
 use symmetra::environment::{Coordinator, Mixed, MixedMode, MixedOperation};
-use symmetra::{Capture, Queue, Stream};
+use symmetra::{Capture, Communicator, Queue, Stream};
 
 use super::oracle::Whole;
 use crate::all_reduce::{Buffer, checksum};
 use crate::contest::step::Step;
 use crate::contest::team::Team;
 use crate::contest::turns::{Contender, Verdict};
+use crate::guarded;
 
 /// All ranks of a grid.
 pub(super) struct Grid<'g> {
@@ -51,6 +52,8 @@ pub(super) struct Racer<'s, T, B> {
     pub(super) way: Way<'s>,
     pub(super) operation: MixedOperation,
     pub(super) mixed: &'s Mixed,
+    /// The ranks of this host: only they write into each other's memory by themselves.
+    pub(super) local: &'s Communicator,
     pub(super) operands: [&'s B; 2],
     pub(super) numbers: &'s Numbers<T>,
 }
@@ -100,5 +103,11 @@ impl<'s, T: Whole, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
 
     fn recheck(&self, stream: &Stream) -> symmetra::Result<u64> {
         Ok(self.wrong(&self.operands[1].read(stream)?))
+    }
+
+    fn check_beside(&self, stream: &Stream) -> symmetra::Result<()> {
+        guarded::check(self.local)?;
+        // Plain memory compares its margins.
+        self.operands.iter().try_for_each(|operand| operand.read(stream).map(drop))
     }
 }

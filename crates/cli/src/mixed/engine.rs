@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use symmetra::environment::MixedOperation;
-use symmetra::{Communicator, DeviceBuffer, Element, Ref, SymmetricBuffer};
+use symmetra::{Communicator, Element, Ref, SymmetricBuffer};
 
 use super::oracle::Place;
 use crate::all_reduce::{Buffer, Collective};
 use crate::contest::nccl::Nccl;
 use crate::contest::step::Step;
 use crate::failure::Failure;
+use crate::guarded::Guarded;
 
 /// Ranks of one level of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,18 +84,18 @@ pub(super) fn words(planned: &[Planned]) -> String {
 /// Operands whose device memory another library can work on.
 pub(super) trait Memory<T: Element>: Buffer<T> {
     /// All elements.
-    fn memory(&self) -> Ref<'_, T>;
+    fn memory(&self) -> symmetra::Result<Ref<'_, T>>;
 }
 
 impl<T: Element> Memory<T> for SymmetricBuffer<T> {
-    fn memory(&self) -> Ref<'_, T> {
-        self.borrow()
+    fn memory(&self) -> symmetra::Result<Ref<'_, T>> {
+        Ok(self.borrow())
     }
 }
 
-impl<T: Element> Memory<T> for DeviceBuffer<T> {
-    fn memory(&self) -> Ref<'_, T> {
-        self.borrow()
+impl<T: Element> Memory<T> for Guarded<T> {
+    fn memory(&self) -> symmetra::Result<Ref<'_, T>> {
+        self.elements()
     }
 }
 
@@ -125,8 +126,8 @@ impl Engine {
         [input, output]: [&'s B; 2],
     ) -> Result<Vec<Box<dyn Step<'s> + 's>>, Failure> {
         let memory = |stretch| match stretch {
-            Stretch::Input(range) => input.memory().slice(range),
-            Stretch::Output(range) => output.memory().slice(range),
+            Stretch::Input(range) => input.memory()?.slice(range),
+            Stretch::Output(range) => output.memory()?.slice(range),
         };
         let step = |Planned { collective, level, operands: [from, into] }| -> Result<Box<dyn Step<'s> + 's>, Failure> {
             let nccl = match level {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, Mixed, MixedMode};
-use symmetra::{Communicator, DeviceBuffer, Stream, SymmetricBuffer};
+use symmetra::{Communicator, Stream, SymmetricBuffer};
 
 use super::Grids;
 use super::contender::{Grid, Numbers, Racer, Way};
@@ -12,6 +12,7 @@ use crate::contest::repeats::Repeats;
 use crate::contest::stopwatch::Stopwatch;
 use crate::contest::turns::{Mode, SideLap, Turns};
 use crate::failure::Failure;
+use crate::guarded::{GUARD_BYTES, Guarded};
 use crate::ranks::{Say, Task};
 
 /// Most batches: enough for a median.
@@ -40,12 +41,14 @@ impl Task for Grids {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
-        // Input and output of the largest size, and where ranks meet, each with its signal pad.
-        let operands = (self.world.ranks as u64 + 1) * self.world.most_bytes as u64;
+        // Input and output of the largest size, and where ranks meet, each with its signal pad and guards, and the guards of the
+        // workspace.
+        let operands = (self.world.ranks as u64 + 1) * self.largest_bytes as u64;
         let operands = if self.plain { 0 } else { operands } + 5 * (64 << 10);
         let group = self.world.open(communicator, operands, |config| {
             self.group.set(config);
             config.tuning = self.tuning.clone();
+            config.guard_bytes = GUARD_BYTES;
         })?;
         let mixed = Mixed::open(&group, &self.world.config())?;
         self.race(communicator, (&group, &mixed), say)?;
@@ -84,7 +87,7 @@ impl Grids {
             };
             let heat = Heat { grids: self, group, mixed, engine: engine.as_ref(), turns: &turns, oracle };
             let (sides, runs) = with_element!(self.dtype, T => match self.plain {
-                true => heat.run(|elems| DeviceBuffer::<T>::new(group.device(), elems)),
+                true => heat.run(|elems| Guarded::<T>::new(group.device(), elems)),
                 false => heat.run(|elems| group.local().symmetric::<T>(elems)),
             })?;
             let (tensor_ranks, data_ranks) = (mixed.tensor_size(), mixed.data_size());
@@ -135,7 +138,8 @@ impl Heat<'_, '_> {
             // No sum is this.
             poison: vec![T::whole(3 << 3); gives],
         };
-        let racer = |way| Racer { way, operation, mixed, operands: [&input, &output], numbers: &numbers };
+        let (local, operands) = (group.local(), [&input, &output]);
+        let racer = |way| Racer { way, operation, mixed, local, operands, numbers: &numbers };
         let mut racers: Vec<Racer<'_, T, B>> = grids.modes.iter().map(|mode| racer(Way::Mode(*mode))).collect();
         let mut runs = grids.modes.iter().map(|mode| self.runs(*mode)).collect::<Result<Vec<_>, Failure>>()?;
         if let Some(engine) = engine {

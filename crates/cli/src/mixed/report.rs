@@ -28,6 +28,8 @@ struct Row {
     dtype: &'static str,
     bytes: u64,
     elements: usize,
+    /// What goes in one piece.
+    piece_bytes: usize,
     memory: &'static str,
     graph: bool,
     seed: u64,
@@ -114,6 +116,7 @@ fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
             dtype: dtype.name(),
             bytes: (elements * dtype.bytes()) as u64,
             elements,
+            piece_bytes: run.task.world.most_bytes,
             memory: if run.task.plain { "plain" } else { "symmetric" },
             graph,
             seed,

@@ -16,6 +16,7 @@ use super::quantised::Format;
 use super::reference::{Rows, normed, padded, with_residual};
 use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
+use crate::guarded::{self, GUARD_BYTES, Margins};
 use crate::ranks::{Say, Task};
 
 /// What a rank found for one number of tokens.
@@ -36,12 +37,17 @@ impl Task for Norms {
     const NAME: &'static str = "norms";
     type Found = Sample;
 
-    /// Room for four buffers of the most tokens, and for values, a byte each at most, and scales; each with its signals.
+    /// Room for four buffers of the most tokens, and for values, a byte each at most, and scales; each with its signals and
+    /// guards.
     fn heap_bytes(&self) -> u64 {
         let tokens = self.tokens.iter().max().copied().unwrap_or(0);
         let values = tokens * self.width();
         let codes = self.quantise.map_or(0, |form| values + form.scales_bytes(tokens, self.width()));
         if self.plain { 1 << 20 } else { (4 * values * self.dtype.bytes() + codes) as u64 + 6 * (64 << 10) }
+    }
+
+    fn guard_bytes(&self) -> u64 {
+        GUARD_BYTES
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
@@ -88,12 +94,19 @@ impl<T: Rows, M: Memory> Operands<T, M> {
     fn kept(&self) -> &M::Of<T> {
         self.apart.as_ref().map_or(&self.residual, |[_, kept]| kept)
     }
+
+    /// Plain memory compares its margins when it is read.
+    fn read_all(&self, stream: &Stream) -> symmetra::Result<()> {
+        let mut buffers = [&self.input, &self.residual].into_iter().chain(self.apart.iter().flatten());
+        buffers.try_for_each(|buffer| buffer.read(stream).map(drop))?;
+        self.codes.as_ref().map_or(Ok(()), |codes| codes.read(stream).map(drop))
+    }
 }
 
 impl Bench<'_> {
     fn of_type<T: Rows>(&self) -> Result<Sample, Failure> {
         match self.norms.plain {
-            true => self.measure::<T, _>(self.communicator.device()),
+            true => self.measure::<T, _>(&Margins(self.communicator.device().clone())),
             false => self.measure::<T, _>(self.communicator),
         }
     }
@@ -134,7 +147,11 @@ impl Bench<'_> {
         let wrong = unlike(&operands.output().read(stream)?[of_y], y)
             + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
             + wrong_codes;
+        // Where the ranks meet may have been overwritten too: so also ahead of what is timed.
+        guarded::check(communicator)?;
         let batches_us = self.time(&operands, graphs.as_ref())?;
+        guarded::check(communicator)?;
+        operands.read_all(stream)?;
         Ok(Sample { size: self.size, algorithm: self.name()?, batches_us, wrong })
     }
 

@@ -22,6 +22,11 @@ pub(crate) trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
     /// Bytes of symmetric memory that a rank needs.
     fn heap_bytes(&self) -> u64;
 
+    /// Bytes of the guards of the group, which closing compares.
+    fn guard_bytes(&self) -> u64 {
+        0
+    }
+
     /// Variables that the process of a rank gets.
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
         Vec::new()
@@ -118,7 +123,7 @@ impl<T: Task> Run<T> {
             config.deadlines = Deadlines::default().open(limit).first_use(limit).steady(limit);
         }
         config.transport = self.task.transport();
-        config.heap_bytes = self.task.heap_bytes();
+        (config.heap_bytes, config.guard_bytes) = (self.task.heap_bytes(), self.task.guard_bytes());
         config
     }
 }
