@@ -70,7 +70,7 @@ impl Wire {
 
     /// The addresses at which the other ranks reach this one; no bytes for its own.
     pub(crate) fn addresses(&self) -> Result<Vec<Vec<u8>>> {
-        (0..self.world_size).map(|peer| Ok(self.raw.address(number(peer)?).caught()?)).collect()
+        (0..self.world_size).map(|peer| self.raw.address(number(peer)?).caught()).collect()
     }
 
     /// Connects to all other ranks. `addresses[rank]` is where that rank listens for this one.

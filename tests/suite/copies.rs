@@ -27,7 +27,7 @@ fn copies_run_in_the_order_of_a_stream_and_in_graphs() {
         assert_eq!(back.elements().unwrap(), expected);
         let graph = stream.capture(|capture| {
             copy_from_host(&host, &plain, capture)?;
-            copy(&plain.borrow().slice(1000..2000)?, &plain.borrow().slice(3000..4000)?, capture)?;
+            copy(plain.borrow().slice(1000..2000)?, plain.borrow().slice(3000..4000)?, capture)?;
             copy(&plain, &symmetric, capture)?;
             communicator.all_reduce_in_place(&symmetric, capture)?;
             copy_to_host(&symmetric, &back, capture)
@@ -76,19 +76,19 @@ fn what_does_not_fit_is_refused() {
     };
     let part = |range: std::ops::Range<usize>| buffer.borrow().slice(range).unwrap();
     refused(
-        copy(&part(0..10), &part(20..31), &stream).unwrap_err(),
+        copy(part(0..10), part(20..31), &stream).unwrap_err(),
         "the destination's length is 11, but the source has 10 elements",
     );
     refused(
-        copy(&part(0..10), &part(9..19), &stream).unwrap_err(),
+        copy(part(0..10), part(9..19), &stream).unwrap_err(),
         "the distance of source and destination is 36 bytes",
     );
     refused(
-        copy(&part(9..19), &part(0..10), &stream).unwrap_err(),
+        copy(part(9..19), part(0..10), &stream).unwrap_err(),
         "operands of 40 bytes must be the same or 40 bytes apart",
     );
-    copy(&part(5..15), &part(5..15), &stream).unwrap();
-    copy(&part(0..0), &part(7..7), &stream).unwrap();
+    copy(part(5..15), part(5..15), &stream).unwrap();
+    copy(part(0..0), part(7..7), &stream).unwrap();
     let host = HostBuffer::<i32>::new(&device, 99).unwrap();
     refused(copy_from_host(&host, &buffer, &stream).unwrap_err(), "the source has 99 elements");
     refused(copy_to_host(&buffer, &host, &stream).unwrap_err(), "the destination's length is 99");
