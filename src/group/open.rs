@@ -23,7 +23,7 @@ use crate::variables::{Process, flag, report_consequence};
 
 /// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
 /// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
-const PROTOCOL: u32 = 20;
+const PROTOCOL: u32 = 21;
 
 /// Turns [`Config::check_calls`] on in a program that does not.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";

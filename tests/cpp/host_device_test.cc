@@ -29,6 +29,7 @@ int main() {
   test_events();
   test_graphs();
   test_launches();
+  test_sleep();
   test_memory();
   test_device();
   CHECK(open_descriptors() == descriptors);

@@ -2,11 +2,17 @@
 
 #include <cerrno>
 
+#include "cpp/device/host/bell.hpp"
 #include "cpp/device/host/thread.hpp"
 #include "symmetra/device/platform/host.hpp"
 #include "symmetra/error.hpp"
 
 namespace symmetra::device::host {
+namespace {
+
+constexpr platform::host::Doorbell kDoorbell{&ring, &sleep_until_rung};
+
+}  // namespace
 
 int32_t check_geometry(const kernels::Geometry& geometry) noexcept {
   if (geometry.blocks == 0 || geometry.blocks > kernels::kMaxBlocks || geometry.threads == 0) return EINVAL;
@@ -101,8 +107,10 @@ void Crew::run_thread(const Kernel& kernel, uint64_t index) noexcept {
       .blocks = geometry.blocks,
       .barrier = geometry.threads > 1 ? &barriers_[block] : nullptr,
       .shared = geometry.shared_bytes > 0 ? shared_[block].get() : nullptr,
+      .doorbell = &kDoorbell,
   };
   kernel.entry(kernel.args);
+  ring();  // peers may sleep until they have what this thread stored
 }
 
 }  // namespace symmetra::device::host

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "cpp/device/host/bell.hpp"
 #include "cpp/device/host/error.hpp"
 
 namespace symmetra::device::host {
@@ -83,11 +84,24 @@ class Allocation : public Memory {
   Range range_;  // goes before the owner: the address may be reused at once
 };
 
+/// Owns a mapping of a file of allocate_shared: a page with the bell, and behind the page the memory.
+class Belled {
+ public:
+  Belled(const Descriptor& file, size_t bytes)
+      : mapping_(std::make_unique<Mapping>(file, 0, shared_granularity() + bytes)),
+        hung_(std::make_unique<Hung>(reinterpret_cast<Bell*>(mapping_->address()), address(), bytes)) {}
+  uint8_t* address() const noexcept { return mapping_->address() + shared_granularity(); }
+
+ private:
+  std::unique_ptr<Mapping> mapping_;
+  std::unique_ptr<Hung> hung_;  // taken down before the mapping goes
+};
+
 /// Memory of allocate_shared, with its file for export.
-class Shared final : public Allocation<Mapping> {
+class Shared final : public Allocation<Belled> {
  public:
   Shared(const std::shared_ptr<Registry>& registry, Descriptor file, size_t bytes)
-      : Allocation(registry, Mapping(file, 0, bytes), bytes, kPointerVmm), file_(std::move(file)) {}
+      : Allocation(registry, Belled(file, bytes), bytes, kPointerVmm), file_(std::move(file)) {}
 
   int32_t export_fd() const override { return file_.duplicate(); }
 
@@ -145,7 +159,7 @@ std::unique_ptr<Memory> allocate_shared(const std::shared_ptr<Registry>& registr
                                                  std::to_string(shared_granularity()));
   }
   Descriptor file = create_file("symmetra");
-  set_bytes(file, bytes);
+  set_bytes(file, shared_granularity() + bytes);
   seal(file, F_SEAL_SHRINK | F_SEAL_GROW);
   return std::make_unique<Shared>(registry, std::move(file), bytes);
 }
@@ -153,8 +167,8 @@ std::unique_ptr<Memory> allocate_shared(const std::shared_ptr<Registry>& registr
 std::unique_ptr<Memory> import_shared(const std::shared_ptr<Registry>& registry, int32_t fd, size_t bytes) {
   const Descriptor file(fd);
   check_bytes("import_shared", bytes);
-  check_file(file, bytes);
-  return std::make_unique<Allocation<Mapping>>(registry, Mapping(file, 0, bytes), bytes, kPointerVmm);
+  check_file(file, shared_granularity() + bytes);
+  return std::make_unique<Allocation<Belled>>(registry, Belled(file, bytes), bytes, kPointerVmm);
 }
 
 std::unique_ptr<Memory> import_file(const std::shared_ptr<Registry>& registry, const FilePart& part, size_t bytes) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cpp/device/host/bell.hpp"
 #include "cpp/device/host/event.hpp"
 #include "cpp/device/host/graph.hpp"
 #include "symmetra/error.hpp"
@@ -30,6 +31,7 @@ struct Execute {
   }
   int32_t operator()(const Store& store) const noexcept {
     std::atomic_ref<uint32_t>(*store.word).store(store.value, std::memory_order_release);
+    ring();  // a peer may sleep until it has the word
     return 0;
   }
   int32_t operator()(const Record& record) const noexcept {

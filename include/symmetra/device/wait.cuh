@@ -49,8 +49,9 @@ class Waiter {
   SYMMETRA_DEVICE bool until_any(Peer peer, Arrived arrived) {
     while (!kBounded && !arrived()) platform::pause();
     if (!kBounded) return true;
-    uint32_t spins = gave_up_ ? 1 : platform::kSpinsPerCheck;
+    uint32_t spins = gave_up_ ? 1 : platform::kFirstPolls;
     for (uint64_t deadline_ns = 0; spins != 0; spins = patience(deadline_ns, peer())) {
+      if (deadline_ns != 0) platform::sleep(spins, wait_.progress, arrived);  // not before the first polls
       // What has already arrived returns here, so bounds cost only waits whose first polls failed.
       SYMMETRA_ROLLED
       for (;; platform::pause()) {

@@ -79,6 +79,7 @@ void test_streams();
 void test_events();
 void test_graphs();
 void test_launches();
+void test_sleep();
 void test_memory();
 void test_device();
 

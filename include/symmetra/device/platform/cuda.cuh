@@ -22,6 +22,8 @@ namespace symmetra::platform {
 
 /// Polls between two checks of the deadline. A poll is a read of the second-level cache, about half a microsecond.
 constexpr uint32_t kSpinsPerCheck = 256;
+/// Polls before the first check of a wait.
+constexpr uint32_t kFirstPolls = kSpinsPerCheck;
 
 SYMMETRA_DEVICE uint32_t thread() { return threadIdx.x; }
 SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
@@ -148,6 +150,9 @@ SYMMETRA_DEVICE void pause() {}
 /// Called between two checks of a wait. Returns how many polls come before the next check. On a CPU a long wait sleeps
 /// here; on a GPU a waiting block keeps its place.
 SYMMETRA_DEVICE uint32_t rest(uint64_t) { return kSpinsPerCheck; }
+/// On a CPU, wakes peers that sleep, and may sleep until peers wake this thread.
+template <class Arrived>
+SYMMETRA_DEVICE void sleep(uint32_t, const void*, Arrived&) {}
 SYMMETRA_DEVICE uint64_t now_ns() {
   uint64_t value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));

@@ -58,6 +58,8 @@ SYMMETRA_DEVICE void wait_for_memory() { asm volatile("s_waitcnt vmcnt(0) lgkmcn
 
 /// Polls between two checks of the deadline.
 constexpr uint32_t kSpinsPerCheck = 256;
+/// Polls before the first check of a wait.
+constexpr uint32_t kFirstPolls = kSpinsPerCheck;
 
 SYMMETRA_DEVICE uint32_t thread() { return __builtin_amdgcn_workitem_id_x(); }
 SYMMETRA_DEVICE uint32_t threads() { return __builtin_amdgcn_workgroup_size_x(); }
@@ -199,6 +201,9 @@ SYMMETRA_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 /// Called between two checks of a wait. Returns how many polls come before the next check. On a CPU a long wait sleeps
 /// here; on a GPU a waiting block keeps its place.
 SYMMETRA_DEVICE uint32_t rest(uint64_t) { return kSpinsPerCheck; }
+/// On a CPU, wakes peers that sleep, and may sleep until peers wake this thread.
+template <class Arrived>
+SYMMETRA_DEVICE void sleep(uint32_t, const void*, Arrived&) {}
 SYMMETRA_DEVICE uint64_t now_ns() { return __builtin_amdgcn_s_memrealtime() * hip::kTickNs; }
 
 // Memory that peers or the host access concurrently. Every access is at system scope.

@@ -28,6 +28,14 @@
 
 namespace symmetra::platform::host {
 
+/// How a thread that waits for peers sleeps, and how a thread that stored something wakes peers.
+struct Doorbell {
+  /// Wakes the peers that sleep.
+  void (*ring)();
+  /// Sleeps until a peer rings, at most `most_ns`; not at all if `arrived(context)`. `progress` is that of the thread's rank.
+  void (*sleep)(const void* progress, uint64_t most_ns, bool (*arrived)(void* context), void* context);
+};
+
 /// The calling thread's place in its launch. The launcher sets it; a thread outside a launch is a block of its own,
 /// without shared memory.
 struct Thread {
@@ -35,8 +43,9 @@ struct Thread {
   uint32_t threads;  ///< threads of the block
   uint32_t block;
   uint32_t blocks;
-  std::barrier<>* barrier;  ///< of the block; may be null when threads == 1
-  uint8_t* shared;          ///< of the block, 16-byte aligned
+  std::barrier<>* barrier;             ///< of the block; may be null when threads == 1
+  uint8_t* shared;                     ///< of the block, 16-byte aligned
+  const Doorbell* doorbell = nullptr;  ///< null: the thread sleeps by the clock, and no peer sleeps on a doorbell
 };
 inline thread_local Thread current{0, 1, 0, 1, nullptr, nullptr};
 
@@ -47,8 +56,9 @@ constexpr uint32_t kReservedSharedBytes = 16;
 
 namespace symmetra::platform {
 
-/// Polls between two checks of the deadline. A poll yields, so it lasts about a microsecond.
-constexpr uint32_t kSpinsPerCheck = 64;
+/// Polls before the first check of a wait, and between two checks while the thread yields. Peers may sleep until they have what this
+/// thread stored, so the first check, which wakes them, comes at once.
+constexpr uint32_t kFirstPolls = 1, kSpinsPerCheck = 64;
 
 SYMMETRA_DEVICE uint32_t thread() { return host::current.thread; }
 SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
@@ -103,7 +113,10 @@ SYMMETRA_DEVICE T* kept_shared() {
 }
 
 SYMMETRA_DEVICE void sync_block() {
-  if (host::current.threads > 1) host::current.barrier->arrive_and_wait();
+  if (host::current.threads == 1) return;
+  // Another thread of the block may wait for a peer that sleeps until it has what this thread stored.
+  if (host::current.doorbell != nullptr) host::current.doorbell->ring();
+  host::current.barrier->arrive_and_wait();
 }
 
 /// A sync_block that tells every thread whether any thread voted true.
@@ -136,19 +149,75 @@ SYMMETRA_DEVICE float team_sum(float value) { return value; }
 SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
 
-SYMMETRA_DEVICE void pause() { std::this_thread::yield(); }
-/// Called between two checks of a wait that has lasted `waited_ns`. Returns how many polls come before the next check. A
-/// short wait only yields. A long one sleeps between two polls for a sixteenth of the time waited, so that it leaves the
-/// core to others and ends hardly later.
-SYMMETRA_DEVICE uint32_t rest(uint64_t waited_ns) {
-  constexpr uint64_t kShortNs = 2'000'000, kMostNs = 1'000'000;
-  if (waited_ns <= kShortNs) return kSpinsPerCheck;
-  std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited_ns / 16, kMostNs)));
-  return 1;
-}
 SYMMETRA_DEVICE uint64_t now_ns() {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+namespace host {
+
+/// Whether a thread that waits should yield or sleep. A yield costs less than a microsecond while cores are idle or run ranks that yield
+/// too. Beside a busy process a yield costs that process's time slice, which is milliseconds, whatever has arrived. A thread that sleeps
+/// is run as soon as a peer rings. A sleep costs tens of microseconds. So after a long yield the thread sleeps in its next waits, and then
+/// tries a yield again.
+class Yields {
+ public:
+  void yield() {
+    const uint64_t start_ns = now_ns();
+    std::this_thread::yield();
+    if (now_ns() - start_ns < kLongNs) {
+      if (++short_ == kShortInARow) period_ = kShortestPeriod;
+      return;
+    }
+    short_ = 0;
+    sleeps_ = period_;
+    period_ = std::min(4 * period_, kLongestPeriod);
+  }
+  /// Whether the thread should sleep now.
+  bool take_sleep() { return sleeps_ != 0 && sleeps_-- != 0; }
+
+ private:
+  /// Longer than a rank works between two yields, and shorter than the time slice of a busy process.
+  static constexpr uint64_t kLongNs = 1'000'000;
+  static constexpr uint32_t kShortestPeriod = 128, kLongestPeriod = 8192, kShortInARow = 256;
+
+  uint32_t sleeps_ = 0;  ///< before the next yield
+  uint32_t period_ = kShortestPeriod;
+  uint32_t short_ = 0;  ///< yields since the last long one
+};
+inline thread_local Yields yields;
+
+/// What `rest` returns for a thread that sleeps on its doorbell.
+constexpr uint32_t kOnePoll = 1;
+/// The first sleep of a wait, and the longest. Sleeps end by themselves, because a peer rings only when it waits or ends, and nobody rings
+/// for the abort word.
+constexpr uint64_t kFirstSleepNs = 50'000, kMostSleepNs = 500'000;
+inline thread_local uint64_t sleep_ns = kFirstSleepNs;  ///< of the next sleep
+
+}  // namespace host
+
+SYMMETRA_DEVICE void pause() { host::yields.yield(); }
+/// Called between two checks of a wait that has lasted `waited_ns`. Returns how many polls come before the next check. A
+/// short wait only yields, unless yields are long. A long wait sleeps on the doorbell (see `sleep`). Without a doorbell the wait sleeps
+/// here for a sixteenth of the time waited, so that the wait leaves the core to others and ends hardly later.
+SYMMETRA_DEVICE uint32_t rest(uint64_t waited_ns) {
+  constexpr uint64_t kShortNs = 2'000'000, kMostNs = 1'000'000;
+  host::sleep_ns = std::clamp(waited_ns, host::kFirstSleepNs, host::kMostSleepNs);
+  if (host::current.doorbell != nullptr && host::yields.take_sleep()) return host::kOnePoll;
+  if (waited_ns <= kShortNs) return kSpinsPerCheck;
+  if (host::current.doorbell != nullptr) return host::kOnePoll;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited_ns / 16, kMostNs)));
+  return 1;
+}
+/// Called before the `polls` that `rest` allows: wakes the peers that sleep, and sleeps if `rest` said so.
+template <class Arrived>
+SYMMETRA_DEVICE void sleep(uint32_t polls, const void* progress, Arrived& arrived) {
+  const host::Doorbell* const doorbell = host::current.doorbell;
+  if (doorbell == nullptr) return;
+  doorbell->ring();
+  if (polls != host::kOnePoll) return;
+  doorbell->sleep(
+      progress, host::sleep_ns, [](void* context) { return (*static_cast<Arrived*>(context))(); }, &arrived);
 }
 
 // Memory that peers or the host access concurrently. Every access is at system scope.

@@ -1,0 +1,36 @@
+// How threads of kernels sleep until a peer may have stored what they wait for. Each allocation of allocate_shared has a bell on a
+// page before its start, so every process that maps the allocation can ring.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace symmetra::device::host {
+
+/// Lies in shared memory. All zero is a bell without sleepers.
+struct Bell {
+  uint32_t rings;     ///< the futex: a sleeper sleeps while the word is as before the sleeper's last poll
+  uint32_t sleepers;  ///< threads that sleep or are about to. A killed sleeper stays counted, which costs needless wake-ups alone
+};
+
+/// The entry of a mapped allocation in the process's list of bells.
+class Hung {
+ public:
+  /// `bell` belongs to the `bytes` at `address`, and outlives the object.
+  Hung(Bell* bell, const uint8_t* address, size_t bytes);
+  ~Hung();
+  Hung(const Hung&) = delete;
+  Hung& operator=(const Hung&) = delete;
+
+ private:
+  Bell* bell_;
+};
+
+/// Wakes the threads that sleep on bells of memory that this process maps. They see what this thread stored before.
+void ring() noexcept;
+
+/// Sleeps until somebody rings the bell of the allocation that holds `progress`, at most `most_ns`; not at all if `arrived(context)`. May
+/// end for no reason.
+void sleep_until_rung(const void* progress, uint64_t most_ns, bool (*arrived)(void* context), void* context) noexcept;
+
+}  // namespace symmetra::device::host
