@@ -93,7 +93,7 @@ impl Graph<'_> {
     }
 
     /// Exchanges between all ranks the pointers that were captured for the first time. Collective over every
-    /// communicator in the graph; blocks. A graph without such pointers needs no call, and further calls do no harm. On
+    /// communicator in the graph, in the order in which they were opened; blocks. A graph without such pointers needs no call, and further calls do no harm. On
     /// the CPU, ranks in separate processes share no plain pointers.
     ///
     /// Peers have the memory mapped from now on, and after a failed launch they may still write to it. A

@@ -56,9 +56,12 @@ impl Recording {
         parts.iter().try_for_each(|(_, part)| part.end(self))
     }
 
-    /// What the graph is made of.
+    /// What the graph is made of. Parts are in the order in which this rank opened their groups: all ranks that meet in two groups
+    /// opened them in one order, and a rank without a message captures no call of pairs, so first uses differ in order.
     pub(super) fn into_parts(self) -> (Parts, Vec<Kept>) {
-        (std::mem::take(&mut self.parts.lock()), std::mem::take(&mut self.kept.lock()))
+        let mut parts = std::mem::take(&mut *self.parts.lock());
+        parts.sort_by_key(|(group, _)| *group);
+        (parts, std::mem::take(&mut self.kept.lock()))
     }
 
     /// Records that the captured stream waits for `event`.

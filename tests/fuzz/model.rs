@@ -13,9 +13,9 @@ use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
 use crate::support::norm::Narrow;
 
-/// Buffers of the type of a bench: two symmetric, three plain, and two plain ones that hold the same on every rank. Behind
-/// them is [`WIDE`].
-pub(crate) const BUFFERS: usize = 7;
+/// Buffers of the type of a bench: two symmetric, three plain, two plain ones with adopted memory, and two plain ones that hold the
+/// same on every rank. Behind them is [`WIDE`].
+pub(crate) const BUFFERS: usize = 9;
 
 /// Random elements of a buffer of a rank.
 fn elements<T: Sample>(seed: u64, buffer: usize, rank: usize, count: usize) -> Vec<T> {

@@ -12,11 +12,11 @@ use crate::support::norm::{Narrow as OfRows, Norm as Definition, normed, with_re
 /// The plain buffer of a bench for residuals and x of scattered rows: every rank has its own.
 pub(crate) const SHARES: usize = 4;
 /// The plain buffer of a bench for residuals and x of rows that all ranks have: it holds the same on every rank.
-pub(crate) const KEPT: usize = 5;
+pub(crate) const KEPT: usize = 7;
 /// The plain buffer of a bench for weights of its type: it holds the same on every rank.
-pub(crate) const WEIGHTS: usize = 6;
+pub(crate) const WEIGHTS: usize = 8;
 /// The plain buffer of a bench for weights in f32: it holds the same on every rank.
-pub(crate) const WIDE: usize = 7;
+pub(crate) const WIDE: usize = 9;
 
 /// Where a call writes x, the sum with the residual.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

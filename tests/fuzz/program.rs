@@ -339,7 +339,12 @@ impl Placed {
 
     /// The number in the bench of a buffer that the call reads (0) or writes (1).
     pub(crate) fn buffer(&self, which: usize) -> usize {
-        let first = if matches!(self.kind, Kind::Symmetric | Kind::Lent) { 0 } else { 2 };
+        let first = match self.kind {
+            Kind::Symmetric | Kind::Lent => 0,
+            Kind::Plain => 2,
+            // Calls adopt memory at offsets of their own. Plain memory in a pool must lie at equal offsets on all ranks.
+            Kind::Adopted => 5,
+        };
         first + (which ^ usize::from(self.flip))
     }
 }

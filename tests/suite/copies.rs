@@ -79,10 +79,7 @@ fn what_does_not_fit_is_refused() {
         copy(part(0..10), part(20..31), &stream).unwrap_err(),
         "the destination's length is 11, but the source has 10 elements",
     );
-    refused(
-        copy(part(0..10), part(9..19), &stream).unwrap_err(),
-        "the distance of source and destination is 36 bytes",
-    );
+    refused(copy(part(0..10), part(9..19), &stream).unwrap_err(), "the distance of source and destination is 36 bytes");
     refused(
         copy(part(9..19), part(0..10), &stream).unwrap_err(),
         "operands of 40 bytes must be the same or 40 bytes apart",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use symmetra::Stream;
+use symmetra::{DeviceBuffer, Stream};
 
 use crate::support::{Rank, config, is_host, threads};
 
@@ -11,6 +11,42 @@ const ELEMS: usize = 4 << 20;
 const ROUNDS: usize = 20;
 /// What lies between the two launches of a rank.
 const BETWEEN: Duration = Duration::from_millis(5);
+
+/// The last rank sends and receives nothing, so its capture begins with the other communicator.
+#[test]
+fn graphs_that_begin_with_different_communicators_are_registered() {
+    let config = config();
+    threads(3, &config, |rank| {
+        let (communicator, stream, own) = (&rank.communicator, &rank.stream, rank.rank());
+        let other = communicator.split(Some(0), 0).unwrap().unwrap();
+        let ones = vec![1.0f32; 64];
+        let [sent, first, second] = [(); 3].map(|()| DeviceBuffer::from_slice(&ones, stream).unwrap());
+        let received = communicator.symmetric::<f32>(64).unwrap();
+        let graph = stream.capture(|capture| {
+            match own {
+                0 => communicator.pairs(capture, |call| call.send(&sent, 1))?,
+                1 => communicator.pairs(capture, |call| call.receive(&received, 0))?,
+                _ => {}
+            }
+            other.all_reduce_in_place(&first, capture)?;
+            communicator.all_reduce_in_place(&second, capture)
+        });
+        let graph = graph.unwrap();
+        graph.register().unwrap();
+        graph.launch(stream).unwrap();
+        communicator.synchronize(stream).unwrap();
+        for sum in [&first, &second] {
+            assert_eq!(sum.read(stream).unwrap(), vec![3.0; 64]);
+        }
+        if own == 1 {
+            assert_eq!(received.read(stream).unwrap(), ones);
+        }
+        drop(graph);
+        drop(received);
+        other.close().unwrap();
+        rank.finish();
+    });
+}
 
 /// Ranks launch the calls of two communicators in opposite order. On a GPU the kernels of one call take all but a few
 /// multiprocessors, and the blocks of the other call wait for those few: no round may wait for a deadline.
