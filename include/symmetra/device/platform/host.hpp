@@ -189,10 +189,11 @@ inline thread_local Yields yields;
 
 /// What `rest` returns for a thread that sleeps on its doorbell.
 constexpr uint32_t kOnePoll = 1;
-/// The first sleep of a wait, and the longest. Sleeps end by themselves, because a peer rings only when it waits or ends, and nobody rings
-/// for the abort word.
-constexpr uint64_t kFirstSleepNs = 50'000, kMostSleepNs = 500'000;
+/// The first sleep of a wait, the longest of a short wait, and the longest of all. Sleeps end by themselves, because a peer rings only when
+/// the peer waits or ends, and nobody rings for the abort word.
+constexpr uint64_t kFirstSleepNs = 50'000, kMostSleepNs = 500'000, kLongestSleepNs = 4'000'000;
 inline thread_local uint64_t sleep_ns = kFirstSleepNs;  ///< of the next sleep
+inline thread_local bool rings = false;                 ///< whether this is the first check of a wait
 
 }  // namespace host
 
@@ -202,7 +203,10 @@ SYMMETRA_DEVICE void pause() { host::yields.yield(); }
 /// here for a sixteenth of the time waited, so that the wait leaves the core to others and ends hardly later.
 SYMMETRA_DEVICE uint32_t rest(uint64_t waited_ns) {
   constexpr uint64_t kShortNs = 2'000'000, kMostNs = 1'000'000;
-  host::sleep_ns = std::clamp(waited_ns, host::kFirstSleepNs, host::kMostSleepNs);
+  host::rings = waited_ns == 0;
+  // A wait of milliseconds ends a sixteenth later at most, and hardly works until then.
+  const uint64_t most_ns = std::clamp(waited_ns / 16, host::kMostSleepNs, host::kLongestSleepNs);
+  host::sleep_ns = std::clamp(waited_ns, host::kFirstSleepNs, most_ns);
   if (host::current.doorbell != nullptr && host::yields.take_sleep()) return host::kOnePoll;
   if (waited_ns <= kShortNs) return kSpinsPerCheck;
   if (host::current.doorbell != nullptr) return host::kOnePoll;
@@ -214,7 +218,8 @@ template <class Arrived>
 SYMMETRA_DEVICE void sleep(uint32_t polls, const void* progress, Arrived& arrived) {
   const host::Doorbell* const doorbell = host::current.doorbell;
   if (doorbell == nullptr) return;
-  doorbell->ring();
+  // Once in a wait: the thread stores nothing until the wait ends. Threads that rang at each check would keep each other awake.
+  if (host::rings) doorbell->ring();
   if (polls != host::kOnePoll) return;
   doorbell->sleep(
       progress, host::sleep_ns, [](void* context) { return (*static_cast<Arrived*>(context))(); }, &arrived);
