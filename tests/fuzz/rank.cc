@@ -47,7 +47,9 @@ const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "Out
 
 struct Captured {
   symmetra::Graph graph;
-  std::vector<std::size_t> groups;
+  /// The groups of its calls, and whether this rank enqueues something for the group: only then is a launch behind the group's earlier
+  /// calls.
+  std::map<std::size_t, bool> groups;
 };
 
 class Rank {
@@ -280,10 +282,14 @@ class Rank {
 
   void ordered(const Call& call, std::size_t on) {
     if (benches_.count(call.bench) == 0) return;
-    const Part& part = own(call);
-    const bool enqueues = call.name == "pairs" ? !part.messages.empty() : part.input.count + part.output.count > 0 && call.parts.size() > 1;
-    order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0 || !enqueues);
+    order(benches_.at(call.bench).group, on, call.name.rfind("low-contention", 0) == 0 || !enqueues(call));
     enqueue(call, streams_[on]);
+  }
+
+  /// Whether the call enqueues anything on this rank.
+  bool enqueues(const Call& call) {
+    const Part& part = own(call);
+    return call.name == "pairs" ? !part.messages.empty() : part.input.count + part.output.count > 0 && call.parts.size() > 1;
   }
 
   /// Makes calls of several groups in an order of this rank's own.
@@ -366,13 +372,13 @@ class Rank {
   void capture(std::size_t on) {
     const std::size_t graph = words_.next(), count = words_.next();
     std::vector<Call> calls;
-    std::vector<std::size_t> groups;
+    std::map<std::size_t, bool> groups;
     for (std::size_t i = 0; i < count; ++i) {
       calls.push_back(call());
       if (benches_.count(calls.back().bench) == 0) {
         calls.pop_back();
       } else {
-        groups.push_back(benches_.at(calls.back().bench).group);
+        groups[benches_.at(calls.back().bench).group] |= enqueues(calls.back());
       }
     }
     if (calls.empty()) return;
@@ -388,7 +394,7 @@ class Rank {
   void forget(std::size_t group) {
     for (auto it = graphs_.begin(); it != graphs_.end();) {
       const auto& groups = it->second.groups;
-      it = std::find(groups.begin(), groups.end(), group) != groups.end() ? graphs_.erase(it) : std::next(it);
+      it = groups.count(group) != 0 ? graphs_.erase(it) : std::next(it);
     }
     for (auto it = plans_.begin(); it != plans_.end();) it = it->second.group() == group ? plans_.erase(it) : std::next(it);
     for (auto it = experts_.begin(); it != experts_.end();) it = it->second.group() == group ? experts_.erase(it) : std::next(it);
@@ -576,7 +582,7 @@ class Rank {
       } else if (name == "capture") {
         capture(on);
       } else if (const auto captured = graphs_.find(words_.next()); captured != graphs_.end()) {
-        for (const std::size_t group : captured->second.groups) order(group, on, false);
+        for (const auto& [group, enqueued] : captured->second.groups) order(group, on, !enqueued);
         captured->second.graph.launch(streams_[on]);
       }
     } else if (name == "rounds") {

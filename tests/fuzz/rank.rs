@@ -105,7 +105,9 @@ struct OpenExperts<'a> {
 
 struct Captured {
     graph: Graph<'static>,
-    groups: Vec<usize>,
+    /// The groups of its calls, and whether this rank enqueues something for the group: only then is a launch behind the group's
+    /// earlier calls.
+    groups: BTreeMap<usize, bool>,
 }
 
 impl<'a> Rank<'a> {
@@ -266,7 +268,12 @@ impl<'a> Rank<'a> {
             own.iter().try_for_each(|(call, (bench, _))| capture.keep(bench.clone()).call(call, &On::Capture(capture)))
         })?;
         graph.register()?;
-        Ok(Some(Captured { graph, groups: own.iter().map(|(_, (_, group))| *group).collect() }))
+        let mut groups = BTreeMap::new();
+        for (call, (bench, group)) in &own {
+            let communicator = bench.communicator();
+            *groups.entry(*group).or_default() |= call.enqueues(communicator.rank(), communicator.world_size());
+        }
+        Ok(Some(Captured { graph, groups }))
     }
 
     /// Makes calls on experts, and tells what they wrote.
@@ -395,7 +402,7 @@ impl<'a> Rank<'a> {
             Step::Launch { graph, on } => {
                 let Some(captured) = self.graphs.remove(graph) else { return Ok(()) };
                 let on = on[self.number];
-                captured.groups.iter().try_for_each(|group| self.order(*group, on, false))?;
+                captured.groups.iter().try_for_each(|(group, enqueues)| self.order(*group, on, !enqueues))?;
                 captured.graph.launch(&self.streams[on])?;
                 self.graphs.insert(*graph, captured);
             }
@@ -440,7 +447,7 @@ impl<'a> Rank<'a> {
 
     /// Gives up what belongs to a group, but for what peers may reach.
     fn leave(&mut self, group: usize) -> Option<Communicator> {
-        self.graphs.retain(|_, captured| !captured.groups.contains(&group));
+        self.graphs.retain(|_, captured| !captured.groups.contains_key(&group));
         let reached = self.benches.values().filter(|(_, of)| *of == group).map(|(bench, _)| bench.reached());
         self.reached.extend(reached);
         self.benches.retain(|_, (_, of)| *of != group);
