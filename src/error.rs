@@ -456,29 +456,6 @@ impl Error {
         }
     }
 
-    /// Completes the timeout of an engine between hosts, which knows neither the time nor the group's numbers. `rank_of` is
-    /// the rank in the group, and what is said of the rank, given the number in the engine.
-    pub(crate) fn of_engine(self, limit: Duration, rank_of: impl FnOnce(usize) -> (usize, String)) -> Self {
-        match self {
-            Self::Timeout { operation, sequence, rank, detail, .. } => {
-                let (rank, place) =
-                    rank.map(rank_of).map_or((None, String::new()), |(rank, place)| (Some(rank), place));
-                Self::Timeout { operation, sequence, rank, waited: limit, detail: format!("{place}{detail}") }
-            }
-            other => other,
-        }
-    }
-
-    /// Names the operation in which an exchange between hosts timed out.
-    pub(crate) fn in_operation(self, operation: Operation, sequence: u64) -> Self {
-        match self {
-            Self::Timeout { operation: Operation::Exchange, rank, waited, detail, .. } => {
-                Self::Timeout { operation, sequence, rank, waited, detail }
-            }
-            other => other,
-        }
-    }
-
     /// A host-side wait for other ranks that exceeded its deadline.
     pub(crate) fn exchange_timeout(rank: Option<usize>, waited: Duration, doing: impl fmt::Display) -> Self {
         let detail = format!(": {doing}");

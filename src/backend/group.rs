@@ -10,6 +10,7 @@ use super::dispatch::Facts;
 use super::explain::Backend;
 use super::host::HostBackend;
 use super::host::failure_cause::aborted;
+use super::host::late;
 use super::host::two_level::TwoLevel;
 use super::host::wire::Engines;
 use super::hosts::Hosts;
@@ -243,7 +244,7 @@ impl GroupBackends {
                 _ => mesh.run(call, shape, stream),
             })
         };
-        run().map_err(|error: Error| error.in_operation(call.op.operation, sequence))
+        run().map_err(|error: Error| late::in_operation(error, call.op.operation, sequence))
     }
 
     /// The communicator of the group's ranks on this host.

@@ -13,7 +13,7 @@ const TRIED: [&str; 5] =
     ["tests/forks.rs", "tests/forks/", "tests/metadata/forks.rs", "tests/nvshmem.rs", "tests/unit/nccl/"];
 
 /// Public types that are tried with what holds them, and why.
-const APART: [(&str, &str); 24] = [
+const APART: [(&str, &str); 25] = [
     ("BroadcastRing", "either end of a ring"),
     ("Capture", "within the closure of a capture: its stream is refused"),
     ("Config", "settings, of which one has the name of a device's object"),
@@ -36,6 +36,7 @@ const APART: [(&str, &str); 24] = [
     ("Survivors", "experts, which are tried"),
     ("Target", "a queue: a stream or a capture"),
     ("NamedValue", "a tensor, which is tried"),
+    ("Tensor", "an operand, which the call checks"),
     ("View", "an operand, which the call checks"),
     ("Window", "for the command alone"),
 ];

@@ -29,6 +29,7 @@ const INCLUDES: [(&str, &[&str]); 12] = [
             "kernels/args.hpp",
             "kernels/host/",
             "symmetra/error.hpp",
+            "symmetra/device/platform/atomics.hpp",
             "symmetra/device/platform/host.hpp",
         ],
     ),

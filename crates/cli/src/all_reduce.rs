@@ -5,6 +5,7 @@ mod buffer;
 mod collective;
 mod own;
 mod places;
+mod plain;
 mod rank;
 mod reference;
 mod report;

@@ -5,9 +5,6 @@ use std::ops::Range;
 
 use symmetra::{Communicator, Device, DeviceBuffer, Element, Error, Ref, Result, Stream};
 
-use crate::all_reduce::Buffer;
-use crate::norm::codes::Memory;
-
 /// Bytes of a guard of a group, and of a margin. Whole pages: operands are aligned as without them.
 pub(crate) const GUARD_BYTES: u64 = 4 << 10;
 
@@ -59,7 +56,7 @@ impl<T: Element> Guarded<T> {
 
     /// # Errors
     /// A margin that was overwritten, with how many bytes and where.
-    fn check_margins(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn check_margins(&self, stream: &Stream) -> Result<()> {
         for (side, (known, place)) in ["before", "behind"].into_iter().zip(self.margins.iter().zip(self.places())) {
             let found = self.memory.borrow().slice(place)?.read(stream)?;
             let [known, found]: [&[u8]; 2] = [known, &found].map(|margin| bytemuck::cast_slice(margin));
@@ -81,35 +78,6 @@ impl<T: Element> Guarded<T> {
     /// Where the margins are in the memory.
     fn places(&self) -> [Range<usize>; 2] {
         [0..self.elems.start, self.elems.end..self.memory.len()]
-    }
-}
-
-impl<T: Element> Buffer<T> for Guarded<T> {
-    type Part<'b> = Ref<'b, T>;
-
-    fn part(&self, range: Range<usize>) -> Result<Ref<'_, T>> {
-        self.elements()?.slice(range)
-    }
-
-    fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
-        self.elements()?.write(values, stream)
-    }
-
-    /// Compares the margins too: a margin that was overwritten is an error.
-    fn read(&self, stream: &Stream) -> Result<Vec<T>> {
-        self.check_margins(stream)?;
-        self.elements()?.read(stream)
-    }
-}
-
-/// A device, for plain memory between margins.
-pub(crate) struct Margins(pub(crate) Device);
-
-impl Memory for Margins {
-    type Of<T: Element> = Guarded<T>;
-
-    fn room<T: Element>(&self, elems: usize) -> Result<Guarded<T>> {
-        Guarded::new(&self.0, elems)
     }
 }
 

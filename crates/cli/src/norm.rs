@@ -4,6 +4,7 @@
 pub(crate) mod codes;
 pub(crate) mod form;
 pub(crate) mod found;
+mod margins;
 pub(crate) mod quantised;
 mod rank;
 pub(crate) mod reference;

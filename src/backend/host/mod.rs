@@ -4,6 +4,7 @@
 mod announcement;
 pub(crate) mod failure_cause;
 pub(crate) mod final_exchange;
+pub(crate) mod late;
 pub(crate) mod two_level;
 pub(crate) mod wire;
 
@@ -63,7 +64,7 @@ impl HostBackend {
         let wire = wire.as_mut().ok_or(Error::Closed)?;
         let deadline = Instant::now() + limit;
         let done = body(&mut Turn { wire: &mut **wire, call, shape, stream, deadline });
-        done.map_err(|error| error.of_engine(limit, |rank| (rank, String::new())))
+        done.map_err(|error| late::in_group(error, limit, |rank| (rank, String::new())))
     }
 }
 

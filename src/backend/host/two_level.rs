@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::announcement::Announcement;
 use super::failure_cause::{Word, aborted, verdict};
 use super::final_exchange::FinalExchange;
+use super::late;
 use super::wire::{Across, Engines};
 use crate::backend::hosts::Hosts;
 use crate::bootstrap::notice::{encode, read_notice};
@@ -183,7 +184,7 @@ impl TwoLevel {
             let host = self.names.get(part).map_or_else(String::new, |host| format!(" on host {host}"));
             (self.place(part, self.local.rank()), host)
         };
-        exchange(&mut **wire, Instant::now() + limit).map_err(|error| error.of_engine(limit, place))
+        exchange(&mut **wire, Instant::now() + limit).map_err(|error| late::in_group(error, limit, place))
     }
 
     /// Sends this rank's announcement to the other hosts and returns those of all hosts; none on a rank without a

@@ -1,6 +1,7 @@
 //! Tests of `crates/cli/src/guarded.rs`, whose module they are.
 
 use super::*;
+use crate::all_reduce::Buffer;
 
 const LEN: usize = 100;
 const MARGIN: usize = GUARD_BYTES as usize;

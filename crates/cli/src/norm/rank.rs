@@ -12,11 +12,12 @@ use super::Norms;
 use super::codes::{Codes, Memory};
 use super::form::{self, elems_of};
 use super::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
+use super::margins::Margins;
 use super::quantised::Format;
 use super::reference::{Rows, normed, padded, with_residual};
 use crate::all_reduce::{Buffer, Data};
 use crate::failure::Failure;
-use crate::guarded::{self, GUARD_BYTES, Margins};
+use crate::guarded::{self, GUARD_BYTES};
 use crate::ranks::{Say, Task};
 
 /// What a rank found for one number of tokens.
