@@ -230,7 +230,8 @@ impl ArenaLayout {
 }
 
 /// Device memory in bytes that a communicator of `world_size` ranks takes on each rank, before rounding up to the
-/// device's granularity (2 MiB on current GPUs, a page on the host). Exact: nothing grows after opening.
+/// device's granularity (2 MiB on current GPUs, a page on the host). Exact: nothing grows after opening. The host device maps a
+/// page more, with the word on which waits sleep.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a world size or a setting outside its limits.
