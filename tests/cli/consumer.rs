@@ -252,7 +252,7 @@ fn const_memory_is_an_input_alone() {
         "c.send_next({in, 4}, s)",
         "c.low_contention_all_gather({in, 4}, {out, 8}, s).wait(s)",
         "c.low_contention_reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s).wait(s)",
-        "(void)Tensor::borrowed_const({in, 4}, {2, 2})",
+        "(void)NamedTensor::borrowed_const({in, 4}, {2, 2})",
         "(void)c.experts({2, 1, 4, 1}).dispatch(Routing({in, 1}), {in, 4}, Received({out, 4}), s)",
         "const Product p(2, 2, Numeric::f32())",
         "Multiplier(c.device()).enqueue(p, 2, {{in, 4}}, {{in, 4}}, {out, 4}, s)",
@@ -268,7 +268,7 @@ fn const_memory_is_an_input_alone() {
         "c.broadcast({in, 4}, 0, s)",
         "c.gather({in, 4}, Operand(in, 8), 0, s)",
         "c.batch({Message::receive({in, 4}, 1)}, s)",
-        "(void)Tensor::borrowed({in, 4}, {2, 2})",
+        "(void)NamedTensor::borrowed({in, 4}, {2, 2})",
         "(void)Received({in, 4})",
         "Multiplier(c.device()).enqueue(Product(2, 2, Numeric::f32()), 2, {{in, 4}}, {{in, 4}}, {in, 4}, s)",
     ];
