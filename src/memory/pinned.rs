@@ -17,7 +17,7 @@ const UNIT: usize = 64 << 10;
 /// [`copy_to_host`](crate::copy_to_host). Contents start as zeros.
 ///
 /// The program reaches the elements by [`elements`](Self::elements), which waits for the device. A graph borrows the buffer,
-/// or keeps it, so nobody reaches the elements while a launch may. Dropping the buffer waits for the device.
+/// or keeps it, so the program cannot reach the elements while the graph exists. Dropping the buffer waits for the device.
 /// ```
 /// # use symmetra::*;
 /// fn mean(values: &DeviceBuffer<f32>, stream: &Stream) -> Result<f32> {

@@ -170,7 +170,7 @@ type Pair<T> = [Option<Lent<T>>; 2];
 enum Lent<T: Sample> {
     /// Of elements.
     Elements(Adopted<'static, T>),
-    /// Of bytes: so many elements from this offset in bytes on.
+    /// A pool of bytes, the offset of the operand in bytes, and the number of its elements.
     Bytes(Adopted<'static, u8>, usize, usize),
 }
 

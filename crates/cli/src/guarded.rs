@@ -1,4 +1,4 @@
-//! Known bytes beside the memory that a measurement works on. A byte that differs shows that a kernel or a copy wrote outside its
+//! Guard bytes before and behind the operands of a measurement. A guard byte that changed shows that a kernel or a copy wrote outside its
 //! operands or its scratch. A group has guards beside symmetric memory, and [`Guarded`] has margins beside plain memory.
 
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) struct Guarded<T: Element> {
 }
 
 impl<T: Element> Guarded<T> {
-    /// Allocates so many elements with margins before and behind. The contents of the elements are undefined.
+    /// Allocates `len` elements with a margin before and a margin behind. The contents of the elements are undefined.
     pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
         let margin = || {
             let mut bytes = [0; GUARD_BYTES as usize];

@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "auto", value_parser = |name: &str| name.parse::<MixedMode>())]
     mode: Vec<MixedMode>,
 
-    /// Bytes of `x`, or of a slice, that go in one piece: for so many the workspace is made [default: those of the largest size]
+    /// Largest piece of `x`, or of a slice, in bytes. The workspace has room for one piece [default: the largest size]
     #[arg(long, value_name = "SIZE", value_parser = bytes::parse)]
     piece_bytes: Option<u64>,
 

@@ -50,7 +50,7 @@ pub(crate) trait Contender<'a> {
     fn recheck(&self, _: &Stream) -> symmetra::Result<u64> {
         Ok(0)
     }
-    /// Fails if memory beside the operands was overwritten, once all ranks have come here. Collective; blocks.
+    /// Fails if memory beside the operands was overwritten. Blocks until every rank of the host has called it.
     fn check_beside(&self, _: &Stream) -> symmetra::Result<()> {
         Ok(())
     }

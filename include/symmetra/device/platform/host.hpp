@@ -190,7 +190,7 @@ inline thread_local Yields yields;
 /// What `rest` returns for a thread that sleeps on its doorbell.
 constexpr uint32_t kOnePoll = 1;
 /// The first sleep of a wait, the longest of a short wait, and the longest of all. Sleeps end by themselves, because a peer rings only when
-/// the peer waits or ends, and nobody rings for the abort word.
+/// the peer waits or ends, and a store to the abort word is followed by no ring.
 constexpr uint64_t kFirstSleepNs = 50'000, kMostSleepNs = 500'000, kLongestSleepNs = 4'000'000;
 inline thread_local uint64_t sleep_ns = kFirstSleepNs;  ///< of the next sleep
 inline thread_local bool rings = false;                 ///< whether this is the first check of a wait
