@@ -159,9 +159,14 @@ impl Group {
 
     /// Gathers `bytes` from every rank for the collective call of this name.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.all_gather_by(until(self.0.config.deadlines.open), call, bytes)
+    }
+
+    /// As [`all_gather_for`](Self::all_gather_for), by an earlier deadline than the group's.
+    pub(crate) fn all_gather_by(&self, earlier: Instant, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.exchange(|mesh, deadline| {
             mesh.announce(call);
-            mesh.all_gather(bytes, deadline)
+            mesh.all_gather(bytes, deadline.min(earlier))
         })
     }
 

@@ -365,7 +365,8 @@ fn a_timeout_between_hosts_names_the_operation_the_time_and_the_late_rank() {
             let words = error.to_string();
             match error {
                 Error::Timeout { operation: found, sequence: number, rank: named, waited, .. } if rank != last => {
-                    assert_eq!((*found, *number, *named, *waited), (operation, sequence, Some(last), limit), "{words}");
+                    assert_eq!((*found, *number, *named), (operation, sequence, Some(last)), "{words}");
+                    assert!((limit - report..limit + report).contains(waited), "{words}");
                     assert!(words.contains("in group "), "{words}");
                 }
                 Error::Aborted { detail } if rank == last => {
@@ -374,9 +375,10 @@ fn a_timeout_between_hosts_names_the_operation_the_time_and_the_late_rank() {
                 _ => panic!("rank {rank}: {error:?}"),
             }
         }
-        // The rank that gave up first, of whose error the others of its host have a part.
+        // Objects go between the first ranks of hosts alone: there the late rank's own host gives up first.
         let host = format!(" on host host-{}", hosts[last]);
-        assert!(errors.is_empty() || errors.iter().any(|error| error.to_string().contains(&host)), "{errors:?}");
+        let elsewhere = operation == Operation::AllReduce || hosts[last - 1] != hosts[last];
+        assert!(!elsewhere || errors.iter().any(|error| error.to_string().contains(&host)), "{errors:?}");
     }
 }
 

@@ -14,6 +14,7 @@ use super::final_exchange::FinalExchange;
 use super::late;
 use super::wire::{Across, Engines};
 use crate::backend::hosts::Hosts;
+use crate::bootstrap::LONGEST;
 use crate::bootstrap::notice::{encode, read_notice};
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
@@ -94,7 +95,7 @@ impl TwoLevel {
 
     /// Announces a call to the other hosts. If another host exchanges objects instead, both fail. Blocks.
     pub(crate) fn announce_call(&self, call: &Call<'_>) -> Result<()> {
-        self.announce(Announcement::call(call), self.limit()).map(drop)
+        self.announce(Announcement::call(call), Instant::now(), self.limit()).map(drop)
     }
 
     /// Whether a call is reduced on two levels: an all-reduce except averages, since the sum inside a host would be
@@ -173,28 +174,38 @@ impl TwoLevel {
             return Ok(());
         }
         self.local.synchronize(queue.stream())?;
-        self.across(self.limit(), |wire, deadline| wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline))
+        self.across(Instant::now(), self.limit(), |wire, deadline| {
+            wire.all_reduce(dtype, reduction, memory, queue.stream(), deadline)
+        })
     }
 
-    /// An exchange with the ranks of the wire, which ends within `limit`. Errors number ranks in the group.
-    fn across(&self, limit: Duration, exchange: impl FnOnce(&mut dyn Across, Instant) -> Result<()>) -> Result<()> {
+    /// An exchange with the ranks of the wire for a call that began at `start` and may take `limit`. Errors number ranks in
+    /// the group.
+    fn across(
+        &self,
+        start: Instant,
+        limit: Duration,
+        exchange: impl FnOnce(&mut dyn Across, Instant) -> Result<()>,
+    ) -> Result<()> {
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
         let place = |part: usize| {
             let host = self.names.get(part).map_or_else(String::new, |host| format!(" on host {host}"));
             (self.place(part, self.local.rank()), host)
         };
-        exchange(&mut **wire, Instant::now() + limit).map_err(|error| late::in_group(error, limit, place))
+        exchange(&mut **wire, start + limit.min(LONGEST)).map_err(|error| late::in_group(error, limit, place))
     }
 
     /// Sends this rank's announcement to the other hosts and returns those of all hosts; none on a rank without a
     /// wire. All ranks compare calls later, but not objects.
-    fn announce(&self, ours: Announcement, limit: Duration) -> Result<Vec<Announcement>> {
+    fn announce(&self, ours: Announcement, start: Instant, limit: Duration) -> Result<Vec<Announcement>> {
         let (own, mut all) = (ours.to_words(), vec![[0; Announcement::WORDS]; self.parts.len()]);
         if self.wire.lock().is_none() {
             return Ok(Vec::new());
         }
-        self.across(limit, |wire, deadline| wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline))?;
+        let exchange =
+            |wire: &mut dyn Across, deadline| wire.all_gather(cast_slice(&own), cast_slice_mut(&mut all), deadline);
+        self.across(start, limit, exchange)?;
         let all: Vec<_> = all.into_iter().map(Announcement::from_words).collect();
         let Some(part) = all.iter().position(|theirs| !ours.is_like(theirs)) else { return Ok(all) };
         let place = |part: usize| self.place(part, self.local.rank());
@@ -219,27 +230,35 @@ impl TwoLevel {
     }
 
     /// Gathers inside each host, between the first ranks of the hosts, and inside each host again. Errors number ranks
-    /// in the group.
+    /// in the group. Each step ends ahead of the next: a rank that waits for a late rank gives up, and names that rank, before
+    /// others give up on the rank that waits.
     fn gather_by_hosts(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let on_host =
-            |bytes: &[u8]| self.local.group().all_gather_for(call, bytes).map_err(|error| self.of_group(error));
-        let own = pack(&on_host(bytes)?);
-        let told = match self.local.rank() {
-            0 => self.between_first_ranks(call, &own),
-            _ => Ok(Vec::new()),
+        let (start, open) = (Instant::now(), self.local.group().config().deadlines.open.min(LONGEST));
+        let lead = REPORT.min(open / 8);
+        let on_host = |limit: Duration, bytes: &[u8]| {
+            let all = self.local.group().all_gather_by(start + limit, call, bytes);
+            all.map_err(|error| self.of_group(error))
+        };
+        let is_first = self.local.rank() == 0;
+        let own = match on_host(open - 2 * lead, bytes) {
+            // The other first ranks wait for this host, and receive the name of the late rank.
+            Err(error @ Error::Timeout { .. }) if is_first => Err(error),
+            own => Ok(pack(&own?)),
+        };
+        let told = match is_first {
+            true => {
+                let sent = sealed(own.as_ref().map(Vec::as_slice));
+                let told = self.between_first_ranks(call, sent, start, open - lead);
+                own.and(told)
+            }
+            false => Ok(Vec::new()),
         };
         // A first rank that failed sends its error, so that the others do not wait for it.
-        let words = match &told {
-            Ok(all) => [&[1], all.as_slice()].concat(),
-            Err(error) => [&[0], encode(error).as_slice()].concat(),
-        };
-        let first = in_slices(&words, SLICE_BYTES, |slice| Ok(on_host(slice)?.into_iter().next().unwrap_or_default()))?;
+        let words = sealed(told.as_ref().map(Vec::as_slice));
+        let first =
+            in_slices(&words, SLICE_BYTES, |slice| Ok(on_host(open, slice)?.into_iter().next().unwrap_or_default()))?;
         told?;
-        let (success, all) = first.split_first().unwrap_or((&0, &[]));
-        if *success == 0 {
-            let [own, first] = [self.local.rank(), 0].map(|place| self.place(self.part, place));
-            return Err(read_notice(first, all).seen_by(own, first));
-        }
+        let all = self.unsealed(&first, self.place(self.part, 0))?;
         let mut of_group = vec![Vec::new(); self.ranks.len()];
         for (ranks, packed) in self.parts.iter().zip(unpack(all)) {
             for (rank, bytes) in ranks.iter().zip(unpack(&packed)) {
@@ -251,19 +270,27 @@ impl TwoLevel {
         Ok(of_group)
     }
 
-    /// The packed bytes of every host's first rank.
-    fn between_first_ranks(&self, call: &str, own: &[u8]) -> Result<Vec<u8>> {
-        // The ranks of this host wait for the first rank by the same deadline: the first rank gives up first, and says why.
-        let limit = self.local.group().config().deadlines.open;
-        let limit = limit - REPORT.min(limit / 8);
-        let all = self.announce(Announcement::objects(call, own.len()), limit)?;
+    /// The packed bytes of every host's first rank, each of which sends a [`sealed`] message.
+    fn between_first_ranks(&self, call: &str, mut own: Vec<u8>, start: Instant, limit: Duration) -> Result<Vec<u8>> {
+        let all = self.announce(Announcement::objects(call, own.len()), start, limit)?;
         let lengths: Vec<usize> = all.iter().map(|theirs| theirs.bytes as usize).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
-        let mut padded = own.to_vec();
-        padded.resize(longest, 0);
+        own.resize(longest, 0);
         let mut all = vec![0; longest * self.parts.len()];
-        self.across(limit, |wire, deadline| wire.all_gather(&padded, &mut all, deadline))?;
-        Ok(pack(&all.chunks(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect::<Vec<_>>()))
+        self.across(start, limit, |wire, deadline| wire.all_gather(&own, &mut all, deadline))?;
+        let all = all.chunks(longest).zip(lengths).enumerate();
+        let all = all.map(|(part, (bytes, length))| self.unsealed(&bytes[..length], self.place(part, 0)));
+        Ok(pack(&all.map(|bytes| bytes.map(<[u8]>::to_vec)).collect::<Result<Vec<_>>>()?))
+    }
+
+    /// The bytes that rank `by` [sent](sealed), or the failure that it sent.
+    fn unsealed<'a>(&self, sent: &'a [u8], by: usize) -> Result<&'a [u8]> {
+        let own = self.place(self.part, self.local.rank());
+        match sent.split_first() {
+            Some((1, bytes)) => Ok(bytes),
+            Some((_, error)) => Err(read_notice(by, error).seen_by(own, by)),
+            None => Err(Error::Peer { rank: by, message: "sent an empty message".to_owned() }),
+        }
     }
 
     /// Leaves the group once every rank is done with it.
@@ -365,6 +392,14 @@ fn in_slices(words: &[u8], slice_bytes: usize, mut exchange: impl FnMut(&[u8]) -
         if slice.len() < slice_bytes {
             return Ok(all);
         }
+    }
+}
+
+/// Bytes, or the error instead of them, as one message.
+fn sealed(bytes: std::result::Result<&[u8], &Error>) -> Vec<u8> {
+    match bytes {
+        Ok(bytes) => [&[1], bytes].concat(),
+        Err(error) => [&[0], encode(error).as_slice()].concat(),
     }
 }
 
