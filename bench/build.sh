@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Builds what measures on GPUs into one folder that can be taken to a machine without a toolchain:
 #   bench/build.sh DIR        (needs nvcc; SYMMETRA_CUDA_ARCHS as for cargo)
-# symmetra (with NCCL as a peer and cuBLASLt beside it), cpp_overhead, safety, expert_kernels, expert_direct_kernels, and the scripts beside them.
+# symmetra and symmetra-bench (with NCCL as a peer and cuBLASLt beside it), cpp_overhead, safety, expert_kernels, expert_direct_kernels, and the scripts beside them.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 
-cargo build --release --locked --features cudarc,nccl --lib --bin symmetra
+cargo build --release --locked --features cudarc,nccl --lib --bins
 target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
-cp "$target/release/symmetra" "$out/"
+cp "$target"/release/{symmetra,symmetra-bench} "$out/"
 home=${CUDA_HOME:-${CUDA_PATH:-$(dirname "$(dirname "$(command -v nvcc)")")}}
 library=$home/lib64
 [ -f "$library/libcudart_static.a" ] || library=$home/lib
@@ -26,6 +26,6 @@ nvcc -c -DNAME=bounded bench/safety_kernels.cu -o "$objects/bounded.o"
 nvcc -c -DNAME=unbounded -DSYMMETRA_UNBOUNDED_WAITS -Dsymmetra=symmetra_unbounded bench/safety_kernels.cu -o "$objects/unbounded.o"
 nvcc bench/safety.cu "$objects/bounded.o" "$objects/unbounded.o" -L"$library" -o "$out/safety"
 for name in expert_kernels expert_direct_kernels; do nvcc -fmad=false "bench/$name.cu" -L"$library" -o "$out/$name"; done
-strip "$out"/{symmetra,cpp_overhead,safety,expert_kernels,expert_direct_kernels}
+strip "$out"/{symmetra,symmetra-bench,cpp_overhead,safety,expert_kernels,expert_direct_kernels}
 cp bench/{torch_symm_mem,torch_moe,torch_moe_sides,torch_fused_matmul,torch_direct_product,flashinfer_norm}.py "$out/"
 du -sh "$out"

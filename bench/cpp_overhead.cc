@@ -1,4 +1,4 @@
-// The host's time for one eager all-reduce of 1 KiB of bf16 through the C++ API, called and bound, as `symmetra bench overhead`
+// The host's time for one eager all-reduce of 1 KiB of bf16 through the C++ API, called and bound, as `symmetra-bench overhead`
 // measures it through the Rust API: ranks as threads, medians over rounds of the slowest rank.
 //   cpp_overhead [host|cuda] [RANKS] [CALLS] [ROUNDS]
 // Prints one JSON object. Built by bench/build.sh.

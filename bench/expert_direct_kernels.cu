@@ -1,5 +1,5 @@
 // The kernels of experts by direct access by source, alone: dispatch and combine of two ranks on two GPUs in graphs, for who changes
-// the kernels. Received rows, ids and weights are compared with what was sent; `symmetra bench moe` verifies every byte of all.
+// the kernels. Received rows, ids and weights are compared with what was sent; `symmetra-bench moe` verifies every byte of all.
 //   expert_direct_kernels EXPERTS TOP_K HIDDEN TOKENS [BLOCKS]        (rows of HIDDEN elements, a multiple of 512)
 // Prints one line: microseconds of a dispatch that makes e4m3 codes of bf16, of one of given codes, of a combine, and of the latter two.
 #include <cstring>

@@ -1,6 +1,6 @@
 // The four kernels of experts in packets, alone: dispatch and combine of two ranks in graphs, for who changes the kernels. The
 // ranks work on two GPUs where there are two, else they share one, which shows latency but no link, and is fair only while the
-// blocks of both ranks fit the GPU at once. Counts of received rows are compared; `symmetra bench moe` verifies every byte.
+// blocks of both ranks fit the GPU at once. Counts of received rows are compared; `symmetra-bench moe` verifies every byte.
 //   expert_kernels LAYOUT TOKENS...        (256 experts, 8 a token, rows of 7168, e4m3 there and bf16 back)
 // LAYOUT is padded, by-rank or by-source.
 // One line for each number of tokens: microseconds of a dispatch, of a combine, and of both, the median of 30 graphs of 20.

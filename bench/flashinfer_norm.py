@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""FlashInfer's all-reduce with residual and norm, timed as `symmetra bench all-reduce-norm` times ours.
+"""FlashInfer's all-reduce with residual and norm, timed as `symmetra-bench all-reduce-norm` times ours.
 
     symmetra launch -n 4 --no-prefix -- python3 bench/flashinfer_norm.py --output flashinfer.json
     torchrun --nproc-per-node 4 bench/flashinfer_norm.py --hidden 2880 --tokens 1,64 --json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's products fused with collectives, timed as `symmetra bench matmul` times ours.
+"""PyTorch's products fused with collectives, timed as `symmetra-bench matmul` times ours.
 
     symmetra launch -n 4 --no-prefix -- python3 bench/torch_fused_matmul.py --model llama3-70b --tokens 512,4096 --output torch.json
     torchrun --nproc-per-node 4 bench/torch_fused_matmul.py --collective all-gather --shape 4096,8192,8192 --json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Other libraries' dispatch and combine of a layer of experts, timed as `symmetra bench moe` times ours.
+"""Other libraries' dispatch and combine of a layer of experts, timed as `symmetra-bench moe` times ours.
 
     symmetra launch -n 4 --no-prefix -- python3 bench/torch_moe.py --phase both --output torch.json
     torchrun --nproc-per-node 4 bench/torch_moe.py --shape mixtral --wire same --tokens 1,128 --json
@@ -15,7 +15,7 @@ A side that cannot run is named on stderr, with the reason, and the others run.
 
 What favours them: nccl, nccl-all-gather and deepep know for nothing how many rows go where; results come back without
 weights, which the caller's experts have applied. No side but torch-vdev-2d puts rows into the order of experts, and e4m3
-codes and scales (--wire f8) are made beforehand, so `symmetra bench moe --layout by-rank --wire given-f8` does the same
+codes and scales (--wire f8) are made beforehand, so `symmetra-bench moe --layout by-rank --wire given-f8` does the same
 work, or with `--layout by-source` that of flashinfer.
 
 Method: that of bench/torch_symm_mem.py; the ranks meet in all-reduces. OPERATIONS operations are captured in one CUDA graph:
@@ -24,7 +24,7 @@ operation; the sides take turns. FlashInfer's combine is the time of both less t
 dispatches between them. Before, a dispatch and a combine of random rows are verified: the bytes of the rows that came
 are those that were sent here, in any order, and each element of the sums is within what rounding after each addition may do.
 Experts of tokens are drawn from --seed, or read from a .npy file, [ranks, tokens, experts of a token]; --save writes the
-drawn ones, for `symmetra bench moe --routing`. Prints a table, or with --json one object with rows like ours. Multicast stays
+drawn ones, for `symmetra-bench moe --routing`. Prints a table, or with --json one object with rows like ours. Multicast stays
 off. Needs PyTorch 2.9 or newer and NVLink. Exit status: 0, 1 when an element is wrong, 2 when no side runs.
 """
 import argparse

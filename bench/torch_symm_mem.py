@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's one-shot and two-shot all-reduce on symmetric memory, timed as `symmetra bench all-reduce` times.
+"""PyTorch's one-shot and two-shot all-reduce on symmetric memory, timed as `symmetra-bench all-reduce` times.
 
     symmetra launch -n 8 --no-prefix -- python3 bench/torch_symm_mem.py --max-bytes 1GiB --output torch.json
     torchrun --nproc-per-node 8 bench/torch_symm_mem.py

@@ -16,7 +16,7 @@ const PACKET_BYTES: usize = 16;
 /// Threads a block of the copy.
 const PUT_THREADS: u32 = 1024;
 
-/// For `symmetra bench` alone. `found` has two words: the last word that came, and the fold of all words in their order. A launch
+/// For `symmetra-bench` alone. `found` has two words: the last word that came, and the fold of all words in their order. A launch
 /// reads both and goes on from there.
 #[doc(hidden)]
 impl Communicator {

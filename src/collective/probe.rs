@@ -16,7 +16,7 @@ const PACKET_BYTES: usize = 16;
 const STORE_THREADS: u32 = 512;
 const STORE_BLOCKS: u32 = 128;
 
-/// For `symmetra bench` alone.
+/// For `symmetra-bench` alone.
 #[doc(hidden)]
 impl Communicator {
     /// Enqueues `launches` empty kernels of `blocks` blocks of `threads` threads, back to back. Their argument blocks

@@ -57,7 +57,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the world size, [`Error::Unsupported`] for a device that is no
     /// GPU, [`Error::Timeout`] when other ranks do not come, [`Error::Nccl`].
-    #[doc(hidden)] // for `symmetra bench` alone
+    #[doc(hidden)] // for `symmetra-bench` alone
     pub fn init(
         library: &Library,
         device: &Device,

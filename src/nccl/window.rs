@@ -17,7 +17,7 @@ const SYMMETRIC: c_int = 1;
 /// offsets in all windows take NCCL's fastest path.
 ///
 /// Dropping it deregisters and frees the memory; the streams that use it must be done.
-#[doc(hidden)] // for `symmetra bench` alone
+#[doc(hidden)] // for `symmetra-bench` alone
 pub struct Window {
     session: Arc<Session>,
     address: *mut c_void,

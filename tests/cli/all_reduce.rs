@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use super::{Run, children, command, is_alive, pid, symmetra, wait_until, wide};
+use super::{Run, children, command, is_alive, pid, printed_at_a_signal, symmetra, wait_until, wide};
 
 /// Every row of a run is right; `sizes` of them.
 fn right(run: &Run, sizes: usize) {
@@ -201,9 +201,8 @@ fn sizes_with_units_and_a_factor() {
     let run =
         symmetra("all-reduce -b 4KB -e 4kb --device host --ranks 2 --ranks-as threads --iterations 1 --json").ok();
     assert_eq!(run.objects()[0]["bytes"], 4000);
-    for command in ["all-reduce", "all-gather", "bench all-reduce", "bench overlap", "tune"] {
-        let help = symmetra(&format!("{command} --help")).ok().stdout;
-        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for command in ["all-reduce", "all-gather", "tune"] {
+        let help = super::help(command);
         let words = "K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB are powers of 1000";
         assert!(help.contains(words), "{command}: {help}");
     }
@@ -353,30 +352,8 @@ fn a_table_ends_with_the_average_bandwidth() {
 /// A table of more columns than a narrow terminal has room for waits for its end, or for that of the command.
 #[test]
 fn what_there_is_at_a_signal_is_printed() {
-    for (args, columns) in [
-        ("all-reduce --iterations 1000", "30"),
-        ("bench all-reduce --ranks-as threads --iterations 100", "30"),
-        ("bench all-reduce --ranks-as threads --iterations 100 --json", "80"),
-    ] {
-        // How long the first row takes is the machine's.
-        let said = (0..6).map(|power| {
-            let mut run = command(args.split(' '));
-            run.args(["--device", "host", "--ranks", "2"]).env("COLUMNS", columns);
-            let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            std::thread::sleep(Duration::from_secs(1 << power));
-            kill_process(pid(&run), Signal::TERM).unwrap();
-            String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
-        });
-        let said = said.filter(|said| !said.is_empty()).find(|said| !said.contains("\"rows\":[]"));
-        let said = said.unwrap_or_else(|| panic!("{args}: nothing"));
-        match args.ends_with("--json") {
-            true => {
-                let report: serde_json::Value = serde_json::from_str(&said).unwrap();
-                assert_eq!(report["rows"][0]["bytes"], 1024, "{said}");
-            }
-            false => assert!(said.contains("1024") && said.contains("bytes"), "{said}"),
-        }
-    }
+    let said = printed_at_a_signal("all-reduce --iterations 1000", "30");
+    assert!(said.contains("1024") && said.contains("bytes"), "{said}");
 }
 
 #[test]

@@ -837,6 +837,17 @@ fn the_shared_library_has_a_version() {
     assert_eq!(run(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib"))), "2\n2\n");
 }
 
+/// The members of this workspace that `cargo test` compiles, and the dependent.
+const PACKAGES: [&str; 7] = [
+    "dependent",
+    "symmetra",
+    "symmetra-bench",
+    "symmetra-cli",
+    "symmetra-harness",
+    "symmetra-reference",
+    "symmetra-ring",
+];
+
 /// A member of this workspace, selected with all others: Cargo picks the features that they have together, and compiles the
 /// dependent alone.
 #[test]
@@ -844,8 +855,7 @@ fn crates_that_depend_on_symmetra_find_its_headers() {
     let target = env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
     let mut command = Command::new(env!("CARGO"));
     command.args(["test", "--offline", "--locked", "--test", "calls"]);
-    command
-        .args(["dependent", "symmetra", "symmetra-cli", "symmetra-ring"].map(|package| ["-p", package]).as_flattened());
+    command.args(PACKAGES.map(|package| ["-p", package]).as_flattened());
     let text = run(command.current_dir(root()).arg("--target-dir").arg(target));
     assert!(text.contains("3 passed; 0 failed"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! The commands of README.md and docs/*.md, run as they stand. Those of `bench` and `tune`, and those that name files of users,
+//! The commands of README.md and docs/*.md, run as they stand. Those of `tune`, and those that name files of users,
 //! are given to the parser alone (`unit/main.rs`).
 
 mod commands;
@@ -16,7 +16,7 @@ use super::{Run, command, pid};
 #[test]
 fn the_tables_of_the_documents_have_commands_that_run() {
     let mut names = Vec::new();
-    for shown in commands::all().into_iter().filter(|shown| shown.place == Place::Table) {
+    for shown in commands::all("symmetra").into_iter().filter(|shown| shown.place == Place::Table) {
         let mut run = command(shown.args.split(' '));
         let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let is_row = |line: &String| line.split_whitespace().next().is_some_and(|word| word.parse::<u64>().is_ok());
@@ -38,7 +38,8 @@ fn the_tables_of_the_documents_have_commands_that_run() {
 #[test]
 fn the_documents_have_questions_that_are_answered() {
     let asks = |args: &str| args.starts_with("info") || args.contains("--explain");
-    let shown = commands::all().into_iter().filter(|shown| asks(&shown.args) && !shown.args.contains("tuning.json"));
+    let shown =
+        commands::all("symmetra").into_iter().filter(|shown| asks(&shown.args) && !shown.args.contains("tuning.json"));
     let mut number = 0;
     for shown in shown {
         let run: Run = command(shown.args.split(' ')).output().unwrap().into();

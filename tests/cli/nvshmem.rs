@@ -29,38 +29,12 @@ fn a_build_without_nvshmem_says_so() {
     let run = symmetra("all-reduce --device host --ranks 2 --memory nvshmem --min-bytes 64 --max-bytes 64");
     assert_ne!(run.code, 0);
     assert!(run.stderr.contains("this build has no NVSHMEM (cargo build --features nvshmem)"), "{}", run.stderr);
-    symmetra("bench all-reduce --device host --ranks 2 --with nvshmem").refused(2, &["--with nvshmem", "no NVSHMEM"]);
     assert!(symmetra("doctor").stdout.contains("-    NVSHMEM: this build has none"));
 }
 
 #[cfg(feature = "nvshmem")]
 mod with_library {
-    use std::path::PathBuf;
-
-    use super::super::{Run, command};
-
-    struct Fake(tempfile::TempDir);
-
-    impl Fake {
-        fn new() -> Self {
-            let fake = Self(tempfile::tempdir().unwrap());
-            let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/nvshmem/fake.cc");
-            let mut command = std::process::Command::new(compiler);
-            command.args(["-std=c++17", "-shared", "-fPIC", source, "-pthread", "-ldl", "-o"]).arg(fake.path());
-            assert!(command.status().unwrap().success(), "{command:?}");
-            fake
-        }
-
-        fn path(&self) -> PathBuf {
-            self.0.path().join("libnvshmem_host.so.3")
-        }
-
-        fn run(&self, words: &str) -> Run {
-            let mut command = command(words.split(' '));
-            Run::from(command.env("SYMMETRA_NVSHMEM_LIBRARY", self.path()).output().unwrap())
-        }
-    }
+    use crate::fake_nvshmem::Fake;
 
     #[test]
     fn sums_in_its_memory_are_right() {
@@ -82,28 +56,6 @@ mod with_library {
         assert_eq!(count("nvshmem_malloc"), 3 * (3 * 2 + 2 + 2 * 2 + 2 * 2));
         assert_eq!(count("nvshmem_malloc"), count("nvshmem_free"));
         assert_eq!(count("finalize"), 3 + 2 + 2 + 2);
-    }
-
-    #[test]
-    fn its_memory_races() {
-        let fake = Fake::new();
-        let sizes = "--min-bytes 1KiB --max-bytes 64KiB --step-factor 64 --operations 2 --launches 1";
-        for form in ["all-reduce --graph --eager", "all-gather --eager", "reduce-scatter --graph"] {
-            let words = format!("bench {form} --device host --ranks 3 --with plain,nvshmem {sizes} --json");
-            let report = fake.run(&words).ok().objects().remove(0);
-            assert_eq!(report["sides"], serde_json::json!(["symmetra", "plain", "nvshmem"]), "{form}");
-            let rows = report["rows"].as_array().unwrap();
-            assert_eq!(rows.len(), 2 * form.matches("--").count(), "{form}: {report}");
-            let right = serde_json::json!({"symmetra": 0, "plain": 0, "nvshmem": 0});
-            for row in rows {
-                assert_eq!(row["wrong"], right, "{form}: {row}");
-                assert!(row["time_us"]["nvshmem"].as_f64().is_some_and(|time| time > 0.0), "{form}: {row}");
-            }
-        }
-        let calls = std::fs::read_to_string(fake.0.path().join("calls")).unwrap();
-        let count = |name: &str| calls.lines().filter(|call| call.ends_with(name)).count();
-        // Input and output of two sizes, on every rank of every race.
-        assert_eq!([count("nvshmem_malloc"), count("nvshmem_free"), count("finalize")], [3 * 3 * 4, 3 * 3 * 4, 3 * 3]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn full() -> File {
 }
 
 /// Commands that succeed and write to standard output.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 14] = [
     "--help",
     "--version",
     "all-reduce --help",
@@ -23,7 +23,6 @@ const COMMANDS: [&str; 15] = [
     "all-to-all --device host --ranks 1 --max-bytes 1KiB --iterations 1",
     "all-reduce-norm --device host --ranks 1 --hidden 64 --tokens 1 --iterations 1",
     "mixed all-gather --device host --ranks 1 --max-bytes 1KiB --iterations 1",
-    "bench all-reduce --device host --ranks 2 --max-bytes 1KiB --operations 1 --launches 1",
     "info --device host",
     "info --device host --json",
     "doctor",

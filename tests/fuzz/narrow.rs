@@ -1,13 +1,6 @@
 //! Quantised rows of a norm: their format, their memory, and what the memory holds. The definition and the operands are
 //! those of the command.
 
-#[path = "../../crates/cli/src/all_reduce/buffer.rs"]
-mod buffer;
-#[path = "../../crates/cli/src/norm/codes.rs"]
-mod codes;
-#[path = "../../crates/cli/src/norm/quantised.rs"]
-mod quantised;
-
 use serde::{Deserialize, Serialize};
 use symmetra::{
     Communicator, Dtype, Element, Narrow as To, Quantisation, Result, RowNorm,
@@ -16,9 +9,8 @@ use symmetra::{
 };
 
 use crate::support::data::Random;
-use buffer::Buffer;
-use codes::{Codes, lens};
-use quantised::{Bytes, Format, quantised};
+use harness::codes::{Codes, lens};
+use reference::quantised::{Bytes, Format, quantised};
 
 /// A byte of memory that nothing was written to.
 const BEFORE: u8 = 0xA5;

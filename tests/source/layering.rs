@@ -12,7 +12,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 71] = [
+const ROOMS: [&str; 74] = [
     // What kernels are made of, for a kernel of a caller too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -88,6 +88,9 @@ const ROOMS: [&str; 71] = [
     "include/p2p_allreduce.",
     "include/p2p_allreduce/shim/",
     "crates/ring/src/",
+    "crates/reference/",
+    "crates/harness/",
+    "crates/bench/",
     "crates/cli/",
 ];
 
@@ -98,7 +101,14 @@ fn room(path: &str) -> Option<usize> {
 }
 
 /// The folders of the packages.
-const PACKAGES: [&str; 3] = ["src/", "crates/ring/src/", "crates/cli/src/"];
+const PACKAGES: [&str; 6] = [
+    "src/",
+    "crates/ring/src/",
+    "crates/reference/src/",
+    "crates/harness/src/",
+    "crates/bench/src/",
+    "crates/cli/src/",
+];
 
 fn packages(files: &[(String, String)]) -> Vec<Package> {
     let of = |folder: &&str| -> Vec<(String, String)> {
@@ -153,7 +163,9 @@ fn internals(files: &[(String, String)]) -> Vec<String> {
             _ => false,
         })
     };
-    let users = files.iter().filter(|(path, source)| path.starts_with("crates/cli/") && names(source));
+    let users = files
+        .iter()
+        .filter(|(path, source)| path.starts_with("crates/") && !path.starts_with("crates/ring/") && names(source));
     users.map(|(path, _)| format!("{path}: uses symmetra::internal")).collect()
 }
 

@@ -166,8 +166,16 @@ fn paths_of_modules(path: &str, source: &str) -> Vec<String> {
                 part => found.push(part),
             }
         }
-        let folder =
-            ["tests/unit", "tests/cli/unit", "tests/metadata/unit"].iter().any(|folder| found.starts_with(folder));
+        let folder = [
+            "tests/unit",
+            "tests/bench/unit",
+            "tests/cli/unit",
+            "tests/harness/unit",
+            "tests/metadata/unit",
+            "tests/reference/unit",
+        ]
+        .iter()
+        .any(|folder| found.starts_with(folder));
         let around = |step: isize| lines.get(at.wrapping_add_signed(step)).copied().unwrap_or_default();
         let for_tests = around(-1).starts_with("#[cfg(test)]") || around(-1).starts_with("#[cfg(all(test, ");
         let module = ["mod tests;", "pub(crate) mod tests;"].contains(&around(1));
@@ -193,7 +201,8 @@ fn only_unit_tests_are_elsewhere() {
 }
 
 /// The files that may ask the environment: for what the caller asks them to read there.
-const ENVIRONMENT: [&str; 4] = ["src/bootstrap/tcp.rs", "crates/cli/src/", "src/log.rs", "src/variables/"];
+const ENVIRONMENT: [&str; 5] =
+    ["src/bootstrap/tcp.rs", "crates/cli/src/", "crates/harness/src/", "src/log.rs", "src/variables/"];
 
 /// Where a file reads variables behind its caller's back.
 fn variables(path: &str, source: &str) -> Vec<String> {

@@ -1,13 +1,8 @@
 //! `symmetra all-reduce`: reductions over ranks, measured and verified, or of the user's own tensors.
 
-mod bounds;
-mod buffer;
-mod collective;
-mod own;
+mod operations;
 mod places;
-mod plain;
 mod rank;
-mod reference;
 mod report;
 mod shards;
 mod sweep;
@@ -15,18 +10,15 @@ mod unfinished;
 
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, MAX_WORLD_SIZE, Transport};
 
-use crate::devices::RankDevice;
 use crate::exchange::{self, Memory, SweepArgs};
-use crate::failure::Failure;
-use crate::names::{self, Mover};
-use crate::output;
-use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
+use harness::collective::Collective;
+use harness::devices::RankDevice;
+use harness::failure::Failure;
+use harness::names::{self, Mover};
+use harness::output;
+use harness::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 
-pub(crate) use bounds::{Bounds, GROUP};
-pub(crate) use buffer::Buffer;
-pub(crate) use collective::{Collective, commands};
-pub(crate) use own::Own;
-pub(crate) use reference::{Data, checksum};
+pub(crate) use operations::commands;
 use report::Report;
 pub(crate) use shards::Shards;
 pub(crate) use sweep::Sweep;
@@ -117,7 +109,7 @@ pub(crate) fn operation(name: &str) -> Option<Collective> {
 /// Runs the command of another collective.
 pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
     let ranks = args.ranks as usize;
-    collective.check(args, ranks)?;
+    operations::check(collective, args, ranks)?;
     args.sweep.check_memory(args.run.ranks_as)?;
     if args.transport == Mover::Kernels(Transport::Multicast) {
         args.group.check_multicast("--transport multicast")?;
@@ -125,7 +117,7 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
     let parts = if collective.divides() { ranks } else { 1 } * args.along.map_or(1, |_| places::LEADING_ELEMS);
     let sweep = Sweep {
         collective,
-        root: collective.parameter(args),
+        root: operations::parameter(collective, args),
         transport: args.transport,
         along: args.along.map(usize::from),
         in_place: args.sweep.in_place || collective == Collective::Broadcast,

@@ -4,8 +4,8 @@ mod checks;
 
 use serde::Serialize;
 
-use crate::failure::Failure;
-use crate::output;
+use harness::failure::Failure;
+use harness::output;
 
 /// Check what opening a group needs: one line and, where it fails, a remedy each.
 ///

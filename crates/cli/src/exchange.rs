@@ -4,10 +4,10 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
-use crate::failure::Failure;
-use crate::names::{self, Mover};
-use crate::ranks::{GroupArgs, RankArgs, RanksAs};
-use crate::sizes::SizeArgs;
+use harness::failure::Failure;
+use harness::names::{self, Mover};
+use harness::ranks::{GroupArgs, RankArgs, RanksAs};
+use harness::sizes::SizeArgs;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 

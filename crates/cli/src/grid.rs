@@ -7,7 +7,7 @@ use symmetra::bootstrap::{Tcp, UniqueId};
 use symmetra::environment::{Coordinator, Grid, GroupConfig, MixedConfig};
 use symmetra::{Communicator, Config};
 
-use crate::failure::Failure;
+use harness::failure::Failure;
 
 /// How long ranks wait for each other when the group opens.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -18,13 +18,13 @@ use symmetra::{
     explain_exchange, explain_norm, explain_quantised_norm, explain_reduction, required_bytes,
 };
 
-use crate::devices::{self, Choice, MulticastWords, RankDevice};
-use crate::experts::Shape;
-use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
-use crate::norm::form;
-use crate::norm::quantised::Format;
-use crate::output;
+use harness::devices::{self, Choice, MulticastWords, RankDevice};
+use harness::experts::Shape;
+use harness::failure::Failure;
+use harness::form;
+use harness::output;
+use reference::quantised::Format;
 
 /// Where operands may be, and whether peers can address them there.
 const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", false)];

@@ -15,9 +15,9 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::failure::{Failure, spawn};
-use crate::signals;
-use crate::{nvshmem, output};
+use harness::failure::{Failure, spawn};
+use harness::signals;
+use harness::{nvshmem, output};
 use relay::Relay;
 use reports::Reports;
 use verdict::Verdict;

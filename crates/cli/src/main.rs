@@ -1,50 +1,28 @@
 //! The command `symmetra`: runs collectives, launches ranks, explains the machine.
 
-#[macro_use]
-mod element;
 mod all_reduce;
-mod bench;
-mod bytes;
-mod contest;
-mod devices;
 mod doctor;
 mod exchange;
-mod experts;
-mod failure;
 mod grid;
-mod guarded;
 mod info;
 mod launch;
-mod live;
 mod mixed;
-mod names;
 mod norm;
-mod nvshmem;
-mod orphan;
-mod output;
-mod ranks;
-mod signals;
-mod sizes;
-mod statistics;
-mod table;
-mod target;
-mod tensor_file;
 mod tune;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::error::{ContextKind, ErrorKind};
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use all_reduce::{Collective, Shards, Sweep};
-use bench::{Floor, LayerRace, MatmulRace, MoeRace, MoeSplit, NormRace, Overhead, Overlap, Race};
-use failure::Failure;
+use all_reduce::{Shards, Sweep};
+use harness::collective::Collective;
+use harness::failure::Failure;
+use harness::program;
+use harness::ranks::{RankProcess, Task};
 use mixed::Grids;
 use norm::Norms;
-use ranks::{RankProcess, Task};
 use tune::Plan;
 
 /// The name and the version of this build, its features and its commit.
@@ -79,7 +57,6 @@ enum Command {
     AllReduce(all_reduce::Args),
     AllReduceNorm(norm::Args),
     Mixed(mixed::Args),
-    Bench(bench::Args),
     Tune(tune::Args),
     Launch(launch::Args),
     Info(info::Args),
@@ -116,15 +93,6 @@ fn rank() -> Result<(), Failure> {
     match rank.task() {
         Sweep::NAME => rank.work::<Sweep>(),
         Shards::NAME => rank.work::<Shards>(),
-        Race::NAME => rank.work::<Race>(),
-        NormRace::NAME => rank.work::<NormRace>(),
-        LayerRace::NAME => rank.work::<LayerRace>(),
-        MatmulRace::NAME => rank.work::<MatmulRace>(),
-        MoeRace::NAME => rank.work::<MoeRace>(),
-        MoeSplit::NAME => rank.work::<MoeSplit>(),
-        Floor::NAME => rank.work::<Floor>(),
-        Overhead::NAME => rank.work::<Overhead>(),
-        Overlap::NAME => rank.work::<Overlap>(),
         Plan::NAME => rank.work::<Plan>(),
         Norms::NAME => rank.work::<Norms>(),
         Grids::NAME => rank.work::<Grids>(),
@@ -132,48 +100,7 @@ fn rank() -> Result<(), Failure> {
     }
 }
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(failure) => {
-            if let Some(message) = failure.message() {
-                // Where standard error cannot be written, the exit code says that the command failed.
-                let _ = output::note(format_args!("error: {message}"));
-            }
-            ExitCode::from(failure.code())
-        }
-    }
-}
-
-/// What stands here for a short option of nccl-tests that means something else here, or nothing.
-fn hint(said: &clap::Error) -> Option<&'static str> {
-    let value = |kind| said.get(kind).map(ToString::to_string);
-    match (said.kind(), value(ContextKind::InvalidArg)?.as_str()) {
-        (ErrorKind::UnknownArgument, "-g" | "-t") => Some("the GPUs and threads of nccl-tests are --ranks here"),
-        (ErrorKind::UnknownArgument, "-w") => Some("the -w of nccl-tests is --warmup here"),
-        (ErrorKind::UnknownArgument, "-d") => Some("the -d of nccl-tests is --dtype here"),
-        (ErrorKind::UnknownArgument, "-o") => Some("the -o of nccl-tests is --op here"),
-        (ErrorKind::ValueValidation, argument) if argument.starts_with("--ranks") => {
-            Some("-n is the number of ranks; the -n of nccl-tests is --iterations here")
-        }
-        _ => None,
-    }
-}
-
-/// Prints what the parser has to say: help and the version are output as any other.
-fn print(said: &clap::Error) -> Result<ExitCode, Failure> {
-    said.print().and_then(|()| std::io::stdout().flush()).map_err(Failure::output)?;
-    if let Some(hint) = hint(said) {
-        output::note(format_args!("\n  tip: {hint}"))?;
-    }
-    Ok(ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(1)))
-}
-
-fn run() -> Result<ExitCode, Failure> {
-    let command = match parsed(std::env::args_os()) {
-        Ok(command) => command,
-        Err(said) => return print(&said),
-    };
+fn run(command: Command) -> Result<(), Failure> {
     // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
@@ -182,15 +109,17 @@ fn run() -> Result<ExitCode, Failure> {
         Command::AllReduce(args) => all_reduce::run(&args),
         Command::AllReduceNorm(args) => norm::run(&args),
         Command::Mixed(args) => mixed::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Rank => rank(),
         Command::Operation(collective, args) => all_reduce::run_exchange(collective, &args),
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn main() -> ExitCode {
+    program::run(parsed(std::env::args_os()), run)
 }
 
 #[cfg(test)]

@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use symmetra::environment::{MixedMode, MixedOperation};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Tuning};
 
-use crate::bytes;
-use crate::contest::competitor::{self, Competitor};
-use crate::contest::nccl;
-use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
-use crate::names::{self, by_name};
-use crate::output;
-use crate::ranks::{GroupArgs, RankArgs, Run};
-use crate::sizes::SizeArgs;
-use crate::table::Table;
+use harness::bytes;
+use harness::contest::competitor::{self, Competitor};
+use harness::contest::nccl;
+use harness::failure::Failure;
+use harness::names::{self, by_name};
+use harness::output;
+use harness::ranks::{GroupArgs, RankArgs, Run};
+use harness::sizes::SizeArgs;
+use harness::table::Table;
 use report::Hearing;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;

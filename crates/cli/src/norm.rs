@@ -1,33 +1,23 @@
 //! `symmetra all-reduce-norm`: rows summed over ranks, with a residual, and normed, in all ranks or scattered; measured and
 //! verified.
 
-pub(crate) mod codes;
-pub(crate) mod form;
-pub(crate) mod found;
-mod margins;
-pub(crate) mod quantised;
 mod rank;
-pub(crate) mod reference;
 
 use serde::{Deserialize, Serialize};
-use symmetra::bootstrap::Threads;
-use symmetra::{Algorithm, Communicator, Config, Dtype, MAX_WORLD_SIZE, RmsNorm};
+use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
-use crate::all_reduce::Buffer;
-use crate::failure::Failure;
-use crate::live::Live;
-use crate::names::{self, by_name, by_name_if_any};
-use crate::output;
-use crate::ranks::{GroupArgs, RankArgs, RanksAs, Run};
-use crate::statistics::{median, slowest};
-use crate::table::Table;
-use form::Form;
-use quantised::Format;
+use harness::failure::Failure;
+use harness::form::{self, Form, MOST_HIDDEN};
+use harness::live::Live;
+use harness::names::{self, by_name, by_name_if_any};
+use harness::output;
+use harness::ranks::{GroupArgs, RankArgs, RanksAs, Run};
+use harness::statistics::{median, slowest};
+use harness::table::Table;
 use rank::Sample;
+use reference::quantised::Format;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
-/// Most elements of a row.
-pub(crate) const MOST_HIDDEN: u64 = 1 << 20;
 const EPSILON: f32 = 1e-6;
 
 /// Sum rows over ranks, add a residual, and norm each row.
@@ -121,17 +111,6 @@ pub(crate) struct Args {
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
-}
-
-/// A group of this rank alone, whose norms are the kernel that norms and nothing else.
-pub(crate) fn alone(communicator: &Communicator) -> Result<Communicator, Failure> {
-    alone_with(communicator, Config::default())
-}
-
-/// A group of this rank alone, with these settings.
-pub(crate) fn alone_with(communicator: &Communicator, config: Config) -> Result<Communicator, Failure> {
-    let bootstrap = Threads::new(1)?.pop().ok_or_else(|| Failure::failed("a group of one rank has no rank"))?;
-    Ok(Communicator::open(bootstrap, communicator.device(), config)?)
 }
 
 /// What to measure.

@@ -15,17 +15,17 @@ use std::thread::available_parallelism;
 
 use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, explain};
 
-use crate::bench::distinct;
-use crate::contest::repeats::Repeats;
-use crate::devices::{self, Choice, GPUS};
-use crate::experts::Shape;
-use crate::failure::Failure;
 use crate::grid::{GridArgs, GridWorld};
-use crate::ranks::{RanksAs, Run};
-use crate::sizes::sizes_elems;
-use crate::{bytes, names, output, target};
 use experts::Layer;
 use grids::Grids;
+use harness::contest::repeats::Repeats;
+use harness::devices::{self, Choice, GPUS};
+use harness::experts::Shape;
+use harness::failure::Failure;
+use harness::names::distinct;
+use harness::ranks::{RanksAs, Run};
+use harness::sizes::sizes_elems;
+use harness::{bytes, names, output, target};
 pub(crate) use measure::Plan;
 use measure::{Found, Messages};
 use norms::Norms;

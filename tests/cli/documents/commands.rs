@@ -44,8 +44,8 @@ const PLACEHOLDERS: [(&str, &[&str]); 11] = [
     ("...", &["all-gather", "reduce-scatter"]),
 ];
 
-/// Every command, with each value of its placeholders.
-pub(crate) fn all() -> Vec<Shown> {
+/// Every command of a program, with each value of its placeholders.
+pub(crate) fn all(program: &str) -> Vec<Shown> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<_> = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
@@ -53,7 +53,7 @@ pub(crate) fn all() -> Vec<Shown> {
     pages.sort();
     let of_page = |path: &std::path::PathBuf| {
         let document = path.file_name().unwrap().to_string_lossy().into_owned();
-        of_text(&fs::read_to_string(path).unwrap())
+        of_text(program, &fs::read_to_string(path).unwrap())
             .into_iter()
             .flat_map(|(place, args)| filled(&args).into_iter().map(move |args| (place, args)))
             .map(|(place, args)| Shown { document: document.clone(), place, args })
@@ -62,8 +62,13 @@ pub(crate) fn all() -> Vec<Shown> {
     pages.iter().flat_map(of_page).collect()
 }
 
-/// The commands of a text, placeholders and all.
-fn of_text(text: &str) -> Vec<(Place, String)> {
+/// The commands of a program in a text, placeholders and all.
+fn of_text(program: &str, text: &str) -> Vec<(Place, String)> {
+    let named = format!("{program} ");
+    let starts = match program {
+        "symmetra" => [named.clone(), "cargo run --release -- ".to_owned()],
+        _ => [named.clone(), format!("cargo run --release -p {program} -- ")],
+    };
     let (mut found, mut sentences, mut block, mut is_table) = (Vec::new(), String::new(), false, false);
     let mut begun = String::new();
     for line in text.lines() {
@@ -73,13 +78,13 @@ fn of_text(text: &str) -> Vec<(Place, String)> {
             begun.push_str(line.trim().trim_end_matches('\\'));
             if !line.ends_with('\\') {
                 let line = std::mem::take(&mut begun);
-                let args = ["symmetra ", "cargo run --release -- "].iter().find_map(|start| line.strip_prefix(start));
+                let args = starts.iter().find_map(|start| line.strip_prefix(start.as_str()));
                 found.extend(args.map(|args| (Place::Block, words(args))));
             }
         } else if line.starts_with('|') {
             let last = line.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
             is_table = last.trim() == "command" || (is_table && !last.is_empty());
-            if is_table {
+            if is_table && program == "symmetra" {
                 found.extend(spans(last).map(|args| (Place::Table, words(args))));
             } else {
                 sentences.push_str(line);
@@ -90,7 +95,9 @@ fn of_text(text: &str) -> Vec<(Place, String)> {
             sentences.push(' ');
         }
     }
-    found.extend(spans(&sentences).filter_map(|span| Some((Place::Sentence, words(span.strip_prefix("symmetra ")?)))));
+    found.extend(
+        spans(&sentences).filter_map(|span| Some((Place::Sentence, words(span.strip_prefix(named.as_str())?)))),
+    );
     found
 }
 
@@ -122,7 +129,7 @@ fn filled(args: &str) -> Vec<String> {
 fn commands_are_found_wherever_they_stand() {
     let text = "Run `symmetra info\n--tp 2` and `other`.\n\n```sh\nsymmetra all-reduce -n 2 \\\n  --graph   # fast\nls\n```\n\n\
                 | what | command |\n|---|---|\n| sum | `all-reduce`, `reduce --root N` |\n\nBut `N` is no command.\n";
-    let found = of_text(text);
+    let found = of_text("symmetra", text);
     let expected = [
         (Place::Block, "all-reduce -n 2 --graph"),
         (Place::Table, "all-reduce"),

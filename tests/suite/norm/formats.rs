@@ -1,12 +1,5 @@
 //! Quantised rows, byte for byte against their definition. The definition and the operands are those of the command.
 
-#[path = "../../../crates/cli/src/all_reduce/buffer.rs"]
-mod buffer;
-#[path = "../../../crates/cli/src/norm/codes.rs"]
-mod codes;
-#[path = "../../../crates/cli/src/norm/quantised.rs"]
-mod quantised;
-
 use half::{bf16, f16};
 use symmetra::{
     Algorithm, Determinism, Device, DeviceBuffer, Narrow as To, Quantisation, RmsNorm, RowNorm, ScaleLayout, Stream,
@@ -16,9 +9,8 @@ use crate::support::data::{Random, mix};
 use crate::support::extent::full;
 use crate::support::norm::{self, Narrow, Norm};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
-use buffer::Buffer;
-use codes::Codes;
-use quantised::{Bytes, Format, quantised};
+use harness::codes::Codes;
+use reference::quantised::{Bytes, Format, quantised};
 
 const BEFORE: u8 = 0xA5;
 const EPSILON: f32 = 1e-6;

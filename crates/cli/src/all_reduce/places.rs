@@ -4,13 +4,13 @@
 use symmetra::op::{Case, Extent, Op, Size, Source};
 use symmetra::{Algorithm, BoundAllReduce, Codec, Communicator, How, Queue};
 
-use super::bounds::Bounds;
-use super::buffer::Buffer;
-use super::collective::Collective;
-use super::reference::Data;
 use super::sweep::Sweep;
-use crate::element::Summand;
-use crate::names::Mover;
+use harness::buffer::Buffer;
+use harness::collective::Collective;
+use harness::names::Mover;
+use reference::bounds::Bounds;
+use reference::data::Data;
+use reference::element::Summand;
 
 /// Where the operands of a rank are in its buffers, of which the larger one has `elems` elements.
 struct Places {

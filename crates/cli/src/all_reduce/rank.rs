@@ -1,21 +1,22 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
+use harness::with_element;
 use symmetra::op::Size;
 use symmetra::{Algorithm, Codec, Communicator, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport};
 
-use super::buffer::Buffer;
-use super::collective::Collective;
-use super::own::Own;
 use super::places::{self, Call};
-use super::reference::{Data, checksum};
 use super::sweep::{Sample, Sweep};
-use crate::element::Summand;
 use crate::exchange::Memory;
-use crate::failure::Failure;
-use crate::guarded::{self, GUARD_BYTES, Guarded};
-use crate::names::Mover;
-use crate::nvshmem::{self, Heap};
-use crate::ranks::{Say, Task};
+use harness::buffer::Buffer;
+use harness::collective::Collective;
+use harness::failure::Failure;
+use harness::guarded::{self, GUARD_BYTES, Guarded};
+use harness::names::Mover;
+use harness::nvshmem::{self, Heap};
+use harness::own::Own;
+use harness::ranks::{Say, Task};
+use reference::data::{Data, checksum};
+use reference::element::Summand;
 
 impl Task for Sweep {
     const NAME: &'static str = "sweep";

@@ -1,16 +1,16 @@
 //! A sweep's result: a row for each size once every rank has sampled it.
 
-use indicatif::ProgressBar;
+use harness::output::ProgressBar;
 use serde::Serialize;
 use symmetra::{Algorithm, DeviceKind};
 
-use super::collective::Collective;
 use super::sweep::{Sample, Sweep};
-use crate::failure::Failure;
-use crate::live::Live;
-use crate::statistics::{busbw_gbps, median, slowest};
-use crate::table::Table;
-use crate::{bytes, output};
+use harness::collective::Collective;
+use harness::failure::Failure;
+use harness::live::Live;
+use harness::statistics::{busbw_gbps, median, slowest};
+use harness::table::Table;
+use harness::{bytes, output};
 
 /// One size, as `--json` prints it.
 #[derive(Debug, Serialize)]

@@ -1,5 +1,6 @@
 //! The user's own tensors: one file a rank, summed into one file.
 
+use harness::with_element;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, AllReduceOptions, Codec, Communicator, MAX_WORLD_SIZE, Reduction, Stream, SymmetricBuffer};
 use tempfile::NamedTempFile;
 
-use super::reference::checksum;
 use super::unfinished;
-use crate::element::Summand;
-use crate::failure::Failure;
-use crate::guarded::GUARD_BYTES;
-use crate::names::by_name;
-use crate::output;
-use crate::ranks::{Say, Task};
-use crate::signals::{Guard, guard};
-use crate::target;
-use crate::tensor_file::{Format, Header, Rest, Sink, Source};
+use harness::failure::Failure;
+use harness::guarded::GUARD_BYTES;
+use harness::names::by_name;
+use harness::output;
+use harness::ranks::{Say, Task};
+use harness::signals::{Guard, guard};
+use harness::target;
+use harness::tensor_file::{Format, Header, Rest, Sink, Source};
+use reference::data::checksum;
+use reference::element::Summand;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Tensors in files")]

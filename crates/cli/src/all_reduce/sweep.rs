@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
-use super::collective::Collective;
 use crate::exchange::{Memory, SweepArgs};
-use crate::failure::Failure;
-use crate::names::{Mover, by_name};
-use crate::ranks::RanksAs;
+use harness::collective::Collective;
+use harness::failure::Failure;
+use harness::names::{Mover, by_name};
+use harness::ranks::RanksAs;
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]

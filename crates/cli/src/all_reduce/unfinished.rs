@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::process::geteuid;
 use tempfile::{Builder, NamedTempFile};
 
-use crate::output;
+use harness::output;
 
 /// How the names begin and end.
 const PREFIX: &str = ".symmetra-";

@@ -12,11 +12,11 @@ use symmetra::matmul::Multiplier;
 
 use super::Finding;
 use crate::all_reduce;
-use crate::bytes;
-use crate::devices::{GPUS, Gpu, MulticastWords, RankDevice};
-use crate::failure::Failure;
-use crate::nvshmem;
-use crate::ranks::RanksAs;
+use harness::bytes;
+use harness::devices::{GPUS, Gpu, MulticastWords, RankDevice};
+use harness::failure::Failure;
+use harness::nvshmem;
+use harness::ranks::RanksAs;
 
 /// Runs every check and reports each as it is done.
 pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Result<(), Failure> {

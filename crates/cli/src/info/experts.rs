@@ -4,9 +4,9 @@ use serde::Serialize;
 use symmetra::experts::{expert_bytes, expert_method, explain_experts};
 use symmetra::{Config, DeviceKind};
 
-use crate::experts::{Shape, Wire};
-use crate::failure::Failure;
-use crate::table::Table;
+use harness::experts::{Shape, Wire};
+use harness::failure::Failure;
+use harness::table::Table;
 
 /// A layer of experts on so many ranks.
 #[derive(Debug, Serialize)]

@@ -5,10 +5,10 @@ use symmetra::environment::MixedRange;
 use symmetra::{DeviceKind, Tuning};
 
 use super::MEMORIES;
-use crate::bytes;
-use crate::failure::Failure;
 use crate::grid::GridWorld;
-use crate::table::Table;
+use harness::bytes;
+use harness::failure::Failure;
+use harness::table::Table;
 
 /// A grid over so many ranks.
 #[derive(Debug, Serialize)]

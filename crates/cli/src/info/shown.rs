@@ -3,9 +3,9 @@
 use symmetra::TunedCodec;
 
 use super::{Args, Choices, Info, ProductsInfo, surroundings};
-use crate::failure::Failure;
-use crate::table::{Table, wrapped};
-use crate::{bytes, output};
+use harness::failure::Failure;
+use harness::table::{Table, wrapped};
+use harness::{bytes, output};
 
 pub(super) fn print(info: &Info, args: &Args) -> Result<(), Failure> {
     asked(info, args)?;

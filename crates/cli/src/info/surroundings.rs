@@ -4,8 +4,8 @@ use serde::Serialize;
 use symmetra::environment::{EnvConfig, ParallelLayout, Parallelism, VARIABLES};
 use symmetra::{Config, Device};
 
-use crate::failure::Failure;
-use crate::table::Table;
+use harness::failure::Failure;
+use harness::table::Table;
 
 /// The groups of one parallelism.
 #[derive(Debug, Serialize)]

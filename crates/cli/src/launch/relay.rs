@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Event;
-use crate::failure::{self, Failure};
+use harness::failure::{self, Failure};
 
 /// Longer lines are broken, so that an endless line fills no memory.
 const MAX_LINE_BYTES: u64 = 64 << 10;

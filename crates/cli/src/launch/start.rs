@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::getpid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::failure::Failure;
-use crate::orphan;
+use harness::failure::Failure;
+use harness::orphan;
 
 /// The variables that all ranks get.
 pub(super) struct World {

@@ -3,8 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use crate::failure::Failure;
-use crate::signals;
+use harness::failure::Failure;
+use harness::signals;
 
 /// The end of a rank that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use symmetra::environment::{Coordinator, Mixed, MixedMode, MixedOperation};
 use symmetra::{Capture, Communicator, Queue, Stream};
 
 use super::oracle::Whole;
-use crate::all_reduce::{Buffer, checksum};
-use crate::contest::step::Step;
-use crate::contest::team::Team;
-use crate::contest::turns::{Contender, Verdict};
-use crate::guarded;
+use harness::buffer::Buffer;
+use harness::contest::step::Step;
+use harness::contest::team::Team;
+use harness::contest::turns::{Contender, Verdict};
+use harness::guarded;
+use reference::data::checksum;
 
 /// All ranks of a grid.
 pub(super) struct Grid<'g> {

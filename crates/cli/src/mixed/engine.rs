@@ -6,11 +6,12 @@ use symmetra::environment::MixedOperation;
 use symmetra::{Communicator, Element, Ref, SymmetricBuffer};
 
 use super::oracle::Place;
-use crate::all_reduce::{Buffer, Collective};
-use crate::contest::nccl::Nccl;
-use crate::contest::step::Step;
-use crate::failure::Failure;
-use crate::guarded::Guarded;
+use harness::buffer::Buffer;
+use harness::collective::Collective;
+use harness::contest::nccl::Nccl;
+use harness::contest::step::Step;
+use harness::failure::Failure;
+use harness::guarded::Guarded;
 
 /// Ranks of one level of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 //! places of ranks in the grid alone.
 
 use fastrand::Rng;
-use float8::{F8E4M3, F8E5M2};
-use half::{bf16, f16};
 use symmetra::Element;
 use symmetra::environment::MixedOperation;
+use symmetra::float8::{F8E4M3, F8E5M2};
+use symmetra::half::{bf16, f16};
 
 /// An element that has small whole numbers.
 pub(super) trait Whole: Element + PartialEq {

@@ -1,5 +1,6 @@
 //! One rank's part of a measurement of grids.
 
+use harness::with_element;
 use serde::{Deserialize, Serialize};
 use symmetra::environment::{Coordinator, Mixed, MixedMode};
 use symmetra::{Communicator, Stream, SymmetricBuffer};
@@ -8,12 +9,12 @@ use super::Grids;
 use super::contender::{Grid, Numbers, Racer, Way};
 use super::engine::{self, Engine, Memory};
 use super::oracle::{Oracle, Place, Whole};
-use crate::contest::repeats::Repeats;
-use crate::contest::stopwatch::Stopwatch;
-use crate::contest::turns::{Mode, SideLap, Turns};
-use crate::failure::Failure;
-use crate::guarded::{GUARD_BYTES, Guarded};
-use crate::ranks::{Say, Task};
+use harness::contest::repeats::Repeats;
+use harness::contest::stopwatch::Stopwatch;
+use harness::contest::turns::{Mode, SideLap, Turns};
+use harness::failure::Failure;
+use harness::guarded::{GUARD_BYTES, Guarded};
+use harness::ranks::{Say, Task};
 
 /// Most batches: enough for a median.
 const BATCHES: u32 = 10;

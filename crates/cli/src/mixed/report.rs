@@ -1,17 +1,17 @@
 //! The rows of a measurement of grids: one for each size and side, once every rank has measured the size.
 
-use indicatif::ProgressBar;
+use harness::output::ProgressBar;
 use serde::Serialize;
 
 use super::Grids;
 use super::rank::Sample;
-use crate::failure::Failure;
 use crate::grid::GridWorld;
-use crate::live::Live;
-use crate::output;
-use crate::ranks::Run;
-use crate::statistics::{median, ratio, slowest};
-use crate::table::Table;
+use harness::failure::Failure;
+use harness::live::Live;
+use harness::output;
+use harness::ranks::Run;
+use harness::statistics::{median, ratio, slowest};
+use harness::table::Table;
 
 /// One size by one side, as `--json` prints it.
 #[derive(Debug, Serialize)]

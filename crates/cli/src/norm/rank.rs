@@ -9,16 +9,17 @@ use symmetra::{
 };
 
 use super::Norms;
-use super::codes::{Codes, Memory};
-use super::form::{self, elems_of};
-use super::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
-use super::margins::Margins;
-use super::quantised::Format;
-use super::reference::{Rows, normed, padded, with_residual};
-use crate::all_reduce::{Buffer, Data};
-use crate::failure::Failure;
-use crate::guarded::{self, GUARD_BYTES};
-use crate::ranks::{Say, Task};
+use harness::buffer::Buffer;
+use harness::codes::{Codes, Memory};
+use harness::failure::Failure;
+use harness::form::{self, elems_of};
+use harness::guarded::{self, GUARD_BYTES};
+use harness::margins::Margins;
+use harness::ranks::{Say, Task};
+use reference::data::Data;
+use reference::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
+use reference::norm::{Rows, normed, padded, with_residual};
+use reference::quantised::Format;
 
 /// What a rank found for one number of tokens.
 #[derive(Debug, Serialize, Deserialize)]

@@ -11,10 +11,10 @@ use symmetra::{Communicator, Config, Device, DeviceBuffer, DeviceKind, Graph, Qu
 
 use super::crossovers::Choice;
 use super::timing::Timing;
-use crate::element::Summand;
-use crate::experts::Shape;
-use crate::failure::Failure;
-use crate::ranks::Say;
+use harness::experts::Shape;
+use harness::failure::Failure;
+use harness::ranks::Say;
+use reference::element::Summand;
 
 const METHODS: [Method; 2] = [Method::Packets, Method::Direct];
 /// What a symmetric buffer has beside its elements, at most.

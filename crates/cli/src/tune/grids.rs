@@ -1,5 +1,6 @@
 //! The times of operations over a grid, in every mode that the grid has.
 
+use harness::with_element;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -8,12 +9,12 @@ use symmetra::{Device, DeviceBuffer, Dtype, Error, Graph, SymmetricBuffer};
 
 use super::crossovers::Choice;
 use super::timing::Timing;
-use crate::all_reduce::Own;
-use crate::element::Summand;
-use crate::failure::Failure;
 use crate::grid::GridWorld;
-use crate::names::by_name;
-use crate::ranks::Say;
+use harness::failure::Failure;
+use harness::names::by_name;
+use harness::own::Own;
+use harness::ranks::Say;
+use reference::element::Summand;
 
 /// What symmetric buffers and where ranks meet take beside their elements.
 const BESIDE: u64 = 4 * (64 << 10);

@@ -7,7 +7,7 @@ use super::experts::{self, ExpertLap};
 use super::grids::{self, GridLap};
 use super::measure::Lap;
 use super::norms::{NormLap, built_in};
-use crate::failure::Failure;
+use harness::failure::Failure;
 
 /// The algorithm for each range of sizes. `laps` are of one type and kind of memory and have rising sizes. `exact` leaves
 /// out algorithms that round at every rank.

@@ -1,5 +1,6 @@
 //! One rank's part of a tuning: all algorithms are timed in turn at every size, until one has no hope.
 
+use harness::with_element;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,13 +13,14 @@ use super::experts::{ExpertLap, Layer};
 use super::grids::{GridLap, Grids};
 use super::norms::{NormLap, Norms};
 use super::timing::Timing;
-use crate::all_reduce::{Buffer, Own};
-use crate::contest::repeats::Repeats;
-use crate::contest::stopwatch::Stopwatch;
-use crate::element::Summand;
-use crate::failure::Failure;
-use crate::names::{by_name, by_name_each};
-use crate::ranks::{Say, Task};
+use harness::buffer::Buffer;
+use harness::contest::repeats::Repeats;
+use harness::contest::stopwatch::Stopwatch;
+use harness::failure::Failure;
+use harness::names::{by_name, by_name_each};
+use harness::own::Own;
+use harness::ranks::{Say, Task};
+use reference::element::Summand;
 
 /// What is timed, the same for every rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]

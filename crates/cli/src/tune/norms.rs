@@ -11,11 +11,11 @@ use symmetra::{
 
 use super::crossovers::Choice;
 use super::timing::Timing;
-use crate::element::Summand;
-use crate::failure::Failure;
-use crate::names::by_name;
-use crate::norm::alone;
-use crate::ranks::Say;
+use harness::alone::alone;
+use harness::failure::Failure;
+use harness::names::by_name;
+use harness::ranks::Say;
+use reference::element::Summand;
 
 /// What a tuning calls an all-reduce and then a norm.
 pub(super) const APART: &str = "apart";

@@ -18,11 +18,11 @@ use super::grids::GridLap;
 use super::inputs::{codec, expert_table, grid_table, norm_table, table};
 use super::measure::Lap;
 use super::norms::{APART, NormLap};
-use crate::bytes;
-use crate::experts::Shape;
-use crate::failure::Failure;
-use crate::ranks::RanksAs;
-use crate::table::Table;
+use harness::bytes;
+use harness::experts::Shape;
+use harness::failure::Failure;
+use harness::ranks::RanksAs;
+use harness::table::Table;
 
 /// All laps of one number of ranks.
 pub(super) struct World {

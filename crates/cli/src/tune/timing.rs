@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use symmetra::{Communicator, DeviceKind, Graph};
 
-use crate::contest::repeats::Repeats;
-use crate::contest::stopwatch::Stopwatch;
-use crate::failure::Failure;
-use crate::statistics::{median, slowest};
+use harness::contest::repeats::Repeats;
+use harness::contest::stopwatch::Stopwatch;
+use harness::failure::Failure;
+use harness::statistics::{median, slowest};
 
 pub(super) struct Timing<'t, 'w> {
     pub(super) communicator: &'t Communicator,

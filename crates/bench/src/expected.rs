@@ -1,0 +1,62 @@
+//! What a race works on: a collective of a size, its operands, and which data they must hold afterwards.
+
+use symmetra::op::{Case, Size, Stretch};
+use symmetra::{Communicator, Dtype};
+
+use harness::collective::Collective;
+use harness::contest::ROOT;
+
+/// A collective whose input has so many elements on every rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) collective: Collective,
+    pub(super) elems: usize,
+    pub(super) ranks: usize,
+}
+
+impl Shape {
+    /// What a rank gives each other one, or keeps of what is cut for all.
+    fn part_elems(self) -> usize {
+        self.elems / self.ranks
+    }
+
+    pub(super) fn output_elems(self) -> usize {
+        match self.collective {
+            Collective::AllGather => self.elems * self.ranks,
+            Collective::ReduceScatter => self.part_elems(),
+            _ => self.elems,
+        }
+    }
+
+    /// Elements of the larger operand.
+    pub(super) fn larger_elems(self) -> usize {
+        self.elems.max(self.output_elems())
+    }
+
+    /// What the output of a rank holds afterwards.
+    pub(super) fn stretches(self, rank: usize) -> Vec<Stretch> {
+        let op = self.collective.op();
+        let count = if op.input.size == Size::PerRank { self.part_elems() } else { self.elems };
+        (op.effect)(&Case { world_size: self.ranks, parameter: ROOT, count, rows: 1, counts: None }, rank)
+    }
+
+    /// Whether the output of a rank is what it gives.
+    pub(super) fn gives_output(self, rank: usize) -> bool {
+        self.collective == Collective::Broadcast && rank == ROOT
+    }
+
+    /// How the library moves what is no all-reduce.
+    pub(super) fn transport(self, communicator: &Communicator, dtype: Dtype) -> String {
+        let elems = match self.collective {
+            Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),
+            _ => self.elems,
+        };
+        let ranges = self.collective.explain(communicator, dtype, true);
+        let range = ranges.iter().find(|range| (elems * dtype.bytes()) as u64 <= range.up_to_bytes);
+        range.map_or_else(String::new, |range| range.transport.to_string())
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/bench/unit/expected.rs"]
+mod tests;

@@ -1,0 +1,307 @@
+//! What a kernel gets of a peer's memory by the functions of `symmetra/device/heap.cuh`.
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
+
+use harness::contest::repeats::Repeats;
+use harness::contest::stopwatch::Stopwatch;
+use harness::failure::Failure;
+use harness::statistics::{median, slowest};
+
+use super::Line;
+
+/// Lines of a chain of loads: more than one launch loads, so that no load finds what another fetched.
+const LINES: usize = 2048;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Load,
+    Add,
+    Message,
+    Put,
+}
+
+const QUANTITIES: [(&str, Kind); 4] = [
+    ("kernel: dependent load from the next rank", Kind::Load),
+    ("kernel: dependent fetch_add to the next rank", Kind::Add),
+    ("kernel: put_signal of 16 bytes, one way", Kind::Message),
+    ("kernel: put to the next rank, 8 blocks", Kind::Put),
+];
+
+impl Kind {
+    /// Launches of the kernel in one graph.
+    fn operations(self, device: DeviceKind) -> u32 {
+        match (self, device) {
+            (Self::Put, DeviceKind::Cuda) => 8,
+            (Self::Put, _) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Loads, additions, or messages each way, in one launch.
+    fn rounds(self, device: DeviceKind) -> u32 {
+        match (self, device) {
+            (Self::Put, _) => 1,
+            (_, DeviceKind::Cuda) => 1000,
+            _ => 100,
+        }
+    }
+
+    /// What a graph's time is divided by.
+    fn parts(self, device: DeviceKind) -> f64 {
+        let each = f64::from(self.operations(device) * self.rounds(device));
+        // A round of messages is one there and one back.
+        if self == Self::Message { 2.0 * each } else { each }
+    }
+}
+
+/// What one rank measured of one quantity.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    times_us: Vec<f64>,
+    /// Words that are not what the peer sent.
+    wrong: u64,
+    /// Why there are no times.
+    skipped: Option<String>,
+}
+
+/// The random data of a rank: every rank knows those of all.
+struct Drawn {
+    /// A word for every line: its lowest bits are the number of the next line, in one circle through all lines.
+    chain: Vec<u64>,
+    /// Where chains begin.
+    start: u64,
+    /// What is added to.
+    word: u64,
+    messages: [u64; Communicator::PROBE_SLOT_WORDS],
+}
+
+impl Drawn {
+    fn new(seed: u64, rank: usize) -> Self {
+        let mut random = generator(seed, rank);
+        let mut order: Vec<usize> = (0..LINES).collect();
+        random.shuffle(&mut order);
+        let mut chain = vec![0; LINES];
+        for (place, line) in order.iter().enumerate() {
+            chain[*line] = random.u64(..) / LINES as u64 * LINES as u64 + order[(place + 1) % LINES] as u64;
+        }
+        let messages = std::array::from_fn(|_| random.u64(..));
+        Self { chain, start: random.u64(..), word: random.u64(..), messages }
+    }
+}
+
+/// The random numbers of a rank.
+fn generator(seed: u64, rank: usize) -> Rng {
+    Rng::with_seed(seed ^ (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// What a rank sends in copies.
+fn sent(seed: u64, rank: usize, words: usize) -> Vec<u64> {
+    let mut random = generator(!seed, rank);
+    (0..words).map(|_| random.u64(..)).collect()
+}
+
+/// The last word of a chain and the fold of all its words, after `count` steps from `start`.
+fn follow(start: u64, count: u64, mut step: impl FnMut(u64) -> u64) -> [u64; 2] {
+    (0..count).fold([start, 0], |[last, folded], _| {
+        let word = step(last);
+        [word, Communicator::probe_fold(folded, word)]
+    })
+}
+
+/// What a chain of loads finds.
+fn loaded(start: u64, chain: &[u64], count: u64) -> [u64; 2] {
+    follow(start, count, |last| chain[last as usize % LINES])
+}
+
+/// What a chain of additions finds in `word`, and leaves there.
+fn added(start: u64, mut word: u64, count: u64) -> ([u64; 2], u64) {
+    let found = follow(start, count, |last| {
+        let before = word;
+        word = word.wrapping_add(last.wrapping_mul(2).wrapping_add(1));
+        before
+    });
+    (found, word)
+}
+
+/// The fold of the messages of `launches` launches: each launch begins with the first slot.
+fn received(mut words: [u64; Communicator::PROBE_SLOT_WORDS], launches: u32, rounds: u32) -> u64 {
+    let mut folded = 0;
+    for round in (0..launches).flat_map(|_| 0..rounds) {
+        for number in [0, 1].map(|half| (round % 2 * 2 + half) as usize) {
+            folded = Communicator::probe_fold(folded, words[number]);
+            words[number] = Communicator::probe_fold(words[number], number as u64 + 1);
+        }
+    }
+    folded
+}
+
+/// How many words differ.
+fn unequal(found: &[u64], expected: &[u64]) -> u64 {
+    let missing = found.len().abs_diff(expected.len());
+    (missing + found.iter().zip(expected).filter(|(is, must)| is != must).count()) as u64
+}
+
+/// Operands of the measured kernels.
+struct Bench<'a> {
+    communicator: &'a Communicator,
+    chain: &'a SymmetricBuffer<u64>,
+    word: &'a SymmetricBuffer<u64>,
+    slots: [&'a SymmetricBuffer<u64>; 2],
+    found: &'a SymmetricBuffer<u64>,
+    copies: [&'a SymmetricBuffer<u64>; 2],
+    seed: u64,
+}
+
+/// Room in the heap, with copies of `bytes`.
+pub(super) fn heap_bytes(bytes: u64) -> u64 {
+    let chain = (LINES * Communicator::PROBE_LINE_WORDS * size_of::<u64>()) as u64;
+    4 * (64 << 10) + chain + 2 * bytes
+}
+
+/// One rank's part, in the order of [`QUANTITIES`]. Collective; blocks.
+pub(super) fn measure(
+    communicator: &Communicator,
+    stopwatch: &Stopwatch<'_>,
+    launches: Repeats,
+    bytes: u64,
+    seed: u64,
+) -> Result<Vec<Measured>, Failure> {
+    let symmetric = |words: usize| communicator.symmetric::<u64>(words);
+    let (chain, word) = (symmetric(LINES * Communicator::PROBE_LINE_WORDS)?, symmetric(1)?);
+    let slots = [symmetric(Communicator::PROBE_SLOT_WORDS)?, symmetric(Communicator::PROBE_SLOT_WORDS)?];
+    let words = bytes as usize / size_of::<u64>();
+    let (found, copies) = (symmetric(2)?, [symmetric(words)?, symmetric(words)?]);
+    let bench = Bench {
+        communicator,
+        chain: &chain,
+        word: &word,
+        slots: slots.each_ref(),
+        found: &found,
+        copies: copies.each_ref(),
+        seed,
+    };
+    QUANTITIES.iter().map(|(_, kind)| bench.measure(*kind, stopwatch, launches)).collect()
+}
+
+impl<'a> Bench<'a> {
+    /// The rank to the right, in whose memory this rank works.
+    fn next(&self) -> usize {
+        (self.communicator.rank() + 1) % self.communicator.world_size()
+    }
+
+    fn previous(&self) -> usize {
+        let world = self.communicator.world_size();
+        (self.communicator.rank() + world - 1) % world
+    }
+
+    /// Messages go between pairs: the last rank of an odd number has none.
+    fn partner(&self) -> Option<usize> {
+        Some(self.communicator.rank() ^ 1).filter(|partner| *partner < self.communicator.world_size())
+    }
+
+    fn measure(&self, kind: Kind, stopwatch: &Stopwatch<'_>, launches: Repeats) -> Result<Measured, Failure> {
+        if kind == Kind::Add && !self.communicator.has_native_atomics() {
+            let why = "links between the devices have no atomics".to_owned();
+            return Ok(Measured { times_us: Vec::new(), wrong: 0, skipped: Some(why) });
+        }
+        let (device, stream) = (self.communicator.device().kind(), stopwatch.stream());
+        let operations = kind.operations(device);
+        self.prepare(kind, stream)?;
+        // Nobody writes to a rank that still prepares.
+        self.communicator.group().barrier()?;
+        let graph = stream.capture(|capture| (0..operations).try_for_each(|_| self.record(kind, capture)))?;
+        let mut times_us = Vec::new();
+        for timed in launches.runs() {
+            let time = stopwatch.time(|| graph.launch(stream))?;
+            times_us.extend(timed.then_some(time.device_us / kind.parts(device)));
+        }
+        // Nobody reads what another rank still writes.
+        self.communicator.group().barrier()?;
+        let wrong = self.count_wrong(kind, launches.total() * operations, stream)?;
+        Ok(Measured { times_us, wrong, skipped: None })
+    }
+
+    fn prepare(&self, kind: Kind, stream: &Stream) -> symmetra::Result<()> {
+        let own = Drawn::new(self.seed, self.communicator.rank());
+        self.found.write(&[own.start, 0], stream)?;
+        match kind {
+            Kind::Load => {
+                let mut words = vec![0; self.chain.len()];
+                for (line, word) in own.chain.iter().enumerate() {
+                    words[line * Communicator::PROBE_LINE_WORDS] = *word;
+                }
+                self.chain.write(&words, stream)
+            }
+            Kind::Add => self.word.write(&[own.word], stream),
+            Kind::Message => {
+                self.slots[0].write(&own.messages, stream)?;
+                self.slots[1].write(&own.messages.map(|word| !word), stream)
+            }
+            Kind::Put => {
+                let [from, to] = self.copies;
+                let words = sent(self.seed, self.communicator.rank(), from.len());
+                from.write(&words, stream)?;
+                to.write(&words.iter().map(|word| !word).collect::<Vec<_>>(), stream)
+            }
+        }
+    }
+
+    fn record(&self, kind: Kind, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+        let communicator = self.communicator;
+        let rounds = kind.rounds(communicator.device().kind());
+        match kind {
+            Kind::Load => communicator.probe_loads(self.chain, self.found, self.next(), rounds, capture),
+            Kind::Add => communicator.probe_additions(self.word, self.found, self.next(), rounds, capture),
+            Kind::Message => match self.partner() {
+                Some(partner) => communicator.probe_messages(self.slots, self.found, partner, rounds, capture),
+                None => communicator.probe_launches(1, 32, 1, capture),
+            },
+            Kind::Put => communicator.probe_put(self.copies[0], self.copies[1], self.next(), capture),
+        }
+    }
+
+    /// How many words are not what they must be after so many launches of the kernel.
+    fn count_wrong(&self, kind: Kind, launches: u32, stream: &Stream) -> symmetra::Result<u64> {
+        let drawn = |rank: usize| Drawn::new(self.seed, rank);
+        let rounds = kind.rounds(self.communicator.device().kind());
+        let (own, count) = (drawn(self.communicator.rank()), u64::from(launches) * u64::from(rounds));
+        let found = self.found.read(stream)?;
+        match kind {
+            Kind::Load => Ok(unequal(&found, &loaded(own.start, &drawn(self.next()).chain, count))),
+            Kind::Add => {
+                let (expected, _) = added(own.start, drawn(self.next()).word, count);
+                let (_, left) = added(drawn(self.previous()).start, own.word, count);
+                Ok(unequal(&found, &expected) + unequal(&self.word.read(stream)?, &[left]))
+            }
+            Kind::Message => {
+                let come = self.partner().map_or(0, |partner| received(drawn(partner).messages, launches, rounds));
+                Ok(unequal(&found, &[own.start, come]))
+            }
+            Kind::Put => {
+                let to = self.copies[1];
+                Ok(unequal(&to.read(stream)?, &sent(self.seed, self.previous(), to.len())))
+            }
+        }
+    }
+}
+
+/// Combines what all ranks measured. Copies are of `bytes`.
+pub(super) fn lines(ranks: &[&[Measured]], bytes: u64) -> Vec<Line> {
+    let line = |(number, (name, kind)): (usize, &(&'static str, Kind))| {
+        let measured = || ranks.iter().filter_map(|rank| rank.get(number));
+        let skipped = measured().find_map(|one| one.skipped.clone());
+        let time_us = median(slowest(measured().map(|one| one.times_us.as_slice())));
+        let time_us = skipped.is_none().then_some(time_us);
+        let gbps = time_us.filter(|time| *kind == Kind::Put && *time > 0.0).map(|time| bytes as f64 / time / 1e3);
+        let wrong = skipped.is_none().then(|| measured().map(|one| one.wrong).sum());
+        Line { name, time_us, gbps, wrong, skipped }
+    };
+    QUANTITIES.iter().enumerate().map(line).collect()
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/bench/unit/floor_heap.rs"]
+mod tests;

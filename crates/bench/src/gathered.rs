@@ -1,0 +1,24 @@
+//! Gathers what all ranks say of one size in one mode.
+
+use std::collections::BTreeMap;
+
+use harness::contest::turns::Mode;
+
+/// What has been said, by number of the size and mode.
+pub(super) struct Gathered<L> {
+    ranks: usize,
+    said: BTreeMap<(usize, &'static str), Vec<L>>,
+}
+
+impl<L> Gathered<L> {
+    pub(super) fn new(ranks: usize) -> Self {
+        Self { ranks, said: BTreeMap::new() }
+    }
+
+    /// What all ranks said, once the last one has.
+    pub(super) fn add(&mut self, size: usize, mode: Mode, lap: L) -> Option<Vec<L>> {
+        let laps = self.said.entry((size, mode.name())).or_default();
+        laps.push(lap);
+        (laps.len() == self.ranks).then(|| std::mem::take(laps))
+    }
+}

@@ -1,0 +1,210 @@
+//! `symmetra-bench layer`: decoder layers of a dense transformer over tensor parallel ranks, by every way in which the ranks
+//! may communicate, and with NCCL's collectives, in turn.
+
+mod bounds;
+mod check;
+mod contender;
+mod operands;
+mod rank;
+mod report;
+mod shape;
+mod sides;
+mod steps;
+mod way;
+mod weights;
+
+use serde::{Deserialize, Serialize};
+use symmetra::{DeviceKind, MAX_WORLD_SIZE, RmsNorm};
+
+use super::flags::{LaunchArgs, OutputArgs};
+use super::hearing;
+use harness::contest::competitor::{self, Competitor};
+use harness::contest::nccl;
+use harness::contest::repeats::Repeats;
+use harness::contest::turns::Mode;
+use harness::failure::Failure;
+use harness::names::distinct;
+use harness::output;
+use harness::ranks::RankArgs;
+use shape::Shape;
+use way::{ALL, PeerWay, Way};
+
+/// The norm of every side.
+const NORM: RmsNorm = RmsNorm::new(1e-5);
+
+/// Largest sizes of a layer, and most tokens.
+const MOST: u64 = 1 << 20;
+
+/// A decoder layer over tensor parallel ranks: time, tokens a second, ratio to the best peer.
+///
+/// A layer has four products of bf16: qkv, o, gate_up and down. Behind o and behind down the ranks sum their products, add
+/// the residual and norm the rows (RMSNorm). The defaults are the sizes of Llama-3 70B; on the CPU a row and
+/// an intermediate row have an eighth of the elements. Weights are random, and each layer has its own.
+///
+/// Attention itself is not part of the layer. The first elements of the product qkv, as many as queries have, are the left
+/// factor of o. The activation is relu in the product gate_up, and the first half of that product's elements is the left
+/// factor of down: products have the shapes of the model, and no side runs another kernel.
+///
+/// All sides run in the same processes, on the same buffers, with the same products (cuBLASLt on GPUs). `--way` says how
+/// our library communicates. With --against nccl there are two more sides: `nccl` has all-reduces, and `nccl-scatter` has
+/// reduce-scatters and all-gathers; both norm by our kernel. Ways that share the rows need a number of tokens that the ranks
+/// divide.
+///
+/// Every number of tokens is run on fresh random data. Of each side's last layer, each product, sum and norm is
+/// compared with its definition in double precision at 8 rows and 8 columns: products within the bound of accumulation
+/// in f32 and a rounding to bf16, sums within what rounding after each addition may do, and every bit of the sampled
+/// normed rows.
+///
+/// Each row in the end is compared with that of the first side: both may differ by sqrt(2 layers) / 64 of the row's
+/// length, and an element by 8 times this share of the row's root mean square. The sides then take turns as in
+/// `symmetra-bench all-reduce`: a time is the median over the launches of the slowest rank's time for one layer.
+///
+/// Tokens a second are those through one layer. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra-bench layer --ranks 4 --graph --against nccl --output layer.json
+  symmetra-bench layer --ranks 8 --tokens 1,16,64 --way all-reduce --against nccl
+  symmetra-bench layer --ranks 4 --tokens 4096,8192 --way scatter,fused,pipeline --layers 2 --json
+  symmetra-bench layer --ranks 2 --hidden 256 --heads 8 --kv-heads 2 --intermediate 512 --tokens 4")]
+pub(super) struct Args {
+    /// How many ranks
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX_WORLD_SIZE as u64))]
+    ranks: u64,
+
+    #[command(flatten)]
+    run: RankArgs,
+
+    /// Elements of a row [default: 8192; 1024 on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    hidden: Option<u64>,
+
+    /// Heads of queries; a head has hidden / heads elements
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    heads: u64,
+
+    /// Heads of keys, and as many of values
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    kv_heads: u64,
+
+    /// Columns of gate and of up [default: 28672; 3584 on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    intermediate: Option<u64>,
+
+    /// Numbers of tokens, separated by commas [default: 1,16,64,256,1024,4096,8192; 1,16 on the CPU]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    tokens: Vec<u64>,
+
+    /// Layers of a launch [default: 4; 1 on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    layers: Option<u32>,
+
+    /// Our ways, separated by commas [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    way: Vec<Way>,
+
+    /// Peers, separated by commas: NCCL on the same buffers [default: none]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
+    against: Vec<Competitor>,
+
+    #[command(flatten)]
+    launch: LaunchArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The task: which sides race over which numbers of tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LayerRace {
+    shape: Shape,
+    ranks: usize,
+    tokens: Vec<usize>,
+    /// Layers of a launch.
+    layers: u32,
+    ways: Vec<Way>,
+    competitors: Vec<Competitor>,
+    modes: Vec<Mode>,
+    /// Launches that are timed.
+    launches: Repeats,
+    seed: u64,
+}
+
+impl LayerRace {
+    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
+        // A CPU takes minutes for a layer of the model.
+        let (tokens, hidden, intermediate, layers): (&[u64], _, _, _) = match kind {
+            DeviceKind::Host => (&[1, 16], 1024, 3584, 1),
+            _ => (&[1, 16, 64, 256, 1024, 4096, 8192], 8192, 28_672, 4),
+        };
+        let tokens = if args.tokens.is_empty() { tokens } else { &args.tokens };
+        let race = Self {
+            shape: Shape {
+                hidden: args.hidden.unwrap_or(hidden) as usize,
+                heads: args.heads as usize,
+                kv_heads: args.kv_heads as usize,
+                intermediate: args.intermediate.unwrap_or(intermediate) as usize,
+            },
+            ranks: args.ranks as usize,
+            tokens: tokens.iter().map(|tokens| *tokens as usize).collect(),
+            layers: args.layers.unwrap_or(layers),
+            ways: match args.way.as_slice() {
+                [] => ALL.to_vec(),
+                named => distinct("--way", named, Way::name, |_| Ok(()))?,
+            },
+            competitors: distinct("--against", &args.against, Competitor::name, |other| {
+                competitor::check_on_our_buffers(other, kind)
+            })?,
+            modes: args.launch.modes(),
+            launches: args.launch.repeats(),
+            seed: args.launch.seed(),
+        };
+        race.shape.check(race.ranks)?;
+        race.check_shares()?;
+        Ok(race)
+    }
+
+    /// Refuses numbers of tokens that no way can run.
+    fn check_shares(&self) -> Result<(), Failure> {
+        let all_share = self.ways.iter().all(|way| way.shares());
+        match self.tokens.iter().find(|tokens| !tokens.is_multiple_of(self.ranks)) {
+            Some(tokens) if all_share => {
+                let ranks = self.ranks;
+                Err(Failure::usage(format!(
+                    "--tokens: {tokens} rows have no equal shares for {ranks} ranks, and every --way needs such shares"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The sides by name: our ways, and the peers.
+    fn side_names(&self) -> Vec<&'static str> {
+        let peers = PeerWay::ALL.iter().filter(|_| !self.competitors.is_empty()).map(|way| way.name());
+        self.ways.iter().map(|way| way.name()).chain(peers).collect()
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
+    if !args.against.is_empty() {
+        nccl::keep_multicast_off();
+    }
+    let devices = args.run.devices(args.ranks as usize)?;
+    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
+    let race = LayerRace::new(args, kind)?;
+    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
+    let ranks_as = args.run.ranks_as;
+    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
+    let Shape { hidden, heads, kv_heads, intermediate } = race.shape;
+    let shape = format!("hidden {hidden}, heads {heads} and {kv_heads}, intermediate {intermediate}");
+    output::note(format_args!("{ranks}, {} layers, {shape}, bf16, seed {}", race.layers, race.seed))?;
+    if let Some(line) = &about_peers {
+        output::note(line)?;
+    }
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
+    report.verdict()
+}

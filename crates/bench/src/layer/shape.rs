@@ -1,0 +1,58 @@
+//! The shape of a decoder layer, and what one rank multiplies.
+
+use serde::{Deserialize, Serialize};
+use symmetra::matmul::{Numeric, Product};
+
+use harness::failure::Failure;
+
+/// The sizes of a dense decoder layer, on all ranks together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Shape {
+    pub(super) hidden: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) intermediate: usize,
+}
+
+/// A half of a layer: the two products before one sum over the ranks. Ranks have columns of the first right factor and rows
+/// of the second. The first elements of the first product are the left factor of the second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Half {
+    pub(super) first: Product,
+    pub(super) second: Product,
+}
+
+/// The names of the products of a layer, in their order.
+pub(super) const PRODUCTS: [&str; 4] = ["qkv", "o", "gate_up", "down"];
+
+impl Shape {
+    /// Refuses sizes that ranks cannot share equally.
+    pub(super) fn check(self, ranks: usize) -> Result<(), Failure> {
+        let Self { hidden, heads, kv_heads, intermediate } = self;
+        if !hidden.is_multiple_of(heads) {
+            return Err(Failure::usage(format!("--hidden: {heads} heads cannot share {hidden} elements equally")));
+        }
+        for (option, size) in [("--heads", heads), ("--kv-heads", kv_heads), ("--intermediate", intermediate)] {
+            if !size.is_multiple_of(ranks) {
+                return Err(Failure::usage(format!("{option}: {ranks} ranks cannot share {size} equally")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a rank multiplies: attention without its core, and the MLP.
+    pub(super) fn halves(self, ranks: usize) -> [Half; 2] {
+        let Self { hidden, heads, kv_heads, intermediate } = self;
+        let head = hidden / heads;
+        let product = |inner, columns| Product::new(inner, columns, Numeric::BF16);
+        let mut gate_up = product(hidden, 2 * intermediate / ranks);
+        gate_up.relu = true;
+        [
+            Half {
+                first: product(hidden, (heads + 2 * kv_heads) / ranks * head),
+                second: product(heads / ranks * head, hidden),
+            },
+            Half { first: gate_up, second: product(intermediate / ranks, hidden) },
+        ]
+    }
+}

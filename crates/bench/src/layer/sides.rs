@@ -1,0 +1,253 @@
+//! The sides of a race: the steps of every half of every layer, by one way.
+
+use std::ops::Range;
+
+use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter};
+use symmetra::matmul::Multiplier;
+use symmetra::{Communicator, SymmetricSlice, half::bf16};
+
+use super::operands::Operands;
+use super::shape::Half;
+use super::steps::Call;
+use super::way::{PeerWay, Way};
+use super::weights::HalfWeights;
+use harness::collective::Collective;
+use harness::contest::step::{Library, Step};
+use harness::form::Form;
+
+type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
+
+/// One way to run layers.
+pub(super) struct Side<'s> {
+    pub(super) name: &'static str,
+    /// Rows whose stream of activations this rank has.
+    pub(super) kept: Range<usize>,
+    /// Rows that this rank has normed behind each half.
+    pub(super) normed: Range<usize>,
+    /// Where in their buffer these rows lie.
+    pub(super) normed_at: Range<usize>,
+    /// The steps of each half.
+    pub(super) halves: Vec<Steps<'s>>,
+}
+
+impl Side<'_> {
+    /// Where in its buffer a normed row of this rank lies.
+    pub(super) fn normed_row(&self, row: usize) -> Range<usize> {
+        let at = row - self.normed.start + self.normed_at.start;
+        at..at + 1
+    }
+}
+
+/// The plans of both halves of a layer.
+pub(super) enum Plans {
+    /// Each rank has a share of the rows.
+    Shares(Box<[(AllGatherMatmul, MatmulReduceScatter); 2]>),
+    /// Each rank has all rows.
+    Whole(Box<[MatmulAllReduce; 2]>),
+}
+
+impl Plans {
+    /// Of a way that has plans. Collective; blocks.
+    pub(super) fn new(
+        way: Way,
+        communicator: &Communicator,
+        halves: [Half; 2],
+        tokens: usize,
+        options: &FusedOptions,
+    ) -> symmetra::Result<Self> {
+        let [attention, mlp] = halves;
+        if !way.shares() {
+            let of = |Half { second, .. }: Half| {
+                communicator.plan_matmul_all_reduce(&[tokens, second.inner], second, options.clone())
+            };
+            return Ok(Self::Whole(Box::new([of(attention)?, of(mlp)?])));
+        }
+        let share = tokens / communicator.world_size();
+        let of = |Half { first, second }: Half| {
+            let gather = communicator.plan_all_gather_matmul(&[share, first.inner], 0, &[first], options.clone())?;
+            let scatter =
+                communicator.plan_matmul_reduce_scatter(&[tokens, second.inner], 0, second, options.clone())?;
+            Ok::<_, symmetra::Error>((gather, scatter))
+        };
+        Ok(Self::Shares(Box::new([of(attention)?, of(mlp)?])))
+    }
+}
+
+/// What sides are made of.
+#[derive(Clone, Copy)]
+pub(super) struct Heat<'s> {
+    pub(super) communicator: &'s Communicator,
+    /// The group of this rank alone, which norms what another call has summed.
+    pub(super) alone: &'s Communicator,
+    pub(super) multiplier: &'s Multiplier,
+    pub(super) halves: [Half; 2],
+    pub(super) weights: &'s [HalfWeights],
+    pub(super) operands: &'s Operands,
+}
+
+impl<'s> Heat<'s> {
+    fn all(self) -> Range<usize> {
+        0..self.operands.tokens
+    }
+
+    /// This rank's share of the rows, or all of them.
+    fn rows(self, shares: bool) -> Range<usize> {
+        self.operands.own.clone().filter(|_| shares).unwrap_or_else(|| self.all())
+    }
+
+    /// Where the normed rows of this rank's share lie for plans: peers read a shard where their own lies.
+    fn shard(self) -> Range<usize> {
+        0..self.rows(true).len()
+    }
+
+    /// A way of ours, with plans if it needs any.
+    pub(super) fn ours(self, way: Way, plans: Option<&'s Plans>) -> symmetra::Result<Side<'s>> {
+        let half = |number| match (way, plans) {
+            (_, Some(Plans::Shares(plans))) => self.by_plans(number, plans),
+            (_, Some(Plans::Whole(plans))) => self.by_sums(number, plans),
+            (Way::AllReduceApart, None) => self.by_collectives(number, self.communicator, false),
+            (Way::Scatter, None) => {
+                let gather = self.gather(self.communicator, number)?;
+                Ok([gather].into_iter().chain(self.by_calls(number, Form::ReduceScatter)?).collect())
+            }
+            (Way::ScatterGather, None) => self.by_calls(number, Form::ReduceScatterAllGather),
+            (_, None) => self.by_calls(number, Form::AllReduce),
+        };
+        let normed = self.rows(way.shares() && way != Way::ScatterGather);
+        Ok(Side {
+            name: way.name(),
+            kept: self.rows(way.shares()),
+            normed_at: if matches!(plans, Some(Plans::Shares(_))) { self.shard() } else { normed.clone() },
+            normed,
+            halves: (0..self.weights.len()).map(half).collect::<symmetra::Result<_>>()?,
+        })
+    }
+
+    /// A way of another library's collectives, with our products and our norm.
+    pub(super) fn peer(self, way: PeerWay, library: &'s impl Library) -> symmetra::Result<Side<'s>> {
+        let shares = way == PeerWay::Scatter;
+        let rows = self.rows(shares);
+        let half = |number| self.by_collectives(number, library, shares);
+        let halves = (0..self.weights.len()).map(half).collect::<symmetra::Result<_>>()?;
+        Ok(Side { name: way.name(), kept: rows.clone(), normed_at: rows.clone(), normed: rows, halves })
+    }
+
+    /// Products, a collective that sums, and a norm. Where ranks share the rows, a gather before.
+    fn by_collectives(self, number: usize, library: &'s impl Library, shares: bool) -> symmetra::Result<Steps<'s>> {
+        let (rows, operands) = (self.rows(shares), self.operands);
+        let mut steps: Steps<'s> = Vec::new();
+        if shares {
+            steps.push(self.gather(library, number)?);
+        }
+        steps.extend(self.products(number)?);
+        let collective = if shares { Collective::ReduceScatter } else { Collective::AllReduce };
+        steps.push(library.step(collective, [operands.partial_part(), operands.sum_part(&rows)])?);
+        let norm = self.norm(number, (self.alone, Form::AllReduce), operands.sum(&rows)?, [&rows; 2])?;
+        steps.push(Box::new(norm));
+        Ok(steps)
+    }
+
+    /// Products, and one call that sums and norms.
+    fn by_calls(self, number: usize, form: Form) -> symmetra::Result<Steps<'s>> {
+        let [kept, normed] = [form != Form::AllReduce, form == Form::ReduceScatter].map(|shares| self.rows(shares));
+        let norm = self.norm(number, (self.communicator, form), self.operands.partial()?, [&kept, &normed])?;
+        Ok(self.products(number)?.into_iter().chain([Box::new(norm) as _]).collect())
+    }
+
+    /// Both products of a half by plans, and the norm of this rank's share.
+    fn by_plans(
+        self,
+        number: usize,
+        plans: &'s [(AllGatherMatmul, MatmulReduceScatter); 2],
+    ) -> symmetra::Result<Steps<'s>> {
+        let (operands, own, weights) = (self.operands, self.rows(true), &self.weights[number]);
+        let ((gather, scatter), Half { first, second }) = (&plans[number % 2], self.halves[number % 2]);
+        let tokens = operands.tokens;
+        Ok(vec![
+            Box::new(Call::GatherMultiply {
+                plan: gather,
+                shard: operands.normed(number, &self.shard())?,
+                right: &weights.first,
+                result: operands.first(number, 0..tokens * first.columns)?,
+            }),
+            Box::new(Call::MultiplyScatter {
+                plan: scatter,
+                left: operands.first(number, 0..tokens * second.inner)?,
+                right: &weights.second,
+                result: operands.sum(&own)?,
+            }),
+            Box::new(self.norm(number, (self.alone, Form::AllReduce), operands.sum(&own)?, [&own, &self.shard()])?),
+        ])
+    }
+
+    /// The first product of a half alone, the second by a plan that sums, and the norm of all rows.
+    fn by_sums(self, number: usize, plans: &'s [MatmulAllReduce; 2]) -> symmetra::Result<Steps<'s>> {
+        let (operands, all, second) = (self.operands, self.all(), self.halves[number % 2].second);
+        let [first, _] = self.products(number)?;
+        Ok(vec![
+            first,
+            Box::new(Call::MultiplySum {
+                plan: &plans[number % 2],
+                left: operands.first(number, 0..operands.tokens * second.inner)?,
+                right: &self.weights[number].second,
+                result: operands.sum(&all)?,
+            }),
+            Box::new(self.norm(number, (self.alone, Form::AllReduce), operands.sum(&all)?, [&all, &all])?),
+        ])
+    }
+
+    /// Gathers the normed rows before a half.
+    fn gather(self, library: &'s impl Library, number: usize) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+        let part = |rows: &Range<usize>| self.operands.normed_part(number, rows);
+        library.step(Collective::AllGather, [part(&self.rows(true)), part(&self.all())])
+    }
+
+    /// Both products of a half, alone.
+    fn products(self, number: usize) -> symmetra::Result<[Box<dyn Step<'s> + 's>; 2]> {
+        let (operands, weights, multiplier) = (self.operands, &self.weights[number], self.multiplier);
+        let Half { first, second } = self.halves[number % 2];
+        let rows = operands.tokens;
+        Ok([
+            Box::new(Call::Multiply {
+                multiplier,
+                product: first,
+                rows,
+                left: operands.normed_here(number, &self.all())?,
+                right: &weights.first,
+                result: operands.first(number, 0..rows * first.columns)?,
+            }),
+            Box::new(Call::Multiply {
+                multiplier,
+                product: second,
+                rows,
+                left: operands.first(number, 0..rows * second.inner)?,
+                right: &weights.second,
+                result: operands.partial_here(),
+            }),
+        ])
+    }
+
+    /// The end of a half: a sum over the ranks of a group, the residual and the norm.
+    fn norm(
+        self,
+        number: usize,
+        (communicator, form): (&'s Communicator, Form),
+        input: SymmetricSlice<'s, bf16>,
+        [kept, normed]: [&Range<usize>; 2],
+    ) -> symmetra::Result<Call<'s>> {
+        let operands = self.operands;
+        Ok(Call::Norm {
+            communicator,
+            form,
+            input,
+            weight: &self.weights[number].norm,
+            residual: operands.x(number, kept)?,
+            residual_out: operands.x(number + 1, kept)?,
+            output: operands.normed(number + 1, normed)?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/bench/unit/layer_sides.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+//! The program `symmetra-bench`: the library beside other libraries, what the hardware gives, what a call costs.
+
+mod data;
+#[cfg_attr(not(feature = "nccl"), path = "no_entrant.rs")]
+mod entrant;
+mod entry;
+mod expected;
+mod flags;
+mod floor;
+mod gathered;
+mod hearing;
+mod layer;
+mod matmul;
+mod moe;
+mod norm;
+mod overhead;
+mod overlap;
+mod plot;
+mod race;
+mod report;
+mod side;
+mod squares;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use symmetra::Algorithm;
+
+use entry::{AllReduceArgs, ExchangeArgs};
+use floor::Floor;
+use harness::collective::Collective;
+use harness::failure::Failure;
+use harness::program;
+use harness::ranks::{RankProcess, Task};
+use layer::LayerRace;
+use matmul::MatmulRace;
+use moe::{MoeRace, MoeSplit};
+use norm::NormRace;
+use overhead::Overhead;
+use overlap::Overlap;
+use race::Race;
+
+/// GPU collectives beside other libraries, the floor of the hardware, the cost of a call.
+#[derive(Parser)]
+#[command(
+    name = "symmetra-bench",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
+With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit \
+COLUMNS, or 80 columns."
+)]
+enum Command {
+    AllReduce(AllReduceArgs),
+    AllReduceNorm(norm::Args),
+    /// All-gather beside other libraries
+    AllGather(ExchangeArgs),
+    /// Reduce-scatter (sum) beside other libraries
+    ReduceScatter(ExchangeArgs),
+    /// All-to-all beside other libraries
+    AllToAll(ExchangeArgs),
+    /// Broadcast beside other libraries
+    Broadcast(ExchangeArgs),
+    Layer(layer::Args),
+    Matmul(matmul::Args),
+    Moe(moe::Args),
+    Floor(floor::Args),
+    Overhead(overhead::Args),
+    Overlap(overlap::Args),
+    /// One rank of another command.
+    #[command(hide = true)]
+    Rank,
+}
+
+/// Does the part of one rank of the command that started this process.
+fn rank() -> Result<(), Failure> {
+    let rank = RankProcess::begin()?;
+    match rank.task() {
+        Race::NAME => rank.work::<Race>(),
+        NormRace::NAME => rank.work::<NormRace>(),
+        LayerRace::NAME => rank.work::<LayerRace>(),
+        MatmulRace::NAME => rank.work::<MatmulRace>(),
+        MoeRace::NAME => rank.work::<MoeRace>(),
+        MoeSplit::NAME => rank.work::<MoeSplit>(),
+        Floor::NAME => rank.work::<Floor>(),
+        Overhead::NAME => rank.work::<Overhead>(),
+        Overlap::NAME => rank.work::<Overlap>(),
+        other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    // The command that started a rank has warned already.
+    if !matches!(command, Command::Rank) {
+        symmetra::environment::warn_of_variables();
+    }
+    match &command {
+        Command::AllReduce(args) => args.run(),
+        Command::AllReduceNorm(args) => norm::run(args),
+        Command::AllGather(args) => args.race.run(Collective::AllGather, Algorithm::Auto),
+        Command::ReduceScatter(args) => args.race.run(Collective::ReduceScatter, Algorithm::Auto),
+        Command::AllToAll(args) => args.race.run(Collective::AllToAll, Algorithm::Auto),
+        Command::Broadcast(args) => args.race.run(Collective::Broadcast, Algorithm::Auto),
+        Command::Layer(args) => layer::run(args),
+        Command::Matmul(args) => matmul::run(args),
+        Command::Moe(args) => moe::run(args),
+        Command::Floor(args) => floor::run(args),
+        Command::Overhead(args) => overhead::run(args),
+        Command::Overlap(args) => overlap::run(args),
+        Command::Rank => rank(),
+    }
+}
+
+fn main() -> ExitCode {
+    program::run(Command::try_parse(), run)
+}
+
+#[cfg(test)]
+#[path = "../../../tests/bench/unit/main.rs"]
+mod tests;

@@ -1,0 +1,251 @@
+//! `symmetra-bench matmul`: products with the collectives of tensor parallelism, by plans of ours, apart, and with NCCL's
+//! collectives, in turn.
+
+mod contender;
+mod layers;
+mod numbers;
+mod operands;
+mod oracle;
+mod rank;
+mod report;
+
+use serde::{Deserialize, Serialize};
+use symmetra::DeviceKind;
+use symmetra::fused::Way;
+use symmetra::matmul::Product;
+
+use super::flags::{BenchRanks, OutputArgs, PaceArgs};
+use super::hearing;
+use harness::contest::competitor::{self, Competitor};
+use harness::contest::nccl;
+use harness::contest::repeats::Repeats;
+use harness::contest::turns::Mode;
+use harness::failure::Failure;
+use harness::names;
+use harness::names::distinct;
+use harness::output;
+use layers::{Fusion, Layer, MOST, Model, Sizes};
+use numbers::{Precision, Scales};
+use rank::{COLLECTIVE, PRODUCT};
+
+/// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, way, ratio to the best peer.
+///
+/// M is the rows (tokens) of the whole left factor, K its columns, N the columns of the right factor. With an
+/// all-gather the ranks share M of the left factor and N of the right factor; else they share K of both, and sum their
+/// products.
+///
+/// All sides run in the same processes: our plans by each way (`auto` is the library's choice), the product alone, our
+/// collective alone, and with --against the peer's collective with our product. What collectives move lies in symmetric
+/// memory. The collective alone does not move scales; every other side does.
+///
+/// Every layer is run on fresh random data whose results are exact, and every element is compared with what the result
+/// must be. The sides are then timed on random numbers, in turns as in `symmetra-bench all-reduce`: a time is the
+/// median over the launches of the slowest rank's time for one operation.
+///
+/// NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra-bench matmul --collective all-gather --ranks 4 --tokens 512,4096 --graph --against nccl --output ag.json
+  symmetra-bench matmul --collective reduce-scatter --dtype f8 --scaling rows --json
+  symmetra-bench matmul --collective all-reduce --tokens 1,16,64,128 --way auto,sequence
+  symmetra-bench matmul --collective all-gather --ranks 2 --inner 256 --columns 512 --tokens 64
+  symmetra-bench matmul --collective reduce-scatter --shape 4096,8192,8192")]
+pub(super) struct Args {
+    #[command(flatten)]
+    ranks: BenchRanks,
+
+    /// What goes with the product
+    #[arg(long, value_enum)]
+    collective: Fusion,
+
+    /// Layers of a model: before a product with an all-gather qkv and gate_up, else o and down [default: llama3-70b]
+    #[arg(long, value_enum, conflicts_with_all = ["inner", "columns", "shape"])]
+    model: Option<Model>,
+
+    /// K of all ranks together
+    #[arg(long, value_name = "K", requires = "columns", conflicts_with = "shape", value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
+    inner: Option<u64>,
+
+    /// N of all ranks together
+    #[arg(long, value_name = "N", requires = "inner", conflicts_with = "shape", value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
+    columns: Option<u64>,
+
+    /// Values of M, separated by commas [default: 128,512,1024,2048,4096,8192,16384; 1,16 on the CPU]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "shape", value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
+    tokens: Vec<u64>,
+
+    /// M, K and N of all ranks together; may be given several times
+    #[arg(long, value_name = "M,K,N", value_parser = |text: &str| text.parse::<Sizes>())]
+    shape: Vec<Sizes>,
+
+    /// Type of the factors; f8 is e4m3, with results of bf16
+    #[arg(long, value_enum, default_value_t = Precision::Bf16)]
+    dtype: Precision,
+
+    /// Scales of factors of f8
+    #[arg(long, value_enum, default_value_t = Scales::None)]
+    scaling: Scales,
+
+    /// Ways of our plans, separated by commas [default: auto,sequence, and pipeline where the layer has this way]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = names::parser::<Way>(Way::ALL.map(Way::name)))]
+    way: Vec<Way>,
+
+    /// Peers, separated by commas: NCCL on the same buffers [default: none]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
+    against: Vec<Competitor>,
+
+    #[command(flatten)]
+    pace: PaceArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The task: which sides race over which layers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MatmulRace {
+    fusion: Fusion,
+    ranks: usize,
+    precision: Precision,
+    scales: Scales,
+    layers: Vec<Layer>,
+    #[serde(with = "names::by_name_each")]
+    ways: Vec<Way>,
+    /// Whether the user named the ways: then a layer must have all of them.
+    named: bool,
+    competitors: Vec<Competitor>,
+    modes: Vec<Mode>,
+    /// Operations of one launch, where that is not by size.
+    operations: Option<u32>,
+    /// Launches that are timed.
+    launches: Repeats,
+    seed: u64,
+}
+
+/// Elements of the symmetric buffers of a rank.
+struct Elems {
+    left: usize,
+    gathered: usize,
+    partial: usize,
+    result: usize,
+}
+
+/// What a symmetric buffer has beside its elements, at most.
+const BESIDE: u64 = 64 << 10;
+
+impl MatmulRace {
+    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
+        let race = Self {
+            fusion: args.collective,
+            ranks: args.ranks.count(),
+            precision: args.dtype,
+            scales: args.scaling,
+            layers: layers(args, kind)?,
+            ways: match args.way.as_slice() {
+                [] => Way::ALL.to_vec(),
+                named => distinct("--way", named, Way::name, |_| Ok(()))?,
+            },
+            named: !args.way.is_empty(),
+            competitors: distinct("--against", &args.against, Competitor::name, |other| {
+                competitor::check_on_our_buffers(other, kind)
+            })?,
+            modes: args.pace.launch.modes(),
+            operations: args.pace.operations,
+            launches: args.pace.launch.repeats(),
+            seed: args.pace.launch.seed(),
+        };
+        for layer in &race.layers {
+            race.product(layer).check().map_err(|error| Failure::usage(format!("{}: {error}", layer.name)))?;
+        }
+        Ok(race)
+    }
+
+    fn product(&self, layer: &Layer) -> Product {
+        let mut product = Product::new(layer.inner, layer.columns, self.precision.numeric());
+        product.scaling = self.scales.scaling();
+        product
+    }
+
+    /// Whether each rank has some rows of the result alone.
+    fn shares_result(&self) -> bool {
+        self.fusion == Fusion::ReduceScatter
+    }
+
+    /// Ranks with fewer rows have as many elements as those with most: symmetric buffers are equally long.
+    fn elems(&self, layer: &Layer) -> Elems {
+        let most = layer.tokens.div_ceil(self.ranks);
+        let moved = layer.moved_elems(self.fusion);
+        let sums = self.fusion.sums();
+        Elems {
+            left: layer.inner * if sums { layer.tokens } else { most },
+            gathered: if sums { 1 } else { moved },
+            partial: if sums { moved } else { 1 },
+            result: layer.columns * if self.shares_result() { most } else { layer.tokens },
+        }
+    }
+
+    /// Symmetric memory of a layer: operands, what each plan gathers or sums, the product and the part of a plan of two
+    /// steps, and what copy engines go through.
+    fn layer_bytes(&self, layer: &Layer) -> u64 {
+        let product = self.product(layer);
+        let [factor, result] = [product.numeric.dtypes()[0].bytes(), product.result.bytes()];
+        let Elems { left, gathered, partial, result: results } = self.elems(layer);
+        let operands = factor * (left + gathered) + result * (partial + results);
+        let moved = layer.moved_elems(self.fusion) * if self.fusion.sums() { result } else { factor };
+        let plans = self.ways.len();
+        let scales = 4 * layer.tokens * (2 + plans);
+        (operands + (plans + 4) * moved + scales) as u64 + (8 + 4 * plans as u64) * BESIDE
+    }
+
+    /// The sides by name: our ways, both operations alone, the peers.
+    fn side_names(&self) -> Vec<&'static str> {
+        let ways = self.ways.iter().map(|way| way.name());
+        ways.chain([PRODUCT, COLLECTIVE]).chain(self.competitors.iter().map(|other| other.name())).collect()
+    }
+}
+
+/// The layers that were asked for, or all of a model.
+fn layers(args: &Args, kind: DeviceKind) -> Result<Vec<Layer>, Failure> {
+    let (fusion, ranks) = (args.collective, args.ranks.count());
+    if !args.shape.is_empty() {
+        return args.shape.iter().map(|sizes| Layer::of("shape", *sizes, fusion, ranks)).collect();
+    }
+    let tokens: Vec<usize> = match (args.tokens.as_slice(), kind) {
+        ([], DeviceKind::Host) => vec![1, 16],
+        ([], _) => vec![128, 512, 1024, 2048, 4096, 8192, 16_384],
+        (named, _) => named.iter().map(|tokens| *tokens as usize).collect(),
+    };
+    let (Some(inner), Some(columns)) = (args.inner, args.columns) else {
+        return Layer::of_model(args.model.unwrap_or(Model::Llama370b), &tokens, fusion, ranks);
+    };
+    let sizes = |tokens: &usize| Sizes([*tokens, inner as usize, columns as usize]);
+    tokens.iter().map(|tokens| Layer::of("shape", sizes(tokens), fusion, ranks)).collect()
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
+    if !args.against.is_empty() {
+        nccl::keep_multicast_off();
+    }
+    let devices = args.ranks.devices()?;
+    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
+    let race = MatmulRace::new(args, kind)?;
+    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
+    let ranks_as = args.ranks.run.ranks_as;
+    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
+    let MatmulRace { fusion, precision, seed, .. } = &race;
+    output::note(format_args!(
+        "{ranks}, matmul and {}, {}, seed {seed}",
+        fusion.collective().name(),
+        precision.numeric()
+    ))?;
+    if let Some(line) = &about_peers {
+        output::note(line)?;
+    }
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
+    report.verdict()
+}

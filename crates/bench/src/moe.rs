@@ -1,0 +1,305 @@
+//! `symmetra-bench moe`: rows to experts and back, by several methods of ours and by messages of NCCL, in turn.
+
+mod contender;
+mod memory;
+mod operands;
+mod oracle;
+mod peer;
+mod rank;
+mod report;
+mod routes;
+mod split;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use symmetra::experts::{ExpertConfig, expert_bytes, expert_method};
+use symmetra::{Config, DeviceKind};
+
+use super::flags::{BenchRanks, OutputArgs, PaceArgs};
+use super::hearing;
+use super::plot;
+use harness::contest::competitor::{self, Competitor};
+use harness::contest::nccl;
+use harness::contest::repeats::Repeats;
+use harness::contest::turns::Mode;
+use harness::experts::{Layout, Shape, Way, Wire};
+use harness::failure::Failure;
+use harness::names::distinct;
+use harness::output;
+use operands::Operands;
+use oracle::Oracle;
+use routes::{Routes, Traffic};
+pub(crate) use split::MoeSplit;
+
+/// Dispatch and combine of a mixture of experts: times, bandwidths, ratio to the best peer.
+///
+/// A dispatch sends the rows of each rank's tokens to the ranks of their experts, and a combine sends the results back
+/// and sums them by the weights of the routing. Every number of tokens has experts of its own. All sides run in the
+/// same processes.
+///
+/// A peer is NCCL's grouped sends and receives of rows that our kernels pack, and put into the asked order at the other
+/// end; the peer is told for nothing how many rows go where. Where ours lie by source, the peer's lie by rank, as
+/// messages leave them.
+///
+/// Every number of tokens is run on fresh random data. All that a dispatch writes, and every element of a combine, is
+/// compared bit for bit with an independent reference. Then the sides take turns as in `symmetra-bench all-reduce`: a
+/// time is the median over the launches of the slowest rank's time for one operation. Combines are launched behind one
+/// dispatch, whose time is taken off.
+///
+/// Logical bytes are those of a row for each pair of a token and an expert; link bytes are what the busiest rank sends
+/// to or gets from others if a row goes once to each rank. Bandwidths and the ratio are those of both, a dispatch and
+/// its combine. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+///
+/// With --split there is no race: dispatch and combine go by packets in two halves, a begin that waits for nobody and a
+/// receive, with nothing between them and then behind a matmul of each rank alone (--size). `hidden` is the share of the
+/// receive's time that the work takes away. All ranks meet on their devices before each begin; a time is the median over the
+/// launches of the slowest rank.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra-bench moe --ranks 4 --phase both --graph --against nccl --output out.json --plot out.svg
+  symmetra-bench moe --shape mixtral --ranks 2 --method auto,broadcast --json
+  symmetra-bench moe --shape 64,6,2048 --tokens 1,16,256 --wire same --layout by-expert --routing zipf
+  symmetra-bench moe --ranks 8 --routing ids.npy
+  symmetra-bench moe --ranks 4 --tokens 64,128 --split --size 4096")]
+pub(super) struct Args {
+    #[command(flatten)]
+    ranks: BenchRanks,
+
+    /// The layer: deepseek (256,8,7168), mixtral (8,2,4096), or experts, experts of a token and elements of a row
+    #[arg(long, default_value = "deepseek", value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
+    shape: Shape,
+
+    /// Numbers of tokens of a rank: decode is 1, 2, 4 to 128, or 1, 4 and 16 on the CPU; prefill is 4096 [default: decode]
+    #[arg(long, value_enum, conflicts_with = "tokens")]
+    phase: Option<Load>,
+
+    /// Numbers of tokens of a rank, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    tokens: Vec<u64>,
+
+    /// How rows travel to experts; results are bf16
+    #[arg(long, value_enum, default_value_t = Wire::F8)]
+    wire: Wire,
+
+    /// The order of received rows [default: padded to 128 tokens, by-rank beyond]
+    #[arg(long, value_enum)]
+    layout: Option<Layout>,
+
+    /// Our methods, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "auto", value_name = "LIST")]
+    method: Vec<Way>,
+
+    /// Which experts tokens go to: uniform; zipf, where few experts are popular; one, the same first experts for all; or a
+    /// file of i32 or i64, [ranks, tokens, experts of a token], where -1 is no expert
+    #[arg(long, default_value = "uniform", value_name = "uniform|zipf|one|FILE.npy")]
+    routing: String,
+
+    /// Peers, separated by commas: NCCL's grouped sends [default: none]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
+    against: Vec<Competitor>,
+
+    /// Time both halves of each call by packets, and how much of the receive other work hides
+    #[arg(long, conflicts_with_all = ["method", "against", "plot", "graph", "eager", "operations"])]
+    split: bool,
+
+    /// Rows and columns of the matrices of bf16 that are multiplied between the halves [default: 8192 on GPUs, 256 on the CPU]
+    #[arg(long, value_name = "N", requires = "split", value_parser = clap::value_parser!(u32).range(64..=65_536))]
+    size: Option<u32>,
+
+    #[command(flatten)]
+    pace: PaceArgs,
+
+    /// Draw times and bandwidth over numbers of tokens into this SVG file
+    #[arg(long, value_name = "PATH")]
+    plot: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What engines do, by how many tokens a rank has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Load {
+    Decode,
+    Prefill,
+    Both,
+}
+
+/// Most tokens of a rank that are taken for decode.
+const DECODE: usize = 128;
+const PREFILL: usize = 4096;
+
+impl Load {
+    fn tokens(self, kind: DeviceKind) -> Vec<usize> {
+        let decode: Vec<usize> = match kind {
+            DeviceKind::Host => vec![1, 4, 16],
+            _ => (0..=DECODE.ilog2()).map(|power| 1 << power).collect(),
+        };
+        match self {
+            Self::Decode => decode,
+            Self::Prefill => vec![PREFILL],
+            Self::Both => decode.into_iter().chain([PREFILL]).collect(),
+        }
+    }
+}
+
+/// The task: which sides race over which numbers of tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MoeRace {
+    shape: Shape,
+    ranks: usize,
+    tokens: Vec<usize>,
+    wire: Wire,
+    /// Where that is not by number of tokens.
+    layout: Option<Layout>,
+    methods: Vec<Way>,
+    traffic: Traffic,
+    competitors: Vec<Competitor>,
+    modes: Vec<Mode>,
+    /// Operations of one launch, where that is not by size.
+    operations: Option<u32>,
+    /// Launches that are timed.
+    launches: Repeats,
+    seed: u64,
+    /// Of the symmetric heap.
+    heap_bytes: u64,
+}
+
+impl MoeRace {
+    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
+        let (ranks, group) = (args.ranks.count(), Config::default());
+        // Before anything that has a size by the settings.
+        expert_bytes(ranks, &group, &args.shape.config(1)).map_err(refused)?;
+        let traffic = Traffic::asked(&args.routing, args.shape, ranks)?;
+        let mut race = Self {
+            shape: args.shape,
+            ranks,
+            tokens: tokens(args, &traffic, kind)?,
+            wire: args.wire,
+            layout: args.layout,
+            methods: if args.split {
+                vec![Way::Packets]
+            } else {
+                distinct("--method", &args.method, Way::name, |_| Ok(()))?
+            },
+            traffic,
+            competitors: distinct("--against", &args.against, Competitor::name, |other| {
+                competitor::check_on_our_buffers(other, kind)
+            })?,
+            modes: args.pace.launch.modes(),
+            operations: args.pace.operations,
+            launches: args.pace.launch.repeats(),
+            seed: args.pace.launch.seed(),
+            heap_bytes: 2 * BESIDE,
+        };
+        for tokens in race.tokens.clone() {
+            expert_bytes(ranks, &group, &race.shape.config(tokens)).map_err(refused)?;
+            let routes = race.routes(tokens);
+            let oracle = Oracle::new(race.shape, race.layout(tokens), &routes);
+            if race.layout(tokens).is_by_token() {
+                race.heap_bytes += Operands::shared_bytes(race.shape, race.wire, oracle.most);
+            }
+            for config in race.settings(&oracle, tokens) {
+                expert_method(kind, ranks, true, &group, &config).map_err(refused)?;
+                race.heap_bytes += expert_bytes(ranks, &group, &config).map_err(refused)? + BESIDE;
+            }
+        }
+        Ok(race)
+    }
+
+    fn layout(&self, tokens: usize) -> Layout {
+        self.layout.unwrap_or(if tokens <= DECODE { Layout::Padded } else { Layout::ByRank })
+    }
+
+    fn routes(&self, tokens: usize) -> Routes {
+        self.traffic.routes(self.seed, self.shape, [tokens, self.ranks])
+    }
+
+    /// The settings of the experts of every method, with room for what comes.
+    fn settings(&self, oracle: &Oracle<'_>, tokens: usize) -> Vec<ExpertConfig> {
+        let setting = |way: &Way| {
+            let mut config = self.shape.config(tokens);
+            config.wire = self.wire.setting();
+            config.layout = self.layout(tokens).setting(oracle.room);
+            config.capacity = Some(oracle.most);
+            config.method = way.setting();
+            config
+        };
+        self.methods.iter().map(setting).collect()
+    }
+
+    /// Bytes of results of a rank's tokens, of all their experts.
+    fn logical_bytes(&self, tokens: usize) -> u64 {
+        (tokens * self.shape.top_k * self.shape.hidden * 2) as u64
+    }
+
+    /// The sides by name: our methods, and the peers.
+    fn side_names(&self) -> Vec<&'static str> {
+        let methods = self.methods.iter().map(|way| way.name());
+        methods.chain(self.competitors.iter().map(|other| other.name())).collect()
+    }
+}
+
+/// What a symmetric buffer has beside its elements, at most.
+const BESIDE: u64 = 64 << 10;
+
+/// A setting that the library refuses was asked for.
+fn refused(error: symmetra::Error) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+/// The numbers of tokens: those that were asked for, else all tokens of a file, else those of the phase.
+fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>, Failure> {
+    let named: Vec<usize> = args.tokens.iter().map(|tokens| *tokens as usize).collect();
+    match traffic {
+        Traffic::Given { tokens, .. } if named.is_empty() && args.phase.is_none() => Ok(vec![*tokens]),
+        Traffic::Given { name, tokens, .. } => {
+            let asked = if named.is_empty() { args.phase.unwrap_or(Load::Decode).tokens(kind) } else { named };
+            match asked.iter().find(|asked| *asked > tokens) {
+                Some(more) => {
+                    Err(Failure::usage(format!("{more} tokens were asked for, but {name} has {tokens} a rank")))
+                }
+                None => Ok(asked),
+            }
+        }
+        _ if named.is_empty() => Ok(args.phase.unwrap_or(Load::Decode).tokens(kind)),
+        _ => Ok(named),
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
+    args.plot.as_deref().map_or(Ok(()), plot::check)?;
+    if !args.against.is_empty() {
+        nccl::keep_multicast_off();
+    }
+    let devices = args.ranks.devices()?;
+    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
+    let race = MoeRace::new(args, kind)?;
+    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
+    let ranks_as = args.ranks.run.ranks_as;
+    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
+    let MoeRace { shape, wire, traffic, seed, .. } = &race;
+    output::note(format_args!(
+        "{ranks}, experts {shape}, rows as {}, {} routing, seed {seed}",
+        wire.name(),
+        traffic.name()
+    ))?;
+    if let Some(line) = &about_peers {
+        output::note(line)?;
+    }
+    if args.split {
+        return split::run((race, args.size), &devices, ranks_as, &args.output);
+    }
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
+    if let Some(path) = &args.plot {
+        plot::draw(&report.panels(), path)?;
+    }
+    report.verdict()
+}

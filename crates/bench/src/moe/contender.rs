@@ -1,0 +1,161 @@
+//! What races: a phase of the exchange by one side, and what the phase must leave.
+
+use symmetra::experts::{Experts, Routed};
+use symmetra::{Capture, Queue, Stream};
+
+use super::MoeRace;
+use super::operands::{Inputs, Operands};
+use super::oracle::{Expected, Oracle, Rows};
+use super::routes::Routes;
+use harness::contest::turns::{Contender, Verdict};
+use harness::experts::Layout;
+use reference::data::checksum;
+
+/// A part of the exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// What a side knows before the rows, where the side is told for nothing.
+    Plan,
+    Dispatch,
+    Combine,
+    /// A dispatch and its combine.
+    Both,
+}
+
+/// One way to exchange rows, on operands of its own.
+pub(super) trait Side<'s> {
+    /// Enqueues a phase so many times, behind one [`lead`](Self::lead).
+    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()>;
+    /// Enqueues a phase so many times into a graph, behind one [`lead`](Self::lead).
+    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()>;
+    /// What goes once ahead of all operations of a phase, and is no part of them.
+    fn lead(&self, phase: Phase) -> Option<Phase>;
+    /// What the side reads and writes.
+    fn operands(&self) -> &'s Operands;
+    /// Whether a dispatch also writes numbers beside the rows.
+    fn writes_numbers(&self) -> bool;
+    /// Fails if a library beside ours has failed and the group does not know.
+    fn check(&self) -> symmetra::Result<()> {
+        Ok(())
+    }
+
+    /// What is timed, leads first.
+    fn phases(&self) -> Vec<Phase> {
+        let all = [Phase::Plan, Phase::Dispatch, Phase::Combine, Phase::Both];
+        let planned = self.lead(Phase::Dispatch) == Some(Phase::Plan);
+        all.into_iter().filter(|phase| *phase != Phase::Plan || planned).collect()
+    }
+}
+
+/// Rows in one order: who receives what, what a rank gives in, and what the rank must have in the end.
+pub(super) struct Order<'a> {
+    pub(super) layout: Layout,
+    pub(super) oracle: Oracle<'a>,
+    pub(super) inputs: Inputs<'a>,
+    pub(super) expected: Expected,
+}
+
+impl<'a> Order<'a> {
+    /// `given`: the rows that the rank gives in, where these are not `rows`.
+    pub(super) fn new(
+        race: &MoeRace,
+        (rows, given): (&Rows, Option<&Rows>),
+        (routes, layout): (&'a Routes, Layout),
+        [rank, tokens]: [usize; 2],
+    ) -> Self {
+        let oracle = Oracle::new(race.shape, layout, routes);
+        let inputs = Inputs::new((given.unwrap_or(rows), race.wire), routes, rank, [tokens, oracle.rows(rank)]);
+        let expected = oracle.expected(rank, rows, race.wire);
+        Self { layout, oracle, inputs, expected }
+    }
+}
+
+/// A side in one phase.
+pub(super) struct Racer<'r, 's> {
+    pub(super) side: &'r dyn Side<'s>,
+    pub(super) phase: Phase,
+    pub(super) order: &'r Order<'r>,
+}
+
+impl<'r, 's> Racer<'r, 's> {
+    /// A side in all its phases, leads first.
+    pub(super) fn all(side: &'r dyn Side<'s>, order: &'r Order<'r>) -> Vec<Self> {
+        side.phases().into_iter().map(|phase| Self { side, phase, order }).collect()
+    }
+}
+
+impl<'s> Contender<'s> for Racer<'_, 's> {
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        self.side.enqueue(self.phase, operations, stream)
+    }
+
+    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.side.record(self.phase, operations, capture)
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.side.operands().write(&self.order.inputs, stream)
+    }
+
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        self.side.check()?;
+        let (mut wrong, operands, expected) = (0, self.side.operands(), &self.order.expected);
+        if matches!(self.phase, Phase::Dispatch | Phase::Both) {
+            wrong += operands.wrong_rows(expected, stream)?;
+            if self.side.writes_numbers() {
+                wrong += operands.wrong_numbers(expected, stream)?;
+            }
+        }
+        if matches!(self.phase, Phase::Combine | Phase::Both) {
+            wrong += operands.wrong_sums(expected, stream)?;
+        }
+        Ok(Verdict { wrong, checksum: checksum(&operands.output.read(stream)?) })
+    }
+}
+
+/// This library, by one method.
+pub(super) struct Ours<'s> {
+    pub(super) experts: Experts,
+    pub(super) operands: &'s Operands,
+}
+
+impl<'s> Ours<'s> {
+    fn run<'q>(&'q self, phase: Phase, operations: u32, queue: impl Queue<'s> + Copy + 'q) -> symmetra::Result<()> {
+        match phase {
+            Phase::Plan => Ok(()),
+            Phase::Dispatch => (0..operations).try_for_each(|_| self.dispatch(queue).map(drop)),
+            Phase::Combine => {
+                let routed = self.dispatch(queue)?;
+                (0..operations).try_for_each(|_| self.operands.combine(&routed, queue))
+            }
+            Phase::Both => (0..operations).try_for_each(|_| self.operands.combine(&self.dispatch(queue)?, queue)),
+        }
+    }
+
+    fn dispatch<'q>(&'q self, queue: impl Queue<'s> + 'q) -> symmetra::Result<Routed<'q>> {
+        let operands = self.operands;
+        operands.rows.dispatch(&self.experts, &operands.routing(), &operands.into(), queue)
+    }
+}
+
+impl<'s> Side<'s> for Ours<'s> {
+    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        self.run(phase, operations, stream)
+    }
+
+    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.run(phase, operations, capture)
+    }
+
+    fn lead(&self, phase: Phase) -> Option<Phase> {
+        (phase == Phase::Combine).then_some(Phase::Dispatch)
+    }
+
+    fn operands(&self) -> &'s Operands {
+        self.operands
+    }
+
+    fn writes_numbers(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,255 @@
+//! The operands of a rank.
+
+use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder};
+use symmetra::half::bf16;
+use symmetra::{Element, Queue, Stream};
+
+use super::BESIDE;
+use super::memory::{Home, Memory, with_buffer};
+use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
+use super::routes::Routes;
+use harness::experts::{Layout, Shape, Wire, groups};
+
+/// Rows as they are given in, or as they travel.
+pub(super) enum Lines {
+    Same(Memory<bf16>),
+    F8 { codes: Memory<u8>, scales: Memory<f32> },
+}
+
+impl Lines {
+    /// Collective where the home is shared.
+    pub(super) fn new(home: Home<'_>, wire: Wire, [rows, hidden]: [usize; 2]) -> symmetra::Result<Self> {
+        Ok(match wire {
+            Wire::Same => Self::Same(Memory::new(home, rows * hidden)?),
+            Wire::F8 | Wire::GivenF8 => {
+                Self::F8 { codes: Memory::new(home, rows * hidden)?, scales: Memory::new(home, rows * groups(hidden))? }
+            }
+        })
+    }
+
+    /// As what a dispatch writes.
+    pub(super) fn received(&self) -> Received<'_> {
+        match self {
+            Self::Same(rows) => with_buffer!(rows, rows => Received::rows(rows)),
+            Self::F8 { codes, scales } => {
+                let into = with_buffer!(codes, codes => Received::rows(codes));
+                with_buffer!(scales, scales => into.scales(scales, ScaleOrder::Rows))
+            }
+        }
+    }
+
+    /// Sends the rows by a routing that is told at once.
+    pub(super) fn dispatch<'h, 'op>(
+        &'op self,
+        experts: &'h Experts,
+        routing: &Routing<'op>,
+        into: &Received<'op>,
+        queue: impl Queue<'op> + 'h,
+    ) -> symmetra::Result<Routed<'h>> {
+        match self {
+            Self::Same(rows) => experts.dispatch(routing, rows.borrow(), into, queue),
+            Self::F8 { codes, scales } => experts.dispatch_f8(routing, (codes.borrow(), scales.borrow()), into, queue),
+        }
+    }
+
+    /// Sends the rows by a routing that is known.
+    pub(super) fn dispatch_again<'op>(
+        &'op self,
+        routed: &Routed<'_>,
+        into: &Received<'op>,
+        queue: impl Queue<'op>,
+    ) -> symmetra::Result<()> {
+        match self {
+            Self::Same(rows) => routed.dispatch(rows.borrow(), into, queue),
+            Self::F8 { codes, scales } => routed.dispatch_f8((codes.borrow(), scales.borrow()), into, queue),
+        }
+    }
+
+    fn write(&self, image: &Image, stream: &Stream) -> symmetra::Result<()> {
+        match (self, image) {
+            (Self::Same(rows), Image::Same(from)) => rows.write(from, stream),
+            (Self::F8 { codes, scales }, Image::F8 { codes: from, scales: scales_from }) => {
+                codes.write(from, stream)?;
+                scales.write(scales_from, stream)
+            }
+            // All rows of a race are given in alike.
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&self, stream: &Stream) -> symmetra::Result<()> {
+        match self {
+            Self::Same(rows) => forget(rows, stream),
+            Self::F8 { codes, scales } => {
+                forget(codes, stream)?;
+                forget(scales, stream)
+            }
+        }
+    }
+
+    fn unlike(&self, image: &Image, stream: &Stream) -> symmetra::Result<u64> {
+        match (self, image) {
+            (Self::Same(rows), Image::Same(right)) => unlike(rows, right, stream),
+            (Self::F8 { codes, scales }, Image::F8 { codes: right, scales: right_scales }) => {
+                Ok(unlike(codes, right, stream)? + unlike(scales, right_scales, stream)?)
+            }
+            (Self::Same(rows), _) => Ok(rows.len() as u64),
+            (Self::F8 { codes, .. }, _) => Ok(codes.len() as u64),
+        }
+    }
+}
+
+/// Buffers of operands that may be shared.
+const SHARED_BUFFERS: u64 = 5;
+
+/// What this rank gives in, and what the experts of this rank make of what comes.
+pub(super) struct Inputs<'a> {
+    pub(super) routes: &'a Routes,
+    rows: Image,
+    results: Vec<bf16>,
+}
+
+impl<'a> Inputs<'a> {
+    /// `results`: of how many rows.
+    pub(super) fn new(
+        (rows, wire): (&Rows, Wire),
+        routes: &'a Routes,
+        rank: usize,
+        [tokens, results]: [usize; 2],
+    ) -> Self {
+        let given = (0..tokens).map(|token| (token, rows.token(rank, token)));
+        Self {
+            routes,
+            rows: Image::new(wire.given(), [tokens, rows.hidden()], given),
+            results: (0..results).flat_map(|at| rows.result(rank, at)).collect(),
+        }
+    }
+}
+
+/// The operands of a rank for one number of tokens. What a layout does not have has no elements.
+pub(super) struct Operands {
+    pub(super) layout: Layout,
+    rank: usize,
+    /// `[tokens, top_k]`, as the weights.
+    pub(super) ids: Memory<i32>,
+    pub(super) weights: Memory<f32>,
+    /// `[tokens, hidden]`, as the output.
+    pub(super) rows: Lines,
+    pub(super) output: Memory<bf16>,
+    pub(super) received: Lines,
+    /// Of the experts of this rank.
+    counts: Memory<u32>,
+    offsets: Memory<u32>,
+    local_ids: Memory<i32>,
+    local_weights: Memory<f32>,
+    pub(super) results: Memory<bf16>,
+}
+
+impl Operands {
+    /// `home`: of received rows, of what is beside each, and of results; all else is the rank's own. Collective where that is shared.
+    pub(super) fn new(
+        home: Home<'_>,
+        (shape, wire, layout): (Shape, Wire, Layout),
+        oracle: &Oracle<'_>,
+        [rank, tokens]: [usize; 2],
+    ) -> symmetra::Result<Self> {
+        let Shape { top_k, hidden, .. } = shape;
+        let (rows, experts) = (oracle.rows(rank), oracle.experts_on(rank).len());
+        let only = |when: bool, elems: usize| if when { elems } else { 0 };
+        let (own, beside) = (Home::Own(home.device()), only(layout.is_by_token(), rows * top_k));
+        Ok(Self {
+            layout,
+            rank,
+            ids: Memory::new(own, tokens * top_k)?,
+            weights: Memory::new(own, tokens * top_k)?,
+            rows: Lines::new(own, wire.given(), [tokens, hidden])?,
+            output: Memory::new(own, tokens * hidden)?,
+            received: Lines::new(home, wire, [rows, hidden])?,
+            counts: Memory::new(own, only(layout != Layout::BySource, experts))?,
+            offsets: Memory::new(own, only(layout == Layout::ByExpert, experts + 1))?,
+            local_ids: Memory::new(home, beside)?,
+            local_weights: Memory::new(home, beside)?,
+            results: Memory::new(home, rows * hidden)?,
+        })
+    }
+
+    /// Bytes of a symmetric heap that the operands take at a shared home, for so many rows of a rank.
+    pub(super) fn shared_bytes(shape: Shape, wire: Wire, rows: usize) -> u64 {
+        let row = wire.row_bytes(shape.hidden) + 8 * shape.top_k + size_of::<bf16>() * shape.hidden;
+        (rows * row) as u64 + SHARED_BUFFERS * BESIDE
+    }
+
+    /// What the rank's experts are told by.
+    pub(super) fn routing(&self) -> Routing<'_> {
+        Routing::new(self.ids.borrow()).weights(self.weights.borrow())
+    }
+
+    /// Sums the results of this rank's tokens.
+    pub(super) fn combine<'s>(&'s self, routed: &Routed<'_>, queue: impl Queue<'s>) -> symmetra::Result<()> {
+        let output = self.output.borrow();
+        with_buffer!(&self.results, results => routed.combine(results, output, Combine::default(), queue))
+    }
+
+    /// All that experts need to know of what comes.
+    pub(super) fn into<'s>(&'s self) -> Received<'s> {
+        let into = self.received.received();
+        let beside = |into: Received<'s>| {
+            let into = with_buffer!(&self.local_ids, ids => into.ids(ids));
+            with_buffer!(&self.local_weights, weights => into.weights(weights))
+        };
+        match self.layout {
+            Layout::ByRank => beside(into.counts(self.counts.borrow())),
+            Layout::ByExpert => into.counts(self.counts.borrow()).offsets(self.offsets.borrow()),
+            Layout::Padded => into.counts(self.counts.borrow()),
+            Layout::BySource => beside(into),
+        }
+    }
+
+    /// Writes what calls read, and marks what they write. Blocks until all is written.
+    pub(super) fn write(&self, inputs: &Inputs<'_>, stream: &Stream) -> symmetra::Result<()> {
+        self.ids.write(&inputs.routes.ids[self.rank], stream)?;
+        self.weights.write(&inputs.routes.weights[self.rank], stream)?;
+        self.rows.write(&inputs.rows, stream)?;
+        self.results.write(&inputs.results, stream)?;
+        forget(&self.output, stream)?;
+        self.received.forget(stream)?;
+        forget(&self.counts, stream)?;
+        forget(&self.offsets, stream)?;
+        forget(&self.local_ids, stream)?;
+        forget(&self.local_weights, stream)
+    }
+
+    /// How many elements of received rows are wrong. Blocks.
+    pub(super) fn wrong_rows(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
+        self.received.unlike(&right.received, stream)
+    }
+
+    /// How many numbers beside received rows are wrong. Blocks.
+    pub(super) fn wrong_numbers(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
+        Ok(unlike(&self.counts, &right.counts, stream)?
+            + unlike(&self.offsets, &right.offsets, stream)?
+            + unlike(&self.local_ids, &right.ids, stream)?
+            + unlike(&self.local_weights, &right.weights, stream)?)
+    }
+
+    /// How many elements of the output are wrong. Blocks.
+    pub(super) fn wrong_sums(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
+        unlike(&self.output, &right.output, stream)
+    }
+}
+
+/// Overwrites all elements with a value that means nothing.
+fn forget<T: Element>(buffer: &Memory<T>, stream: &Stream) -> symmetra::Result<()> {
+    buffer.write(&vec![unwritten(); buffer.len()], stream)
+}
+
+/// How many elements have other bits.
+fn unlike<T: Element>(buffer: &Memory<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
+    let found = buffer.read(stream)?;
+    let differs = |(found, right): &(&T, &T)| bytemuck::bytes_of(*found) != bytemuck::bytes_of(*right);
+    Ok((found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64)
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/bench/unit/moe_operands.rs"]
+mod tests;

@@ -1,0 +1,253 @@
+//! A peer: messages between all ranks by another library, in whose place rows are packed and unpacked by our kernels on this
+//! rank alone. The peer is told for nothing how many rows go where.
+
+use symmetra::experts::{Combine, Experts, Method, Received, Routed, Routing, expert_bytes};
+use symmetra::half::bf16;
+use symmetra::{Capture, Communicator, Config, DeviceBuffer, Queue, Stream};
+
+use super::contender::{Order, Phase, Side};
+use super::memory::{Home, Memory};
+use super::operands::{Lines, Operands};
+use super::{BESIDE, MoeRace};
+use harness::alone::alone_with;
+use harness::contest::step::{Cargo, Library, Parcel, Step};
+use harness::experts::{Layout, Shape, Wire, groups};
+use harness::failure::Failure;
+
+/// The order of the peer's rows, where ours have some order. A message leaves no room for rows that do not come, so the peer
+/// leaves rows by rank where ours lie by source: nothing is put into another order.
+pub(super) const fn order_of(layout: Layout) -> Layout {
+    match layout {
+        Layout::BySource => Layout::ByRank,
+        other => other,
+    }
+}
+
+/// The operands between the steps of a rank.
+pub(super) struct Between {
+    /// Ranks as experts: the ranks of each token in their order, then -1.
+    targets: DeviceBuffer<i32>,
+    packer: Experts,
+    packed: Lines,
+    /// Rows for each rank, and from each rank.
+    sent: Vec<usize>,
+    came: Vec<usize>,
+    unpacks: Option<Unpacks>,
+    /// Results for this rank's tokens, by rank.
+    returned: Memory<bf16>,
+    hidden: usize,
+}
+
+/// What puts rows into the order of experts, and sums their results.
+struct Unpacks {
+    ids: DeviceBuffer<i32>,
+    weights: DeviceBuffer<f32>,
+    experts: Experts,
+    landed: Lines,
+    parts: Memory<bf16>,
+}
+
+impl Between {
+    pub(super) fn new(
+        race: &MoeRace,
+        communicator: &Communicator,
+        order: &Order<'_>,
+        tokens: usize,
+        stream: &Stream,
+    ) -> Result<Self, Failure> {
+        let (oracle, layout) = (&order.oracle, order.layout);
+        let (device, rank, ranks) = (communicator.device(), communicator.rank(), communicator.world_size());
+        let (wire, hidden) = (race.wire, race.shape.hidden);
+        let most = race.shape.top_k.min(ranks);
+        let targets = (0..tokens).flat_map(|token| {
+            let to = (0..ranks).filter(move |to| oracle.comes(*to, rank, token)).map(|to| to as i32);
+            to.chain(std::iter::repeat(-1)).take(most)
+        });
+        let targets: Vec<i32> = targets.collect();
+        let count = |source: usize, to: usize| (0..tokens).filter(|token| oracle.comes(to, source, *token)).count();
+        let sent: Vec<usize> = (0..ranks).map(|to| count(rank, to)).collect();
+        let came: Vec<usize> = (0..ranks).map(|source| count(source, rank)).collect();
+        let [out, into] = [&sent, &came].map(|rows| rows.iter().sum::<usize>());
+
+        let mut packing = Shape { experts: ranks, top_k: most, hidden }.config(tokens);
+        (packing.wire, packing.layout) = (wire.setting(), Layout::ByExpert.setting(0));
+        (packing.capacity, packing.method) = (Some(out.max(1)), Method::Gather);
+        let local = oracle.experts_on(rank).len();
+        let mut unpacking = Shape { experts: local.max(1), ..race.shape }.config(into.max(1));
+        (unpacking.layout, unpacking.capacity) = (layout.setting(oracle.room), Some(oracle.most));
+        unpacking.method = Method::Gather;
+        if wire != Wire::Same {
+            unpacking.wire = symmetra::experts::Wire::GivenF8;
+        }
+        let reorders = layout != Layout::ByRank && local > 0;
+        let mut config = Config::default();
+        config.heap_bytes = expert_bytes(1, &config, &packing)? + 4 * BESIDE;
+        config.heap_bytes += if reorders { expert_bytes(1, &config, &unpacking)? } else { 0 };
+        let alone = alone_with(communicator, config)?;
+
+        let unpacks = match reorders {
+            true => {
+                let (ids, weights) = oracle.pairs(rank);
+                Some(Unpacks {
+                    ids: DeviceBuffer::from_slice(&ids, stream)?,
+                    weights: DeviceBuffer::from_slice(&weights, stream)?,
+                    experts: alone.experts(unpacking)?,
+                    landed: Lines::new(Home::Own(device), wire, [into, hidden])?,
+                    parts: Memory::new(Home::Own(device), into * hidden)?,
+                })
+            }
+            false => None,
+        };
+        Ok(Self {
+            targets: DeviceBuffer::from_slice(&targets, stream)?,
+            packer: alone.experts(packing)?,
+            packed: Lines::new(Home::Own(device), wire, [out.max(1), hidden])?,
+            sent,
+            came,
+            unpacks,
+            returned: Memory::new(Home::Own(device), out.max(1) * hidden)?,
+            hidden,
+        })
+    }
+
+    /// A message for each rank, of so many elements a row.
+    fn counts(&self, width: usize) -> [Vec<usize>; 2] {
+        [&self.sent, &self.came].map(|rows| rows.iter().map(|rows| rows * width).collect())
+    }
+
+    /// Packed rows on their way to the ranks of their experts.
+    fn there<'s>(&'s self, into: &'s Lines) -> Vec<Cargo<'s>> {
+        let counts = |width| self.counts(width);
+        match (&self.packed, into) {
+            (Lines::Same(from), Lines::Same(into)) => {
+                vec![Cargo::Rows(Parcel::new(from.borrow(), into.borrow(), counts(self.hidden)))]
+            }
+            (Lines::F8 { codes, scales }, Lines::F8 { codes: codes_into, scales: scales_into }) => vec![
+                Cargo::Codes(Parcel::new(codes.borrow(), codes_into.borrow(), counts(self.hidden))),
+                Cargo::Scales(Parcel::new(scales.borrow(), scales_into.borrow(), counts(groups(self.hidden)))),
+            ],
+            // All rows of a race travel alike.
+            _ => Vec::new(),
+        }
+    }
+
+    /// Results on their way back.
+    fn back<'s>(&'s self, from: &'s Memory<bf16>) -> Vec<Cargo<'s>> {
+        let [sent, came] = self.counts(self.hidden);
+        vec![Cargo::Rows(Parcel::new(from.borrow(), self.returned.borrow(), [came, sent]))]
+    }
+}
+
+/// The peer.
+pub(super) struct Peer<'s> {
+    operands: &'s Operands,
+    between: &'s Between,
+    there: Box<dyn Step<'s> + 's>,
+    back: Box<dyn Step<'s> + 's>,
+}
+
+/// The routings of the packer and of what unpacks, which are told for nothing.
+struct Planned<'q> {
+    packs: Routed<'q>,
+    unpacks: Option<Routed<'q>>,
+}
+
+impl<'s> Peer<'s> {
+    pub(super) fn new(library: &'s impl Library, operands: &'s Operands, between: &'s Between) -> Self {
+        let (landed, parts) = match &between.unpacks {
+            Some(unpacks) => (&unpacks.landed, &unpacks.parts),
+            None => (&operands.received, &operands.results),
+        };
+        let (there, back) = (library.exchange(between.there(landed)), library.exchange(between.back(parts)));
+        Self { operands, between, there, back }
+    }
+
+    /// `step`: enqueues a step where `queue` goes.
+    fn run<'q>(
+        &'q self,
+        phase: Phase,
+        operations: u32,
+        queue: impl Queue<'s> + Copy + 'q,
+        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
+    ) -> symmetra::Result<()> {
+        if phase == Phase::Plan {
+            return (0..operations).try_for_each(|_| self.plan(queue).map(drop));
+        }
+        let planned = self.plan(queue)?;
+        for _ in 0..operations {
+            if phase != Phase::Combine {
+                self.dispatch(&planned, queue, step)?;
+            }
+            if phase != Phase::Dispatch {
+                self.combine(&planned, queue, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plan<'q>(&'q self, queue: impl Queue<'s> + Copy + 'q) -> symmetra::Result<Planned<'q>> {
+        let Between { targets, packer, unpacks, .. } = self.between;
+        let routing = |unpacks: &'s Unpacks| Routing::new(&unpacks.ids).weights(&unpacks.weights);
+        let unpacks = unpacks.as_ref().map(|unpacks| unpacks.experts.plan(&routing(unpacks), queue));
+        Ok(Planned { packs: packer.plan(&Routing::new(targets), queue)?, unpacks: unpacks.transpose()? })
+    }
+
+    fn dispatch(
+        &self,
+        planned: &Planned<'_>,
+        queue: impl Queue<'s> + Copy,
+        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
+    ) -> symmetra::Result<()> {
+        let Between { packed, unpacks, .. } = self.between;
+        self.operands.rows.dispatch_again(&planned.packs, &packed.received(), queue)?;
+        step(&*self.there)?;
+        let (Some(routed), Some(Unpacks { landed, .. })) = (&planned.unpacks, unpacks) else { return Ok(()) };
+        let into: Received<'s> = self.operands.received.received();
+        landed.dispatch_again(routed, &into, queue)
+    }
+
+    fn combine(
+        &self,
+        planned: &Planned<'_>,
+        queue: impl Queue<'s> + Copy,
+        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
+    ) -> symmetra::Result<()> {
+        let Between { unpacks, returned, .. } = self.between;
+        let Operands { results, output, .. } = self.operands;
+        if let (Some(routed), Some(Unpacks { parts, .. })) = (&planned.unpacks, unpacks) {
+            routed.combine(results.borrow(), parts.borrow(), Combine::default(), queue)?;
+        }
+        step(&*self.back)?;
+        planned.packs.combine(returned.borrow(), output.borrow(), Combine::default(), queue)
+    }
+}
+
+impl<'s> Side<'s> for Peer<'s> {
+    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        self.run(phase, operations, stream, &|step| step.enqueue(stream))
+    }
+
+    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.run(phase, operations, capture, &|step| step.record(capture))
+    }
+
+    fn lead(&self, phase: Phase) -> Option<Phase> {
+        (phase != Phase::Plan).then_some(Phase::Plan)
+    }
+
+    fn operands(&self) -> &'s Operands {
+        self.operands
+    }
+
+    fn writes_numbers(&self) -> bool {
+        false
+    }
+
+    fn check(&self) -> symmetra::Result<()> {
+        self.there.check()
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/bench/unit/moe_peer.rs"]
+mod tests;

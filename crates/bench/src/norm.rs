@@ -1,0 +1,274 @@
+//! `symmetra-bench all-reduce-norm`: rows summed over ranks and normed by several ways of ours, the operation without its
+//! norm, and NCCL's collectives with a kernel that norms, in turn.
+
+mod contender;
+mod expected;
+mod heat;
+mod kernel;
+mod operands;
+mod rank;
+mod report;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, DeviceKind, Dtype, RmsNorm, ScaleLayout};
+
+use super::flags::{BenchRanks, OutputArgs, PaceArgs};
+use super::hearing;
+use harness::contest::competitor::{self, Competitor};
+use harness::contest::nccl;
+use harness::contest::repeats::Repeats;
+use harness::contest::turns::Mode;
+use harness::failure::Failure;
+use harness::form::MOST_HIDDEN;
+use harness::form::{self, Form};
+use harness::names;
+use harness::names::distinct;
+use harness::output;
+use reference::quantised::Format;
+
+/// The norm of every side.
+pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
+
+/// All-reduce with residual and norm (RMSNorm): time, cost of the norm, ratio to the best peer.
+///
+/// All sides run in the same processes. The residual is summed in place, and the norm has an output of its own. Beside
+/// the ways that --algorithm names races our operation on the same bytes without its norm, so that the difference is
+/// the cost of the norm.
+///
+/// `apart` is our single calls: the all-reduce or reduce-scatter, a kernel that norms, and with --op
+/// reduce-scatter-all-gather an all-gather of each output. A peer is NCCL's calls and that kernel.
+///
+/// With --quantise, quantised rows take the place of the norm's output. Beside them races the first
+/// way with the norm's output instead, as `unquantised`, so that the difference is the cost of
+/// quantising. A call that sums before its kernel norms (by an algorithm that is not a sentinel one)
+/// then writes the sum with the residual into a buffer of its own.
+///
+/// Every number of tokens is run on fresh random data, and every element of the residual and of every output is
+/// compared with an independent reference: every bit of ours; of a peer's the sum within what rounding after each
+/// addition may do, and every bit of what the norm makes of that sum.
+///
+/// Then the sides take turns as in `symmetra-bench all-reduce`: a time is the median over the launches of the slowest
+/// rank's time for one operation. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+///
+/// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  symmetra-bench all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16,64,256,1024 --against nccl
+  symmetra-bench all-reduce-norm --algorithm auto,one-shot-sentinel,two-shot-sentinel,apart --json
+  symmetra-bench all-reduce-norm --quantise per-token-e4m3 --tokens 1,16 --algorithm auto,apart
+  symmetra-bench all-reduce-norm --op reduce-scatter-all-gather --tokens 1024 --algorithm auto,apart
+  symmetra-bench all-reduce-norm --ranks 2 --hidden 2880 --eager --output out.json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    ranks: BenchRanks,
+
+    /// Peers, separated by commas: NCCL on the same buffers [default: none]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
+    against: Vec<Competitor>,
+
+    /// Our ways, separated by commas: `auto` is the library's choice, the sentinel algorithms norm in their kernel, others
+    /// sum before a kernel that norms; `apart` is single calls by the library's choice and that kernel
+    #[arg(long, value_delimiter = ',', default_value = "auto", value_name = "WAYS", value_parser = names::parser::<Way>(Way::all().map(Way::name)))]
+    algorithm: Vec<Way>,
+
+    /// Elements of a row
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=MOST_HIDDEN))]
+    hidden: u64,
+
+    /// Numbers of rows [default: 1,4,16,64,256,1024, rounded up to equal shares where ranks keep shares]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    tokens: Vec<u64>,
+
+    /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
+    #[arg(long, value_enum, default_value_t = Form::AllReduce)]
+    op: Form,
+
+    /// Write normed rows in a narrow format alone, as `symmetra all-reduce-norm --quantise` names it
+    #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
+    quantise: Option<Format>,
+
+    /// Type of the rows: f32, f16 or bf16
+    #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
+    dtype: Dtype,
+
+    #[command(flatten)]
+    pace: PaceArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// How our library sums and norms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "&'static str", try_from = "String")]
+pub(super) enum Way {
+    /// One call, by this algorithm.
+    Call(Algorithm),
+    /// Single calls by the library's choice, and a kernel that norms.
+    Apart,
+}
+
+impl Way {
+    fn all() -> impl Iterator<Item = Self> {
+        [Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Self::Call).chain([Self::Apart])
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Call(algorithm) => algorithm.name(),
+            Self::Apart => "apart",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::all().find(|way| way.name() == name).ok_or_else(|| format!("there is no way {name}"))
+    }
+}
+
+impl From<Way> for &'static str {
+    fn from(way: Way) -> Self {
+        way.name()
+    }
+}
+
+impl TryFrom<String> for Way {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse()
+    }
+}
+
+/// The task: which sides race over which numbers of tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NormRace {
+    op: Form,
+    #[serde(with = "names::by_name")]
+    dtype: Dtype,
+    hidden: usize,
+    #[serde(with = "names::by_name_if_any")]
+    quantise: Option<Format>,
+    tokens: Vec<usize>,
+    ways: Vec<Way>,
+    competitors: Vec<Competitor>,
+    modes: Vec<Mode>,
+    /// Operations of one launch, where that is not by size.
+    operations: Option<u32>,
+    /// Launches that are timed.
+    launches: Repeats,
+    seed: u64,
+}
+
+/// The name of the first way where it writes normed rows and the ways quantise.
+const UNQUANTISED: &str = "unquantised";
+
+impl NormRace {
+    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
+        let (usual, ranks) = ([1, 4, 16, 64, 256, 1024], args.ranks.count() as u64);
+        let tokens = args.op.tokens(args.dtype, &args.tokens, &usual, ranks)?;
+        let race = Self {
+            op: args.op,
+            quantise: args.quantise,
+            dtype: args.dtype,
+            hidden: args.hidden as usize,
+            tokens,
+            ways: distinct("--algorithm", &args.algorithm, Way::name, |_| Ok(()))?,
+            competitors: distinct("--against", &args.against, Competitor::name, |other| {
+                competitor::check_on_our_buffers(other, kind)
+            })?,
+            modes: args.pace.launch.modes(),
+            operations: args.pace.operations,
+            launches: args.pace.launch.repeats(),
+            seed: args.pace.launch.seed(),
+        };
+        race.check_gathers()?;
+        Ok(race)
+    }
+
+    /// Refuses formats whose shares do not follow each other, where single all-gathers put them together.
+    fn check_gathers(&self) -> Result<(), Failure> {
+        let apart = self.ways.contains(&Way::Apart).then_some("--algorithm apart");
+        let gathering = apart.or((!self.competitors.is_empty()).then_some("--against nccl"));
+        match (self.op, self.quantise, gathering) {
+            (Form::ReduceScatterAllGather, Some(format), Some(option)) if format.layout() != ScaleLayout::Rows => {
+                Err(Failure::usage(format!("{option}: all-gathers do not put scales of {format} together")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Elements of a quantised row.
+    fn width(&self) -> usize {
+        form::width(self.hidden, self.quantise)
+    }
+
+    /// Whether a quantising call sums before its kernel norms, and so needs memory for the sum.
+    fn sums_first(&self, algorithm: Algorithm) -> bool {
+        let fused = [Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
+        self.op == Form::AllReduce && !fused.contains(&algorithm)
+    }
+
+    /// Bytes of so many rows.
+    fn bytes(&self, tokens: usize) -> u64 {
+        (tokens * self.hidden * self.dtype.bytes()) as u64
+    }
+
+    fn largest_bytes(&self) -> u64 {
+        self.tokens.iter().map(|tokens| self.bytes(*tokens)).max().unwrap_or(0)
+    }
+
+    /// Of quantised rows; a value takes a byte at most.
+    fn largest_codes_bytes(&self) -> u64 {
+        let bytes = |form: Format, tokens| tokens * self.width() + form.scales_bytes(tokens, self.width());
+        let of = |form| self.tokens.iter().map(|tokens| bytes(form, *tokens) as u64).max();
+        self.quantise.and_then(of).unwrap_or(0)
+    }
+
+    /// Our sides by name: the ways, the first of them unquantised, and the operation without its norm.
+    fn own_sides(&self) -> Vec<&'static str> {
+        let ways = self.ways.iter().map(|way| way.name());
+        ways.chain(self.quantise.map(|_| UNQUANTISED)).chain([self.op.name()]).collect()
+    }
+
+    /// The sides by name: ours, and the peers.
+    fn side_names(&self) -> Vec<&'static str> {
+        let peers = self.competitors.iter().map(|other| other.name());
+        self.own_sides().into_iter().chain(peers).collect()
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    args.output.check()?;
+    if !args.against.is_empty() {
+        nccl::keep_multicast_off();
+    }
+    let devices = args.ranks.devices()?;
+    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
+    let race = NormRace::new(args, kind)?;
+    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
+    let ranks_as = args.ranks.run.ranks_as;
+    let NormRace { op, dtype, hidden, seed, .. } = race;
+    let quantised = race.quantise.map_or_else(String::new, |format| format!(", quantised as {format}"));
+    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
+    output::note(format_args!("{ranks}, {}, rows of {hidden} {dtype}{quantised}, seed {seed}", op.name()))?;
+    if let Some(line) = &about_peers {
+        output::note(line)?;
+    }
+    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
+    report.verdict()
+}

@@ -1,0 +1,117 @@
+//! What races: the steps of one way, and what they must leave.
+
+use symmetra::{Algorithm, Capture, Communicator, Stream};
+
+use super::NormRace;
+use super::expected::Inputs;
+use super::kernel::Written;
+use super::operands::Operands;
+use harness::collective::Collective;
+use harness::contest::step::{Library, Step};
+use harness::contest::turns::{Contender, Verdict};
+use harness::form::Form;
+use reference::data::checksum;
+use reference::found::{unlike, wrong_codes};
+use reference::norm::{Rows, padded};
+
+/// What the buffer of the sum holds in the end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Holds {
+    /// What was there before.
+    Nothing,
+    Sum,
+    /// The sum with the residual, which is as it was.
+    WithResidual,
+}
+
+/// One way, the operands, and what it must leave.
+pub(super) struct Racer<'s, T: Rows> {
+    pub(super) steps: Vec<Box<dyn Step<'s> + 's>>,
+    /// The algorithm of the sum, with its name. None: one that rounds in an unknown order.
+    pub(super) sums_by: Option<Algorithm>,
+    pub(super) name: Option<String>,
+    pub(super) holds: Holds,
+    /// None: nothing is normed.
+    pub(super) written: Option<Written>,
+    pub(super) race: &'s NormRace,
+    pub(super) communicator: &'s Communicator,
+    pub(super) operands: &'s Operands<T>,
+    pub(super) inputs: &'s Inputs<T>,
+}
+
+impl<'s, T: Rows> Contender<'s> for Racer<'s, T> {
+    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.enqueue(stream)))
+    }
+
+    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.record(capture)))
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.operands.write(self.inputs, stream)
+    }
+
+    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        self.steps.iter().try_for_each(|step| step.check())?;
+        match self.written {
+            None => self.verify_sum(stream),
+            Some(written) => self.verify_norm(written, operations, stream),
+        }
+    }
+}
+
+impl<T: Rows> Racer<'_, T> {
+    /// Without a norm: the sum of all rows that would be normed.
+    fn verify_sum(&self, stream: &Stream) -> symmetra::Result<Verdict> {
+        let elems = self.operands.elems(&self.operands.places.normed);
+        let sum = &self.operands.sum.read(stream)?[elems.clone()];
+        Ok(Verdict { wrong: self.inputs.wrong_sums(sum, elems.start, self.sums_by), checksum: checksum(sum) })
+    }
+
+    fn verify_norm(&self, written: Written, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        let Operands { places, sum, output, residual, codes, .. } = self.operands;
+        let [kept, normed] = [&places.kept, &places.normed].map(|rows| self.operands.elems(rows));
+        let mut wrong = 0;
+        let found = sum.read(stream)?;
+        if self.holds == Holds::Sum {
+            wrong += self.inputs.wrong_sums(&found[kept.clone()], kept.start, self.sums_by);
+        }
+        let right = match self.sums_by {
+            Some(algorithm) => self.inputs.sum(algorithm),
+            None => self.gathered(stream)?,
+        };
+        let apart = self.holds == Holds::WithResidual;
+        let [x, y] = self.inputs.expected(&right, if apart { 1 } else { operations });
+        let y = &y[normed.clone()];
+        wrong += match apart {
+            true => {
+                unlike(&found[kept.clone()], &x[kept.clone()])
+                    + unlike(&residual.read(stream)?, &self.inputs.residual()[kept])
+            }
+            false => unlike(&residual.read(stream)?, &x[kept]),
+        };
+        match (written, codes, self.race.quantise) {
+            (Written::Codes, Some(codes), Some(form)) => {
+                let bytes = codes.read(stream)?;
+                let y = padded(y, places.hidden, places.width);
+                wrong += wrong_codes(&bytes, &y, places.width, form);
+                Ok(Verdict { wrong, checksum: checksum(&bytes.values) })
+            }
+            _ => {
+                let found = &output.read(stream)?[normed];
+                Ok(Verdict { wrong: wrong + unlike(found, y), checksum: checksum(found) })
+            }
+        }
+    }
+
+    /// The sums of all ranks, as they are. Collective.
+    fn gathered(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
+        let Operands { sum, .. } = self.operands;
+        if self.race.op != Form::AllReduce {
+            let parts = [self.operands.kept(sum), self.operands.all(sum)];
+            self.communicator.step(Collective::AllGather, parts)?.enqueue(stream)?;
+        }
+        sum.read(stream)
+    }
+}

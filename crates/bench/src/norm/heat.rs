@@ -1,0 +1,178 @@
+//! The racers of one number of tokens.
+
+use std::ops::Range;
+
+use symmetra::{Algorithm, Communicator, Element, Reduction, SymmetricBuffer};
+
+use super::contender::{Holds, Racer};
+use super::expected::Inputs;
+use super::kernel::{Norm, Written};
+use super::operands::Operands;
+use super::{NormRace, Way};
+use harness::codes::{Codes, Scales, Values};
+use harness::collective::Collective;
+use harness::contest::step::{Library, Part, Step};
+use harness::form::{self, Form};
+use reference::norm::Rows;
+
+type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
+
+/// One number of tokens.
+#[derive(Clone, Copy)]
+pub(super) struct Heat<'s, T: Rows> {
+    pub(super) race: &'s NormRace,
+    pub(super) communicator: &'s Communicator,
+    /// The group of this rank alone, which norms.
+    pub(super) alone: &'s Communicator,
+    pub(super) inputs: &'s Inputs<T>,
+    pub(super) operands: &'s Operands<T>,
+}
+
+impl<'s, T: Rows> Heat<'s, T> {
+    /// Our sides: all ways, the first one without quantisation where there is one, and the operation without its norm.
+    pub(super) fn ours(self) -> symmetra::Result<Vec<Racer<'s, T>>> {
+        let written = if self.race.quantise.is_some() { Written::Codes } else { Written::Rows };
+        let ways = self.race.ways.iter().map(|way| (*way, written));
+        let first = ways.clone().next().filter(|_| written == Written::Codes).map(|(way, _)| (way, Written::Rows));
+        let racer = |(way, written)| match way {
+            Way::Call(named) => self.call(named, written),
+            Way::Apart => self.apart(self.communicator, Some(self.chosen()), written),
+        };
+        ways.chain(first).map(racer).chain([self.sum()]).collect()
+    }
+
+    /// A peer: its collectives, and our kernel that norms.
+    pub(super) fn peer(self, library: &'s impl Library) -> symmetra::Result<Racer<'s, T>> {
+        self.apart(library, None, if self.race.quantise.is_some() { Written::Codes } else { Written::Rows })
+    }
+
+    /// One call.
+    fn call(self, named: Algorithm, written: Written) -> symmetra::Result<Racer<'s, T>> {
+        let Operands { input, places, .. } = self.operands;
+        let keeps_apart = written == Written::Codes && self.race.sums_first(named);
+        let norm = Norm {
+            communicator: self.communicator,
+            op: self.race.op,
+            algorithm: named,
+            input: input.slice(..)?,
+            rows: places.normed.clone(),
+            written,
+            keeps_apart,
+            operands: self.operands,
+        };
+        let holds = if keeps_apart { Holds::WithResidual } else { Holds::Nothing };
+        Ok(self.racer(vec![Box::new(norm)], Some(self.runs(named, written)?), holds, Some(written)))
+    }
+
+    /// Single collectives of a library, and a kernel that norms between them.
+    fn apart(
+        self,
+        library: &'s impl Library,
+        sums_by: Option<Algorithm>,
+        written: Written,
+    ) -> symmetra::Result<Racer<'s, T>> {
+        let Operands { sum, output, codes, places, .. } = self.operands;
+        let norm = Norm {
+            communicator: self.alone,
+            op: Form::AllReduce,
+            algorithm: Algorithm::Auto,
+            input: sum.slice(self.operands.elems(&places.kept))?,
+            rows: places.kept.clone(),
+            written,
+            keeps_apart: false,
+            operands: self.operands,
+        };
+        let mut steps: Steps<'s> = vec![self.reduce(library)?, Box::new(norm)];
+        match (written, codes) {
+            _ if self.race.op != Form::ReduceScatterAllGather => {}
+            (Written::Codes, Some(codes)) => steps.extend(self.gather_codes(library, codes)?),
+            _ => steps.push(self.gather(library, output)?),
+        }
+        Ok(self.racer(steps, sums_by, Holds::Sum, Some(written)))
+    }
+
+    /// The operation without its norm.
+    fn sum(self) -> symmetra::Result<Racer<'s, T>> {
+        let mut steps = vec![self.reduce(self.communicator)?];
+        if self.race.op == Form::ReduceScatterAllGather {
+            steps.push(self.gather(self.communicator, &self.operands.sum)?);
+        }
+        Ok(self.racer(steps, Some(self.chosen()), Holds::Sum, None))
+    }
+
+    /// A racer whose sum goes by an algorithm; `Auto` is a reduce-scatter.
+    fn racer(
+        self,
+        steps: Steps<'s>,
+        sums_by: Option<Algorithm>,
+        holds: Holds,
+        written: Option<Written>,
+    ) -> Racer<'s, T> {
+        let Self { race, communicator, operands, inputs, .. } = self;
+        let (name, sums_by) = (sums_by.map(form::name), sums_by.map(|algorithm| race.op.sums_as(algorithm)));
+        Racer { steps, sums_by, name, holds, written, race, communicator, operands, inputs }
+    }
+
+    /// Into the buffer of the sum.
+    fn reduce(self, library: &'s impl Library) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+        let Operands { input, sum, .. } = self.operands;
+        let (collective, output) = match self.race.op {
+            Form::AllReduce => (Collective::AllReduce, self.operands.all(sum)),
+            _ => (Collective::ReduceScatter, self.operands.kept(sum)),
+        };
+        library.step(collective, [self.operands.all(input), output])
+    }
+
+    /// In place: every rank has its own part of the buffer's elements, which are as many for every row.
+    fn gather<V: Element>(
+        self,
+        library: &'s impl Library,
+        buffer: &'s SymmetricBuffer<V>,
+    ) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+        let places = &self.operands.places;
+        let own = form::elems_of(&places.kept, buffer.len() / places.tokens);
+        let part = |elems: Range<usize>| Part { buffer, elems };
+        library.step(Collective::AllGather, [part(own), part(0..buffer.len())])
+    }
+
+    /// Values, and scales if the format has any.
+    fn gather_codes(self, library: &'s impl Library, codes: &'s Codes<Communicator>) -> symmetra::Result<Steps<'s>> {
+        let values = match &codes.values {
+            Values::E4M3(buffer) => self.gather(library, buffer),
+            Values::E5M2(buffer) => self.gather(library, buffer),
+            Values::I8(buffer) => self.gather(library, buffer),
+            Values::Pairs(buffer) => self.gather(library, buffer),
+        }?;
+        let scales = match &codes.scales {
+            Scales::Single(buffer) => Some(self.gather(library, buffer)?),
+            Scales::Bytes(buffer) if !buffer.is_empty() => Some(self.gather(library, buffer)?),
+            Scales::Bytes(_) => None,
+        };
+        Ok([values].into_iter().chain(scales).collect())
+    }
+
+    /// What sums as a collective of its own: the library's choice of an all-reduce, or a reduce-scatter.
+    fn chosen(self) -> Algorithm {
+        match self.race.op {
+            Form::AllReduce => {
+                let bytes = self.race.bytes(self.operands.places.tokens);
+                self.communicator.chosen(self.race.dtype, Reduction::Sum, true, bytes)
+            }
+            _ => Algorithm::Auto,
+        }
+    }
+
+    /// What sums in one call.
+    fn runs(self, named: Algorithm, written: Written) -> symmetra::Result<Algorithm> {
+        let NormRace { op, dtype, hidden, .. } = *self.race;
+        let bytes = self.race.bytes(self.operands.places.tokens);
+        // Codes come with the residual in place and without an output: their sum has no place.
+        let placed = written == Written::Rows;
+        let quantise = self.race.quantise.filter(|_| !placed);
+        op.algorithm(self.communicator, named, (dtype, hidden, bytes), (true, placed), quantise)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/bench/unit/norm_heat.rs"]
+mod tests;

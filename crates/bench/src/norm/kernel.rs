@@ -1,0 +1,64 @@
+//! The step that norms: a call of all ranks that also sums, or the kernel of one rank behind a sum.
+
+use std::ops::Range;
+
+use symmetra::{Algorithm, Capture, Communicator, Queue, RowNorm, Stream, SymmetricSlice};
+
+use super::NORM;
+use super::operands::Operands;
+use harness::contest::step::Step;
+use harness::form::Form;
+use reference::norm::Rows;
+
+/// What a norm writes besides the residual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Written {
+    /// Normed rows.
+    Rows,
+    /// Quantised rows, and no others.
+    Codes,
+}
+
+/// A norm, with the residual in place.
+pub(super) struct Norm<'s, T: Rows> {
+    /// All ranks, or this one alone.
+    pub(super) communicator: &'s Communicator,
+    pub(super) op: Form,
+    pub(super) algorithm: Algorithm,
+    pub(super) input: SymmetricSlice<'s, T>,
+    /// Numbers of the rows that are written.
+    pub(super) rows: Range<usize>,
+    pub(super) written: Written,
+    /// Whether the sum with the residual goes to the buffer of the sum and leaves the residual as it is.
+    pub(super) keeps_apart: bool,
+    pub(super) operands: &'s Operands<T>,
+}
+
+impl<'s, T: Rows> Norm<'s, T> {
+    fn call(&self, queue: impl Queue<'s>) -> symmetra::Result<()> {
+        let Operands { sum, output, residual, weight, codes, places, .. } = self.operands;
+        let rows = RowNorm::new(self.input, weight, NORM).residual(residual).algorithm(self.algorithm);
+        let rows = match self.keeps_apart {
+            true => rows.residual_out(sum.slice(self.operands.elems(&places.kept))?),
+            false => rows.residual_out(residual),
+        };
+        let rows = match (self.written, codes) {
+            (Written::Codes, Some(codes)) => {
+                let first = places.normed.start;
+                codes.asked_as(self.rows.start - first..self.rows.end - first, rows.padded_to(places.width))?
+            }
+            _ => rows.output(output.slice(self.operands.elems(&self.rows))?),
+        };
+        self.op.enqueue(self.communicator, rows, queue)
+    }
+}
+
+impl<'s, T: Rows> Step<'s> for Norm<'s, T> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.call(stream)
+    }
+
+    fn record(&self, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
+        self.call(capture)
+    }
+}

@@ -1,0 +1,91 @@
+//! The operands of a rank, and which rows lie where.
+
+use std::ops::Range;
+
+use symmetra::{Communicator, DeviceBuffer, Stream, SymmetricBuffer};
+
+use super::NormRace;
+use super::expected::Inputs;
+use harness::codes::Codes;
+use harness::contest::step::Part;
+use harness::form::elems_of;
+use reference::found::{UNWRITTEN, known, unwritten};
+use reference::norm::Rows;
+
+/// The rows of this rank, by their numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// Of all ranks.
+    pub(super) tokens: usize,
+    /// Those that this rank reduces and keeps.
+    pub(super) kept: Range<usize>,
+    /// Those that this rank has normed in the end.
+    pub(super) normed: Range<usize>,
+    /// Elements of a row.
+    pub(super) hidden: usize,
+    /// Elements of a quantised row.
+    pub(super) width: usize,
+}
+
+/// The operands of a rank. Buffers of rows have room for all rows, and a row lies where it does among all.
+pub(super) struct Operands<T: Rows> {
+    pub(super) places: Places,
+    pub(super) input: SymmetricBuffer<T>,
+    /// What collectives reduce into. Also the sum with the residual, where a call may not write it over the residual.
+    pub(super) sum: SymmetricBuffer<T>,
+    pub(super) output: SymmetricBuffer<T>,
+    /// Of the rows that this rank keeps; summed in place.
+    pub(super) residual: DeviceBuffer<T>,
+    pub(super) weight: DeviceBuffer<T>,
+    /// Of the rows that this rank has normed in the end.
+    pub(super) codes: Option<Codes<Communicator>>,
+}
+
+impl<T: Rows> Operands<T> {
+    pub(super) fn new(
+        race: &NormRace,
+        communicator: &Communicator,
+        tokens: usize,
+        weight: &[T],
+        stream: &Stream,
+    ) -> symmetra::Result<Self> {
+        let (of, hidden, width) = ([communicator.rank(), communicator.world_size()], race.hidden, race.width());
+        let (kept, normed) = (race.op.kept(tokens, of), race.op.normed(tokens, of));
+        let (elems, shape) = (tokens * hidden, [normed.len(), width, 0]);
+        let codes = |form| Codes::new(communicator, form, shape, known(form), stream);
+        Ok(Self {
+            input: communicator.symmetric(elems)?,
+            sum: communicator.symmetric(elems)?,
+            output: communicator.symmetric(elems)?,
+            residual: DeviceBuffer::new(communicator.device(), kept.len() * hidden)?,
+            weight: DeviceBuffer::from_slice(weight, stream)?,
+            codes: race.quantise.map(codes).transpose()?,
+            places: Places { tokens, kept, normed, hidden, width },
+        })
+    }
+
+    /// The elements of these rows.
+    pub(super) fn elems(&self, rows: &Range<usize>) -> Range<usize> {
+        elems_of(rows, self.places.hidden)
+    }
+
+    /// All rows of a buffer.
+    pub(super) fn all<'s>(&self, buffer: &'s SymmetricBuffer<T>) -> Part<'s, T> {
+        Part { buffer, elems: 0..buffer.len() }
+    }
+
+    /// The rows of a buffer that this rank reduces and keeps.
+    pub(super) fn kept<'s>(&self, buffer: &'s SymmetricBuffer<T>) -> Part<'s, T> {
+        Part { buffer, elems: self.elems(&self.places.kept) }
+    }
+
+    /// Writes all operands. Blocks until they are written.
+    pub(super) fn write(&self, inputs: &Inputs<T>, stream: &Stream) -> symmetra::Result<()> {
+        let unwritten = unwritten(self.input.len());
+        self.input.write(inputs.own(), stream)?;
+        self.residual.write(&inputs.residual()[self.elems(&self.places.kept)], stream)?;
+        self.sum.write(&unwritten, stream)?;
+        self.output.write(&unwritten, stream)?;
+        self.codes.iter().try_for_each(|codes| codes.fill(UNWRITTEN, stream))
+    }
+}

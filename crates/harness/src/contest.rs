@@ -1,0 +1,13 @@
+//! Contenders that take turns on the same operands: ours, and other libraries.
+
+pub mod competitor;
+#[cfg_attr(not(feature = "nccl"), path = "contest/no_nccl.rs")]
+pub mod nccl;
+pub mod repeats;
+pub mod step;
+pub mod stopwatch;
+pub mod team;
+pub mod turns;
+
+/// Where data are broadcast from.
+pub const ROOT: usize = 0;

@@ -1,0 +1,35 @@
+//! A session of NVSHMEM for the buffers of a measurement.
+
+use symmetra::nvshmem::{Buffer, Library, Plugin, Session};
+use symmetra::{Communicator, Element};
+
+use crate::failure::Failure;
+
+/// NVSHMEM with the ranks of a run.
+pub struct Heap(Session);
+
+impl Heap {
+    /// Loads NVSHMEM and initialises it. Collective.
+    pub fn open(communicator: &Communicator) -> Result<Self, Failure> {
+        Ok(Self(Session::open(Library::find(None), communicator)?))
+    }
+
+    /// Makes a buffer on every rank.
+    pub fn buffer<T: Element>(&self, elems: usize) -> symmetra::Result<Buffer<T>> {
+        self.0.symmetric(elems)
+    }
+
+    /// Frees the buffers and ends NVSHMEM. Collective.
+    pub fn close(&self) -> Result<(), Failure> {
+        Ok(self.0.close()?)
+    }
+}
+
+/// The library that a session would load, and its bootstrap plugin; `None` in a build without.
+pub fn describe() -> Option<symmetra::Result<(String, symmetra::Result<String>)>> {
+    let plugin = |plugin: Plugin| match plugin.version() {
+        Some(version) => format!("version {version}, {}", plugin.path().display()),
+        None => format!("of a version that it does not say, {}", plugin.path().display()),
+    };
+    Some(Library::find(None).map(|library| (library.name().to_owned(), library.bootstrap_plugin().map(plugin))))
+}

@@ -1,0 +1,22 @@
+//! Buffers that a communicator makes alone.
+
+use symmetra::{Communicator, DeviceBuffer, Element, SymmetricBuffer};
+
+use crate::buffer::Buffer;
+
+/// Memory that a communicator has room for.
+pub trait Own<T: Element>: Buffer<T> {
+    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
+}
+
+impl<T: Element> Own<T> for SymmetricBuffer<T> {
+    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        communicator.symmetric(elems)
+    }
+}
+
+impl<T: Element> Own<T> for DeviceBuffer<T> {
+    fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self> {
+        Self::new(communicator.device(), elems)
+    }
+}

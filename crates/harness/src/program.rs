@@ -1,0 +1,48 @@
+//! The frame of a program: parses, runs, and ends with an exit code.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ErrorKind};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Runs what was parsed, or prints why parsing failed, as help and the version do.
+pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(), Failure>) -> ExitCode {
+    let ended = match parsed {
+        Ok(command) => body(command).map(|()| ExitCode::SUCCESS),
+        Err(said) => print(&said),
+    };
+    ended.unwrap_or_else(|failure| {
+        if let Some(message) = failure.message() {
+            // Where standard error cannot be written, the exit code says that the command failed.
+            let _ = output::note(format_args!("error: {message}"));
+        }
+        ExitCode::from(failure.code())
+    })
+}
+
+/// What stands here for a short option of nccl-tests that means something else here, or nothing.
+pub fn hint(said: &clap::Error) -> Option<&'static str> {
+    let value = |kind| said.get(kind).map(ToString::to_string);
+    match (said.kind(), value(ContextKind::InvalidArg)?.as_str()) {
+        (ErrorKind::UnknownArgument, "-g" | "-t") => Some("the GPUs and threads of nccl-tests are --ranks here"),
+        (ErrorKind::UnknownArgument, "-w") => Some("the -w of nccl-tests is --warmup here"),
+        (ErrorKind::UnknownArgument, "-d") => Some("the -d of nccl-tests is --dtype here"),
+        (ErrorKind::UnknownArgument, "-o") => Some("the -o of nccl-tests is --op here"),
+        (ErrorKind::ValueValidation, argument) if argument.starts_with("--ranks") => {
+            Some("-n is the number of ranks; the -n of nccl-tests is --iterations here")
+        }
+        _ => None,
+    }
+}
+
+/// Prints what the parser has to say: help and the version are output as any other.
+fn print(said: &clap::Error) -> Result<ExitCode, Failure> {
+    said.print().and_then(|()| std::io::stdout().flush()).map_err(Failure::output)?;
+    if let Some(hint) = hint(said) {
+        output::note(format_args!("\n  tip: {hint}"))?;
+    }
+    Ok(ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(1)))
+}

@@ -1,0 +1,129 @@
+//! The task of a run, and one rank's part in it.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use symmetra::bootstrap::Bootstrap;
+use symmetra::{Communicator, Config, Deadlines, DeviceKind, Transport};
+
+use super::GroupArgs;
+use crate::devices::RankDevice;
+use crate::failure::Failure;
+
+/// What every rank of a run does.
+pub trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
+    /// The name that tells the process of a rank which task it is given.
+    const NAME: &'static str;
+
+    /// What a rank finds.
+    type Found: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Bytes of symmetric memory that a rank needs.
+    fn heap_bytes(&self) -> u64;
+
+    /// Bytes of the guards of the group, which closing compares.
+    fn guard_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Variables that the process of a rank gets.
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        Vec::new()
+    }
+
+    /// The transport of the group.
+    fn transport(&self) -> Transport {
+        Transport::Auto
+    }
+
+    /// Does one rank's part and says what the rank finds.
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure>;
+}
+
+/// Where a rank says what it finds.
+pub type Say<'a, F> = &'a mut dyn FnMut(F) -> Result<(), Failure>;
+
+/// A task and the ranks that do it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run<T> {
+    /// The device of every rank.
+    pub devices: Vec<RankDevice>,
+    pub group: GroupArgs,
+    /// How long any wait may last, in seconds; none: the library's defaults.
+    pub deadline_s: Option<u64>,
+    pub task: T,
+}
+
+/// What a rank says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said<F> {
+    /// The group is open.
+    Open,
+    Found(F),
+    /// The rank did its part.
+    Done,
+    /// The rank gave up. An echo may only report that another rank failed.
+    Failed {
+        message: String,
+        echo: bool,
+    },
+}
+
+impl<T> Run<T> {
+    pub fn new(devices: &[RankDevice], task: T) -> Self {
+        Self { devices: devices.to_vec(), group: GroupArgs::default(), deadline_s: None, task }
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.devices.len()
+    }
+
+    pub fn device_kind(&self) -> DeviceKind {
+        self.devices.first().map_or(DeviceKind::Host, |device| device.kind())
+    }
+}
+
+impl<T: Task> Run<T> {
+    /// Does one rank's part and says how it went.
+    pub(super) fn work(&self, rank: usize, bootstrap: Result<impl Bootstrap, Failure>, say: Say<'_, Said<T::Found>>) {
+        let done = bootstrap.and_then(|bootstrap| self.part(rank, bootstrap, say));
+        let last = match done {
+            Ok(()) => Said::Done,
+            Err(failure) => {
+                let message = failure.message().unwrap_or_else(|| "nobody listens".to_owned());
+                Said::Failed { message, echo: failure.is_echo() }
+            }
+        };
+        // Fails when nobody listens any more.
+        let _ = say(last);
+    }
+
+    fn part(&self, rank: usize, bootstrap: impl Bootstrap, say: Say<'_, Said<T::Found>>) -> Result<(), Failure> {
+        let device =
+            self.devices.get(rank).ok_or_else(|| Failure::failed(format!("there is no rank {rank}")))?.open()?;
+        let communicator = Communicator::open(bootstrap, &device, self.config())?;
+        say(Said::Open)?;
+        match self.task.run(&communicator, &mut |found| say(Said::Found(found))) {
+            Ok(()) => Ok(communicator.close()?),
+            Err(failure) => {
+                // The other ranks are refused alike, and wait for nobody. What is found here is worse than what comes of it.
+                if failure.is_refusal() {
+                    let _ = communicator.depart();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        self.group.set(&mut config);
+        if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
+            config.deadlines = Deadlines::default().open(limit).first_use(limit).steady(limit);
+        }
+        config.transport = self.task.transport();
+        (config.heap_bytes, config.guard_bytes) = (self.task.heap_bytes(), self.task.guard_bytes());
+        config
+    }
+}

@@ -1,0 +1,80 @@
+//! The comparison of a result by a codec with the exact sum, in double precision: how far the rule of the codec lets each
+//! element be from it.
+
+use symmetra::{Algorithm, Codec, Dtype, Reduction};
+
+use crate::element::Summand;
+
+/// Elements that share a scale.
+pub const GROUP: usize = 32;
+
+/// What scales that are rounded up to bf16, and sums in single precision, add to an error.
+const SLACK: f64 = 1.01;
+
+/// How far a codec may put `value` from where it is. `most`: the largest magnitude in its group.
+fn error_of(codec: Codec, value: f64, most: f64) -> f64 {
+    let half_step = |largest_code: f64| SLACK * most / (2.0 * largest_code);
+    match codec {
+        Codec::Int8 => half_step(127.0),
+        Codec::Int6 => half_step(31.0),
+        Codec::Int4 => half_step(7.0),
+        // Half a step of three bits of fraction, or of the denormals of e4m3, whose largest value is 448.
+        Codec::Fp8 => (SLACK * value.abs() / 16.0).max(SLACK * most / 448.0 * 2f64.powi(-10)),
+        // Values as they are.
+        _ => 0.0,
+    }
+}
+
+/// The exact result of an element, and how far from that a rank may end.
+struct Limit {
+    result: f64,
+    error: f64,
+}
+
+/// What an all-reduce by a codec promises.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub codec: Codec,
+    pub reduction: Reduction,
+    pub algorithm: Algorithm,
+}
+
+impl Bounds {
+    /// The limits of the elements of a group, whose values `ranks` has by rank.
+    fn limits<T: Summand>(&self, ranks: &[Vec<f64>]) -> Vec<Limit> {
+        let most_of = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+        let most: Vec<f64> = ranks.iter().map(|values| most_of(values)).collect();
+        let over = if self.reduction == Reduction::Average { ranks.len() as f64 } else { 1.0 };
+        let reduced = |index: usize| {
+            let result: f64 = ranks.iter().map(|values| values[index]).sum();
+            let errors = ranks.iter().zip(&most).map(|(values, most)| error_of(self.codec, values[index], *most));
+            Limit { result: result / over, error: errors.sum::<f64>() / over }
+        };
+        let mut limits: Vec<Limit> = (0..ranks[0].len()).map(reduced).collect();
+        if self.algorithm == Algorithm::TwoShotSentinel {
+            // The owner encodes the sum, which may be off already.
+            let largest = limits.iter().fold(0.0, |most: f64, limit| most.max(limit.result.abs() + limit.error));
+            for limit in &mut limits {
+                limit.error += error_of(self.codec, limit.result.abs() + limit.error, largest);
+            }
+        }
+        // The last rounding, to the element type, and half its least denormal. The least scale of a codec is 2^-126.
+        let least = if T::DTYPE == Dtype::F16 { 2f64.powi(-25) } else { 2f64.powi(-120) };
+        for limit in &mut limits {
+            limit.error += T::ROUNDOFF * (limit.result.abs() + limit.error) + least;
+        }
+        limits
+    }
+
+    /// How many elements of a group are further from the exact result than the codec may put them. `ranks` has the inputs
+    /// of the group by rank.
+    pub fn count_beyond<T: Summand>(&self, ranks: &[Vec<f64>], group: &[T]) -> u64 {
+        let within = |(limit, found): &(Limit, &T)| (found.wide() - limit.result).abs() <= limit.error;
+        let right = self.limits::<T>(ranks).into_iter().zip(group).filter(within).count();
+        (group.len() - right) as u64
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/reference/unit/bounds.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! Tests of `crates/cli/src/bench/moe/peer.rs`, whose module they are: on ranks of the host device, where our own all-to-all
+//! plays the peer.
+
+use symmetra::bootstrap::Threads;
+use symmetra::{Device, SymmetricBuffer};
+
+use super::super::contender::{Ours, Racer};
+use super::super::oracle::Rows;
+use super::super::routes::Traffic;
+use super::*;
+use harness::contest::repeats::Repeats;
+use harness::contest::stopwatch::Stopwatch;
+use harness::contest::turns::{Mode, Turns};
+use harness::experts::Way;
+
+const TOKENS: usize = 5;
+
+fn race(shape: Shape, ranks: usize, wire: Wire, layout: Layout) -> MoeRace {
+    MoeRace {
+        shape,
+        ranks,
+        tokens: vec![TOKENS],
+        wire,
+        layout: Some(layout),
+        methods: vec![Way::Auto],
+        traffic: Traffic::Uniform,
+        competitors: Vec::new(),
+        modes: Vec::new(),
+        operations: None,
+        launches: Repeats { timed: 1, warmup: 0 },
+        seed: 7,
+        heap_bytes: 1 << 20,
+    }
+}
+
+/// How much each racer of a rank got wrong, ours and the peer's, called one by one and in graphs. `spoil`: the results of the
+/// first rank's experts are others than the reference knows.
+fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
+    let communicator = Communicator::open(bootstrap, &Device::host().unwrap(), Config::default()).unwrap();
+    let (device, rank, stream) =
+        (communicator.device(), communicator.rank(), Stream::new(communicator.device()).unwrap());
+    let meeting: SymmetricBuffer<f32> = communicator.symmetric(1).unwrap();
+    let stopwatch = Stopwatch::after(1, &communicator, &meeting, &stream).unwrap();
+    let turns =
+        Turns { team: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: Repeats { timed: 1, warmup: 0 } };
+    let (rows, layout, routes) = (Rows::new(race.seed, race.shape.hidden), race.layout(TOKENS), race.routes(TOKENS));
+    let given = (spoil && rank == 0).then(|| Rows::new(race.seed + 1, race.shape.hidden));
+    let ordered = |layout| Order::new(race, (&rows, given.as_ref()), (&routes, layout), [rank, TOKENS]);
+    let orders = [ordered(layout), ordered(order_of(layout))];
+    let [operands, of_peer] = orders.each_ref().map(|order| {
+        let form = (race.shape, race.wire, order.layout);
+        let operands = Operands::new(Home::Own(device), form, &order.oracle, [rank, TOKENS]).unwrap();
+        operands.write(&order.inputs, &stream).unwrap();
+        operands
+    });
+    let between = Between::new(race, &communicator, &orders[1], TOKENS, &stream).unwrap();
+    let config = race.settings(&orders[0].oracle, TOKENS).remove(0);
+    let ours = Ours { experts: communicator.experts(config).unwrap(), operands: &operands };
+    let peer = Peer::new(&communicator, &of_peer, &between);
+    let sides: [&dyn Side<'_>; 2] = [&ours, &peer];
+    let racers: Vec<_> = sides.into_iter().zip(&orders).flat_map(|(side, order)| Racer::all(side, order)).collect();
+    let laps = [Mode::Graph, Mode::Eager].into_iter().flat_map(|mode| turns.laps(mode, 2, &racers).unwrap());
+    laps.map(|lap| lap.wrong).collect()
+}
+
+/// What all ranks got wrong, by rank.
+fn wrong(race: &MoeRace, spoil: bool) -> Vec<Vec<u64>> {
+    std::thread::scope(|scope| {
+        let start = |rank| scope.spawn(move || of_rank(rank, race, spoil));
+        let ranks: Vec<_> = Threads::new(race.ranks).unwrap().into_iter().map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Dispatch, combine, both; and for the peer what goes ahead of them.
+#[test]
+fn messages_of_packed_rows_have_the_bits_of_ours() {
+    let shape = |experts, top_k, hidden| Shape { experts, top_k, hidden };
+    for (race, what) in [
+        (race(shape(8, 2, 64), 2, Wire::F8, Layout::ByRank), "by rank"),
+        (race(shape(8, 3, 130), 3, Wire::F8, Layout::BySource), "codes by source"),
+        (race(shape(2, 1, 33), 3, Wire::Same, Layout::BySource), "by source, a rank without experts"),
+        (race(shape(7, 3, 200), 3, Wire::F8, Layout::ByExpert), "codes by expert"),
+        (race(shape(8, 3, 200), 2, Wire::GivenF8, Layout::ByExpert), "given codes by expert"),
+        (race(shape(8, 2, 130), 3, Wire::GivenF8, Layout::BySource), "given codes by source"),
+        (race(shape(8, 4, 130), 2, Wire::F8, Layout::Padded), "codes with padding"),
+        (race(shape(5, 2, 33), 2, Wire::Same, Layout::Padded), "rows with padding"),
+        (race(shape(2, 1, 64), 3, Wire::Same, Layout::ByExpert), "a rank without experts"),
+    ] {
+        assert_eq!(wrong(&race, false), vec![[0; 14]; race.ranks], "{what}");
+    }
+}
+
+#[test]
+fn wrong_rows_and_sums_are_found() {
+    for layout in [Layout::ByRank, Layout::BySource, Layout::Padded] {
+        let found = wrong(&race(Shape { experts: 4, top_k: 2, hidden: 64 }, 2, Wire::Same, layout), true);
+        // The rows of rank 0 come to both ranks, and results of its experts go to both.
+        for wrong in &found {
+            let [dispatch, combine, both, plan, rest @ ..] = &wrong[..7] else { panic!("{wrong:?}") };
+            assert!(*dispatch > 0 && *combine > 0 && *both == dispatch + combine && *plan == 0, "{found:?}");
+            // Where rows lie by source, those of the peer lie by rank, and have other results.
+            let [of_peer, combine_of_peer, both_of_peer] = *rest else { panic!("{wrong:?}") };
+            assert!(of_peer == *dispatch && combine_of_peer > 0, "{found:?}");
+            assert_eq!(both_of_peer, dispatch + combine_of_peer, "{found:?}");
+            assert!(layout == Layout::BySource || combine_of_peer == *combine, "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Tests of `crates/cli/src/bench/norm/heat.rs`, whose module they are: on two ranks of the host device, where our own
+//! collectives play the peer.
+
+use symmetra::bootstrap::Threads;
+use symmetra::half::bf16;
+use symmetra::{Config, Device, ScaleLayout, Stream};
+
+use super::*;
+use harness::alone::alone;
+use harness::contest::repeats::Repeats;
+use harness::contest::turns::{Contender, Mode};
+
+const TOKENS: usize = 6;
+
+fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
+    NormRace {
+        op,
+        dtype: symmetra::Dtype::BF16,
+        hidden: 40,
+        quantise: quantise.map(|name| name.parse().unwrap()),
+        tokens: vec![TOKENS],
+        ways: vec![way],
+        competitors: vec![],
+        modes: vec![Mode::Eager],
+        operations: None,
+        launches: Repeats { timed: 1, warmup: 0 },
+        seed: 7,
+    }
+}
+
+/// What the racers of one rank left: see [`wrong`].
+fn of_rank(bootstrap: Threads, race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream)) -> Vec<[u64; 2]> {
+    let device = Device::host().unwrap();
+    let communicator = Communicator::open(bootstrap, &device, Config::default()).unwrap();
+    let found = of_racers(&communicator, race, spoil);
+    communicator.close().unwrap();
+    found
+}
+
+fn of_racers(communicator: &Communicator, race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream)) -> Vec<[u64; 2]> {
+    let (alone, stream) = (alone(communicator).unwrap(), Stream::new(communicator.device()).unwrap());
+    let ranks = [communicator.rank(), communicator.world_size()];
+    let inputs = Inputs::<bf16>::new(race.seed, TOKENS * race.hidden, race.hidden, ranks);
+    let operands = Operands::new(race, communicator, TOKENS, inputs.weight(), &stream).unwrap();
+    let heat = Heat { race, communicator, alone: &alone, inputs: &inputs, operands: &operands };
+    let mut racers = heat.ours().unwrap();
+    // All-gathers as single calls put together scales that lie in rows.
+    if race.quantise.is_none_or(|format| format.layout() == ScaleLayout::Rows) {
+        racers.push(heat.peer(communicator).unwrap());
+    }
+    let of_racer = |racer: &Racer<'_, bf16>| {
+        racer.prepare(&stream).unwrap();
+        communicator.group().barrier().unwrap();
+        racer.enqueue(3, &stream).unwrap();
+        let count = || racer.verify(3, &stream).unwrap().wrong;
+        let before = count();
+        if ranks[0] == 0 {
+            spoil(&operands, &stream);
+        }
+        [before, count()]
+    };
+    racers.iter().map(of_racer).collect()
+}
+
+/// Runs three operations of each racer, then lets rank 0 spoil an operand. Returns how many elements of each racer are wrong
+/// on rank 0, before and after.
+fn wrong(race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream) + Sync) -> Vec<[u64; 2]> {
+    let spoil = &spoil;
+    std::thread::scope(|scope| {
+        let start = |rank| scope.spawn(move || of_rank(rank, race, spoil));
+        let ranks: Vec<_> = Threads::new(2).unwrap().into_iter().map(start).collect();
+        let mut found: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        // A peer's sum is taken as it is, with what rank 0 spoiled.
+        let [others @ .., peer] = &found[1][..] else { panic!("nobody ran") };
+        assert!(others.iter().all(|wrong| *wrong == [0, 0]) && peer[0] == 0, "{found:?}");
+        found.swap_remove(0)
+    })
+}
+
+/// Flips a bit of an element.
+fn flip(buffer: &SymmetricBuffer<bf16>, at: usize, stream: &Stream) {
+    let mut values = buffer.read(stream).unwrap();
+    values[at] = bf16::from_bits(values[at].to_bits() ^ 1);
+    buffer.write(&values, stream).unwrap();
+}
+
+#[test]
+fn a_wrong_byte_of_any_output_is_found() {
+    let ops = [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather];
+    for (op, way) in ops.into_iter().flat_map(|op| [(op, Way::Apart), (op, Way::Call(Algorithm::Auto))]) {
+        // The last row that rank 0 has normed. The operation without its norm leaves nothing in the output.
+        let last = if op == Form::ReduceScatter { TOKENS / 2 } else { TOKENS } * 40 - 1;
+        let found = wrong(&race(op, None, way), |operands, stream| flip(&operands.output, last, stream));
+        assert_eq!(found, [[0, 1], [0, 0], [0, 1]], "{op:?} {way}");
+        // By the way itself, unquantised, without norm, and by the peer.
+        let quantised = race(op, Some("group-16-e4m3"), way);
+        let found = wrong(&quantised, |operands, stream| {
+            let codes = operands.codes.as_ref().unwrap();
+            let (Values::E4M3(values), Scales::Single(scales)) = (&codes.values, &codes.scales) else {
+                panic!("e4m3 with scales in f32");
+            };
+            let mut bytes = values.read(stream).unwrap();
+            let last = bytes.last_mut().unwrap();
+            *last = symmetra::float8::F8E4M3::from_bits(last.to_bits() ^ 1);
+            values.write(&bytes, stream).unwrap();
+            let mut singles = scales.read(stream).unwrap();
+            singles[0] = f32::from_bits(singles[0].to_bits() ^ 0x0100_0000);
+            scales.write(&singles, stream).unwrap();
+        });
+        assert_eq!(found, [[0, 2], [0, 0], [0, 0], [0, 2]], "{op:?} {way}");
+    }
+}
+
+/// The gather kernel writes codes and scales of every layout into the memory of all ranks.
+#[test]
+fn gathered_codes_of_every_layout_are_right() {
+    let formats = [
+        "static-e4m3",
+        "per-token-e5m2",
+        "group-32-int8-columns",
+        "mxfp8",
+        "mxfp4-swizzled",
+        "mx-128-e4m3-packed",
+        "nvfp4-swizzled",
+    ];
+    for format in formats {
+        let race = race(Form::ReduceScatterAllGather, Some(format), Way::Call(Algorithm::TwoShotZeroCopy));
+        std::thread::scope(|scope| {
+            let race = &race;
+            let start = |rank| scope.spawn(move || of_rank(rank, race, |_, _| {}));
+            let ranks: Vec<_> = Threads::new(2).unwrap().into_iter().map(start).collect();
+            for rank in ranks {
+                assert!(rank.join().unwrap().iter().all(|wrong| *wrong == [0, 0]), "{format}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_wrong_residual_is_found() {
+    for op in [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather] {
+        for quantise in [None, Some("mxfp4")] {
+            let found = wrong(&race(op, quantise, Way::Call(Algorithm::Auto)), |operands, stream| {
+                let mut residual = operands.residual.read(stream).unwrap();
+                residual[3] = bf16::from_f32(1e6);
+                operands.residual.write(&residual, stream).unwrap();
+            });
+            // Without norm nothing reads the residual.
+            let right: &[[u64; 2]] =
+                if quantise.is_some() { &[[0, 1], [0, 1], [0, 0], [0, 1]] } else { &[[0, 1], [0, 0], [0, 1]] };
+            assert_eq!(found, right, "{op:?} {quantise:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_sum_is_found() {
+    for op in [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather] {
+        // Of apart, and of the operation without its norm. A peer's sum need only be near.
+        let found = wrong(&race(op, None, Way::Apart), |operands, stream| flip(&operands.sum, 3, stream));
+        assert_eq!([found[0], found[1]], [[0, 1]; 2], "{op:?}");
+        assert_eq!(found[2][0], 0, "{op:?}");
+    }
+}
