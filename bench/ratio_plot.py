@@ -1,6 +1,7 @@
-"""Draws docs/all-reduce.svg and docs/layer.svg from tables of PERFORMANCE.md: `python3 bench/ratio_plot.py`.
+"""Draws docs/all-reduce.svg and docs/layer.svg from bench/results: `python3 bench/ratio_plot.py`.
 
 Each line is the time of another way divided by the time of symmetra: of all-reduces and of a decoder layer, at 4 ranks."""
+import json
 import math
 import pathlib
 from dataclasses import dataclass
@@ -27,22 +28,18 @@ class Plot:
     step: float
 
 
-def table(heading):
-    """The cells of the first table behind a line, row by row."""
-    text = (ROOT / "PERFORMANCE.md").read_text().split(f"\n{heading}:\n")[1]
-    for line in text.strip().splitlines()[2:]:
-        if not line.startswith("|"):
-            return
-        yield [cell.strip() for cell in line.strip("|").split("|")]
+def table(name):
+    """The rows of a file of results."""
+    return json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())["rows"]
 
 
 def all_reduce():
     """Columns: bytes, algorithm, symmetra, NCCL, NCCL symmetric, PyTorch one-shot, PyTorch two-shot."""
     sizes, lines = [], {"NCCL": [], "NCCL symmetric": [], "PyTorch symmetric memory": []}
-    for cells in table("4 ranks"):
+    for cells in table("all-reduce-bf16-4"):
         number, unit = cells[0].split()
         sizes.append(int(number) << UNITS[unit])
-        ours, nccl, symmetric, one_shot, two_shot = map(float, cells[2:7])
+        ours, nccl, symmetric, one_shot, two_shot = cells[2:7]
         for ratios, time in zip(lines.values(), (nccl, symmetric, min(one_shot, two_shot))):
             ratios.append(time / ours)
     ticks = []
@@ -56,10 +53,9 @@ def all_reduce():
 def layer():
     """Columns: tokens, six ways of symmetra, NCCL's all-reduces, NCCL's reduce-scatters and all-gathers, tokens a second."""
     sizes, lines = [], {"NCCL, all-reduce": [], "NCCL, reduce-scatter": []}
-    for cells in table("layer, 4 ranks"):
-        times = [float(cell) if cell != "-" else None for cell in cells[:9]]
+    for times in table("layer-4"):
         best = min(time for time in times[1:7] if time)
-        sizes.append(int(times[0]))
+        sizes.append(times[0])
         for ratios, time in zip(lines.values(), times[7:9]):
             ratios.append(time and time / best)
     title = "Time of a Llama-3 70B layer divided by the best of symmetra, 4 H100, bf16"
