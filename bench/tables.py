@@ -48,8 +48,9 @@ def lines(table, rows):
 def caption(table):
     """Where and when the figures were measured."""
     ranks, device = table["ranks"], table["device"]
-    where = [f"{device or 'device not recorded'}" + (f", {ranks} ranks" if ranks else "")]
-    where.append(f"driver {table['driver'] or 'not recorded'}")
+    where = [(device or "device not recorded") + (f", {ranks} ranks" if ranks else "")]
+    if not (device or "").startswith("CPU"):
+        where.append(f"driver {table['driver'] or 'not recorded'}")
     where += [f"{peer} {version or '(version not recorded)'}" for peer, version in table["peers"].items()]
     text = f"**{table['title']}.** {', '.join(where)}. Recorded in {table['commit']}, {table['date']}"
     return text + (f": `{table['command']}`" if table["command"] else "; command not recorded") + "."
