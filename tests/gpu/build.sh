@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 suites=(suite memory failures interrupted processes)
 flags=(--release --locked --features cudarc,nccl)
-cargo build "${flags[@]}" --lib --bin symmetra --example tensor_parallel_mlp --example mixture_of_experts
+cargo build "${flags[@]}" --lib --bins --example tensor_parallel_mlp --example mixture_of_experts
 tests=()
 for suite in "${suites[@]}"; do tests+=(--test "$suite"); done
 cargo test "${flags[@]}" --no-run --message-format=json "${tests[@]}" | python3 -c '
@@ -20,7 +20,7 @@ for line in sys.stdin:
         shutil.copy(message["executable"], sys.argv[1] + "/test-" + message["target"]["name"])
 ' "$out"
 target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
-cp "$target/release/symmetra" "$target"/release/examples/{tensor_parallel_mlp,mixture_of_experts} "$out/"
+cp "$target"/release/{symmetra,symmetra-bench} "$target"/release/examples/{tensor_parallel_mlp,mixture_of_experts} "$out/"
 home=${CUDA_HOME:-${CUDA_PATH:-$(dirname "$(dirname "$(command -v nvcc)")")}}
 library=$home/lib64
 [ -f "$library/libcudart_static.a" ] || library=$home/lib

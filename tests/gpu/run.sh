@@ -116,7 +116,7 @@ else
     moe "$world"
     moe "$world" --packets --experts 13 --top-k 3
     if [ "$world" -le "$gpus" ]; then
-      check "w$world-moe-by-source" 60 "$here/symmetra" bench moe --device cuda --ranks "$world" --json --layout by-source \
+      check "w$world-moe-by-source" 60 "$here/symmetra-bench" moe --device cuda --ranks "$world" --json --layout by-source \
         --shape 60,6,2880 --tokens 1,33,300 --method packets,direct,gather
     fi
     for as in $(kinds_of_rank "$world"); do
