@@ -13,6 +13,7 @@ mod documents;
 mod exchange;
 mod experts;
 mod files;
+mod goldens;
 mod hostile;
 mod launch;
 mod leftovers;
