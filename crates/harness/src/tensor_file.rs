@@ -45,7 +45,7 @@ pub struct Tensor {
 /// What a file holds, beside the elements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Header {
-    /// In the order in which a file is written: see [`Tensor::in_order`].
+    /// In the order in which a file is written: see `Tensor::in_order`.
     pub tensors: Vec<Tensor>,
     /// What else the file says, by name, where the format has that.
     texts: Option<BTreeMap<String, String>>,
