@@ -11,3 +11,4 @@ mod limits;
 mod nvshmem;
 mod schedules;
 mod sources;
+mod words;
