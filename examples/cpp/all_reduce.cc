@@ -34,7 +34,7 @@ struct Board final : Bootstrap {
   std::size_t own, world, meetings = 0;
 };
 
-// What an engine adds: its bootstrap, stream (`Stream::borrow(device, cuda_stream)`) and pointers stay its own.
+// The engine keeps its bootstrap, stream (`Stream::borrow(device, cuda_stream)`) and pointers; it adds this function.
 void sum_twice(Bootstrap& ranks, const Device& device, const Stream& stream, float* data, std::size_t count) {
   const Communicator communicator = Communicator::open(ranks, device);
   communicator.all_reduce(data, data, count, stream);       // enqueues and returns

@@ -89,7 +89,7 @@ class CustomAllReduce {
     communicator_.all_reduce({input, count}, {output, count}, of(native));
   }
 
-  // What the stream's work did: a dead or late rank is an Error that names it.
+  // Reports failures of the stream's work: the Error names a dead or late rank.
   void synchronize(void* native) { communicator_.synchronize(of(native)); }
 
   // By the thread that destroys a stream, before it does.

@@ -653,7 +653,7 @@ fn the_examples_are_as_short_as_promised() {
 fn the_readme_shows_what_an_engine_adds() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let example = fs::read_to_string(root().join("examples/cpp/all_reduce.cc")).unwrap();
-    let start = example.find("// What an engine adds").unwrap();
+    let start = example.find("// The engine keeps its bootstrap").unwrap();
     let end = start + example[start..].find("\n}\n").unwrap();
     assert!(readme.contains(&example[start..end]), "README.md does not hold this part of examples/cpp/all_reduce.cc");
 }
