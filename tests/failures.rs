@@ -1,5 +1,5 @@
-//! What goes wrong, in ranks that are threads: every failure is a typed error on every rank, in
-//! time, and nothing is left spinning.
+//! Failures, in ranks that are threads: every failure is a typed error on every rank, in time, and no kernel is left
+//! spinning.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -32,7 +32,7 @@ fn short(check_calls: bool) -> Config {
     config
 }
 
-/// What a rank is told, and how long that took.
+/// The error of a rank, and the time until the error was reported.
 fn failure(rank: &Rank) -> (Error, Duration) {
     let start = Instant::now();
     loop {
@@ -269,7 +269,7 @@ fn pitfall_03_abort_ends_a_barrier_of_the_hosts() {
         if rank.rank() == 2 {
             std::thread::sleep(Duration::from_millis(50));
             group.abort();
-            // The group it leaves stays open: nobody learns of the abort from its end.
+            // The group that the rank leaves stays open: no rank learns of the abort from its end.
             gate.pass();
             return;
         }
@@ -362,7 +362,7 @@ fn pitfall_01_a_rank_that_leaves_is_lost_within_a_second() {
         let Error::PeerLost { rank: 1, detail } = &error else { panic!("{error}") };
         assert!(detail.starts_with(": it dropped its communicator without close() or depart()"), "{error}");
         assert!(took < Duration::from_secs(1) + SLACK, "{took:?}");
-        survivors.pass(); // who leaves earlier may be named as well
+        survivors.pass(); // a rank that leaves earlier may be named as well
     });
 }
 
@@ -395,7 +395,7 @@ fn a_rank_that_leaves_after_good_work_fails_only_what_needs_it() {
     }
 }
 
-/// Ranks that all drop after finished work, in any order, end well.
+/// Ranks that all drop after finished work, in any order, end without an error.
 #[test]
 fn ranks_that_drop_after_finished_work_are_not_lost() {
     let world = if is_host() { 4 } else { 2 };
@@ -494,7 +494,7 @@ fn a_failed_group_gives_the_same_error_to_every_call() {
         for (number, result) in results.into_iter().enumerate() {
             assert_eq!(result, Err(expected.clone()), "call {number}");
         }
-        // What a collective may have left half done is not given as good, but on demand.
+        // A buffer that a collective may have left half done refuses to be read, but a borrow of the buffer can be read.
         assert_eq!(buffer.read(stream), Err(expected.clone()));
         assert_eq!(buffer.borrow().read(stream).unwrap().len(), buffer.len());
         // Local things still work.
@@ -621,7 +621,7 @@ fn a_world_too_large_is_refused() {
     }
 }
 
-/// A backend that was not built is an error that says so, not a device that does nothing.
+/// Opening a device of a backend that was not built is an error that names the backend.
 #[test]
 fn pitfall_34_a_backend_that_is_not_built_is_an_error() {
     type Open = fn(usize) -> symmetra::Result<Device>;
@@ -695,7 +695,7 @@ fn until_given_up(rank: &Rank) {
     until(Duration::from_secs(20), "the other rank gives up", ended);
 }
 
-/// The first operation may wait long, later ones may not.
+/// The first operation may wait long, later operations may not.
 #[test]
 fn pitfall_06_first_use_has_its_own_deadline() {
     let gate = Gate::new(2);
@@ -722,7 +722,7 @@ fn pitfall_06_first_use_has_its_own_deadline() {
     });
 }
 
-/// What a graph holds waits no longer than later operations do, but its first launch waits as the first call does.
+/// Waits in a graph last no longer than those of later operations, but its first launch waits as the first call does.
 #[test]
 fn pitfall_06_the_first_launch_of_a_graph_may_be_late() {
     meet(2, |bootstrap| {
@@ -746,7 +746,7 @@ fn pitfall_06_the_first_launch_of_a_graph_may_be_late() {
 }
 
 /// Host-side waits have the open deadline: one that is longer than the steady one is kept, one that
-/// passes names who is missing.
+/// passes names the missing rank.
 #[test]
 fn pitfall_06_exchanges_have_the_open_deadline() {
     let gate = Gate::new(2);

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// How long a forked child may take.
 const CHILD: Duration = Duration::from_secs(20);
 
-/// Runs `body` in a forked child, which ends with code 0 if `body` returns. Gives its process id to the parent.
+/// Runs `body` in a forked child, which ends with code 0 if `body` returns. Returns its process id to the parent.
 fn fork(body: impl FnOnce()) -> Pid {
     // SAFETY: the C library keeps its heap usable in a child of many threads, and the child takes no other lock that a
     // thread of this process may hold.
@@ -62,7 +62,7 @@ fn refused<T: std::fmt::Debug>(what: &str, outcome: symmetra::Result<T>) {
     }
 }
 
-/// What a rank works with.
+/// The objects of a rank.
 struct Things {
     rank: Rank,
     buffer: SymmetricBuffer<i32>,
@@ -109,7 +109,7 @@ impl Things {
         communicator.abort();
         refused("close", communicator.clone().close());
         drop(self);
-        // What the child makes itself works.
+        // Objects that the child creates itself work.
         let device = Device::host().unwrap();
         let stream = Stream::new(&device).unwrap();
         assert_eq!(DeviceBuffer::from_slice(&[7; 9], &stream).unwrap().read(&stream).unwrap(), [7; 9]);

@@ -1,6 +1,6 @@
-//! Calls whose ranks come late, abort or are killed: broadcast, all-to-all and all-gather, over memory that peers address
-//! and by copy engines, all-reduces by a codec, norms, experts, and plans of products. The others are told in time who it
-//! was, keep their memory, and go on in a new group. Ranks that depart (`departures`).
+//! Calls whose ranks come late, abort or are killed: broadcast, all-to-all and all-gather, over memory that peers
+//! address and by copy engines, all-reduces by a codec, norms, experts, and plans of GEMMs. The other ranks learn in
+//! time which rank it was, keep their memory, and go on in a new group. Ranks that depart (`departures`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "interrupted/departures.rs"]
@@ -31,10 +31,10 @@ use support::world::{Gate, bounded, meet, open, open_on};
 use support::{Rank, Sample, codec, config, fits};
 
 const WORLD: usize = 3;
-/// The rank that is late or killed, and the root of what has one.
+/// The rank that is late or killed; it is also the root of operations with a root.
 const VICTIM: usize = 1;
 const LIMIT: Duration = Duration::from_secs(120);
-/// A rank that is held up for less comes in time.
+/// A rank that is delayed for less than this comes in time.
 const STEADY: Duration = Duration::from_secs(1);
 /// Elements of a part, and of a row.
 const COUNT: usize = 700;
@@ -68,14 +68,14 @@ fn direct(steady: Duration) -> Config {
     config
 }
 
-/// Input and output of one rank, each of a part for every rank, and what norms read, equal on all ranks.
+/// Input and output of one rank, each of a part for every rank, and the residual of norms, equal on all ranks.
 struct Parts {
     input: SymmetricBuffer<bf16>,
     output: SymmetricBuffer<bf16>,
     residual: DeviceBuffer<bf16>,
 }
 
-/// What a rank gives another, of random data.
+/// The part from rank `from` to rank `to`, of random data.
 fn part(seed: u64, from: usize, to: usize) -> Vec<bf16> {
     (0..COUNT).map(|index| bf16::sample(mix(seed ^ mix((from * WORLD + to) as u64) ^ index as u64))).collect()
 }
@@ -138,7 +138,7 @@ impl Parts {
     }
 }
 
-/// What a rank is told, within `limit`.
+/// The error that a rank gets within `limit`.
 fn failure(rank: &Rank, limit: Duration) -> Error {
     let start = Instant::now();
     loop {
@@ -150,7 +150,7 @@ fn failure(rank: &Rank, limit: Duration) -> Error {
     }
 }
 
-/// What a rank is told whose call may come after another rank has given up.
+/// The error of a rank whose call may come after another rank has given up.
 fn told(called: Result<()>, rank: &Rank, limit: Duration) -> Error {
     called.err().unwrap_or_else(|| failure(rank, limit))
 }
@@ -263,7 +263,7 @@ fn pitfall_03_an_abort_ends_a_call_that_waits_for_the_rank() {
     }
 }
 
-/// Calls without end, some of them ahead of the device, until one fails.
+/// Makes calls until one fails; some are enqueued before the device has finished earlier ones.
 fn until_error(op: Op, child: &Child, rank: &Rank) -> Error {
     let Rank { communicator, stream, .. } = rank;
     let parts = Parts::new(communicator, stream).unwrap();
@@ -294,7 +294,7 @@ fn mortal(op: Op, child: &Child) {
     child.say("exchanged");
 }
 
-/// One rank is killed during calls; the others learn it and go on together. Gives how long the slowest took.
+/// One rank is killed during calls; the others learn of the death and go on together. Returns the time of the slowest rank.
 fn killed(test: &str, delay: Duration) -> Duration {
     let _alone = support::world::alone();
     let mut ranks = Ranks::start(test, WORLD, "");

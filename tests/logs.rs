@@ -1,4 +1,4 @@
-//! What is logged: each part is played by a process of its own, since much is said once a process.
+//! Log messages: each part runs in its own process, since many messages are logged once a process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,8 +18,8 @@ use symmetra::{Communicator, Config, Device, DeviceBuffer, Dtype, Error, Stream,
 /// Set in a process that plays a part.
 const PLAYS: &str = "SYMMETRA_TEST_PART";
 
-/// What `part` logs with a subscriber, in a process of its own with these variables. None in that process, where it has
-/// been played.
+/// The log of `part` with a subscriber, run in a new process with these variables. `None` in that process, after `part`
+/// has run there.
 fn logged(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) -> Option<String> {
     said(test, variables, || {
         let log = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false).without_time();
@@ -28,8 +28,8 @@ fn logged(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) -> Option
     })
 }
 
-/// What `part` says on standard error, in a process of its own with these variables. None in that process, where it has
-/// been played.
+/// The standard error of `part`, run in a new process with these variables. `None` in that process, after `part` has
+/// run there.
 fn said(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) -> Option<String> {
     if std::env::var_os(PLAYS).is_some() {
         part();

@@ -1,4 +1,4 @@
-//! The arena and what is cut from it, foreign memory, and what opening and closing leave behind.
+//! The arena and the memory that is cut from it, foreign memory, and the resources after opening and closing.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/allocations.rs"]
@@ -55,7 +55,7 @@ fn required_bytes_is_what_open_maps() {
             mapped
         });
         if is_host() {
-            // A page before the arena holds what peers wake a rank by.
+            // A page before the arena holds the words by which peers wake a rank.
             assert_eq!(results[0], world * (required.next_multiple_of(4096) + 4096), "world {world}");
         }
         let mut larger = config.clone();
@@ -130,8 +130,8 @@ fn the_heap_runs_out_loudly_and_is_used_again() {
     });
 }
 
-/// A buffer takes what the page of [`Communicator::symmetric`] says: elements in whole 256 bytes, and a signal pad of
-/// 192 bytes for each rank.
+/// A buffer takes as much as the page of [`Communicator::symmetric`] states: elements in whole 256 bytes, and a signal
+/// pad of 192 bytes for each rank.
 #[test]
 fn a_buffer_costs_its_elements_and_192_bytes_a_rank() {
     for world in [2, 5] {
@@ -149,7 +149,7 @@ fn a_buffer_costs_its_elements_and_192_bytes_a_rank() {
     }
 }
 
-/// Ranks of one group that reach what another group has cut from its heap may still write there.
+/// Ranks of one group may still write to memory that another group has cut from its heap.
 #[test]
 fn pitfall_16_a_block_that_another_group_can_reach_stays_taken() {
     if !is_host() {
@@ -171,7 +171,7 @@ fn pitfall_16_a_block_that_another_group_can_reach_stays_taken() {
         drop(buffer);
         let refused = own.symmetric::<f32>(LEN).map(drop);
         assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
-        // In this call ranks let go of what they have no use for any more.
+        // In this call ranks release the memory that no rank needs any more.
         drop(communicator.symmetric::<u8>(1).unwrap());
         drop(own.symmetric::<f32>(LEN).unwrap());
         own.close().unwrap();
@@ -203,7 +203,8 @@ fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
 
 #[test]
 fn pitfall_04_ranks_that_meet_for_different_things_are_told_what() {
-    // Whoever finds it first ends the group, and others may learn of that before they have heard all.
+    // The rank that finds the difference first ends the group, and others may learn of the end before they have
+    // received the data of all ranks.
     let told = world::meet(3, |bootstrap| {
         let rank = world::open(bootstrap, &small()).unwrap();
         let own = rank.rank();
@@ -232,7 +233,7 @@ fn pitfall_14_15_adopted_parts_start_elsewhere_on_every_rank() {
         // SAFETY: inside `whole`, which is dropped when the calls are done.
         let part = unsafe { Ref::from_raw(device, whole.as_raw().wrapping_add(start), LEN) }.unwrap();
         part.write(&data.inputs[rank.rank()], stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt(part) }.unwrap();
         assert!(adopted.is_shared());
         communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
@@ -257,7 +258,7 @@ fn pitfall_13_memory_of_the_program_is_an_operand() {
         // SAFETY: `values` is not touched by Rust until the calls are done.
         let memory = unsafe { Ref::from_raw(device, values.as_mut_ptr(), 999) }.unwrap();
         communicator.all_reduce_in_place(&memory, stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt(memory.clone()) }.unwrap();
         communicator.all_reduce(&adopted, &adopted, stream).unwrap();
         rank.finish();
@@ -274,7 +275,7 @@ fn registrations_run_out_loudly_and_come_back() {
         let Rank { communicator, stream, .. } = rank;
         let buffer = DeviceBuffer::<i32>::from_slice(&[1; 20], stream).unwrap();
         for _ in 0..50 {
-            // SAFETY: ranks are threads, and drop it after calls that ended well.
+            // SAFETY: ranks are threads, and drop it after calls that succeeded.
             let adopted = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
             communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
         }
@@ -293,7 +294,7 @@ fn registrations_run_out_loudly_and_come_back() {
     });
 }
 
-/// A rank that has no registration left says so to all, and nobody waits for it.
+/// A rank that has no registration left notifies all ranks, and no rank waits for it.
 #[test]
 fn one_rank_out_of_registrations_fails_the_adoption_everywhere() {
     let mut config = small();
@@ -467,7 +468,7 @@ fn pitfall_16_17_nothing_is_left_of_fifty_groups() {
     assert_eq!(shared_memory(), files);
 }
 
-/// What the process holds when threads that end have ended.
+/// The resources of the process after threads that end have ended.
 fn settled() -> Usage {
     std::thread::sleep(Duration::from_millis(200));
     Usage::now()
@@ -502,7 +503,7 @@ fn buffers_outlive_the_group() {
     });
 }
 
-/// Ranks that just go away, all at once or one after the other, leave nothing behind.
+/// Ranks that leave without closing, all at once or one after the other, leak nothing.
 #[test]
 fn groups_dropped_without_close_leave_nothing() {
     if !apart("groups_dropped_without_close_leave_nothing") {
@@ -519,7 +520,7 @@ fn groups_dropped_without_close_leave_nothing() {
             if round % 2 == 0 {
                 verdict = verdict.and_then(|()| rank.communicator.synchronize(&rank.stream));
             }
-            // Well, or a peer was faster and is gone, perhaps before this rank has called.
+            // No error, or a peer was faster and is gone, perhaps before this rank has called.
             assert!(matches!(verdict, Ok(()) | Err(Error::PeerLost { .. })), "{verdict:?}");
         });
         if round == 3 {
@@ -688,7 +689,7 @@ impl<'a> Mixed<'a> {
     const KINDS: usize = 20;
 }
 
-/// Neither by the thread that calls nor, as far as the system knows, by anybody.
+/// Calls allocate neither on the calling thread nor, as far as the system reports, on any other.
 #[test]
 fn pitfall_19_calls_of_every_kind_allocate_nothing() {
     if !apart("pitfall_19_calls_of_every_kind_allocate_nothing") {

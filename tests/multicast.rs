@@ -26,7 +26,7 @@ fn asking(multicast: Multicast) -> Config {
     config
 }
 
-/// Runs ranks with multicast, as threads. Nowhere but on the host device.
+/// Runs ranks with multicast, as threads. On the host device only.
 fn with_multicast(world: usize, config: &Config, body: impl Fn(&Rank) + Sync) {
     if kind() == DeviceKind::Host {
         threads(world, config, |rank| {
@@ -168,7 +168,8 @@ fn a_two_shot_is_the_sum_in_rank_order_of_every_type_at_every_place() {
     }
 }
 
-/// Sums by a two-shot: in packets and at their ends, and, where input and output are not aligned alike, beside packets alone.
+/// Sums by a two-shot: in packets and at their ends, and, where input and output are not aligned alike, without
+/// packets.
 fn check_values<T: Sample>(rank: &Rank, values: &[T], expected: &[u64]) {
     let buffer = rank.communicator.symmetric::<T>(2 * values.len() + 64).unwrap();
     for (from, into) in [(0, 0), (3, 3), (13, 13), (0, 1), (5, 2)] {
@@ -210,7 +211,7 @@ fn sums_of_8_bit_floats_are_added_in_f16_in_rank_order() {
 }
 
 /// Every pair of codes: NaNs, infinities and sums beyond the type too. f16 has more than twice the digits of either type, so
-/// of two values it gives the sum that is rounded once.
+/// of two values the result is the sum that is rounded once.
 fn check_pairs<T: Sample>(rank: &Rank, decode: fn(u8) -> T) {
     let pair = |index: usize| [decode((index >> 8) as u8), decode(index as u8)];
     let expected: Vec<u64> = (0..1 << 16).map(|index| added(pair(index).into_iter())).collect();
@@ -235,7 +236,7 @@ fn sums_of_8_bit_floats_saturate_and_have_one_nan() {
     });
 }
 
-/// The bits of what every rank's sum of `count` elements from `start` is.
+/// The bits of the sum on every rank, of `count` elements from the first.
 fn sums<T: Sample>(number: usize, world: usize, count: usize) -> Vec<u64> {
     (0..count).map(|index| sum::<T>(number, world, index)).collect()
 }
@@ -486,7 +487,7 @@ fn ranks_that_are_processes_sum_by_multicast() {
 #[test]
 fn every_nan_has_one_bit_pattern() {
     with_multicast(3, &asking(Multicast::Require), |rank| {
-        // A NaN with a payload on one rank, and infinities of both signs on two: in packets, and behind them.
+        // A NaN with a payload on one rank, and infinities of both signs on two: in packets, and after the last packet.
         let buffer = rank.communicator.symmetric::<f32>(13).unwrap();
         let special = [[1.0, f32::INFINITY], [f32::from_bits(0x7F80_0001), f32::NEG_INFINITY], [2.0, 0.0]][rank.rank()];
         let values: Vec<f32> = (0..13).map(|index| special[index % 2]).collect();

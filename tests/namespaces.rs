@@ -26,7 +26,7 @@ const HOST: &str = "SYMMETRA_TEST_HOST";
 const HOSTS: &str = "SYMMETRA_TEST_HOSTS";
 const ADDRESSES: [&str; 3] = ["10.77.0.1", "10.77.0.2", "10.77.0.3"];
 const PORT: u16 = 29_461;
-/// What lines to the test begin with.
+/// The beginning of each line that is sent to the test.
 const MARK: &str = "@@";
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -102,7 +102,7 @@ impl Player {
         Self { child, input, said, logged }
     }
 
-    /// Rank `rank` of a world on so many hosts, `local` on each.
+    /// Rank `rank` of a world on `hosts` hosts, `local` ranks on each.
     fn rank(rank: usize, [hosts, local]: [usize; 2], part: &str) -> Self {
         let variables = [
             ("RANK", rank.to_string()),
@@ -134,7 +134,7 @@ impl Player {
         writeln!(self.input, "{words}").unwrap();
     }
 
-    /// What it has logged since it was asked last.
+    /// The log since the last call.
     fn log(&self) -> Vec<String> {
         self.logged.try_iter().collect()
     }
@@ -172,7 +172,7 @@ fn hear() -> String {
     line.trim().to_owned()
 }
 
-/// What a started process does; nothing when the suite runs it.
+/// The part of a started process. Does nothing when the suite runs this test.
 #[test]
 #[ignore = "a part in the tests of several hosts"]
 fn plays_its_part() {
@@ -265,7 +265,7 @@ fn sums() {
     assert_eq!((hosts.node_rank(rank), hosts.local_rank(rank)), (Some(rank / local), Some(rank % local)));
     assert_eq!(environment.dp().communicator().unwrap_err().to_string().matches("2 hosts").count(), 1);
     check_groups(&environment);
-    // Once the ranks have met, nobody listens but rank 0, at its own interface.
+    // Once the ranks have met, only rank 0 listens, at its own interface.
     let expected = if rank < local { vec![(ADDRESSES[0].parse().unwrap(), PORT)] } else { Vec::new() };
     assert_eq!(listening(), expected);
     say("summed");
@@ -369,7 +369,7 @@ fn grid_survives() {
     let _ = environment.close();
 }
 
-/// 10,000 connections to rank 0 by somebody who is no rank.
+/// 10,000 connections to rank 0 by a stranger.
 fn stranger() {
     let address: SocketAddr = (ADDRESSES[0].parse::<IpAddr>().unwrap(), PORT).into();
     let mut random = Random(std::process::id().into());
@@ -431,7 +431,7 @@ fn a_killed_rank_ends_the_calls_of_its_grid() {
         dead.child.kill().unwrap();
         let mut named = 0;
         for rank in &ranks {
-            // Who shares a group with the lost rank names it; the others are told to give up.
+            // A rank that shares a group with the lost rank names it; the others are notified to give up.
             let words = rank.hear();
             assert!(words.contains("is gone") || words.contains("aborted"), "{words}");
             named += usize::from(words.contains("rank 3 is gone") || words.contains("rank 1 is gone"));

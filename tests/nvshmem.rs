@@ -49,7 +49,7 @@ impl World {
         Self::start_with(test, world, part, answers, |_| Vec::new())
     }
 
-    /// Starts ranks, each with some variables in place of the usual ones.
+    /// Starts ranks, each with some variables instead of the defaults.
     fn start_with(
         test: &str,
         world: usize,
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Changes what the library does from now on.
+/// Changes the library's answers from now on.
 fn answers(child: &Child, lines: &str) {
     let fresh = child.directory().join(format!("fresh{}", child.rank));
     std::fs::write(&fresh, lines).unwrap();
@@ -147,7 +147,7 @@ impl Call {
         }
     }
 
-    /// What the output of a rank becomes.
+    /// The output of a rank.
     fn effect(self, rank: usize, world: usize) -> Vec<i64> {
         let part = |from: usize, number: usize| (0..COUNT).map(move |index| value(from, number * COUNT + index));
         let sum = |number: usize| {
@@ -163,7 +163,7 @@ impl Call {
     }
 }
 
-/// Every operation on slices, eager and in graphs, writes the values of a model and nothing beside.
+/// Every operation on slices, eager and in graphs, writes the values of a model and nothing outside the slices.
 fn operations(rank: &Rank, session: &Session) {
     let Rank { communicator, stream, .. } = rank;
     let (own, world) = (rank.rank(), rank.world());
@@ -242,14 +242,14 @@ fn collectives_on_its_memory_equal_a_model() {
     });
 }
 
-/// What a rank says of an outcome: whether there was no error, else the kind and the text.
+/// The report of a rank about an outcome: `fine`, or the kind and the text of the error.
 fn said<T>(outcome: Result<T>) -> String {
     let Err(error) = outcome else { return "fine".to_owned() };
     let kind = format!("{error:?}");
     format!("{}: {error}", kind.split([' ', '{']).next().unwrap())
 }
 
-/// Opens a session in every rank, and compares what the ranks say with the words that they must hold.
+/// Opens a session in every rank, and checks that the report of each rank contains the expected words.
 fn refused(
     test: &str,
     answers: &str,
@@ -308,7 +308,7 @@ fn a_version_that_is_not_known_is_refused() {
     refused("a_version_that_is_not_known_is_refused", "major: * 4", |_| Vec::new(), &expected);
 }
 
-/// Ranks with other versions of the library, each in a folder of its own.
+/// Ranks with other versions of the library, each in its own folder.
 #[test]
 fn versions_that_differ_are_refused() {
     const TEST: &str = "versions_that_differ_are_refused";
@@ -342,7 +342,7 @@ fn a_library_without_the_functions_is_refused() {
     assert!(error.to_string().contains("libc.so.6 lacks a function"), "{error}");
 }
 
-/// Whether an error says all of `words`.
+/// Checks that an error contains all of `words`.
 fn says<T>(outcome: Result<T>, words: &[&str]) {
     let said = said(outcome);
     assert!(words.iter().all(|words| said.contains(words)), "{said}");
@@ -461,7 +461,7 @@ fn an_id_of_a_version_that_is_not_known_is_said_by_all() {
     world.0.finish(&[0, 1]);
 }
 
-/// What a rank does, and the function of NVSHMEM in which one rank is lost meanwhile.
+/// The steps of a session, and for each the function of NVSHMEM during which one rank is lost.
 const STEPS: [(&str, &str); 4] = [
     ("open", "nvshmemx_hostlib_init_attr"),
     ("allocate", "nvshmem_malloc"),
@@ -469,7 +469,7 @@ const STEPS: [(&str, &str); 4] = [
     ("close", "nvshmemx_hostlib_finalize"),
 ];
 
-/// Goes through a session to its end; says what came of the step in which a rank is lost.
+/// Goes through a session to its end; reports the outcome of the step in which a rank is lost.
 fn step(child: &Child, config: &symmetra::Config) {
     let rank = child.open(config);
     let part = child.part.as_str();
@@ -591,7 +591,7 @@ fn a_process_has_one_session_at_a_time() {
     });
 }
 
-/// What a program calls itself.
+/// The functions of NVSHMEM that a program calls itself.
 struct Program {
     unique_id: unsafe extern "C" fn(*mut u8) -> i32,
     set: unsafe extern "C" fn(i32, i32, *const u8, *mut u64) -> i32,
@@ -676,7 +676,7 @@ fn a_session_joins_the_programs_nvshmem() {
             rank.finish();
             assert!(adopted.memory().read(stream).unwrap() == expected, "{algorithm}");
         }
-        // What is not NVSHMEM's, on one rank, or ends outside the heap.
+        // Memory that is not NVSHMEM's, on one rank, or that ends outside the heap.
         let plain = symmetra::DeviceBuffer::<i64>::new(device, COUNT).unwrap();
         let one = of(&rank, if own == 1 { plain.as_raw() } else { memory }, COUNT);
         says(adopt(&session, one), &[if own == 1 { "InvalidArgument" } else { "Peer: rank 1 failed" }]);
@@ -749,7 +749,7 @@ fn map(child: &Child) {
     rank.communicator.clone().close().unwrap();
 }
 
-/// NVSHMEM rounds memory up to its granularity, cannot map what is not there, and then takes its heap apart.
+/// NVSHMEM rounds memory up to its granularity, cannot map memory that does not exist, and then unmaps its heap.
 #[test]
 fn memory_that_nvshmem_would_round_up_is_refused_before_nvshmem_is_called() {
     const TEST: &str = "memory_that_nvshmem_would_round_up_is_refused_before_nvshmem_is_called";
@@ -758,7 +758,7 @@ fn memory_that_nvshmem_would_round_up_is_refused_before_nvshmem_is_called() {
             let rank = child.open(&config());
             let session = open(&rank).unwrap();
             child.say(&said(session.map(&rank.communicator).map(drop)));
-            // The session is well.
+            // The session is usable.
             drop(session.symmetric::<i64>(COUNT).unwrap());
             session.close().unwrap();
             rank.communicator.clone().close().unwrap();

@@ -23,7 +23,7 @@ use support::{Data, Rank, Sample, config, fits, is_host};
 const LIMIT: Duration = Duration::from_secs(120);
 const STEADY: Duration = Duration::from_secs(1);
 
-/// Every algorithm, memory and way for one type, as the threads run it. Gives what peers have mapped.
+/// Every algorithm, memory and kind of call for one type, as the threads run it. Returns the memory that peers have mapped.
 fn results<T: Sample>(rank: &Rank) -> [DeviceBuffer<T>; 2] {
     let seed = 33 + T::DTYPE as u64;
     let mut random = Random(seed);
@@ -36,7 +36,7 @@ fn results<T: Sample>(rank: &Rank) -> [DeviceBuffer<T>; 2] {
     shuffle(seed, &mut calls);
     let data = Data::new(seed, rank.world(), ROOM);
     let bench = Bench::<T>::new(rank, &data);
-    // Graphs do not register plain memory of the host between processes: it may be anybody's.
+    // Graphs do not register plain memory of the host between processes, because its owner is unknown.
     batches(seed, !is_host(), &calls).iter().for_each(|batch| bench.check(batch));
     bench.plain()
 }
@@ -137,7 +137,8 @@ fn pitfall_16_memory_stays_as_long_as_other_processes_have_it_mapped() {
     });
 }
 
-/// Who leaves unasked, and who cannot close for it, do not know what the other still writes to.
+/// A rank that leaves without closing, and a rank whose close fails for this reason, do not know which memory the other
+/// rank still writes to.
 #[test]
 fn pitfall_02_16_memory_that_others_have_mapped_outlives_a_group_that_was_not_closed() {
     run("pitfall_02_16_memory_that_others_have_mapped_outlives_a_group_that_was_not_closed", 2, |child| {
@@ -158,7 +159,7 @@ fn pitfall_02_16_memory_that_others_have_mapped_outlives_a_group_that_was_not_cl
     });
 }
 
-/// Processes that all drop their communicators after finished work, in any order, end well.
+/// Processes that all drop their communicators after finished work, in any order, end without an error.
 #[test]
 fn processes_that_drop_after_finished_work_are_not_lost() {
     let world = if is_host() { 3 } else { 2 };
@@ -238,7 +239,7 @@ fn short() -> Config {
     config
 }
 
-/// What a rank does until it learns that another is gone.
+/// Runs a rank until it learns that another rank is gone.
 fn until_lost(child: &Child, victim: bool) -> Error {
     let mut config = short();
     // Death is noticed, not waited for.
@@ -299,7 +300,7 @@ fn until_lost(child: &Child, victim: bool) -> Error {
     }
 }
 
-/// Calls without end, some of them ahead of the device.
+/// Makes calls without end; some are enqueued before the device has finished earlier ones.
 fn until_error(child: &Child, rank: &Rank, call: impl Fn() -> symmetra::Result<()>) -> Error {
     if child.part != "during open" {
         child.say("ready");
@@ -316,7 +317,7 @@ fn until_error(child: &Child, rank: &Rank, call: impl Fn() -> symmetra::Result<(
     unreachable!()
 }
 
-/// A rank is killed; the survivors learn it and go on together. Gives how long the slowest took.
+/// A rank is killed; the survivors learn of the death and go on together. Returns the time of the slowest rank.
 fn killed(test: &str, part: &str, victim: usize, delay: Duration) -> Duration {
     const WORLD: usize = 3;
     let _alone = support::world::alone();
@@ -355,7 +356,7 @@ fn mortal(child: &mut Child) {
 /// A new group of some of the processes works.
 fn reduce_among(child: &Child, name: &str, rank: usize, world: usize) {
     let bootstrap = child.meet(name, rank, world).unwrap();
-    // The GPU is that of the process, whatever its new rank.
+    // The GPU belongs to the process, at any new rank.
     let device = support::device::device(child.rank);
     let stream = symmetra::Stream::new(&device).unwrap();
     let communicator = Communicator::open(bootstrap, &device, config()).unwrap();
@@ -401,7 +402,8 @@ killed! {
     pitfall_01_killed_when_the_others_close: "close", 0, [30];
 }
 
-/// A rank that is stopped past the deadline, before a call: the others name it; when it goes on it is told, and writes nothing into what they use again.
+/// A rank is stopped past the deadline, before a call. The others name it. When the rank goes on it gets an error, and
+/// writes nothing into memory that the others use again.
 fn stopped(test: &str, call: &str) {
     if !fits(3) {
         return;

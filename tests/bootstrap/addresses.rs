@@ -73,7 +73,7 @@ fn pitfall_35_ranks_meet_by_an_id_beyond_loopback() {
     }
 }
 
-/// Whoever has the address and not the secret is kept out, and holds nobody up.
+/// A stranger that has the address but not the secret is kept out, and delays no rank.
 #[test]
 fn pitfall_35_an_id_keeps_strangers_out() {
     let place = beyond_loopback().map_or_else(|| "lo".to_owned(), |address| address.to_string());

@@ -29,7 +29,7 @@ fn bytes_of(rank: usize, round: usize) -> Vec<u8> {
     (0..rank * 1000 + round * 7).map(|index| (index * 31 + rank + round) as u8).collect()
 }
 
-/// Runs `rank` on a thread for each and returns what each gave.
+/// Runs `rank` on a thread for each rank and returns the results.
 fn on_threads<T: Send>(world_size: usize, rank: impl Fn(usize) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let rank = &rank;
@@ -56,7 +56,7 @@ fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Connects to rank 0 as soon as it listens, and says nothing.
+/// Connects to rank 0 as soon as it listens, and sends nothing.
 fn knock(address: SocketAddr) -> TcpStream {
     let deadline = within(10.0);
     loop {

@@ -11,7 +11,7 @@ use symmetra::bootstrap::{Bootstrap, Local, Tcp, UniqueId};
 
 use crate::{config, converse, free_address, lost, on_threads, private_directory, within};
 
-/// Runs this test binary again as `role`; what it prints after `> ` is its answer.
+/// Runs this test binary again as `role`; its answer is the text that it prints after `> `.
 fn child(role: &str, variables: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "processes::a_child_plays_its_role", "--nocapture", "--test-threads", "1"])
@@ -62,7 +62,7 @@ fn a_child_plays_its_role() {
     }
 }
 
-/// Ranks 1.. as processes that go on to gather, but for those that stay idle.
+/// Ranks 1.. as processes that go on to gather, except rank `idle`.
 fn ranks_of_processes(world_size: usize, directory: &Path, idle: usize) -> Vec<Child> {
     let (directory, world) = (directory.to_str().unwrap(), world_size.to_string());
     let start = |rank: usize| {
@@ -76,7 +76,7 @@ fn ranks_of_processes(world_size: usize, directory: &Path, idle: usize) -> Vec<C
 
 #[test]
 fn pitfall_1_kill_9_of_a_process_is_named_to_everybody() {
-    // The killed rank waits in an all-gather that rank 3 holds up, or is the one that holds it up.
+    // The killed rank either waits in an all-gather that rank 3 delays, or delays the all-gather itself.
     for idle in [3, 2] {
         let directory = private_directory();
         let mut children = ranks_of_processes(4, directory.path(), idle);
@@ -171,7 +171,7 @@ fn pitfall_36_variables_that_are_missing_or_malformed_are_named() {
     }
 }
 
-/// What ranks of these variables answer.
+/// The answers of ranks with these variables.
 fn met(world_size: usize, variables: &[(&str, &str)]) -> Vec<String> {
     let size = world_size.to_string();
     let children = (0..world_size).map(|rank| {
@@ -202,7 +202,7 @@ fn ranks_meet_where_the_launcher_holds_the_master_port() {
     ];
     let everybody = ["rank 0 of 3", "rank 1 of 3", "rank 2 of 3"];
     assert_eq!(met(3, &agent), everybody);
-    // Somebody has that port too: the error says how to choose another.
+    // Another program has that port too: the error explains how to choose another.
     let beside = 10_000 + port.parse::<u16>().unwrap() % 22_768;
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, beside)).unwrap();
     let alone = [&agent[..], &[("RANK", "0"), ("WORLD_SIZE", "2")]].concat();

@@ -1,4 +1,4 @@
-//! Somebody between the ranks: what a relay that records and changes bytes can see and do.
+//! A relay between the ranks that records and changes bytes: what it can read, and how ranks detect changes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -72,7 +72,7 @@ fn relayed<T: Send>(secret: [u8; 16], rank: impl Fn(Tcp, &Relay) -> T + Sync) ->
     (relay, results)
 }
 
-/// Bytes of a rank, longer than what is encrypted at once. Any 16 of them are found nowhere else.
+/// Bytes of a rank, more than are encrypted at once. Any 16 consecutive bytes are unique.
 fn private(rank: usize) -> Vec<u8> {
     (0..20_000u32).flat_map(|line| format!("rank {rank} line {line:05}").into_bytes()).collect()
 }
@@ -128,7 +128,7 @@ fn pitfall_35_bytes_that_are_changed_on_the_way_end_the_connection_with_an_error
     }
 }
 
-/// The rank that got the bytes says so, and tells the other.
+/// The rank that got the bytes reports them, and notifies the other.
 fn check(victim: usize, outcomes: Vec<Result<()>>) {
     let expected = format!("rank {} sent bytes that the connection's key does not open", 1 - victim);
     for (rank, outcome) in outcomes.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Who may join: strangers, wrong secrets, second claims.
+//! Which processes may join: strangers, wrong secrets, second claims.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -80,7 +80,7 @@ fn pitfall_35_a_stranger_that_drips_bytes_is_cut_off_while_the_group_works() {
         });
         let mut tcp = Tcp::connect(config(address, 1, 2, 10.0)).unwrap();
         let start = Instant::now();
-        // Rank 0 waits for us in its barrier, and keeps the door meanwhile.
+        // Rank 0 waits for us in its barrier, and still accepts connections.
         assert!(matches!(dripping.read(&mut [0; 64]), Ok(0) | Err(_)));
         let closed = start.elapsed();
         assert!(closed < Duration::from_secs(9), "{closed:?}");
@@ -110,7 +110,7 @@ fn pitfall_35_a_wrong_secret_is_refused_and_the_group_goes_on() {
 
 #[test]
 fn pitfall_35_a_listener_that_does_not_know_the_secret_is_not_believed() {
-    // It repeats to us what we said, then what it likes.
+    // The listener echoes our bytes, followed by arbitrary bytes.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let replies: [&[u8]; 2] = [&[], b"220 mail.example.com ESMTP ready, what is your pleasure today?\r\n"];
@@ -138,7 +138,7 @@ fn pitfall_35_a_second_claim_of_a_rank_is_refused_and_the_group_goes_on() {
     thread::scope(|scope| {
         let rank0 = scope.spawn(move || Tcp::connect(world(0)).map(|mut tcp| converse(&mut tcp)));
         drop(knock(address));
-        // Rank 0 cannot be claimed by dialling: who tries finds the port in use.
+        // Rank 0 cannot be claimed by dialling: a second rank 0 finds the port in use.
         let message = words(Tcp::connect(world(0)));
         assert!(message.contains("is in use"), "{message}");
         // Only the refused of two can be done before rank 2 comes.

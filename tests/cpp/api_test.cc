@@ -1,5 +1,5 @@
 // The public C++ API on the host device, with threads as ranks: every class.
-// Parallel groups are in environment_test.cc; what fails, and how, in error_test.cc.
+// Parallel groups are in environment_test.cc; failures are in error_test.cc.
 
 #include <algorithm>
 #include <chrono>
@@ -77,7 +77,7 @@ void configuration() {
   CHECK_EQ(required_bytes(8, config) - required_bytes(8, none), config.heap_bytes);
 }
 
-/// What a program writes beside a buffer, before it or behind it, is found at once and when the group closes.
+/// Bytes that a program writes outside a buffer, before or after it, are found at once and when the group closes.
 void guards() {
   CHECK_EQ(Config().guard_bytes, std::uint64_t{0});
   for (const std::ptrdiff_t beside : {-1, 5}) {
@@ -267,7 +267,7 @@ void pools() {
   });
 }
 
-/// Bound once and enqueued often, on a stream and in a graph, beside ordinary calls and after its operands.
+/// Bound once and enqueued often, on a stream and in a graph, among ordinary calls and after its operands are dropped.
 void bound() {
   test::ranks(3, [](Bootstrap& bootstrap) {
     const Device device = Device::host();
@@ -368,7 +368,7 @@ void narrow_types() {
     communicator.all_reduce(Operand(values.data(), 9, Dtype::kF16), stream);
     communicator.synchronize(stream);
     CHECK(values == std::vector<std::uint16_t>(9, two_f16));
-    // The largest code of every group, which passes as it is beside zeros.
+    // The largest quantised value of every group, which is exact when the other values are zero.
     const struct {
       Codec codec;
       std::uint16_t largest, twice;
@@ -398,7 +398,7 @@ void narrow_types() {
   });
 }
 
-/// Every collective beside all-reduce, eager and captured; element i of rank r is 100 r + i.
+/// Every collective other than all-reduce, eager and captured; element i of rank r is 100 r + i.
 void exchanges() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Device device = Device::host();
@@ -463,7 +463,7 @@ void exchanges() {
   });
 }
 
-/// Messages between two of three ranks, many of a pair, of several types, eager and in a graph; what is refused.
+/// Messages between two of three ranks, many of a pair, of several types, eager and in a graph; errors.
 void pairs() {
   test::ranks(3, [](Bootstrap& bootstrap) {
     using Message = Communicator::Message;
@@ -575,7 +575,7 @@ void low_contention() {
   });
 }
 
-/// Graphs keep what they use: buffers are destroyed before the launch.
+/// Graphs keep their operands: buffers are destroyed before the launch.
 void graphs() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Device device = Device::host();
@@ -687,7 +687,7 @@ void splits() {
   });
 }
 
-/// The sum over a group of what its ranks bring.
+/// The sum over a group of the values of its ranks.
 float sum(const Coordinator& group, float own) {
   const Stream stream(group.device());
   std::vector<float> values = filled(5, own);
@@ -696,7 +696,7 @@ float sum(const Coordinator& group, float own) {
   return values.back();
 }
 
-/// Runs `body` as every rank of a world of threads, each with a bootstrap of its own to give away.
+/// Runs `body` as every rank of a world of threads, each with a bootstrap that it can move.
 void giving(std::size_t world, const std::function<void(std::unique_ptr<Bootstrap>)>& body) {
   std::vector<std::thread> threads;
   for (auto& owned : bootstrap::threads(world)) {

@@ -1,5 +1,5 @@
-// Parallel groups through the public C++ API, with threads as ranks on the host device: who is in which, every
-// operation by every backend there is, graphs, objects, named tensors, ranks of several hosts, and what is refused.
+// Parallel groups through the public C++ API, with threads as ranks on the host device: their members, every
+// operation by every available backend, graphs, objects, named tensors, ranks of several hosts, and errors.
 
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +23,7 @@ EnvConfig sizes(std::size_t tensor, std::size_t pipeline, std::size_t data) {
   config.data_parallel_size = data;
   config.communicator.heap_bytes = 1 << 20;
   config.communicator.one_shot_sentinel_bytes = config.communicator.one_shot_ll_bytes = 4 << 10;
-  // In rank order, so that there is one right answer.
+  // Sums in rank order, so that exactly one result is right.
   config.communicator.determinism = Determinism::kExact;
   config.interface = "127.0.0.1";
   return config;
@@ -62,7 +62,7 @@ struct Owning : Relay {
   std::unique_ptr<Bootstrap> kept;
 };
 
-/// Every rank as a thread, with a bootstrap to give away.
+/// Every rank as a thread, with a bootstrap that it can move.
 void kept(std::size_t world, const std::function<void(std::unique_ptr<Bootstrap>)>& body) {
   std::vector<std::unique_ptr<Bootstrap>> all = bootstrap::threads(world);
   test::ranks(world, [&](Bootstrap& rank) { body(std::move(all[rank.rank()])); });
@@ -135,7 +135,7 @@ void graphs() {
       test::Round<float>(*group, ++seed).check_captured(*group);
       test::Round<std::int32_t>(*group, ++seed).check_captured(*group);
     }
-    // What fails on one rank fails on all: as it was thrown there, as kPeer elsewhere.
+    // A failure of one rank is an error of all ranks: the thrown exception on that rank, kPeer elsewhere.
     const Coordinator& tp = environment.tp();
     const Device device = tp.device();
     const Stream stream(device);
@@ -160,7 +160,7 @@ void graphs() {
   });
 }
 
-/// A pipeline of three stages: what the first sends goes through all, each adds its number.
+/// A pipeline of three stages: the data of the first stage pass through all stages, and each adds its number.
 void pipelines() {
   test::ranks(3, [](Bootstrap& bootstrap) {
     const Environment environment = Environment::init(bootstrap, sizes(1, 3, 1));
@@ -234,7 +234,7 @@ void named_tensors() {
       CHECK(tensor("empty").shape() == (std::vector<std::size_t>{4, 0}));
       CHECK_EQ(std::get<std::string>(received->at("config")), R"({"activation":"relu","layers":[1,2]})");
     }
-    // What arrived is an operand like any other.
+    // A received tensor is an operand like any other.
     const Coordinator& world = environment.world();
     std::vector<float> ones(5, 1);
     NamedValues map;
@@ -245,7 +245,7 @@ void named_tensors() {
     if (received) CHECK(std::get<NamedTensor>(received->at("x")).buffer().read<float>(stream) == std::vector<float>(5, 4));
     CHECK_THROWS(kUnsupported, std::get<NamedTensor>(map.at("x")).buffer());
     CHECK_THROWS(kInvalidArgument, NamedTensor::borrowed(Operand(ones.data(), 5), {2, 2}));
-    // What is only read is an input, and no output.
+    // Memory that is borrowed as const can be an input, but no output.
     const std::vector<float> read_only(5, 2);
     const NamedTensor input = NamedTensor::borrowed_const({read_only.data(), 5}, {5});
     world.all_reduce(input, Operand(ones.data(), 5), stream);
@@ -253,7 +253,7 @@ void named_tensors() {
     CHECK(ones == std::vector<float>(5, 8));
     CHECK(contains(CHECK_THROWS(kInvalidArgument, world.all_reduce(input, stream)).what(), "borrowed_const"));
     CHECK_THROWS(kInvalidArgument, NamedTensor::borrowed(Operand(ones.data(), 5), {std::size_t{1} << 40, std::size_t{1} << 40}));
-    // What the root cannot send, the others are told of.
+    // When the root cannot send a value, the other ranks learn of the error.
     const auto refused = [&](const char* name, NamedValue value) {
       NamedValues wrong;
       wrong.emplace(name, std::move(value));
@@ -309,7 +309,7 @@ void quantised() {
   });
 }
 
-/// What says who serves what, and what nobody serves.
+/// The backends: which one serves which call, and which calls no backend serves.
 void backends() {
   for (const Backend known : {Backend::kQuantised, Backend::kOwn, Backend::kNccl, Backend::kHost}) CHECK_EQ(backend(name(known)), known);
   CHECK(contains(CHECK_THROWS(kInvalidArgument, backend("tpu")).what(), "own"));
@@ -401,7 +401,7 @@ void own_kernels(const Coordinator& group, const Stream& stream) {
   if (group.rank() == 0) CHECK_EQ(own[0], first(size - 1));
 }
 
-/// A tensor that was moved from names no memory, also once the one it became is gone.
+/// A tensor that was moved from names no memory, even after the tensor that it was moved to is gone.
 void moved_tensors(const Coordinator& group, const Stream& stream) {
   std::vector<float> values(6, 1);
   std::optional<NamedTensor> owning(std::in_place, DeviceBuffer(group.device(), 6, Dtype::kF32), std::vector<std::size_t>{2, 3});
@@ -493,7 +493,7 @@ void hosts() {
   for (const bool own : {false, true}) {
     kept(4, [&](std::unique_ptr<Bootstrap> bootstrap) {
       const std::size_t rank = bootstrap->rank();
-      // Whoever implements it, it is kept.
+      // The bootstrap is kept, whether the library or a program implements it.
       if (own) bootstrap = std::make_unique<Owning>(std::move(bootstrap));
       std::optional<Environment> opened;
       try {
@@ -519,7 +519,7 @@ void hosts() {
       opened->close();
     });
   }
-  // Who dies alone on its host is named by what the ranks met by.
+  // The death of the only rank of a host is detected by the bootstrap.
   kept(3, [&](std::unique_ptr<Bootstrap> bootstrap) {
     const std::size_t rank = bootstrap->rank();
     EnvConfig config = sizes(3, 1, 1);

@@ -1,5 +1,5 @@
-// What fails in the public C++ API, and how: every kind that can be reached without a
-// GPU, foreign bootstraps, use after close and move, and that hot calls allocate nothing.
+// Failures of the public C++ API: every kind of error that can be reached without a GPU, foreign bootstraps, use after
+// close and move, and that hot calls allocate nothing.
 
 #include <atomic>
 #include <condition_variable>
@@ -81,7 +81,7 @@ class Foreign : public Bootstrap {
   std::size_t rank_, world_;
 };
 
-/// One that throws what it was given.
+/// A bootstrap that throws a given exception.
 template <class Thrown>
 class Broken final : public Foreign {
  public:
@@ -213,7 +213,7 @@ void operands() {
     if (communicator.rank() == 0) CHECK_THROWS(kInvalidArgument, communicator.symmetric<float>(~std::size_t{0}));
     if (communicator.rank() != 0) CHECK_THROWS(kMismatch, communicator.symmetric<float>(1));
     CHECK_THROWS(kMismatch, communicator.adopt(values, 1 + communicator.rank()));
-    // What one rank has no memory for, the others are told of.
+    // When one rank has no memory to adopt, the other ranks learn of the error.
     if (communicator.rank() == 0) CHECK_THROWS(kInvalidArgument, communicator.adopt(static_cast<float*>(nullptr), 1));
     if (communicator.rank() != 0) CHECK_THROWS(kPeer, communicator.adopt(values, 1));
     // Addresses by which a rank is to reach the others' memory.
@@ -271,7 +271,7 @@ void disagreeing_ranks() {
       communicator.tagged(tags ? 1 + rank : 0).all_reduce(Operand(values.data(), tags ? 4 : 4 + rank), stream);
       stream.synchronize();
       const std::int32_t peer = 1 - static_cast<std::int32_t>(communicator.rank());
-      // Who looks second may see that the other gave up already.
+      // The rank that looks second may find that the other rank has given up already.
       try {
         communicator.check();
         test::fail(__FILE__, __LINE__, "the ranks agreed");
@@ -310,7 +310,7 @@ void closed() {
   });
 }
 
-/// Throws what the group fails with, when it does.
+/// Throws the error of the group, once the group fails.
 void until_it_fails(const Communicator& communicator) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (std::chrono::steady_clock::now() < deadline) {
@@ -368,7 +368,7 @@ void lost_and_late() {
   });
 }
 
-/// Collective calls of the host that differ, and one that is told of a peer's timeout elsewhere.
+/// Collective calls of the host that differ, and a call that is notified of a peer's timeout in another call.
 void host_calls() {
   std::atomic<int> done{0};
   const auto meet = [&done](int ranks) {

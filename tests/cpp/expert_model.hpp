@@ -1,4 +1,4 @@
-// Tokens and their experts on every rank, and what a dispatch and a combine make of them by definition.
+// Tokens and their experts on every rank, and the definitions of a dispatch and a combine.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline float weight_of(std::size_t rank, std::size_t token, std::size_t k) {
 
 inline float row_of(std::size_t rank, std::size_t token, std::size_t h) { return static_cast<float>(100 * rank + 10 * token + h) / 7.0f; }
 
-/// What expert `expert` makes of an element.
+/// The result of expert `expert` for an element.
 inline float result_of(std::size_t expert, float x) { return x * (static_cast<float>(expert) + 1.5f); }
 
 // The model.
@@ -69,7 +69,7 @@ inline std::vector<Pair> pairs_of(const Lists& lists) {
 /// Whether a token has one row on a rank, the sum of whose experts is the caller's.
 inline bool is_by_token(Layout layout) { return layout == Layout::kByRank || layout == Layout::kBySource; }
 
-/// What a rank receives.
+/// The data that a rank receives.
 struct Arrived {
   std::vector<std::vector<Pair>> rows;  ///< the pairs of each row; none where a row is free
   std::vector<std::uint32_t> counts, offsets, index;

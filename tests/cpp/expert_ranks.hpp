@@ -9,7 +9,7 @@ namespace test {
 
 using namespace symmetra;
 
-/// What no call wrote.
+/// The value of elements that no call has written.
 constexpr float kUntouched = -9.0f;
 
 /// Small enough that many groups fit a small machine.

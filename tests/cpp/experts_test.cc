@@ -65,7 +65,7 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
     const std::vector<std::size_t> host_counts = routed.counts();
     CHECK(std::equal(arrived.counts.begin(), arrived.counts.end(), host_counts.begin(), host_counts.end()));
   }
-  // By source, ids and weights say of free rows that nothing came.
+  // In the by-source layout, unused rows have expert id -1 and weight 0.
   const std::int32_t no_local = by_source ? -1 : -7;
   const float no_factor = by_source ? 0.0f : kUntouched;
   check_rows(locals.read<std::int32_t>(stream), arrived, by_token ? kTopK : 1, no_local, [&](const std::vector<Pair>& row, std::size_t k) {
@@ -83,7 +83,7 @@ void round_trip(const Group& group, const ExpertConfig& config, const Lists& lis
   in_order.resize(arrived.index.size());
   CHECK(in_order == arrived.index);
 
-  // What the experts make of the rows; of rows of tokens, the sum for each row.
+  // The results of the experts for the rows; for rows of tokens, the sum of each row.
   const std::vector<Pair> all = pairs_of(lists);
   for (const bool weighted : {true, false}) {
     std::vector<float> results(came);
@@ -158,7 +158,8 @@ void round_trips() {
   });
 }
 
-/// Rows as codes with scales: of the caller's, after a plan and its counts; and made on the way.
+/// Rows as quantised values with scales: from the caller, with and without a plan and its counts; and quantised for the
+/// transfer.
 void codes() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     constexpr std::size_t kElems = 130, kGroups = 2;
@@ -244,7 +245,7 @@ void codes() {
   });
 }
 
-/// A graph owns its buffers and what it needs of its experts. A replay reads ids and the count of tokens anew.
+/// A graph owns its buffers and the parts of its experts that it needs. A replay reads ids and the count of tokens anew.
 void graphs() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Two two(bootstrap);
@@ -313,7 +314,8 @@ void handles() {
     std::optional<Routed> planned(experts->plan(Routing(two.ids), stream));
     Routed first = experts->dispatch(Routing(two.ids), rows, Received(received), stream);
     CHECK(says(CHECK_THROWS(kUnsupported, experts->plan(Routing(two.ids), stream)), "2 of 2 slots (`in_flight`) are held"));
-    // Ranks drop the handle of the first dispatch, whose slot is the next, before and behind another refusal.
+    // Ranks drop the handle of the first dispatch, whose slot is the next: rank 0 before another refusal, rank 1 after
+    // it.
     if (two.rank == 0) planned.reset();
     if (two.rank == 1) {
       CHECK(says(CHECK_THROWS(kUnsupported, experts->plan(Routing(two.ids), stream)), "slot 0 is the next"));
@@ -335,7 +337,7 @@ void handles() {
   });
 }
 
-/// Two dispatches in flight, in two halves each; what is destroyed is received into nothing.
+/// Two dispatches in flight, in two halves each; the data of a destroyed handle are discarded.
 void halves() {
   test::ranks(2, [](Bootstrap& bootstrap) {
     const Two two(bootstrap);
@@ -374,7 +376,7 @@ void halves() {
     CHECK((other.read<float>(stream) == std::vector<float>{kUntouched, kUntouched}));
     CHECK(later.read<float>(stream) == std::vector<float>(experts.capacity(), kUntouched));
 
-    // What outlives its capture was received when that ended.
+    // A dispatch that outlives its capture was received when the capture ended.
     std::optional<Arriving> escaped;
     const Graph graph = stream.capture([&](const Capture& capture) {
       Arriving arriving = experts.dispatch_begin(routing, rows, capture);
@@ -391,7 +393,7 @@ void halves() {
     }
     CHECK(says(CHECK_THROWS(kInvalidArgument, std::move(*escaped).receive(Received(later), stream)), "the dispatch went to capture"));
     escaped.reset();
-    // What outlives a capture that failed holds nothing.
+    // A dispatch that outlives a failed capture holds no slot.
     CHECK_THROWS(kUnsupported, stream.capture([&](const Capture& capture) {
       escaped.emplace(experts.dispatch_begin(routing, more, capture));
       const Arriving second = experts.dispatch_begin(routing, rows, capture);

@@ -78,7 +78,7 @@ void what_cannot_be_is_refused() {
   });
 }
 
-/// Waits until the group has failed: a call of the host says so as its own timeout, or as an abort.
+/// Waits until the group has failed: a call of the host reports the failure as its own timeout, or as an abort.
 void hear_of_failure(const Communicator& communicator) {
   try {
     communicator.barrier();
@@ -94,7 +94,7 @@ void overrun(const Pass& args) {
               4);
 }
 
-/// A signal on the first channel that there is not.
+/// A signal on the first channel number that does not exist.
 void signal_nowhere(const Pass& args) {
   device::put_signal(args.heap, args.words, args.words, device::Rank{1}, 4, device::Channel{args.heap.channels});
 }
@@ -122,7 +122,7 @@ void what_is_outside_the_heap_is_said() {
   refused_by_the_kernel(&signal_nowhere, "the channel of a kernel's signal is 256, but there are 256 (heap_channels)");
 }
 
-/// Waits for a value that nobody stores.
+/// Waits for a value that no thread stores.
 void wait_in_vain(const Pass& args) { device::wait_until(args.heap, args.words, device::Rank{1}, device::Compare::kEqual, 7); }
 
 void a_wait_for_a_value_gives_up() {

@@ -1,4 +1,4 @@
-// Products alone, and fused with collectives, against sums that are exact; and what is refused.
+// GEMMs alone, and fused with collectives, against exact sums; and errors.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -43,7 +43,7 @@ void runs(const Group& group, const Stream& stream, const DeviceBuffer& result, 
   }
 }
 
-/// A group, its plans and what they must give.
+/// A group, its plans and the expected results.
 template <class Group>
 class Plans {
  public:
@@ -71,7 +71,7 @@ class Plans {
     CHECK_EQ(planned.predicted_us.has_value(), device_.kind() != DeviceKind::kHost);
   }
 
-  /// Two products of one gathered factor. The whole is also given out, if asked.
+  /// Two GEMMs of one gathered factor. The gathered factor is also an output, on request.
   void gathered(std::size_t rows, bool keeps) const {
     const Product product = kind_.product(kInner, kColumns);
     const AllGatherMatmul plan = group_.plan_all_gather_matmul({rows, kInner}, 0, {product, product}, options_);
@@ -181,7 +181,7 @@ void plans(std::size_t world, std::uint64_t seed) {
   std::printf("plans of %zu ranks ok\n", world);
 }
 
-/// Products alone: both layouts, bias, relu, and several in one call.
+/// GEMMs alone: both layouts, bias, relu, and several in one call.
 void products(std::uint64_t seed) {
   const Device device = Device::host();
   const Stream stream(device);
@@ -205,7 +205,7 @@ void products(std::uint64_t seed) {
     multiplier->enqueue(product, 5, in.left, right, result, stream);
     CHECK(test::loaded(result, stream) == expected.values);
   }
-  // Two products of one call, by address.
+  // Two GEMMs of one call, by address.
   Product both(2, 1, Numeric::f32());
   both.count = 2;
   const std::vector<float> left = {1, 2, 3, 4}, right = {5, 6, 7, 8};
@@ -213,7 +213,7 @@ void products(std::uint64_t seed) {
   multiplier->enqueue(both, 1, ConstOperand(left.data(), 4), ConstOperand(right.data(), 4), Operand(result.data(), 2), stream);
   device.synchronize();
   CHECK(result == (std::vector<float>{17, 53}));
-  // A graph keeps its operands and what multiplies.
+  // A graph keeps its operands and the GEMM handle.
   std::optional<Graph> graph;
   const DeviceBuffer kept(device, 1, Dtype::kF32);
   {
@@ -226,7 +226,7 @@ void products(std::uint64_t seed) {
   std::printf("products ok\n");
 }
 
-/// Shapes that the plans of `plans` do not have: dimensions behind the first, unequal parts, an average.
+/// Shapes that the plans of `plans` do not have: dimensions after the first, unequal parts, an average.
 void shapes() {
   test::ranks(3, [&](Bootstrap& bootstrap) {
     const Communicator group = Communicator::open(bootstrap, Device::host(), small());
@@ -246,7 +246,7 @@ void shapes() {
     last.enqueue(column, std::nullopt, {{ones, narrow}}, stream);
     group.synchronize(stream);
     CHECK(test::loaded(narrow, stream) == test::Values(4, 3));
-    // Rank r has r rows of 2, and an average of three equal products keeps the bias.
+    // Rank r has r rows of 2, and an average of three equal GEMMs keeps the bias.
     FusedOptions unequal(Way::kAuto, Reduction::kAverage);
     unequal.rows = {0, 1, 2};
     Product biased(2, 2, Numeric::f32());
@@ -264,7 +264,7 @@ void shapes() {
   std::printf("shapes ok\n");
 }
 
-/// A heap as large as heap_bytes says has room for the plan.
+/// A heap of `heap_bytes` bytes has room for the plan.
 void heaps() {
   constexpr std::size_t kWorld = 3;
   const Product product(64, 96, Numeric::f32());

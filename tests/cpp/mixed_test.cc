@@ -1,5 +1,5 @@
 // Grids of tensor and data parallelism: every operation in every mode against sums that are exact, on one host and, in builds with an
-// engine between hosts (first argument `hosts`), on several by name; and what is refused.
+// engine between hosts (first argument `hosts`), on several by name; and errors.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -51,7 +51,7 @@ bool scatters(MixedOperation operation) {
   return operation == MixedOperation::kReduceScatter || operation == MixedOperation::kReduceScatterAllReduce;
 }
 
-/// One call: what each data rank has of it, and what it must give.
+/// One call: the input of each data rank, and the expected output.
 struct Case {
   Shape shape;
   MixedOperation operation;

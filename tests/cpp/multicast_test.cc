@@ -1,5 +1,5 @@
-// A kernel of a C++ program that sums, stores, adds and signals by multicast, on the CPU, and what is refused. In a build without the
-// feature: that a group says so.
+// A kernel of a C++ program that sums, stores, adds and signals by multicast, on the CPU, and the errors. In a build
+// without the feature: that a group reports the missing feature.
 #include "symmetra/device/multicast.cuh"
 
 #include <cstring>
@@ -46,7 +46,7 @@ void exchange(const Exchange& args) {
   const device::Multicast<std::uint8_t, Adds::kE4M3> quarters(args.quarters);
   const device::Multicast<std::uint32_t> counters(args.counters);
   const std::uint32_t rank = args.pad.rank, world = inputs.world(), block = platform::block();
-  // What one thread signals to one rank, and what it signals to all, count alike.
+  // A signal to one rank and a signal to all ranks count alike.
   if (platform::thread() == 0 && rank == 0) device::put(args.pad, device::Rank{1}, device::Channel{block});
   const std::uint32_t step = platform::blocks() * platform::threads();
   for (std::uint32_t i = block * platform::threads() + platform::thread(); i < world * kPackets; i += step) {
@@ -70,7 +70,7 @@ void exchange(const Exchange& args) {
 
 float value(std::size_t rank, std::size_t i) { return static_cast<float>((rank * 31 + i * 7) % 97) / 4; }
 
-/// A bf16 of few bits, whose sums are exact.
+/// A bf16 with few significant bits, whose sums are exact.
 std::uint16_t half(std::size_t rank, std::size_t i) {
   const float exact = static_cast<float>((rank * 5 + i) % 16);
   std::uint32_t bits = 0;

@@ -1,11 +1,11 @@
-// Quantised rows by the public API: where every x is 1, y is the weight, so codes and scales can be told by hand.
+// Quantised rows by the public API: every x is 1, so y is the weight, and the quantised values and scales are known.
 #pragma once
 
 #include "norms.hpp"
 
 namespace test {
 
-/// Rows of 32 weights, of which the first ones are these and the others 0.
+/// Rows of 32 weights: the first weights are `y`, and the others 0.
 struct Ones {
   explicit Ones(const symmetra::Communicator& communicator, const symmetra::Stream& stream, std::vector<float> y, std::size_t count)
       : input(communicator.device(), 32 * count, symmetra::Dtype::kF32),
@@ -93,7 +93,7 @@ inline void quantised_norms() {
   });
 }
 
-/// Formats that are none, and operands that do not fit.
+/// Invalid formats, and operands that do not fit.
 inline void refused_formats() {
   ranks(1, [](symmetra::Bootstrap& bootstrap) {
     using namespace symmetra;

@@ -22,7 +22,7 @@ bool meet(const device::SignalPad& pad, device::PeerView<float> view, float* sum
   return true;
 }
 
-/// What a group has for one rank.
+/// The memory of a group for one rank.
 struct Rank {
   uint32_t pad[16 * device::kMaxWorld] = {}, sent[16 * device::kMaxWorld] = {}, awaited[16 * device::kMaxWorld] = {};
   device::Progress progress{};

@@ -90,7 +90,7 @@ inline DeviceBuffer placed(const Stream& stream, const Device& device, Dtype dty
   return buffer;
 }
 
-/// The types of a product, and whether it has scales of rows and a bias.
+/// The types of a GEMM, and whether it has scales of rows and a bias.
 struct Kind {
   const char* name;
   Numeric numeric;
@@ -117,14 +117,14 @@ inline const std::vector<Kind>& kinds() {
   return all;
 }
 
-/// What a rank multiplies: a part of the left factor, and a right factor of its own.
+/// The factors of a rank: a part of the left factor, and a right factor of the rank.
 struct Factors {
   Factors(const Kind& of, std::uint64_t seed, std::size_t rows, std::size_t inner, std::size_t columns)
       : kind(of), left(draw(seed, rows, inner, false)), right(draw(seed + 1, inner, columns, true)) {
     for (std::size_t column = 0; column < columns; ++column) bias.push_back(static_cast<double>((seed + column) % 7) - 3);
   }
 
-  /// The product of some rows with the right factor, without the bias.
+  /// The GEMM of some rows with the right factor, without the bias.
   Matrix product(const Matrix& rows) const {
     const Values by_row = scales(rows.rows), by_column = scales(right.columns);
     Matrix result{rows.rows, right.columns, {}};

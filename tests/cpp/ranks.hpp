@@ -1,4 +1,4 @@
-// Ranks as threads, and checks that say where they failed.
+// Ranks as threads, and checks that print the place of a failure.
 #pragma once
 
 #include <cstdio>
@@ -27,7 +27,7 @@
       test::fail(__FILE__, __LINE__, #left " is " + test::text(left_value) + ", " #right " is " + test::text(right_value)); \
   } while (false)
 
-/// Fails the test unless the expression throws symmetra::Error of this kind; gives the error.
+/// Fails the test unless the expression throws symmetra::Error of this kind; returns the error.
 #define CHECK_THROWS(kind, expression) test::thrown(__FILE__, __LINE__, symmetra::ErrorKind::kind, #expression, [&] { (void)(expression); })
 
 namespace test {

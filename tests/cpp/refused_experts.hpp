@@ -1,4 +1,4 @@
-// What experts refuse, when they are opened, at a call, and on the device.
+// Errors of experts, at opening, at a call, and on the device.
 #pragma once
 
 #include "expert_ranks.hpp"
@@ -54,7 +54,7 @@ inline void settings() {
   });
 }
 
-/// What a call refuses, before anything runs.
+/// Errors of a call, before anything runs.
 inline void refused() {
   ranks(2, [](Bootstrap& bootstrap) {
     const Two two(bootstrap);
@@ -131,7 +131,7 @@ inline void refused() {
   });
 }
 
-/// What only the device sees is one error on all ranks, and no row is written.
+/// An error that only the device detects is one error on all ranks, and no row is written.
 inline void found_on_the_device() {
   struct Case {
     ErrorKind kind;

@@ -1,5 +1,5 @@
-// A round of every operation of a parallel group on random data, and what each must leave behind: by the
-// definition of the operation, from what every rank gave.
+// A round of every operation of a parallel group on random data, and the contents of each output: by the definition of
+// the operation, from the inputs of every rank.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ T sample(std::uint64_t bits) {
   return static_cast<T>(bits >> 16);
 }
 
-/// In rank order, rounded at every step as the types ask; integers wrap, but averages.
+/// The reduction in rank order, rounded at every step as the type requires; integers wrap, except in averages.
 template <class T>
 T reduced(symmetra::Reduction reduction, const std::vector<T>& values) {
   using symmetra::Reduction;
@@ -67,7 +67,7 @@ class Round {
     }
   }
 
-  /// Runs every operation by `through`, which is the group or one of its backends, and checks what it leaves.
+  /// Runs every operation by `through`, which is the group or one of its backends, and checks the outputs.
   void check(const symmetra::Coordinator& through) {
     for (const Operation& operation : operations(through)) {
       fill();
@@ -102,7 +102,7 @@ class Round {
     std::function<std::vector<T>()> expected;
   };
 
-  /// How many elements rank `from` gives rank `to` where each pair has its own count.
+  /// The number of elements that rank `from` sends to rank `to` where each pair has its own count.
   std::size_t pair(std::size_t from, std::size_t to) const { return mix(seed_ ^ (from * 16 + to) << 20) % (count_ + 1); }
   T value(std::size_t member, std::size_t index) const {
     return sample<T>(mix(mix(seed_ ^ fresh_ << 40) ^ group_.ranks()[member] << 24 ^ index));
@@ -119,7 +119,7 @@ class Round {
     return values;
   }
 
-  /// Fresh inputs, and outputs of what nobody sends.
+  /// Writes new inputs, and fills outputs with values that no rank sends.
   void fill() {
     ++fresh_;
     const std::size_t all = count_ * group_.world_size();
@@ -232,7 +232,7 @@ class Round {
     return sum;
   }
 
-  /// What arrives where each pair has its own count.
+  /// The data that arrive where each pair has its own count.
   std::vector<T> strips() const {
     std::vector<T> values;
     for (std::size_t peer = 0; peer < group_.world_size(); ++peer) {
@@ -250,7 +250,7 @@ class Round {
   std::size_t rows_, count_, root_;
   symmetra::Reduction reduction_;
   symmetra::DeviceBuffer device_;
-  /// What graphs write to stays where it is.
+  /// The outputs of graphs, which keep their addresses.
   std::vector<T> output_, in_place_;
   std::vector<std::size_t> sends_, receives_;
   std::uint64_t fresh_ = 0;

@@ -1,4 +1,4 @@
-//! Both ways to the headers: cxx finds them by itself, cc is told by a variable.
+//! Both ways to the headers: cxx finds them by itself, cc gets their folder from a variable.
 
 fn main() {
     cxx_build::bridge("src/lib.rs").file("src/bridged.cc").std("c++17").compile("bridged");

@@ -1,5 +1,5 @@
-//! Every kind of object: refused in a forked child, where dropping it harms nobody. `tests/source/forks.rs` compares the
-//! kinds with the types of the library: the text before `: ` is the type.
+//! Every kind of object: refused in a forked child, where dropping the object harms no process. `tests/source/forks.rs`
+//! compares the kinds with the types of the library: the text before `: ` is the type.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ fn settings() -> GroupConfig {
     settings
 }
 
-/// What a communicator makes.
+/// The objects of a communicator.
 fn of_a_communicator(child: &Child) {
     let rank = child.open(&config());
     let Rank { communicator, stream, device } = &rank;
@@ -52,7 +52,7 @@ fn of_a_communicator(child: &Child) {
     let plain = DeviceBuffer::from_slice(&[1.0f32; 128], stream).unwrap();
     let lent = plain.borrow();
     let mut host = HostBuffer::from_slice(&[1.0f32; 64], device).unwrap();
-    // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, whoever drops it.
+    // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, also when the handle is dropped.
     let adopted = unsafe { communicator.adopt(plain.borrow()) }.unwrap();
     let part = adopted.slice(..64).unwrap();
     let all = DeviceBuffer::<f32>::new(device, 128).unwrap();
@@ -106,7 +106,7 @@ fn of_a_communicator(child: &Child) {
     communicator.clone().close().unwrap();
 }
 
-/// Experts, and plans of products.
+/// Experts, and GEMM plans.
 fn of_experts_and_plans(child: &Child) {
     let rank = child.open(&config());
     let Rank { communicator, stream, device } = &rank;
@@ -206,7 +206,7 @@ fn of_environments(child: &Child) {
     environment.close().unwrap();
 }
 
-/// What ranks meet by.
+/// The bootstraps.
 fn of_bootstraps(child: &Child) {
     let until = || Instant::now() + CHILD;
     let mut local = child.meet("local", child.rank, child.world).unwrap();

@@ -14,7 +14,7 @@ namespace fuzz {
 
 /// Elements of a buffer, the last of which no call uses.
 constexpr std::size_t kLength = 4096 + 256;
-/// Buffers of the type of a bench; behind them is one of f32, with weights.
+/// Buffers of the type of a bench; they are followed by one of f32, with weights.
 constexpr std::size_t kBuffers = 9, kWeights = 8, kWide = 9;
 
 /// Memory with the quantised rows of one call.

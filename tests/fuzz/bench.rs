@@ -18,9 +18,9 @@ use crate::program::{Form, Kind, LENGTH, Message, Placed, ROOM};
 use crate::support::Sample;
 use crate::support::batch::On;
 
-/// What a rank does with a bench, whatever its type.
+/// The operations of a rank on a bench of any type.
 pub(crate) trait Bench: Send + Sync {
-    /// Registers the operands of a call with all ranks, if the call has adopted ones, and makes memory for quantised
+    /// Registers the operands of a call with all ranks, if the call has adopted operands, and makes memory for quantised
     /// rows.
     fn prepare(&self, call: &Placed, stream: &Stream) -> Result<()>;
     fn call<'op>(&'op self, call: &Placed, on: &On<'_, 'op, '_>) -> Result<()>;
@@ -116,7 +116,7 @@ impl<T: Sample> Typed<T> {
             })
         };
         match placed.is_slow(rank) {
-            // What a rank sends itself stays in one call.
+            // Messages from a rank to itself stay in one call.
             true => messages.chunk_by(|one, other| one.peer == rank && other.peer == rank).try_for_each(enqueue),
             false if messages.is_empty() => Ok(()),
             false => enqueue(&messages),
@@ -191,7 +191,7 @@ impl<T: Sample> Lent<T> {
     }
 }
 
-/// What a call has for itself.
+/// The adopted memory and quantised rows of a call.
 struct Kept<'op, T: Sample> {
     adopted: Option<&'op Pair<T>>,
     codes: Option<&'op Memory>,
@@ -211,7 +211,7 @@ impl<T: Sample> Typed<T> {
         Ok(())
     }
 
-    /// Registers the operands of a call with all ranks, if the call has adopted ones.
+    /// Registers the operands of a call with all ranks, if the call has adopted operands.
     fn adopt(&self, placed: &Placed) -> Result<()> {
         if placed.kind != Kind::Adopted {
             return Ok(());
@@ -223,7 +223,7 @@ impl<T: Sample> Typed<T> {
             }
             let (elems, buffer, start) = (call.elems(extent, world), placed.buffer(which), start_of(rank));
             assert!(start + elems <= ROOM);
-            // Every second call has memory by bytes, with as much ahead of the operand as all ranks have.
+            // Every second call adopts bytes, which begin as many elements before the operand as all ranks have.
             let ahead = match placed.seed % 2 {
                 0 => 0,
                 _ => (0..world).map(start_of).min().unwrap_or(0).min(64),

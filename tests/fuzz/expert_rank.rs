@@ -14,7 +14,7 @@ use crate::model::values;
 use crate::program::GUARD;
 use crate::support::Sample;
 
-/// What bytes are behind operands.
+/// The value of the bytes after operands.
 const BEHIND: u8 = 0xc3;
 
 /// The operands of a dispatch and its combine.
@@ -37,7 +37,7 @@ struct Operands<T: Value> {
     local_ids: Room<i32>,
     local_weights: Room<f32>,
     sums: Room<T>,
-    /// Whether the rank gives weights, adds rows, and takes scales in columns.
+    /// Whether the rank passes weights, adds rows, and has scales in columns.
     asks: [bool; 3],
 }
 
@@ -107,7 +107,7 @@ impl<T: Value> Operands<T> {
     }
 }
 
-/// Memory of an operand, and behind it elements that no call knows.
+/// Memory of an operand, followed by elements that no call accesses.
 struct Room<E: Sample> {
     buffer: DeviceBuffer<E>,
     elems: usize,
@@ -118,7 +118,7 @@ impl<E: Sample> Room<E> {
         Ok(Self { buffer: DeviceBuffer::new(device, elems + GUARD)?, elems })
     }
 
-    /// What calls know.
+    /// The elements that calls access.
     fn part(&self) -> Ref<'_, E> {
         self.buffer.borrow().slice(..self.elems).unwrap()
     }
@@ -216,7 +216,7 @@ impl<'q> Calls<'q> {
         if self.rounds.unweighted { options.unweighted() } else { options }
     }
 
-    /// All rounds, as many together as the program says. `heard` takes what the host counts.
+    /// All rounds, of which `together` are in flight at once. The counts that the host reads are appended to `heard`.
     fn enqueue<'o, T: Value>(
         &self,
         all: &'o [Operands<T>],
@@ -267,11 +267,11 @@ pub(crate) struct Here<'a> {
     /// In the group.
     pub(crate) member: usize,
     pub(crate) stream: &'a Stream,
-    /// What the rank writes into its buffers.
+    /// The bytes that the rank writes into its buffers.
     pub(crate) file: &'a mut File,
 }
 
-/// Makes the calls, and gives what they wrote.
+/// Makes the calls, and returns their outputs.
 pub(crate) fn run(experts: &Experts, layer: &Layer, rounds: &Rounds, here: Here<'_>) -> Result<Vec<u8>> {
     of_values!(layer.dtype(), run_of(experts, layer, rounds, here))
 }

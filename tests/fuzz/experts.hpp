@@ -41,7 +41,7 @@ inline symmetra::ExpertConfig layer_of(Words& words) {
   return config;
 }
 
-/// What a rank asks for in a round, and its operands.
+/// The options of a rank in a round, and its operands.
 struct Asked {
   struct Extent {
     std::size_t dtype, elem_bytes, elems, bytes;
@@ -164,7 +164,7 @@ class Operands {
   }
 
  private:
-  /// What calls know of an operand.
+  /// The elements of an operand that calls access.
   symmetra::Operand part(std::size_t at) const {
     const Asked::Extent& extent = asked_.operands[at];
     return {buffers_[at].data(), extent.elems, static_cast<symmetra::Dtype>(extent.dtype)};
@@ -172,7 +172,7 @@ class Operands {
 
   /// The first operand that calls write.
   static constexpr std::size_t kReceived = 9;
-  /// Elements behind each operand that no call knows, and what their bytes are.
+  /// Elements after each operand that no call accesses, and the value of their bytes.
   static constexpr std::size_t kBehind = 256;
   static constexpr char kFill = '\xc3';
 
@@ -198,7 +198,7 @@ class Opened {
   const symmetra::ExpertConfig& config() const { return config_; }
   const symmetra::Experts& experts() const { return experts_; }
 
-  /// Makes the calls, and gives what they wrote.
+  /// Makes the calls, and returns their outputs.
   std::vector<char> run(const Rounds& rounds, const symmetra::Stream& stream, std::ifstream& file) const {
     std::vector<Operands> all;
     for (const Round& round : rounds.rounds) all.emplace_back(device_, round.at(member_));
@@ -237,7 +237,7 @@ class Opened {
     return routed;
   }
 
-  /// All rounds, as many together as the program says. `heard` takes what the host counts.
+  /// All rounds, of which `together` are in flight at once. The counts that the host reads are appended to `heard`.
   void enqueue(const Rounds& rounds, const std::vector<Operands>& all, symmetra::Queue queue, std::vector<char>& heard) const {
     for (std::size_t first = 0; first < all.size(); first += rounds.together) {
       const std::size_t count = std::min(rounds.together, all.size() - first);

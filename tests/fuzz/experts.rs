@@ -1,4 +1,4 @@
-//! Experts of a program: their settings, their calls, and what a call leaves, by the oracle of the suite.
+//! Experts of a program: their settings, their calls, and the outputs of a call, by the oracle of the suite.
 
 use serde::{Deserialize, Serialize};
 use symmetra::experts::{ExpertConfig, Layout, Method, Placement, ScaleOrder, Scales, Wire};
@@ -26,7 +26,7 @@ pub(crate) struct Layer {
     pub(crate) layout: [usize; 2],
     pub(crate) method: usize,
     pub(crate) lists: Lists,
-    /// Whether the layer itself says that sums are exact.
+    /// The layer's setting for exact sums, if it has any.
     pub(crate) exact: Option<bool>,
     pub(crate) in_flight: usize,
     pub(crate) blocks: Option<u32>,
@@ -42,14 +42,14 @@ pub(crate) struct Rounds {
     pub(crate) together: usize,
     /// Whether dispatches are made in two halves, and combines.
     pub(crate) halves: [bool; 2],
-    /// Whether the routing goes first, and the rows behind it.
+    /// Whether the routing is sent first, and the rows after it.
     pub(crate) plans: bool,
     /// Whether other rows follow on the same routing.
     pub(crate) again: bool,
     /// Whether combines go in the opposite order of the dispatches.
     pub(crate) reversed: bool,
     pub(crate) unweighted: bool,
-    /// Whether the host asks how many rows came, when all dispatches that go together are made; not in a graph.
+    /// Whether the host reads the counts of received rows, after all dispatches in flight; not in a graph.
     pub(crate) counts: bool,
     /// How often a graph of the calls runs, each time on other operands; 0: the calls are eager.
     pub(crate) replays: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Round {
     pub(crate) tokens: Vec<usize>,
 }
 
-/// Ids that no expert has, or more rows than there is room for: every rank learns that.
+/// Ids that no expert has, or more rows than the capacity: every rank learns of the error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Misrouted {
     pub(crate) group: usize,
@@ -130,7 +130,7 @@ impl Rounds {
         self.replays.max(1)
     }
 
-    /// Where experts are in a run, if these calls say so.
+    /// The placement of experts in a run, if these calls place them.
     pub(crate) fn placed(&self, run: usize) -> Option<&Lists> {
         self.place.as_ref().filter(|_| run >= self.first_placed())
     }
@@ -142,13 +142,13 @@ impl Rounds {
 }
 
 impl Round {
-    /// Whether a rank gives weights, adds rows to its sums, and takes scales in columns.
+    /// Whether a rank passes weights, adds rows to its sums, and has scales in columns.
     pub(crate) fn asks(&self, member: usize) -> [bool; 3] {
         let bits = mix(self.seed ^ (member as u64) << 32);
         [bits & 3 != 0, bits & 4 == 0, bits & 8 == 0]
     }
 
-    /// What a rank gives in a run of the calls.
+    /// The inputs of a rank in a run of the calls.
     fn inputs<T: Value>(&self, form: &ExpertConfig, member: usize, run: usize) -> Inputs<T> {
         let (world, tokens) = (self.tokens.len(), self.tokens[member]);
         let seed = mix(self.seed ^ (run as u64) << 56);
@@ -180,13 +180,14 @@ fn narrow<T>(rows: &[u8]) -> Vec<u8> {
     rows.chunks(8).flat_map(|element| element[..size_of::<T>()].iter().copied()).collect()
 }
 
-/// What lies in the operands of a rank before a run of a round.
+/// The contents of the operands of a rank before a run of a round.
 pub(crate) fn contents(layer: &Layer, round: &Round, member: usize, run: usize) -> Vec<Content> {
     of_values!(layer.dtype(), contents_of(layer, round, member, run))
 }
 
 fn contents_of<T: Value>(layer: &Layer, round: &Round, member: usize, run: usize) -> Vec<Content> {
-    // What is there before does not depend on where experts are but for how many, nor on how sums are made.
+    // The contents before a run depend neither on the placement, except for the number of rows, nor on the order of
+    // sums.
     let form = layer.form(false, &layer.lists);
     let inputs: Inputs<T> = round.inputs(&form, member, run);
     let mut again: Inputs<T> = round.inputs(&form, member, run);
@@ -236,7 +237,7 @@ pub(crate) fn survivors_lists(lists: &Lists, lost: usize, experts: usize) -> Lis
     kept
 }
 
-/// What the model knows of experts that are open.
+/// The model's state of open experts.
 #[derive(Clone)]
 pub(crate) struct Open<'a> {
     pub(crate) layer: &'a Layer,
@@ -244,8 +245,8 @@ pub(crate) struct Open<'a> {
 }
 
 impl Open<'_> {
-    /// Says the first difference of what a rank has after calls: what they wrote, run by run and round by round. `exact`:
-    /// whether the group's sums are.
+    /// Describes the first difference in the output of a rank after calls, run by run and round by round. `exact`:
+    /// whether the group's sums are exact.
     pub(crate) fn differs(&self, rounds: &Rounds, exact: bool, member: usize, found: &[u8]) -> Option<String> {
         let (mut rest, mut counts) = (found, Vec::new());
         for run in 0..rounds.runs() {
@@ -259,7 +260,7 @@ impl Open<'_> {
                 rest = behind;
                 let form = self.layer.form(exact, lists);
                 if rounds.counts {
-                    // Counts on the device, which were compared as what a call wrote.
+                    // Counts on the device, which were compared as outputs of a call.
                     let at: usize = sizes[..COUNTS].iter().sum();
                     counts.extend_from_slice(&own[at..at + sizes[COUNTS]]);
                 }
@@ -273,9 +274,9 @@ impl Open<'_> {
     }
 }
 
-/// The number of the counts among what a call writes.
+/// The number of the counts among the outputs of a call.
 const COUNTS: usize = 4;
-/// Names of what a call writes.
+/// Names of the outputs of a call.
 const NAMES: [&str; 11] = [
     "rows",
     "codes or bytes",
@@ -341,7 +342,7 @@ fn wrong<T: Value>(
     None
 }
 
-/// What a rank gives to a call that fails: to expert 0 all, or the first id of the culprit to no expert.
+/// The operands of a rank for a call that fails: all ids are expert 0, or the first id of the culprit is no expert's.
 pub(crate) fn misrouted(asked: &Misrouted, member: usize) -> Vec<Content> {
     let Misrouted { culprit, layer, round, .. } = asked;
     let mut contents = contents(layer, round, member, 0);

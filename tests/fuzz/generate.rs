@@ -16,9 +16,9 @@ use crate::norm::Norm;
 use crate::program::{Fault, Form, Kind, Lane, Placed, Program, ROOM, STREAMS, Settings, Step, Through};
 use crate::support::data::{Random, mix, shuffle};
 
-/// Most steps of a program, without those that tell what is in the benches at the end.
+/// Most steps of a program, without the steps at the end that report the contents of the benches.
 const STEPS: usize = 45;
-/// Types, those of language models several times.
+/// Types; the types of language models appear several times.
 const TYPES: [Dtype; 14] = [
     Dtype::F32,
     Dtype::F32,
@@ -211,7 +211,7 @@ impl Writer {
         self.push(Step::Call { call, on });
     }
 
-    /// Calls of groups of which each rank makes those of several in an order of its own.
+    /// Calls of several groups, which each rank makes in its own order.
     fn interleaved(&mut self) {
         let mut groups: Vec<usize> = self.groups.iter().map(|(number, _)| *number).collect();
         shuffle(self.random.next(), &mut groups);
@@ -387,7 +387,7 @@ impl Writer {
         if fits && self.random.below(2) == 0 { *self.random.pick(&Codec::ALL) } else { Codec::None }
     }
 
-    /// Where an operand of so many elements starts: often at an aligned address.
+    /// The start of an operand of `elems` elements: often an aligned address.
     fn start(&mut self, elems: usize) -> usize {
         let start = self.random.below(ROOM + 1 - elems);
         if self.random.below(2) == 0 { start / 16 * 16 } else { start }
@@ -431,7 +431,7 @@ impl Writer {
         *self.random.pick(&fitting)
     }
 
-    /// What goes wrong at the end of the program.
+    /// Adds a failure at the end of the program.
     fn fault(&mut self) {
         let groups: Vec<_> = self.groups.iter().filter(|(_, members)| members.len() > 1).cloned().collect();
         let (group, members) = self.random.pick(&groups).clone();

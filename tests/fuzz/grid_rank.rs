@@ -15,7 +15,7 @@ use crate::program::Kind;
 use crate::support::Sample;
 use crate::support::batch::On;
 
-/// What peers may reach until every rank is done.
+/// Memory that peers may access until every rank is done.
 pub(crate) type Reached = Vec<Arc<dyn Any + Send + Sync>>;
 
 /// A grid over the ranks of a group.
@@ -42,7 +42,7 @@ enum Room<T: Sample> {
 }
 
 impl<T: Sample> Room<T> {
-    /// Collective but for plain memory.
+    /// Collective, except for plain memory.
     fn new(coordinator: &Coordinator, kind: Kind, elems: usize, reached: &mut Reached) -> Result<Self> {
         if kind == Kind::Symmetric {
             return coordinator.local().symmetric(elems).map(Self::Symmetric);
@@ -73,7 +73,7 @@ impl<T: Sample> Room<T> {
     }
 }
 
-/// The operands of a call, whatever their type.
+/// The operands of a call, of any type.
 trait Operands {
     /// Writes all memory, from the rank's file.
     fn fill(&self, file: &mut File, stream: &Stream) -> Result<()>;
@@ -155,7 +155,7 @@ impl<T: Sample> Operands for Typed<'_, T> {
     }
 }
 
-/// Makes the calls, and gives all memory of their operands. The first goes on the stream with the number `on`.
+/// Makes the calls, and returns the memory of their operands. The first goes on the stream with the number `on`.
 pub(crate) fn run(
     grids: &HashMap<usize, Opened<'_>>,
     mixes: &Mixes,

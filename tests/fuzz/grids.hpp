@@ -32,7 +32,7 @@ struct Mix {
 
 struct Mixes {
   std::size_t replays = 0;
-  /// Whether each eager call goes on the stream behind that of the call before.
+  /// Whether each eager call goes on the stream after that of the previous call.
   bool spread = false;
   std::vector<Mix> calls{};
 };
@@ -60,13 +60,13 @@ inline Mixes mixes_of(Words& words) {
   return mixes;
 }
 
-/// What peers may reach until every rank is done.
+/// Memory that peers may access until every rank is done.
 using Reached = std::vector<std::shared_ptr<symmetra::DeviceBuffer>>;
 
 /// Memory of an operand.
 class MixedMemory {
  public:
-  /// Collective but for plain memory.
+  /// Collective, except for plain memory.
   MixedMemory(const symmetra::Communicator& local, const Mix& call, std::size_t which, Reached& reached)
       : start_(call.at[which]), bytes_(call.rooms[which] * call.elem_bytes), elem_bytes_(call.elem_bytes) {
     const std::size_t room = call.rooms[which];
@@ -119,7 +119,7 @@ class Gridded {
   const symmetra::Coordinator& coordinator() const { return coordinator_; }
   const symmetra::Mixed& mixed() const { return mixed_; }
 
-  /// The operands of a call: input, and output but for calls in place.
+  /// The operands of a call: input, and output unless the call is in place.
   std::vector<MixedMemory> operands(const Mix& call, Reached& reached) const {
     std::vector<MixedMemory> all;
     for (std::size_t which = 0; which < (call.in_place ? 1 : 2); ++which) all.emplace_back(coordinator_.local(), call, which, reached);
@@ -137,7 +137,7 @@ class Gridded {
   symmetra::Mixed mixed_;
 };
 
-/// Makes the calls, and gives all memory of their operands. The first goes on the stream with the number `on`.
+/// Makes the calls, and returns the memory of their operands. The first goes on the stream with the number `on`.
 inline std::vector<char> run(const std::map<std::size_t, Gridded>& grids, const Mixes& mixes, const std::vector<symmetra::Stream>& streams,
                              std::size_t on, std::ifstream& file, Reached& reached) {
   std::vector<std::vector<MixedMemory>> all;

@@ -1,5 +1,5 @@
-//! Grids of a program: their calls, and what a call leaves, stated from the table of operations. Elements are small whole numbers,
-//! so every order of a sum has the same bits.
+//! Grids of a program: their calls, and the outputs of a call, stated from the table of operations. Elements are small
+//! whole numbers, so every order of a sum has the same bits.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::products::Left;
 use crate::program::{GUARD, Kind};
 use crate::support::data::{Random, mix};
 
-/// What elements are of which a call knows nothing.
+/// The value of elements that no call accesses.
 const FILL: u8 = 0xa5;
 
 /// A grid of the ranks of one host.
@@ -30,7 +30,7 @@ pub(crate) struct Mixes {
     pub(crate) calls: Vec<Mix>,
     /// How often a graph of the calls runs, each time on other elements; 0: the calls are eager.
     pub(crate) replays: usize,
-    /// Whether each eager call goes on the stream behind that of the call before.
+    /// Whether each eager call goes on the stream after that of the previous call.
     pub(crate) spread: bool,
 }
 
@@ -75,7 +75,7 @@ impl Mixes {
         self.replays.max(1)
     }
 
-    /// What the calls leave on each rank of the group, in the order of runs and calls.
+    /// The outputs of the calls on each rank of the group, in the order of runs and calls.
     pub(crate) fn expected(&self, grids: &BTreeMap<usize, (usize, &Shape)>) -> Vec<Vec<Left>> {
         let world = grids[&self.calls[0].grid].1.world();
         let mut all = vec![Vec::new(); world];
@@ -132,14 +132,14 @@ impl Mix {
         [if self.scatters() { all } else { own }, if self.gathers() { all } else { own }]
     }
 
-    /// Elements of the memory of input and output, as many on every rank. An output in place has none of its own.
+    /// Elements of the memory of input and output, as many on every rank. An output in place has no memory.
     pub(crate) fn rooms(&self, shape: &Shape) -> [usize; 2] {
         let most = |which: usize| (0..shape.world()).map(|member| self.elems(shape, member)[which]).max().unwrap_or(0);
         let room = |which: usize| self.at[which] + most(which) + GUARD;
         [room(0), if self.in_place { 0 } else { room(1) }]
     }
 
-    /// What a rank has in its input.
+    /// The input of a rank.
     fn input(&self, shape: &Shape, member: usize, run: usize) -> Vec<i64> {
         let random = &mut Random(mix(self.seed ^ (run as u64) << 40 ^ (member as u64) << 56));
         let dtype = self.dtype();
@@ -157,7 +157,7 @@ impl Mix {
         (0..self.elems(shape, member)[0]).map(|_| value()).collect()
     }
 
-    /// What a rank gets.
+    /// The output of a rank.
     fn output(&self, shape: &Shape, member: usize, run: usize) -> Vec<i64> {
         let inputs: Vec<Vec<i64>> = (0..shape.world()).map(|member| self.input(shape, member, run)).collect();
         let own = shape.data_rank(member);

@@ -1,7 +1,7 @@
 //! Random programs of all operations, in any order and form, against a model: ranks as threads, as processes,
-//! and as processes of a C++ program. A run gives the model's values, or every rank gets a typed error in time.
+//! and as processes of a C++ program. A run has the model's values, or every rank gets a typed error in time.
 //!
-//! `SYMMETRA_FUZZ_S` says for how many seconds, `SYMMETRA_FUZZ_SEED` which program is the first.
+//! `SYMMETRA_FUZZ_S` is the duration in seconds, `SYMMETRA_FUZZ_SEED` the seed of the first program.
 #![allow(unsafe_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/archive.rs"]
@@ -45,7 +45,7 @@ use support::process::this;
 /// The test that processes run again as ranks.
 const TEST: &str = "programs_leave_what_the_model_says";
 
-/// A number that a variable says.
+/// The number in a variable.
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! What a program leaves in the buffers of every rank, by the descriptions of the operations.
+//! The contents of the buffers of every rank after a program, by the descriptions of the operations.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn elements<T: Sample>(seed: u64, buffer: usize, rank: usize, count: usize) -> V
     (0..count).map(|index| T::sample(mix(seed ^ index as u64))).collect()
 }
 
-/// The seed of what a buffer holds at first.
+/// The seed of the first contents of a buffer.
 fn first_seed(program: &Program, bench: usize, buffer: usize) -> u64 {
     mix(program.seed ^ mix((bench * (BUFFERS + 1) + buffer) as u64))
 }
@@ -122,7 +122,7 @@ trait Buffers {
     /// Makes the memory that a call has for itself.
     fn prepare(&mut self, call: &Placed);
     fn call(&mut self, call: &Placed);
-    /// Says the first difference of what a member found.
+    /// Describes the first difference in the output of a member.
     fn differs(&self, member: usize, found: &[u8]) -> Option<String>;
 }
 
@@ -229,7 +229,7 @@ impl<T: Sample> Typed<T> {
         None
     }
 
-    /// Takes what a norm of these sums writes on every rank.
+    /// Applies the outputs of a norm of these sums on every rank.
     fn normed(&mut self, placed: &Placed, norm: &Norm, sum: &[T]) {
         let (call, world, kept) = (placed.call(), self.members.len(), Norm::kept(placed.call().op));
         let parts = parts(call.op, world);
@@ -245,7 +245,7 @@ impl<T: Sample> Typed<T> {
                 Place::Input => (placed.buffer(usize::from(call.reads_output())), call.input_start(member) + own),
                 Place::Kept(start) => (kept, start),
             });
-            // The rows of the output are all rows, or those of the share.
+            // The rows of the output are all rows, or the rows of the share.
             let first = if rows * norm.hidden == call.count { 0 } else { own / norm.hidden };
             let normed = first * norm.width..(first + rows) * norm.width;
             let y_place = norm.has_output.then(|| (placed.buffer(1), call.output_start(member, world)));
@@ -261,7 +261,7 @@ impl<T: Sample> Typed<T> {
     }
 }
 
-/// The reduction of inputs, one a rank: what a message of these elements, by start and count, becomes.
+/// The reduction of inputs, one a rank, of the elements of a message, by start and count.
 fn reduction<T: Sample>(call: &Call, inputs: Vec<Vec<T>>) -> Box<dyn Fn(usize, usize) -> Vec<T>> {
     let options = call.options;
     if options.codec != Codec::None {
@@ -344,7 +344,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Says the first difference of what a rank of the group has after calls on experts.
+    /// Describes the first difference in the output of a rank of the group after calls on experts.
     pub(crate) fn differs_after(&self, rounds: &Rounds, member: usize, found: &[u8]) -> Option<String> {
         self.experts[&rounds.experts].differs(rounds, self.program.settings.exact, member, found)
     }
@@ -362,7 +362,7 @@ impl<'a> Model<'a> {
         &self.groups[&self.benches[&bench].0]
     }
 
-    /// Says the first difference of what a member of the bench's group found.
+    /// Describes the first difference in the output of a member of the bench's group.
     pub(crate) fn differs(&self, bench: usize, member: usize, found: &[u8]) -> Option<String> {
         self.buffers[&bench].differs(member, found)
     }

@@ -1,4 +1,4 @@
-//! Quantised rows of a norm: their format, their memory, and what the memory holds. The definition and the operands are
+//! Quantised rows of a norm: their format, their memory, and its contents. The definition and the operands are
 //! those of the command.
 
 use serde::{Deserialize, Serialize};
@@ -62,12 +62,12 @@ impl Narrow {
         self.format.parse().unwrap()
     }
 
-    /// What divides the width of a row.
+    /// The divisor of the width of a row.
     pub(crate) fn step(&self) -> usize {
         self.format().step()
     }
 
-    /// What `rows` rows of `width` elements are written into: values, and scales if the format has any.
+    /// The outputs of `rows` rows of `width` elements: values, and scales if the format has any.
     pub(crate) fn extents(&self, rows: usize, width: usize) -> [Extent; 2] {
         let (format, (values, scales)) = (self.format(), lens(self.format(), rows, width));
         let dtype = match format {
@@ -90,13 +90,13 @@ impl Narrow {
         [scaling, to, layout, elems]
     }
 
-    /// What the memory holds at first.
+    /// The first contents of the memory.
     pub(crate) fn before(&self, rows: usize, width: usize) -> Vec<u8> {
         let bytes = self.extents(rows, width).map(|extent| extent.elems * extent.dtype.bytes());
         vec![BEFORE; self.at + bytes[0] + bytes[1]]
     }
 
-    /// What the memory holds after a norm whose rows are `y`, each of `width` elements.
+    /// The contents of the memory after a norm whose rows are `y`, each of `width` elements.
     pub(crate) fn after(&self, y: &[f32], width: usize) -> Vec<u8> {
         // The factor of a row is finite, because its epsilon is not 0.
         let Bytes { values, scales } = quantised(y, width, self.format(), self.known, BEFORE, |_| false);

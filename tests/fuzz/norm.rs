@@ -1,4 +1,4 @@
-//! A call that sums rows and norms them: its operands beside input and output, what they become, and the call.
+//! A call that sums rows and norms them: its operands other than input and output, their effect, and the call.
 
 use serde::{Deserialize, Serialize};
 use symmetra::op::{ALL_REDUCE_NORM, Op, REDUCE_SCATTER_NORM_ALL_GATHER};
@@ -23,7 +23,7 @@ pub(crate) const WIDE: usize = 9;
 pub(crate) enum Place {
     /// The memory of the input, or of this rank's rows of the input.
     Input,
-    /// So many elements behind the start of the buffer that [`Norm::kept`] names.
+    /// This many elements after the start of the buffer that [`Norm::kept`] names.
     Kept(usize),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Norm {
     pub(crate) width: usize,
     /// First element of the weight.
     pub(crate) weight: usize,
-    /// Whether the weight is f32, whatever the rows are.
+    /// Whether the weight is f32, for rows of any type.
     pub(crate) wide: bool,
     pub(crate) gemma: bool,
     /// First element of the residual.
@@ -57,12 +57,12 @@ macro_rules! of_rows {
 }
 pub(crate) use of_rows;
 
-/// How many parts an operation on rows makes of them.
+/// The number of parts of the rows of an operation.
 pub(crate) fn parts(op: &Op, world: usize) -> usize {
     if *op == ALL_REDUCE_NORM { 1 } else { world }
 }
 
-/// What a call makes of all rows.
+/// The effect of a call on all rows.
 pub(crate) struct Effect<T> {
     pub(crate) x: Vec<T>,
     pub(crate) output: Vec<T>,
@@ -70,7 +70,7 @@ pub(crate) struct Effect<T> {
     pub(crate) y: Vec<f32>,
 }
 
-/// Operands that are apart from input and output.
+/// Operands other than input and output.
 pub(crate) struct Apart<'op> {
     pub(crate) wide: Ref<'op, f32>,
     pub(crate) codes: Option<&'op Memory>,
@@ -87,7 +87,7 @@ impl Norm {
         if *op == ALL_REDUCE_NORM { KEPT } else { SHARES }
     }
 
-    /// Whether x lies apart from the residual, so that the sum has a place there.
+    /// Whether x and the residual are different memory, so that the sum has a place in x.
     pub(crate) fn x_holds_the_sum(&self) -> bool {
         self.x.is_some_and(|x| Some(x) != self.residual.map(Place::Kept))
     }
@@ -102,7 +102,7 @@ impl Norm {
         self.has_output && self.width == self.hidden
     }
 
-    /// Whether an operation may be asked for these outputs. `fits`: whether the scratch has room for a row.
+    /// Whether an operation may have these outputs. `fits`: whether the scratch has room for a row.
     pub(crate) fn is_served(&self, op: &Op, fits: bool) -> bool {
         let writes = self.has_output || self.x.is_some() || self.narrow.is_some();
         writes
@@ -113,7 +113,7 @@ impl Norm {
             }
     }
 
-    /// Elements of each reduction behind `count` elements of input: rows of a padded output have gaps.
+    /// Elements of each reduction for `count` elements of input: rows of a padded output have gaps.
     fn message(&self, count: usize) -> usize {
         if self.sums_in_output() || self.x_holds_the_sum() { count } else { self.hidden }
     }
@@ -134,7 +134,7 @@ impl Norm {
         (0..count).step_by(message).flat_map(|start| sum(start, message)).collect()
     }
 
-    /// What all rows become, given the reduction, the residual of all rows, and the buffers of weights.
+    /// The effect on all rows, given the reduction, the residual of all rows, and the buffers of weights.
     pub(crate) fn effect<T: Sample>(
         &self,
         sum: &[T],
@@ -147,7 +147,7 @@ impl Norm {
         of_rows!(T, effect_of(self, sum, residual, &weight))
     }
 
-    /// Enqueues the call on input and output. `common` gives elements of a buffer as plain memory.
+    /// Enqueues the call on input and output. `common` returns elements of a buffer as plain memory.
     pub(crate) fn perform<'op, T: Sample, O: Operand<'op, T> + Clone>(
         &self,
         communicator: &Communicator,

@@ -6,8 +6,8 @@ use symmetra_ring::{BroadcastRing, RingConfig};
 
 use crate::objects::{By, Object, Objects};
 
-/// Gives and takes the objects, and gives the bits of those that the rank has in the end. Groups have a coordinator where objects need
-/// one.
+/// Sends and receives the objects, and returns the bits of the objects that the rank has in the end. Groups have a
+/// coordinator if objects need one.
 pub(crate) fn run(
     objects: &Objects,
     communicator: &Communicator,

@@ -1,4 +1,4 @@
-//! Objects that ranks give each other, and what of them a rank has, bit for bit.
+//! Objects that ranks send each other, and the objects that a rank receives, bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::data::{Random, mix};
 
-/// Objects that ranks of a group give each other, one after the other. `root` is numbered in the group.
+/// Objects that ranks of a group send each other, one after the other. `root` is numbered in the group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Objects {
     pub(crate) group: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Objects {
     pub(crate) seed: u64,
 }
 
-/// How objects travel.
+/// How objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum By {
     /// From the root to all.
@@ -48,13 +48,13 @@ pub(crate) enum Object {
 }
 
 impl Objects {
-    /// The object that a member gives.
+    /// The object that a member sends.
     pub(crate) fn given(&self, member: usize, number: usize) -> Object {
         let seed = mix(self.seed ^ (member as u64) << 48 ^ (number as u64) << 32);
         Object::any(&mut Random(seed), 4)
     }
 
-    /// Whether a member gives objects.
+    /// Whether a member sends objects.
     pub(crate) fn gives(&self, member: usize) -> bool {
         self.by == By::Gather || member == self.root
     }
@@ -64,7 +64,7 @@ impl Objects {
         number % 2 == 1
     }
 
-    /// The bits of the objects that a member of so many has in the end.
+    /// The bits of the objects that a member of a group of `members` has in the end.
     pub(crate) fn expected(&self, member: usize, members: usize) -> Vec<u8> {
         let is_root = member == self.root;
         let from = match self.by {
@@ -77,7 +77,7 @@ impl Objects {
 }
 
 impl Object {
-    /// An object of at most so many levels.
+    /// An object of at most `levels` levels.
     fn any(random: &mut Random, levels: usize) -> Self {
         let next = |random: &mut Random| Self::any(random, levels - 1);
         match random.below(if levels == 0 { 10 } else { 15 }) {
@@ -109,7 +109,7 @@ impl Object {
         }
     }
 
-    /// What tells the object from every other.
+    /// Bits that distinguish the object from every other object.
     pub(crate) fn bits(&self) -> Vec<u8> {
         let counted = |count: usize| (count as u64).to_le_bytes().to_vec();
         match self {
@@ -143,7 +143,7 @@ impl Object {
     }
 }
 
-/// Any bits, often special ones.
+/// Any bits, often special values.
 fn float(random: &mut Random) -> f64 {
     match random.below(3) {
         0 => f64::from_bits(random.next()),

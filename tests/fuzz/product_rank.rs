@@ -48,7 +48,7 @@ enum Room<T: Sample> {
     Symmetric(SymmetricBuffer<T>),
 }
 
-/// Memory of an operand, whatever its type.
+/// Memory of an operand, of any type.
 trait Memory {
     /// The first elements.
     fn tensor(&self, elems: usize) -> Tensor<'_>;
@@ -201,7 +201,7 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Makes the calls, and gives what they wrote. The first goes on the stream with the number `on`.
+/// Makes the calls, and returns their outputs. The first goes on the stream with the number `on`.
 pub(crate) fn run(
     plans: &HashMap<usize, Opened<'_>>,
     products: &Products,

@@ -14,11 +14,11 @@
 
 namespace fuzz {
 
-/// What a plan is asked for, with the numbers of the headers.
+/// The request for a plan, with the numbers of the headers.
 struct Asking {
   std::size_t combines = 0, dim = 0;
   symmetra::FusedOptions options{};
-  /// The shape that each rank asks with.
+  /// The shape that each rank passes.
   std::vector<std::vector<std::size_t>> shapes{};
   std::vector<symmetra::Product> products{};
 };
@@ -48,7 +48,7 @@ inline Asking asking_of(Words& words) {
   return asked;
 }
 
-/// An operand: whether a call gets one, its elements, and those of its memory.
+/// An operand: whether a call has it, its elements, and the elements of its memory.
 struct Room {
   symmetra::Dtype dtype;
   std::size_t elem_bytes;
@@ -65,7 +65,7 @@ struct Multiply {
 
 struct Products {
   std::size_t replays = 0;
-  /// Whether each eager call goes on the stream behind that of the call before.
+  /// Whether each eager call goes on the stream after that of the previous call.
   bool spread = false;
   std::vector<Multiply> calls{};
 };
@@ -190,7 +190,7 @@ class Planning {
   Plan plan_;
 };
 
-/// Makes the calls, and gives what they wrote. The first goes on the stream with the number `on`.
+/// Makes the calls, and returns their outputs. The first goes on the stream with the number `on`.
 inline std::vector<char> run(const std::map<std::size_t, Planning>& plans, const Products& products,
                              const std::vector<symmetra::Stream>& streams, std::size_t on, std::ifstream& file) {
   std::vector<std::vector<Memory>> all;

@@ -1,4 +1,4 @@
-//! Plans of a program: what they multiply and combine, their calls, and what a call leaves, by the products of the suite. Factors
+//! Plans of a program: their GEMMs and collectives, their calls, and the outputs, by the GEMMs of the suite. Factors
 //! are small whole numbers, so every order of a sum has the same bits.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(crate) const NUMERICS: [Numeric; 7] = [
     Numeric::F8 { left: F8::E4M3, right: F8::E5M2 },
     Numeric::F8 { left: F8::E5M2, right: F8::E4M3 },
 ];
-/// What elements are of which a call knows nothing.
+/// The value of elements that no call accesses.
 const FILL: u8 = 0xa5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,11 +38,11 @@ pub(crate) enum Combines {
     Reduce,
 }
 
-/// What a plan is asked for, with numbers of the headers or of the tables here.
+/// The request for a plan, with numbers of the headers or of the tables here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) combines: Combines,
-    /// Of the tensor that is cut: the left factor that is gathered, or the product that is summed.
+    /// Of the tensor that is cut: the left factor that is gathered, or the result that is summed.
     pub(crate) shape: Vec<usize>,
     pub(crate) dim: usize,
     /// The length of each rank's part; for an all-reduce that of the whole.
@@ -60,7 +60,7 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Factor {
     pub(crate) columns: usize,
-    /// Whether the factor lies row after row.
+    /// Whether the factor is stored by rows.
     pub(crate) by_rows: bool,
     /// Which of the types that a result may have.
     pub(crate) result: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Products {
     pub(crate) calls: Vec<Multiply>,
     /// How often a graph of the calls runs, each time on other factors; 0: the calls are eager.
     pub(crate) replays: usize,
-    /// Whether each eager call goes on the stream behind that of the call before.
+    /// Whether each eager call goes on the stream after that of the previous call.
     pub(crate) spread: bool,
 }
 
@@ -82,13 +82,13 @@ pub(crate) struct Products {
 pub(crate) struct Multiply {
     pub(crate) plan: usize,
     pub(crate) seed: u64,
-    /// Whether the left factor is symmetric, and what the call writes.
+    /// Whether the left factor and the outputs are symmetric.
     pub(crate) symmetric: [bool; 2],
     /// Whether the caller has memory for the gathered factor.
     pub(crate) keeps: bool,
 }
 
-/// An operand: the elements that the call knows, and all that its memory has, as many on every rank.
+/// An operand: the elements that the call accesses, and the elements of its memory, as many on every rank.
 pub(crate) struct Extent {
     pub(crate) dtype: Dtype,
     /// Whether the call is given the operand.
@@ -103,7 +103,7 @@ impl Products {
         self.replays.max(1)
     }
 
-    /// What the calls leave on each rank of the group, in the order of runs and calls.
+    /// The outputs of the calls on each rank of the group, in the order of runs and calls.
     pub(crate) fn expected(&self, plans: &BTreeMap<usize, (usize, &Asked)>) -> Vec<Vec<Left>> {
         let mut all = Vec::new();
         for run in 0..self.runs() {
@@ -123,7 +123,7 @@ impl Products {
 /// An operand that a call writes: its name, and its bytes.
 pub(crate) type Left = (String, Vec<u8>);
 
-/// Says the first difference of what a rank found.
+/// Describes the first difference in the output of a rank.
 pub(crate) fn difference(expected: &[Left], found: &[u8]) -> Option<String> {
     let mut rest = found;
     for (words, bytes) in expected {
@@ -167,7 +167,7 @@ impl Asked {
         self.lens.windows(2).any(|pair| pair[0] != pair[1])
     }
 
-    /// The shape that a rank asks with: of its shard, or of its left factor.
+    /// The shape that a rank passes: of its shard, or of its left factor.
     pub(crate) fn asked_shape(&self, member: usize) -> Vec<usize> {
         let mut shape = self.shape.clone();
         match (self.combines, shape.last_mut()) {
@@ -222,7 +222,7 @@ impl Asked {
         cases.collect()
     }
 
-    /// What a rank has in its operands before a call: the left factor and its scales; each right factor, its scales and its
+    /// The operands of a rank before a call: the left factor and its scales; each right factor, its scales and its
     /// bias.
     fn read(&self, call: &Multiply, member: usize, run: usize) -> Vec<Vec<f32>> {
         let cases = self.cases(mix(call.seed) ^ run as u64, member);
@@ -291,7 +291,7 @@ impl Asked {
         extents.iter().zip(values).flat_map(|(extent, values)| encoded(extent, &values)).collect()
     }
 
-    /// What a call leaves on every rank: the gathered factor and the results.
+    /// The outputs of a call on every rank: the gathered factor and the results.
     fn results(&self, call: &Multiply, run: usize) -> Vec<Vec<Vec<f32>>> {
         let world = self.lens.len();
         let seed = mix(call.seed) ^ run as u64;
@@ -321,7 +321,7 @@ impl Asked {
         (0..world).map(|member| vec![Vec::new(), part(member)]).collect()
     }
 
-    /// The bytes of what a call writes, by member and operand.
+    /// The bytes of the outputs of a call, by member and operand.
     fn expected(&self, call: &Multiply, run: usize) -> Vec<Vec<Vec<u8>>> {
         let results = self.results(call, run).into_iter().enumerate();
         let of_member = |(member, results): (usize, Vec<Vec<f32>>)| {

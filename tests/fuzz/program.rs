@@ -1,4 +1,4 @@
-//! A program: one list of steps that all ranks know, and what each rank does in a step.
+//! A program: one list of steps for all ranks, and the part of each rank in a step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::support::call::Call;
 
 /// Elements of each buffer of a bench that calls may use.
 pub(crate) const ROOM: usize = 4096;
-/// Elements behind memory that calls use.
+/// Elements after memory that calls use.
 pub(crate) const GUARD: usize = 256;
 /// Elements of each buffer of a bench.
 pub(crate) const LENGTH: usize = ROOM + GUARD;
@@ -31,7 +31,7 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
 }
 
-/// What a program says of the configuration of its groups.
+/// The settings of a program for its groups.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) transport: String,
@@ -45,7 +45,7 @@ pub(crate) struct Settings {
     pub(crate) through: Through,
 }
 
-/// What the ranks of a program are.
+/// How the ranks of a program run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Through {
     Threads,
@@ -88,10 +88,12 @@ pub(crate) enum Step {
         call: Placed,
         on: Vec<usize>,
     },
-    /// Calls of several groups, which each rank makes in an order of its own: the calls of a lane follow each other on one stream.
+    /// Calls of several groups, which each rank makes in its own order: the calls of a lane follow each other on one
+    /// stream.
     Interleaved {
         lanes: Vec<Lane>,
-        /// Of each rank, the lanes of the calls in turn. The first call of each lane is ahead of all others, in the order of lanes.
+        /// For each rank, the lanes of the calls in turn. The first call of each lane precedes all others, in the order
+        /// of lanes.
         orders: Vec<Vec<usize>>,
     },
     /// Calls in a graph.
@@ -112,12 +114,12 @@ pub(crate) enum Step {
         group: usize,
         layer: Layer,
     },
-    /// Calls on experts, and what they wrote.
+    /// Calls on experts, and their outputs.
     Rounds {
         rounds: Rounds,
         on: Vec<usize>,
     },
-    /// The experts of the ranks that survive the culprit of a fault, in a group of their own.
+    /// The experts of the ranks that survive the culprit of a fault, in a new group.
     Without {
         lost: usize,
         from: usize,
@@ -125,18 +127,18 @@ pub(crate) enum Step {
         group: usize,
         layer: Layer,
     },
-    /// A plan of products and a collective.
+    /// A plan of GEMMs and a collective.
     Plan {
         plan: usize,
         group: usize,
         asked: Asked,
     },
-    /// Calls on plans of one group, and what they wrote.
+    /// Calls on plans of one group, and their outputs.
     Products {
         products: Products,
         on: Vec<usize>,
     },
-    /// A group that the members open apart from all others, as grids need one.
+    /// A group that the members open as a coordinator, which grids need.
     Coordinator {
         group: usize,
         members: Vec<usize>,
@@ -146,16 +148,16 @@ pub(crate) enum Step {
         group: usize,
         shape: Shape,
     },
-    /// Calls on grids of one group, and what is in all memory of their operands.
+    /// Calls on grids of one group, and the contents of the memory of their operands.
     Mixes {
         mixes: Mixes,
         on: Vec<usize>,
     },
-    /// Objects that the hosts of a group give each other.
+    /// Objects that the hosts of a group send each other.
     Objects(Objects),
     /// A call on experts that every rank of the group learns to be wrong.
     Misrouted(Misrouted),
-    /// The ranks of a group wait for their work, and tell what is in the bench.
+    /// The ranks of a group wait for their work, and report the contents of the bench.
     Check {
         bench: usize,
     },
@@ -239,7 +241,7 @@ pub(crate) enum Kind {
     Lent,
 }
 
-/// What a rank sends or receives in a call between pairs.
+/// A message that a rank sends or receives in a call between pairs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) receives: bool,
@@ -261,13 +263,13 @@ pub(crate) struct Placed {
     pub(crate) root: usize,
     pub(crate) kind: Kind,
     pub(crate) in_place: bool,
-    /// Reads the buffer that other calls write, and writes the one that they read.
+    /// Swaps the buffers: reads the buffer that other calls write, and writes the buffer that they read.
     pub(crate) flip: bool,
     pub(crate) form: Form,
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) seed: u64,
-    /// What an operation of rows does beside the sum.
+    /// The norm of an operation of rows, in addition to the sum.
     pub(crate) norm: Option<Norm>,
 }
 
@@ -320,7 +322,7 @@ impl Placed {
         }
     }
 
-    /// Elements of the output, of which the operation has so many in rows of any width.
+    /// Elements of the output for `elems` elements of input: rows of the output may have another width.
     pub(crate) fn output_elems(&self, elems: usize) -> usize {
         self.norm.as_ref().map_or(elems, |norm| elems / norm.hidden * norm.width)
     }
@@ -342,7 +344,7 @@ impl Placed {
         let first = match self.kind {
             Kind::Symmetric | Kind::Lent => 0,
             Kind::Plain => 2,
-            // Calls adopt memory at offsets of their own. Plain memory in a pool must lie at equal offsets on all ranks.
+            // Calls adopt memory at different offsets. Plain memory in a pool must be at equal offsets on all ranks.
             Kind::Adopted => 5,
         };
         first + (which ^ usize::from(self.flip))
@@ -461,7 +463,7 @@ impl Program {
         groups.iter().filter(fails).map(|(number, _)| *number).collect()
     }
 
-    /// Whether a step means something at this place, and what the program has after it.
+    /// Whether a step has a meaning at this place; updates the objects of the program.
     fn admit(step: &mut Step, live: &mut Live) -> bool {
         let Live { groups, coordinators, benches, experts: open, plans, grids, graphs, failed, died } = live;
         let calls_fit = |call: &Placed, benches: &BTreeMap<usize, usize>| benches.contains_key(&call.bench);
@@ -556,7 +558,7 @@ impl Program {
         }
     }
 
-    /// The program without the steps that mean nothing, because what they use is not there.
+    /// The program without the steps that have no meaning, because the objects that they use do not exist.
     pub(crate) fn repaired(mut self) -> Self {
         let mut live = Live { groups: BTreeSet::from([0]), ..Live::default() };
         self.steps.retain_mut(|step| Self::admit(step, &mut live));
@@ -567,7 +569,7 @@ impl Program {
 #[derive(Default)]
 struct Live {
     groups: BTreeSet<usize>,
-    /// Groups that were opened apart.
+    /// Groups that were opened as coordinators.
     coordinators: BTreeSet<usize>,
     /// With their groups.
     benches: BTreeMap<usize, usize>,

@@ -1,4 +1,4 @@
-// Runs a program as one rank, through the C++ headers, and writes down what the rank found: rank.rs in C++.
+// Runs a program as one rank, through the C++ headers, and writes its findings: rank.rs in C++.
 // Arguments: the directory of the program, the rank. Operations and memory are given by the program's words.
 #include <signal.h>
 #include <unistd.h>
@@ -47,8 +47,8 @@ const char* const kKinds[] = {"Internal", "InvalidArgument", "Unsupported", "Out
 
 struct Captured {
   symmetra::Graph graph;
-  /// The groups of its calls, and whether this rank enqueues something for the group: only then is a launch behind the group's earlier
-  /// calls.
+  /// The groups of its calls, and whether this rank enqueues something for the group: only then does a launch follow
+  /// the group's earlier calls.
   std::map<std::size_t, bool> groups;
 };
 
@@ -90,7 +90,7 @@ class Rank {
         step();
       } catch (const symmetra::Error& error) {
         failed(error, std::chrono::milliseconds(0));
-        // The others need not wait for what does not come.
+        // The others need not wait for a message that does not come.
         for (const std::size_t group : open()) of(group).abort();
         return flush();
       }
@@ -153,7 +153,7 @@ class Rank {
     return place(call, memory);
   }
 
-  /// A place in a buffer, which may lie in adopted memory.
+  /// A place in a buffer, which may be in adopted memory.
   Operand place(const Call& call, const Part::Memory& memory) const {
     const Bench& bench = benches_.at(call.bench);
     if (call.symmetric) return {bench.symmetric[memory.buffer], memory.start, memory.count};
@@ -221,7 +221,7 @@ class Rank {
     }
   }
 
-  /// The messages lie one after the other in both operands, in the order of the other ranks.
+  /// The messages follow each other in both operands, in the order of the other ranks.
   std::vector<symmetra::Message> messages(const Call& call, const Part& part) const {
     std::vector<symmetra::Message> messages;
     const auto piece = [&](Part::Memory& rest, std::size_t count) {
@@ -248,7 +248,7 @@ class Rank {
       const Operand operand = piece(call, whole, message.start - whole.start, message.count);
       messages.push_back(message.receives ? symmetra::Message::receive(operand, message.peer)
                                           : symmetra::Message::send(operand, message.peer));
-      // What a rank sends itself stays in one call.
+      // Messages from a rank to itself stay in one call.
       const bool to_itself = message.peer == group.rank() && at + 1 < part.messages.size() && part.messages[at + 1].peer == message.peer;
       if (part.is_slow && !to_itself) group.pairs(std::exchange(messages, {}), queue);
     }
@@ -266,8 +266,8 @@ class Rank {
 
   const symmetra::Stream& last(std::size_t group) { return streams_[last_[group].first]; }
 
-  /// Makes a stream wait for the last call of a group, if the communicator does not: copy engines wait for their queue alone, and
-  /// an empty call for nothing.
+  /// Makes a stream wait for the last call of a group, if the communicator does not: copy engines only wait for their
+  /// queue, and an empty call does not wait.
   void order(std::size_t group, std::size_t on, bool beside) {
     const auto [last, was_beside] = last_[group];
     if (last != on && (beside || was_beside)) streams_[last].synchronize();
@@ -390,7 +390,7 @@ class Rank {
     graphs_.emplace(graph, Captured{std::move(made), groups});
   }
 
-  /// Gives up what belongs to a group, but for the memory that peers may reach.
+  /// Drops the objects of a group, except the memory that peers may access.
   void forget(std::size_t group) {
     for (auto it = graphs_.begin(); it != graphs_.end();) {
       const auto& groups = it->second.groups;
@@ -430,7 +430,7 @@ class Rank {
     coordinator == coordinators_.end() ? groups_.at(group).close() : coordinator->second.close();
   }
 
-  /// Gives up a group.
+  /// Drops a group.
   void leave(std::size_t group) {
     forget(group);
     for (auto it = grids_.begin(); it != grids_.end();) it = it->second.group() == group ? grids_.erase(it) : std::next(it);
@@ -449,7 +449,7 @@ class Rank {
     while (!all() && std::chrono::steady_clock::now() - start < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  /// Makes calls on experts, and tells what they wrote.
+  /// Makes calls on experts, and writes their outputs.
   void rounds(const fuzz::Rounds& rounds, const symmetra::Stream& stream) {
     const auto opened = experts_.find(rounds.experts);
     if (opened == experts_.end()) return;
@@ -458,7 +458,7 @@ class Rank {
     found_ << "found " << step_ << ' ' << found.size() << '\n';
   }
 
-  /// Makes calls on plans, and tells what they wrote.
+  /// Makes calls on plans, and writes their outputs.
   void products(const fuzz::Products& products, std::size_t on) {
     for (const fuzz::Multiply& call : products.calls) {
       if (plans_.count(call.plan) == 0) return;
@@ -468,7 +468,7 @@ class Rank {
     found_ << "found " << step_ << ' ' << found.size() << '\n';
   }
 
-  /// Makes calls on grids, and tells what is in the memory of their operands.
+  /// Makes calls on grids, and writes the memory of their operands.
   void mixes(const fuzz::Mixes& mixes, std::size_t on) {
     for (const fuzz::Mix& call : mixes.calls) {
       if (grids_.count(call.grid) == 0) return;
@@ -478,7 +478,7 @@ class Rank {
     found_ << "found " << step_ << ' ' << found.size() << '\n';
   }
 
-  /// Gives and takes bytes, and tells those that the rank has in the end.
+  /// Sends and receives bytes, and writes the bytes that the rank has in the end.
   void objects() {
     const std::vector<std::size_t> numbers = words_.list(5);
     const std::size_t root = numbers[2], count = numbers[3];
@@ -504,7 +504,7 @@ class Rank {
     found_ << "found " << step_ << ' ' << all.size() << '\n';
   }
 
-  /// Opens a group apart from all others, as one of its members.
+  /// Opens a group as a coordinator, as one of its members.
   void open(std::size_t group) {
     const std::vector<std::size_t> members = words_.list();
     members_[group] = members.size();
@@ -517,7 +517,7 @@ class Rank {
     coordinators_.emplace(group, symmetra::Coordinator::open(std::move(bootstrap), device_, config));
   }
 
-  /// Makes a call that fails on every rank, and tells what the rank learnt.
+  /// Makes a call that fails on every rank, and writes the error of this rank.
   void misrouted() {
     const std::size_t group = words_.next();
     const std::vector<std::size_t> members = words_.list();
@@ -668,7 +668,7 @@ class Rank {
   fuzz::Reached reached_;
   symmetra::Config config_;
   std::map<std::size_t, Communicator> groups_;
-  /// Groups that were opened apart.
+  /// Groups that were opened as coordinators.
   std::map<std::size_t, symmetra::Coordinator> coordinators_;
   std::map<std::size_t, Bench> benches_;
   std::map<std::size_t, fuzz::Opened> experts_;

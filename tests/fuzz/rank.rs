@@ -1,4 +1,4 @@
-//! Runs a program as one rank, and writes down what the rank found.
+//! Runs a program as one rank, and writes its findings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -29,7 +29,7 @@ use crate::program::{Fault, Form, LENGTH, Lane, Placed, Program, STREAMS, Settin
 use crate::support::batch::On;
 use crate::support::process::Child;
 
-/// How long a rank asks for the error of a group that has failed.
+/// How long a rank waits for the error of a group that has failed.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Configuration of the groups.
@@ -72,15 +72,15 @@ pub(crate) struct Rank<'a> {
     program: &'a Program,
     /// In the world.
     number: usize,
-    /// What the ranks have in common beside their groups.
+    /// The directory that all ranks share.
     directory: PathBuf,
     streams: Vec<Stream>,
     meetings: Meetings<'a>,
     groups: BTreeMap<usize, Communicator>,
-    /// Those of the groups that were opened apart.
+    /// The groups that were opened as coordinators.
     coordinators: BTreeMap<usize, Coordinator>,
-    /// The stream of the last call of each group, and whether copy engines run the call or nothing does: the
-    /// communicator does not order such a call behind those on other streams, nor later ones behind it.
+    /// The stream of the last call of each group, and whether copy engines run the call or no device does. The
+    /// communicator neither orders such a call after calls on other streams, nor later calls after it.
     last: HashMap<usize, (usize, bool)>,
     graphs: HashMap<usize, Captured>,
     benches: HashMap<usize, Held>,
@@ -88,9 +88,9 @@ pub(crate) struct Rank<'a> {
     plans: HashMap<usize, product_rank::Opened<'a>>,
     grids: HashMap<usize, grid_rank::Opened<'a>>,
     reached: grid_rank::Reached,
-    /// What the rank writes into its buffers.
+    /// The bytes that the rank writes into its buffers.
     written: File,
-    /// Lines of what the rank found, and the bytes that some of them announce.
+    /// Lines with the findings of the rank, and the bytes that some of these lines announce.
     found: [BufWriter<File>; 2],
 }
 
@@ -105,14 +105,14 @@ struct OpenExperts<'a> {
 
 struct Captured {
     graph: Graph<'static>,
-    /// The groups of its calls, and whether this rank enqueues something for the group: only then is a launch behind the group's
-    /// earlier calls.
+    /// The groups of its calls, and whether this rank enqueues something for the group: only then does a launch follow
+    /// the group's earlier calls.
     groups: BTreeMap<usize, bool>,
 }
 
 impl<'a> Rank<'a> {
-    /// Runs the program. The result is dropped when every rank is done, because what a rank leaves behind is lost to
-    /// the others.
+    /// Runs the program. The result is dropped when every rank is done, because peers may still access the memory of a
+    /// rank.
     pub(crate) fn run(program: &'a Program, directory: &Path, number: usize, meetings: Meetings<'a>) -> Self {
         let [blocks, threads] = program.settings.shape;
         let device = Device::host_with(HostShape::default().blocks(blocks).threads(threads)).unwrap();
@@ -149,7 +149,7 @@ impl<'a> Rank<'a> {
         for (number, step) in self.program.steps.iter().enumerate() {
             if let Err(error) = self.step(number, step) {
                 self.failed(number, &error, Duration::ZERO);
-                // The others need not wait for what does not come.
+                // The others need not wait for a message that does not come.
                 return self.groups.values().for_each(Communicator::abort);
             }
         }
@@ -203,7 +203,7 @@ impl<'a> Rank<'a> {
         self.benches.get(&bench).cloned()
     }
 
-    /// The stream behind the last call of a group.
+    /// The stream of the last call of a group.
     fn stream(&self, group: usize) -> Stream {
         self.streams[self.last.get(&group).map_or(0, |last| last.0)].clone()
     }
@@ -276,7 +276,7 @@ impl<'a> Rank<'a> {
         Ok(Some(Captured { graph, groups }))
     }
 
-    /// Makes calls on experts, and tells what they wrote.
+    /// Makes calls on experts, and writes their outputs.
     fn rounds(&mut self, step: usize, rounds: &Rounds, on: usize) -> Result<()> {
         let Some(OpenExperts { experts, layer, group }) = self.experts.get(&rounds.experts) else {
             return Ok(());
@@ -289,7 +289,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Makes calls on plans, and tells what they wrote.
+    /// Makes calls on plans, and writes their outputs.
     fn products(&mut self, step: usize, products: &Products, on: usize) -> Result<()> {
         if !products.calls.iter().all(|call| self.plans.contains_key(&call.plan)) {
             return Ok(());
@@ -300,7 +300,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Makes calls on grids, and tells what is in the memory of their operands.
+    /// Makes calls on grids, and writes the memory of their operands.
     fn mixes(&mut self, step: usize, mixes: &Mixes, on: usize) -> Result<()> {
         if !mixes.calls.iter().all(|call| self.grids.contains_key(&call.grid)) {
             return Ok(());
@@ -312,7 +312,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Opens a group apart from all others, as one of its members.
+    /// Opens a group as a coordinator, as one of its members.
     fn open(&mut self, group: usize, members: &[usize]) -> Result<()> {
         let Some(member) = members.iter().position(|rank| *rank == self.number) else { return Ok(()) };
         let mut config = GroupConfig::default();
@@ -324,7 +324,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Makes a call that fails on every rank, and tells what the rank learnt.
+    /// Makes a call that fails on every rank, and writes the error of this rank.
     fn misrouted(&mut self, step: usize, asked: &Misrouted) -> Result<()> {
         let Some(communicator) = self.groups.get(&asked.group).cloned() else { return Ok(()) };
         let experts = communicator.experts(asked.layer.config())?;
@@ -433,7 +433,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Tells what is in a bench when the work of its group is done.
+    /// Writes the contents of a bench when the work of its group is done.
     fn check(&mut self, step: usize, bench: usize) -> Result<()> {
         let Some((bench, group)) = self.bench(bench) else { return Ok(()) };
         let stream = self.stream(group);
@@ -445,7 +445,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Gives up what belongs to a group, but for what peers may reach.
+    /// Drops the objects of a group, except the memory that peers may access.
     fn leave(&mut self, group: usize) -> Option<Communicator> {
         self.graphs.retain(|_, captured| !captured.groups.contains_key(&group));
         let reached = self.benches.values().filter(|(_, of)| *of == group).map(|(bench, _)| bench.reached());
@@ -468,7 +468,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// What the culprit does, while the others make a call, and what the rank learns of that.
+    /// The action of the culprit during a call of the other ranks, and the error of this rank.
     fn fault(&mut self, step: usize, group: usize, fault: Option<&Fault>, call: &Placed) {
         let start = Instant::now();
         let on = self.last.get(&group).map_or(0, |last| last.0);

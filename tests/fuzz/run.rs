@@ -1,4 +1,4 @@
-//! Runs a program as threads or as processes, and holds what the ranks found against the model.
+//! Runs a program as threads or as processes, and compares the findings of the ranks with the model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -19,10 +19,10 @@ use crate::text::text;
 /// Longest time from a fault to the error, beyond the deadline of a wait that nothing else ends.
 const SLACK_MS: u64 = 10_000;
 
-/// Runs a program in processes of its own, which run the named test, and judges it.
+/// Runs a program in new processes, which run the named test, and judges it.
 ///
 /// # Errors
-/// What was found wrong.
+/// The differences that were found.
 pub(crate) fn run(test: &str, program: &Program) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("fuzz-").tempdir().unwrap();
     std::fs::write(directory.path().join("program"), serde_json::to_vec(program).unwrap()).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn run(test: &str, program: &Program) -> Result<(), String> {
     }
     complaints += &judge(program, ranks.directory());
     if complaints.is_empty() {
-        // Nobody leaves before everybody has learnt what there is to learn.
+        // No rank leaves before every rank has learnt of all failures.
         ranks.tell(&alive, "end");
         for &rank in &alive {
             if ranks.listen(rank).is_err() {
@@ -91,7 +91,7 @@ pub(crate) fn part(child: &Child) {
     child.say("done");
 }
 
-/// What each rank has to meet the members of all groups that are opened, as threads.
+/// For each rank, the bootstraps of all groups that are opened, as threads.
 fn threads(program: &Program) -> Vec<HashMap<usize, Threads>> {
     let mut meetings: Vec<HashMap<usize, Threads>> = (0..program.world).map(|_| HashMap::new()).collect();
     let groups = program.groups();
@@ -113,7 +113,7 @@ struct Failed {
     words: String,
 }
 
-/// What the ranks wrote down.
+/// The findings that the ranks wrote.
 #[derive(Default)]
 struct Findings {
     /// By step and rank.
@@ -153,7 +153,7 @@ fn read(program: &Program, directory: &Path) -> Findings {
     findings
 }
 
-/// What is wrong with what the ranks wrote down.
+/// The errors in the findings of the ranks.
 fn judge(program: &Program, directory: &Path) -> String {
     let Findings { found, failed, ended, mut complaints } = read(program, directory);
     let mut model = Model::new(program);
@@ -254,7 +254,7 @@ fn missing(
     complaints
 }
 
-/// Whether an error is what a fault must lead to.
+/// Whether an error is the expected error of a fault.
 fn expected(program: &Program, step: usize, error: &Failed) -> bool {
     if let Some(Step::Misrouted(asked)) = program.steps.get(step) {
         let kind = if asked.layer.capacity.is_some() { "Capacity" } else { "Routing" };

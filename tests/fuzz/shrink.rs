@@ -1,5 +1,5 @@
-//! Makes a failing program short and plain: drops steps, calls of graphs, what norms do beside the sum, calls of experts
-//! with what they do beside a dispatch and a combine, and calls of plans and grids, as long as the program fails.
+//! Makes a failing program short and plain: drops steps, calls of graphs, options of norms, calls of experts with their
+//! options, and calls of plans and grids, as long as the program fails.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::program::{Placed, Program, Step};
 
 /// How long a program is made shorter.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How often a program runs before it counts as right: what it finds may depend on the time.
+/// How often a program runs before it counts as right: its findings may depend on the time.
 const TRIES: usize = 4;
 
-/// The shortest program found that fails, and what was wrong.
+/// The shortest program found that fails, and its error.
 pub(crate) fn shrunk(
     program: &Program,
     wrong: String,
@@ -109,7 +109,7 @@ fn drop_call(step: &mut Step, mut call: usize) -> bool {
     true
 }
 
-/// A change of calls on experts to plainer ones. `false`: they are as plain as that.
+/// A change of calls on experts to plainer calls. `false`: no plainer calls exist.
 type PlainerRounds = fn(&mut Rounds) -> bool;
 
 const PLAINER_ROUNDS: [PlainerRounds; 12] = [
@@ -130,7 +130,7 @@ const PLAINER_ROUNDS: [PlainerRounds; 12] = [
     |rounds| std::mem::take(&mut rounds.counts),
 ];
 
-/// A change of calls on plans to plainer ones. `false`: they are as plain as that.
+/// A change of calls on plans to plainer calls. `false`: no plainer calls exist.
 type PlainerProducts = fn(&mut Products) -> bool;
 
 const PLAINER_PRODUCTS: [PlainerProducts; 5] = [
@@ -144,7 +144,7 @@ const PLAINER_PRODUCTS: [PlainerProducts; 5] = [
     |products| products.calls.iter_mut().any(|call| std::mem::take(&mut call.keeps)),
 ];
 
-/// A change of calls on grids to plainer ones. `false`: they are as plain as that.
+/// A change of calls on grids to plainer calls. `false`: no plainer calls exist.
 type PlainerMixes = fn(&mut Mixes) -> bool;
 
 const PLAINER_MIXES: [PlainerMixes; 6] = [
@@ -159,7 +159,7 @@ const PLAINER_MIXES: [PlainerMixes; 6] = [
     |mixes| mixes.calls.iter_mut().any(|call| std::mem::take(&mut call.in_place)),
 ];
 
-/// The norms of a program, but for that of a fault, which ranks need not all make.
+/// The norms of a program, except the norm of a fault, which not all ranks make.
 fn norms(program: &mut Program) -> Vec<&mut Placed> {
     let calls = program.steps.iter_mut().flat_map(|step| match step {
         Step::Call { call, .. } => std::slice::from_mut(call),
@@ -169,7 +169,8 @@ fn norms(program: &mut Program) -> Vec<&mut Placed> {
     calls.filter(|call| call.norm.is_some()).collect()
 }
 
-/// A change of a norm of so many ranks to a plainer one, which is served too. `false`: the norm is as plain as that.
+/// A change of a norm of a group of this many ranks to a plainer norm that is served too. `false`: no plainer norm
+/// exists.
 type Plainer = fn(&mut Placed, usize) -> bool;
 
 const PLAINER: [Plainer; 6] = [

@@ -1,4 +1,4 @@
-//! A program as words, for `rank.cc`: all that a rank there must know, without the descriptions of operations.
+//! A program as words, for `rank.cc`: everything that a rank there needs, without the descriptions of operations.
 
 use std::fmt::{Display, Write};
 
@@ -241,7 +241,7 @@ impl Text<'_> {
         (0..shape.tensor * shape.data).for_each(|member| self.add(call.elems(shape, member)));
     }
 
-    /// For each rank what it asks for, and types and elements of its operands.
+    /// For each rank its options, and types and elements of its operands.
     fn round(&mut self, round: &Round, operands: impl Fn(usize) -> Vec<Content>) {
         for member in 0..round.tokens.len() {
             self.add(round.asks(member).map(u8::from));

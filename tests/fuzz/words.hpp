@@ -12,7 +12,7 @@
 
 namespace fuzz {
 
-/// What a member of a group passes to a call.
+/// The operands and messages that a member of a group passes to a call.
 struct Part {
   struct Memory {
     /// Whether the operation has the operand, and whether this rank does.
@@ -21,7 +21,7 @@ struct Part {
   };
   Memory input, output;
   std::vector<std::size_t> sends, receives;
-  /// What a rank sends or receives in a call between pairs.
+  /// A message that a rank sends or receives in a call between pairs.
   struct Message {
     bool receives;
     std::size_t peer, start, count;
@@ -38,7 +38,7 @@ struct Extent {
 
 /// Quantised rows, as numbers of the headers.
 struct Narrow {
-  /// Tells calls apart.
+  /// Identifies a call.
   std::uint64_t seed;
   /// The bits of the static scale, or of the global one.
   std::uint32_t known;
@@ -49,7 +49,7 @@ struct Narrow {
   Extent values, scales;
 };
 
-/// What an operation on rows does beside the sum.
+/// The norm of an operation on rows, in addition to the sum.
 struct Norm {
   /// `kept` is the buffer of the residual, and `share` the number of its elements.
   std::size_t hidden, width, weight, kept, share;
@@ -58,7 +58,7 @@ struct Norm {
   bool gemma, has_output;
   /// First element of the residual, if there is one.
   std::vector<std::size_t> residual;
-  /// x goes to the whole input; or to a buffer, from a start, with a distance from rank to rank; or nowhere.
+  /// x goes to the whole input; or to a buffer, from a start, with a distance from rank to rank; or is not written.
   bool x_is_input;
   std::vector<std::size_t> x;
   std::optional<Narrow> narrow;

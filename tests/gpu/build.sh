@@ -31,7 +31,7 @@ for arch in $(echo "${SYMMETRA_CUDA_ARCHS:-80,90a,100a}" | tr ',;' '  '); do arc
 "$home/bin/nvcc" -O3 -std=c++20 -fmad=false "${archs[@]}" -I. -Iinclude -x cu tests/kernels/cuda_test.cc tests/kernels/user_kernel.cu \
   tests/kernels/narrow_kernels.cu kernels/cuda/kernels.cu -L"$library" -o "$out/kernels_test"
 "$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -I. -Iinclude tests/gpu/heap_test.cu -L"$library" -o "$out/heap_test"
-# What test-suite loads by cudarc: machine code alone, as a caller without nvcc's host code has it.
+# The kernel that test-suite loads by cudarc: machine code alone, as for a caller without nvcc's host code.
 "$home/bin/nvcc" -O3 -std=c++20 "${archs[@]}" -Iinclude -fatbin tests/kernels/cudarc_kernel.cu -o "$out/cudarc_kernel.fatbin"
 # The p2p_allreduce API: without MPI, and with it where it is.
 p2p=(-std=c++17 -O1 -DP2P_ALLREDUCE_DEVICE=CUDA -DOMPI_SKIP_MPICXX -Iinclude -Iinclude/p2p_allreduce/shim -I"$home/include")

@@ -64,7 +64,7 @@ void between_processes(const Bench& bench, Process& peer) {
   CHECK(bench.holds(second->address(), 0x22, offer.small_bytes));
   first.reset();
   CHECK(bench.holds(second->address(), 0x22, offer.small_bytes));
-  // Memory imported from another process cannot be exported again, so classify must not say that it can.
+  // Memory imported from another process cannot be exported again, so classify must not report it as exportable.
   const PointerInfo imported = device.classify(again->address());
   CHECK(imported.kind == kPointerVmm && imported.bytes == offer.large_bytes);
   std::printf("  imported: kind %u, device %d\n", imported.kind, imported.device);
@@ -149,7 +149,7 @@ void peer_access(const Bench& bench, const Bench& other) {
   CHECK(other.holds(memory->address(), 0x21, kHostBytes));
 }
 
-/// Prints what differs.
+/// Prints the difference.
 bool is(const PointerInfo& found, uint32_t kind, int32_t ordinal, const uint8_t* base, uint64_t bytes) {
   const auto start = reinterpret_cast<uint64_t>(base);
   if (found.kind == kind && found.device == ordinal && found.base == start && found.bytes == bytes) return true;
@@ -158,7 +158,7 @@ bool is(const PointerInfo& found, uint32_t kind, int32_t ordinal, const uint8_t*
   return false;
 }
 
-/// Pitfall 13: what may be exported, and what may not.
+/// Pitfall 13: memory that can be exported, and memory that cannot.
 void classify(const Bench& bench) {
   const Device& device = *bench.device;
   const auto plain = device.allocate(1 << 20);
@@ -444,7 +444,7 @@ void callers_context_restored(const Bench& bench, const Bench& other) {
   }).join();
 }
 
-/// Ranks as threads, each with a device of its own opening.
+/// Ranks as threads, each of which opens the device itself.
 void ranks_as_threads(uint32_t devices) {
   constexpr uint32_t kRanks = 4;
   std::vector<std::thread> threads;

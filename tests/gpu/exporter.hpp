@@ -17,7 +17,7 @@
 
 namespace symmetra::test {
 
-/// The offer of an exporting process, beside the descriptor of its shared memory.
+/// The offer of an exporting process, sent together with the descriptor of its shared memory.
 struct Offer {
   uint64_t shared_bytes;
   uint64_t large_bytes;
@@ -65,7 +65,8 @@ inline bool receive_byte(int socket) {
   return recv(socket, &byte, 1, 0) == 1;
 }
 
-/// The other process: allocates on the last device, offers the memory, checks what was written, and stays until its peer closes the socket.
+/// The other process: allocates on the last device, offers the memory, checks its contents, and stays until its peer closes
+/// the socket.
 inline void export_memory(int socket) {
   const Bench bench(static_cast<int32_t>(cuda::count()) - 1);
   const Device& device = *bench.device;
@@ -98,7 +99,7 @@ inline void export_memory(int socket) {
   receive_byte(socket);
 }
 
-/// A forked process and our end of the socket to it. The destructor ends a process that nobody waited for.
+/// A forked process and our end of the socket to it. The destructor ends a process that was not waited for.
 class Process {
  public:
   Process(pid_t pid, int socket) : socket(socket), pid_(pid) {}

@@ -11,7 +11,7 @@ import sys
 
 ORDERS = ("relaxed", "acquire", "release", "acquire and release")
 SCOPES = ("CTA", "GPU", "SYS")
-# What the machine calls the scope of an access.
+# The name of each scope in machine code.
 STRONG = {"CTA": "SM", "GPU": "GPU", "SYS": "SYS"}
 # The two accesses of a kernel, and which orders it is compiled for.
 KERNELS = {

@@ -62,7 +62,7 @@ class Heaps {
   T* at(uint32_t rank, uint64_t offset) const {
     return reinterpret_cast<T*>(ranks_[rank].memory + offset);
   }
-  /// What lies in a rank's heap.
+  /// Reads a value of a rank's heap.
   template <class T>
   T read(uint32_t rank, uint64_t offset) const {
     T value;

@@ -34,7 +34,7 @@ PTX = {
     "multimem.st.release.sys.global.u32": 8,
 }
 F8_PTX = [f"multimem.ld_reduce.relaxed.sys.global.add.acc::f16.v4.{kind}x4" for kind in ("e4m3", "e5m2")]
-# Of tests/kernels/multicast_view_kernels.cu: what each kernel has in machine code, and its one kind of multicast access in PTX.
+# Of tests/kernels/multicast_view_kernels.cu: the machine code of each kernel, and its one kind of multicast access in PTX.
 PACKET = r"\bSTG?\.E\.128\b"
 RED = r"\bREDG?\.E\.ADD\.STRONG\.SYS\b"
 VIEWS = {

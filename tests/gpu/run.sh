@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The GPU suite: runs what build.sh put beside this script on all GPUs of the machine and ends in one line,
-# `gpu suite: N passed, M failed, G GPUs`. Exit status 1 when anything failed. Logs go to LOGS (default: gpu-logs).
+# The GPU suite: runs the programs that build.sh put next to this script on all GPUs of the machine and ends in one
+# line, `gpu suite: N passed, M failed, G GPUs`. Exit status 1 when anything failed. Logs go to LOGS (default:
+# gpu-logs).
 #   run.sh [quick|full|sanitize]
 # quick: device test, test suites, a sweep per world. full: also every algorithm, type, graph and rank kind, 10,000 replays of
 # the graphs of all groups, 100,000 of one graph with every kind of node, a million calls.
 # sanitize: memcheck and racecheck of a 2-rank sweep (needs compute-sanitizer).
 # SYMMETRA_NCCL_LIBRARY names the NCCL that groups are also served through; unset: that test is skipped.
-# SHARE=1: also worlds of more ranks than there are GPUs, as processes, several of which take turns on one. Right, if slow.
+# SHARE=1: also worlds of more ranks than GPUs, as processes, several of which take turns on one GPU. Correct, but slow.
 # ONLY is a regular expression: checks whose names do not match it are skipped, as in ONLY='^w4-' run.sh full.
 # CUBLAS names the folder of libcublasLt.so, with which the example multiplies; unset: where the loader finds it.
 set -uo pipefail
@@ -14,14 +15,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:-quick}
 logs=${LOGS:-gpu-logs}
 mkdir -p "$logs"
-# Those that programs see: fewer than the machine has where CUDA_VISIBLE_DEVICES says so.
+# The visible GPUs: fewer than the machine has if CUDA_VISIBLE_DEVICES is set.
 gpus=$("$here/symmetra" info --json | grep -o '"kind":"cuda"' | wc -l)
 if [ "$gpus" -lt 2 ]; then
   echo "gpu suite: not run, it needs 2 GPUs or more and $gpus are visible"
   exit 1
 fi
 passed=0 failed=0
-# Where each rank of a program works: its local rank says so.
+# The device of each rank of a program, chosen by its local rank.
 place=(bash -c "LOCAL_RANK=\$((LOCAL_RANK % $gpus)) exec \"\$@\"" place)
 export SYMMETRA_TEST_DEVICE=cuda NCCL_NVLS_ENABLE=0 SYMMETRA_MULTICAST=0
 

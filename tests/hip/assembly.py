@@ -18,7 +18,7 @@ PUSH = (
 )
 DIRECT = ("two_shot_zero_copy<Sum<{0}>, {1}u>",)
 
-# How each chip says it.
+# The instructions of each chip.
 STORE_PACKET = {"gfx90a": r"global_store_dwordx4 v\S+, v\S+, off glc slc", "gfx942": r"global_store_dwordx4 v\S+, v\S+, off sc0 sc1"}
 LOAD_PACKET = {"gfx90a": r"global_load_dwordx4 v.* glc$", "gfx942": r"global_load_dwordx4 v.* sc0 sc1$"}
 WRITE_BACK = {"gfx90a": r"buffer_wbl2", "gfx942": r"buffer_wbl2 sc0 sc1"}

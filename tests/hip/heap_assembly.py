@@ -13,7 +13,8 @@ import sys
 ORDERS = ("relaxed", "acquire", "release", "acquire and release")
 SCOPES = ("block", "device", "system")
 WHOLE_WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)"
-# What a release writes back, and what an acquire drops, by chip and scope; empty where there is nothing to do.
+# The instructions that write back for a release and invalidate for an acquire, by chip and scope; empty where none is
+# needed.
 WRITE_BACK = {"gfx90a": ("", "", "buffer_wbl2"), "gfx942": ("", "buffer_wbl2 sc1", "buffer_wbl2 sc0 sc1")}
 INVALIDATE = {"gfx90a": ("", "buffer_wbinvl1_vol", "buffer_invl2"), "gfx942": ("", "buffer_inv sc1", "buffer_inv sc0 sc1")}
 

@@ -50,7 +50,7 @@ thread_local int current = 0;
 thread_local hipStreamCaptureMode mode = hipStreamCaptureModeGlobal;
 Ledger ledger;
 
-/// What an IPC handle of this runtime holds.
+/// The contents of an IPC handle of this runtime.
 struct Exported {
   int pid;
   int fd;

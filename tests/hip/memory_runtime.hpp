@@ -1,4 +1,4 @@
-// What the runtime over host memory tells a test.
+// The state of the runtime over host memory that a test can read.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The HIP room over the runtime of memory_runtime.cc: who owns what, what travels between processes,
-// what is launched. Kernels do not run.
+// The HIP backend over the runtime of memory_runtime.cc: ownership, descriptors between processes, and
+// launches. Kernels do not run.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -86,7 +86,7 @@ void plain_memory() {
   CHECK(ledger().live == before);
 }
 
-/// In a process of its own, as a peer is: reads 1, writes 2.
+/// In another process, like a peer: reads 1, writes 2.
 int peer(int fd) {
   const auto device = device::hip::open(1);
   const int before = ledger().live;

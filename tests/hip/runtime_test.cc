@@ -1,4 +1,4 @@
-// The HIP runtime as the room loads it, on a machine that has the library and no device.
+// The HIP runtime as the backend loads it, on a machine that has the library and no device.
 #include "cpp/device/hip/runtime.hpp"
 
 #include <cstdio>

@@ -71,7 +71,7 @@ fn a_departure_ends_a_call_that_needs_the_rank() {
     }
 }
 
-/// The call is done on the rank that departs, and perhaps not yet on the others.
+/// The call is done on the rank that departs, but possibly not on the others.
 #[test]
 fn a_departure_harms_no_call_that_the_rank_has_made() {
     for op in OPS {
@@ -82,7 +82,7 @@ fn a_departure_harms_no_call_that_the_rank_has_made() {
                 let Rank { communicator, stream, .. } = &rank;
                 let parts = Parts::new(communicator, stream).unwrap();
                 parts.check(op, round, communicator, stream);
-                // Late ones meet what the rank has sent.
+                // Late ranks find the data that the rank has sent.
                 std::thread::sleep(Duration::from_millis(if rank.rank() == VICTIM { 0 } else { round * 3 }));
                 parts.call(op, VICTIM, communicator, stream).unwrap();
                 let before = parts.output.borrow();
@@ -192,7 +192,7 @@ fn a_rank_that_departs_waits_for_its_own_calls() {
     });
 }
 
-/// A call of the rank that departs never ends well: the rank learns why, and the others learn that it gave up.
+/// A call of the rank that departs always fails: the rank learns why, and the others learn that it gave up.
 #[test]
 fn a_departure_with_a_call_that_nobody_meets_is_a_timeout() {
     let gate = Gate::new(2);
@@ -214,7 +214,7 @@ fn a_departure_with_a_call_that_nobody_meets_is_a_timeout() {
     });
 }
 
-/// Signals are in no order of calls: a put behind other work is done before its rank has gone.
+/// Signals are in no order of calls: a put that follows other work is done before its rank has gone.
 #[test]
 fn a_departure_waits_for_signals_and_puts() {
     let (gate, pair) = (Gate::new(2), crate::worlds(2));
@@ -290,7 +290,7 @@ fn who_closes_beside_a_rank_that_departed_is_told_at_once() {
                 let error = rank.communicator.clone().close().unwrap_err();
                 match error {
                     Error::PeerLost { rank: VICTIM, .. } => names_who_left(&error, VICTIM),
-                    // The other one was told first, and has gone.
+                    // The other survivor was notified first, and has gone.
                     error => assert!(matches!(error, Error::Peer { .. }), "{error}"),
                 }
                 assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
@@ -300,7 +300,7 @@ fn who_closes_beside_a_rank_that_departed_is_told_at_once() {
     }
 }
 
-/// What a rank of a test with a rank that departs and is killed does.
+/// The part of a rank in a test with a rank that departs and is killed.
 fn mortal(child: &Child) {
     let rank = child.open(&direct(Duration::from_secs(60)));
     let Rank { communicator, stream, .. } = &rank;

@@ -34,7 +34,7 @@ enum Way {
     Planned,
 }
 
-/// What a layer of experts reads and writes.
+/// The operands of a layer of experts.
 struct Layer {
     experts: Experts,
     ids: DeviceBuffer<i32>,
@@ -59,7 +59,7 @@ impl Layer {
         let device = stream.device();
         Ok(Self {
             ids: DeviceBuffer::from_slice(&ids, stream)?,
-            // Halves, so that a token of experts that give back what they get is its own sum.
+            // Weights of 1/2, so that the sum of a token is the token itself if experts return their inputs.
             weights: DeviceBuffer::from_slice(&[0.5; TOKENS * TOP_K], stream)?,
             rows: DeviceBuffer::from_slice(&rows, stream)?,
             received: DeviceBuffer::new(device, room)?,
@@ -113,7 +113,7 @@ fn config(method: Method, way: Way) -> ExpertConfig {
     config
 }
 
-/// Calls until one fails, once the test knows that the first has worked.
+/// Makes calls until one fails; reports to the test that the first has worked.
 fn until_error(layer: &Layer, way: Way, child: &Child, stream: &Stream) -> Error {
     layer.call(way, stream).unwrap();
     layer.experts.synchronize(stream).unwrap();
@@ -293,7 +293,7 @@ fn sleeper(method: Method, way: Way, child: &Child) {
     child.say("works");
 }
 
-/// One rank is stopped while experts work, past the deadline, and goes on when the others know.
+/// One rank is stopped while experts work, past the deadline, and goes on after the others got the error.
 fn stopped(test: &str) {
     let _alone = crate::support::world::alone();
     let mut ranks = Ranks::start(test, WORLD, "");

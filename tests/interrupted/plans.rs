@@ -1,5 +1,6 @@
-//! Plans of products and collectives, in both ways, whose ranks leave a call out, come late, abort, are killed or are
-//! stopped. The others are told in time who it was and in which operation, keep their memory, and make plans in a new group.
+//! Plans of GEMMs and collectives, in both schedules, whose ranks leave a call out, come late, abort, are killed or are
+//! stopped. The other ranks learn in time which rank it was and in which operation, keep their memory, and make plans
+//! in a new group.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ enum Kind {
 const KINDS: [Kind; 3] = [Kind::Gather, Kind::Scatter, Kind::Reduce];
 const WAYS: [Way; 2] = [Way::Sequence, Way::Pipeline];
 
-/// Every kind part by part, and in sequence one kind, or every kind in a full run: their collectives have tests of their own.
+/// Every kind part by part, and in sequence one kind, or every kind in a full run: other tests cover their collectives.
 fn cases() -> impl Iterator<Item = (Kind, Way)> {
     let all = KINDS.into_iter().flat_map(|kind| WAYS.map(|way| (kind, way)));
     all.filter(|(kind, way)| full() || *way == Way::Pipeline || *kind == Kind::Scatter)
@@ -56,7 +57,7 @@ enum Plan {
 /// A plan and its operands. All but the weight are symmetric, so that peers reach them.
 struct Layer {
     plan: Plan,
-    /// A shard or a left factor, what is gathered, and a result.
+    /// A shard or a left factor, the gathered factor, and a result.
     operands: [SymmetricBuffer<f32>; 3],
     weight: DeviceBuffer<f32>,
 }
@@ -214,7 +215,7 @@ fn pitfall_02_26_a_plan_with_a_late_rank_names_it_and_nothing_is_written() {
 /// One rank leaves a launch of a graph with the plan out.
 #[test]
 fn pitfall_04_a_rank_that_leaves_a_plan_out_is_named() {
-    // Each kind once, each way.
+    // Each kind once in each schedule.
     let cases = [(Kind::Gather, Way::Pipeline), (Kind::Scatter, Way::Sequence), (Kind::Reduce, Way::Pipeline)];
     for case in cases.into_iter().filter(|_| fits(WORLD)) {
         let gate = Gate::new(WORLD);
@@ -273,7 +274,7 @@ fn pitfall_03_an_abort_from_a_thread_ends_a_plan() {
     }
 }
 
-/// Calls of plans of every kind without end, some of them ahead of the device, until one fails.
+/// Calls plans of every kind until one fails; some calls are enqueued before the device has finished earlier ones.
 fn until_error(layers: &[Layer], child: &Child, rank: &Rank) -> Error {
     let Rank { communicator, stream, .. } = rank;
     layers.iter().for_each(|layer| layer.check(7, communicator, stream));
@@ -313,7 +314,7 @@ fn mortal(way: Way, child: &Child) {
     child.say("planned");
 }
 
-/// One rank is killed during plans; the others learn it and go on together. Gives how long the slowest took.
+/// One rank is killed during plans; the others learn of the death and go on together. Returns the time of the slowest rank.
 fn killed(test: &str, delay: Duration) -> Duration {
     let _alone = crate::support::world::alone();
     let mut ranks = Ranks::start(test, WORLD, "");

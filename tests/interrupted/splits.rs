@@ -12,7 +12,7 @@ use crate::support::process::{Child, Ranks, this};
 use crate::support::world::bounded;
 use crate::{LIMIT, VICTIM, WORLD, direct};
 
-/// What a rank of the test does. The victim takes part in the first steps of the split, and goes no further.
+/// The part of a rank in the test. The victim takes part in the first steps of the split, and goes no further.
 fn split(child: &Child) {
     let mut config = GroupConfig::default();
     config.communicator = direct(LIMIT);

@@ -1,5 +1,5 @@
-// The codecs of quantised all-reduces: every code goes both ways, no unit has a word that means "not arrived", and
-// units hold what the description says.
+// The codecs of quantised all-reduces: every quantised value goes both ways, no unit has a word that means "not
+// arrived", and units have the documented layout.
 #include "kernels/all_reduce/codec.cuh"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ struct Unit {
   std::vector<uint32_t> codes[kUnitLanes];
   uint32_t scales[kUnitLanes];
 
-  /// A code, as the layout says: bit by bit, those of the lane's octet in the first half before those in the second.
+  /// A quantised value by the documented layout: bit by bit, octets of the lane in the first half before those in the
+  /// second.
   uint32_t code(uint32_t element) const {
     const uint32_t octet = element / kOctetElems, first = octet / kUnitLanes * kOctetElems + element % kOctetElems;
     uint32_t code = 0;
@@ -95,7 +96,7 @@ Unit encoded(uint32_t codec, const float* values) {
   return unit;
 }
 
-/// The values that a unit stands for.
+/// The decoded values of a unit.
 std::vector<float> decoded_of(const Unit& unit) {
   std::vector<float> values(kUnitElems);
   for (uint32_t lane = 0; lane < kUnitLanes; ++lane) {
@@ -141,7 +142,7 @@ void check_unit(uint32_t number, const std::vector<float>& values) {
       const uint32_t code = unit.code(group * kGroupElems + i);
       const double value = value_of(number, code) * scale;
       check(decoded[i] == value && !(value == 0 && std::signbit(decoded[i])), "a code times the scale is the value", number, code);
-      // No other code is nearer, but for what the reciprocal is rounded by.
+      // No other code is nearer, except for the rounding of the reciprocal.
       const double error = std::fabs(value - given[i]), other = 1e-6 * std::fabs(given[i]);
       bool nearest = true;
       for (uint32_t near = 0; near < 1u << codec_bits(number); ++near) {

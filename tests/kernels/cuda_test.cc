@@ -1,7 +1,6 @@
-// Every kernel on GPUs that reach each other, ranks in one process: results bit for bit
-// against reference.hpp, then waits that must give up. Skipped, with status 0 and a line
-// that says so, where fewer than two GPUs are there. Before them, on one GPU: the chip's
-// conversions of narrow formats against integer arithmetic.
+// Every kernel on GPUs with peer access, ranks in one process: results bit for bit against reference.hpp, then waits
+// that must give up. With fewer than two GPUs the test prints a line and exits with status 0. First, on one GPU: the
+// chip's conversions of narrow formats against integer arithmetic.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -204,7 +203,7 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   c.special = random() % 3 == 0;
   c.reduction = random() % 2 == 0 ? kSum : random() % (kAverage + 1);
   c.plain = algorithm == kRing && random() % 2 == 0;
-  // Partial sums of integers wrap: no average comes of them.
+  // Partial sums of integers wrap, so they cannot be averaged.
   const bool partial = algorithm == kRing || algorithm == kRecursiveDoubling;
   if (partial && c.reduction == kAverage && !reference::is_float(dtype)) c.reduction = kSum;
   if (has_codecs(algorithm, dtype) && random() % 2 == 0) {

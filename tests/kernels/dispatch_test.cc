@@ -30,7 +30,7 @@ void check(const void* kernel, const char* what, uint32_t algorithm, uint32_t dt
   std::printf("FAILED: not listed: %s %u of type %u over %u ranks\n", what, algorithm, dtype, world);
 }
 
-/// Exchanges that differ in what a kernel may be chosen by.
+/// Exchanges that differ in the properties that select a kernel.
 void check_exchanges(ExchangeArgs args, const Learned* learned) {
   for (const uint64_t largest_bytes : {0, 1, 8, 64, 4096}) {
     for (const uint64_t row_bytes : {0, 8}) {

@@ -8,17 +8,17 @@ namespace trial {
 /// The number of the operation that the tests run.
 constexpr uint32_t kOperation = 6;
 
-/// One exchange: what every rank gives every other.
+/// One exchange: the bytes that every rank sends to every other.
 struct ExchangeCase {
   uint32_t algorithm;
-  bool told;  ///< ranks tell each other their counts first
+  bool told;  ///< ranks send each other their counts first
   uint32_t blocks, threads, lanes_log2;
-  uint32_t rows;  ///< of every strip; the strips of more than one are of equal size
+  uint32_t rows;  ///< of every chunk; chunks of several rows are of equal size
   uint32_t root, dtype, reduction;
   uint32_t from_shift, into_shift;       ///< bytes off a 64-byte boundary
-  uint32_t shift_step;                   ///< and so many more from rank to rank
+  uint32_t shift_step;                   ///< additional shift of each rank over the previous rank
   uint64_t bytes[kMaxWorld][kMaxWorld];  ///< [from][to]
-  uint32_t sources;                      ///< ranks of each result of a reduction, whose strips are all one; 0: all ranks
+  uint32_t sources;                      ///< ranks of each result of a reduction, whose chunks are all one; 0: all ranks
 
   bool relays() const { return algorithm == kExchangeRelay || algorithm == kRelayPackets; }
   bool escaped() const { return algorithm == kExchangeEscaped; }
@@ -47,7 +47,7 @@ class ExchangeOperands {
       data_.emplace_back(room);
       // Bits of sentinels among the values, where there are sentinels.
       for (uint8_t& byte : data_.back()) byte = c.by_sentinels() && random() % 4 == 0 ? 0xFF : static_cast<uint8_t>(random());
-      // Units full of sentinels and of what stands for them, and units without.
+      // Units full of sentinels and of the words that replace sentinels, and units without.
       for (size_t unit = 0; c.escaped() && unit + 64 <= room; unit += 64) {
         for (size_t at = unit; unit % 256 != 0 && at < unit + 64; at += 4) {
           const uint32_t word = random() % 3 == 0 ? 0xFFFFFFFE + static_cast<uint32_t>(random() % 2) : static_cast<uint32_t>(random() % 17);
@@ -64,7 +64,7 @@ class ExchangeOperands {
 
   uint8_t* from(uint32_t rank) const { return from_[rank].as() + case_.from_shift + rank * case_.shift_step; }
   uint8_t* into(uint32_t rank) const { return into_[rank].as() + case_.into_shift + rank * case_.shift_step; }
-  /// What copy engines would have brought a rank of a source's input.
+  /// The part of a source's input that copy engines would have brought to a rank.
   uint8_t* brought(uint32_t rank, uint32_t source) const {
     return brought_[rank].as() + source * case_.bytes[source][rank] + case_.from_shift;
   }
@@ -165,7 +165,7 @@ class ExchangeOperands {
   PeerTable table_{};
 };
 
-/// Ranks that exchange by packets, between operands and after telling each other their counts.
+/// Ranks that exchange by packets, between operands, and after an exchange of counts.
 class ExchangeGroup {
  public:
   ExchangeGroup(uint32_t world, uint64_t slot, uint32_t epoch, uint64_t timeout_ns = 60'000'000'000)
@@ -249,7 +249,7 @@ class ExchangeGroup {
     return {[args, entry] { entry(&args); }, geometry};
   }
 
-  /// Directly where the strips are large, with what each rank is told; else by packets.
+  /// Directly, with the exchanged counts, where the chunks are large; else by packets.
   Launch tell(const ExchangeCase& c, const ExchangeArgs& args, const ExchangeOperands& operands) const {
     CountsArgs counts{};
     for (uint32_t peer = 0; peer < world_; ++peer) {

@@ -21,10 +21,10 @@ using launcher::Launch;
 using launcher::Memory;
 
 constexpr uint32_t kCalls = 5;
-/// What lies beside rows before a call.
+/// The value of outputs before a call.
 constexpr int32_t kUntouched = 7;
 
-/// What does not change from call to call.
+/// The parameters that are equal in all calls.
 struct Setting {
   uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once, parts;
   bool packets, bytes, exact, weighs, holds, in_place, beside;
@@ -64,8 +64,9 @@ class Trial {
     return wrong;
   }
 
-  /// Runs dispatches while another thread writes the counts of tokens and the ids, as a stream without order may. Values are undefined and
-  /// waits may give up, but all threads of all blocks end, and nothing is written beside the rows.
+  /// Runs dispatches while another thread writes the counts of tokens and the ids, as a stream without order may.
+  /// Values are undefined and waits may give up, but all threads of all blocks end, and nothing is written outside the
+  /// rows.
   uint64_t run_rewritten() {
     std::vector<std::vector<Launch>> launches(set_.world);
     routes_.resize(1);
@@ -80,7 +81,7 @@ class Trial {
     std::thread writer([&] {
       for (uint32_t turn = 0; !ended.load(); ++turn) {
         for (const Rank& rank : ranks_) {
-          // Also a token more than there is room for, and experts that do not exist.
+          // Also a token count above the capacity, and experts that do not exist.
           std::atomic_ref<uint32_t>(*rank.count->as<uint32_t>()).store(turn % 3 == 0 ? 0 : set_.max_tokens + (turn % 3 == 2));
           std::atomic_ref<int64_t>(rank.ids->as<int64_t>()[turn % (set_.max_tokens * set_.top_k)])
               .store(turn % 5 == 0 ? set_.experts : turn % set_.experts);
@@ -101,7 +102,7 @@ class Trial {
 
  private:
   static constexpr uint32_t kRewritten = 40;
-  /// What lies behind the region of each rank.
+  /// Guard bytes after the region of each rank.
   static constexpr uint64_t kGuardBytes = 1 << 16;
   /// Whether a token has one row on a rank.
   bool is_by_token() const { return set_.layout == kRowsByRank || set_.layout == kRowsBySource; }
@@ -160,13 +161,13 @@ class Trial {
     rank.counts = memory(local * 4);
     rank.offsets = memory((local + 1) * 4);
     rank.sources = memory(rows * 8);
-    // What no kernel has written is not zero.
+    // Memory that no kernel has written is not zero.
     std::memset(rank.places->as(), 0x7C, set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
     const std::vector<uint32_t> table = table_of(number);
     rank.table = memory(table.size() * 4);
     std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
     for (uint32_t i = 0; i < 5 * kMaxBlocks; ++i) rank.calls->as<BlockState>()[i].epoch = i < 4 * kMaxBlocks ? kEpochModulus - 2 : begun_;
-    // As the calls before have left them: greetings have steps from bit 10 on.
+    // The state after earlier calls: start flags hold the step from bit 10 on.
     auto* const greetings = reinterpret_cast<uint32_t*>(rank.region->as() + flags_at_);
     std::fill_n(greetings, kExpertGreetingBytes / 4, begun_ << 10);
     std::fill_n(greetings + (kExpertGreetingBytes + kExpertVerdictBytes) / 4, kMaxBlocks * kMaxWorld, begun_);
@@ -290,7 +291,7 @@ class Trial {
     if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
     if (task < kExpertSend) args.follows = 0;
     if (task >= kExpertPush && task < kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + 4 * kMaxBlocks;
-    // Grids of ranks may differ. Some have more blocks than greet.
+    // Ranks may have different grids. Some have more blocks than start flags.
     const uint32_t blocks = task == kExpertCount ? 1 : set_.blocks / 3 * 8 + 1 + (set_.blocks + args.rank) % 3;
     const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
     args_.push_back(args);
@@ -423,13 +424,13 @@ class Trial {
     }
   }
 
-  /// Compares what came, and makes results of it.
+  /// Compares the received rows, and computes results from them.
   void check_received(uint32_t call, uint32_t number) {
     Rank& rank = ranks_[number];
     const uint32_t bytes = set_.payload_bytes;
     std::vector<uint8_t> all(received_bytes(number), 0x5A);
     std::vector<uint32_t> counts(set_.placed[number].size());
-    // With a row a token, what is beside it; by source also where no row came.
+    // Ids and weights of layouts with one row a token; the by-source layout also writes them for unused rows.
     std::vector<int32_t> ids(capacity_ * set_.top_k, set_.layout == kRowsBySource ? -1 : kUntouched);
     std::vector<float> weights(capacity_ * set_.top_k, set_.layout == kRowsBySource ? 0.0f : kUntouched);
     each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
@@ -459,7 +460,7 @@ class Trial {
     wrong_[number] += !std::equal(weights.begin(), weights.end(), got_weights(number));
   }
 
-  /// An element of what an expert, or with a row a token all experts of a rank, makes of a token.
+  /// An element of the result of an expert for a token; with one row a token, of all experts of a rank.
   float result(uint32_t call, uint32_t holder, uint32_t source, uint32_t token, uint32_t local, uint32_t i) const {
     return drawn(call, holder * 64 + local, source * 512 + token, i + 2);
   }

@@ -21,7 +21,7 @@ host::Entry entry_of(const Args& args, const Geometry& geometry) {
   return host::kernel(kind_of(args), &args, geometry);
 }
 
-/// One call: what all ranks do together.
+/// One call of all ranks.
 struct Case {
   uint64_t count;
   uint32_t dtype;
@@ -129,7 +129,7 @@ class Buffer {
   size_t end_;
 };
 
-/// The operands of one call on every rank, and what must come out. Every rank makes its input
+/// The operands of one call on every rank, and the expected output. Every rank writes its input
 /// before the call, in order on its stream, and looks at its output and spoils both after it:
 /// a kernel that reads too early, ends too early or lets a peer in too long is found out.
 class Operands {
@@ -197,12 +197,12 @@ class Operands {
   PeerTable in_table_{}, out_table_{};
 };
 
-/// What a rank owns on its device.
+/// The memory of a rank on its device.
 struct RankMemory {
   Memory region, state{kMaxBlocks * sizeof(BlockState)}, progress{sizeof(Progress)}, status{sizeof(Status)};
   explicit RankMemory(size_t region_bytes) : region(region_bytes, 0) {}
   Status& why() const { return *status.as<Status>(); }
-  /// A ring's count of a channel: 0, what has arrived; 1, what has been consumed.
+  /// A ring's count of a channel: 0, the arrived packets; 1, the consumed packets.
   uint32_t* count(uint32_t channel, uint32_t which) const {
     return reinterpret_cast<uint32_t*>(region.as() + kRingCountsOffset + (2 * channel + which) * kRingCountBytes);
   }

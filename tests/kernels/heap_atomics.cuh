@@ -4,7 +4,7 @@
 
 namespace trial {
 
-/// The words that all ranks change, in the heap of rank 0, and what each thread of a rank got from each change.
+/// The words that all ranks change, in the heap of rank 0, and the result of each change in each thread of a rank.
 template <class T>
 struct AtomicWords {
   T added, subtracted, summed, anded, ored, xored, least, most, exchanged, counted;
@@ -19,7 +19,7 @@ struct AtomicArgs {
 };
 constexpr uint32_t kRounds = 20;
 
-/// What a thread of a rank offers as the least and the most.
+/// The value that a thread of a rank proposes to the minimum and the maximum.
 template <class T>
 SYMMETRA_DEVICE T offer(uint32_t rank, uint32_t thread, uint32_t round) {
   const auto value = static_cast<T>(rank * 1000 + thread * 100 + round);
@@ -87,7 +87,7 @@ SYMMETRA_DEVICE void add_floats(const FloatArgs& args) {
   }
 }
 
-/// How a message is announced, and how it is heard of.
+/// How a message is announced, and how its arrival is detected.
 enum class Announce { kStore, kAdd, kExchange, kCompare, kFence };
 enum class Hear { kLoad, kAdd, kCompare, kFence };
 
@@ -104,7 +104,8 @@ struct LitmusArgs {
   uint32_t rounds;
 };
 
-/// Sets the flag of `rank` to `value`, which it has not yet, so that who hears of it sees what came before.
+/// Sets the flag of `rank` to `value`, which differs from the old value. A unit that sees the new value sees all
+/// earlier writes.
 SYMMETRA_DEVICE void announce(const LitmusArgs& args, uint32_t* flag, device::Rank rank, uint32_t value) {
   uint32_t before = value - 1;
   switch (args.announce) {
@@ -160,7 +161,7 @@ SYMMETRA_DEVICE void pass_messages(const LitmusArgs& args) {
   device::add<Order::kRelaxed>(heap, args.wrong, wrong);
 }
 
-/// Store buffering between threads of two ranks: each stores, calls a fence, and loads what the other stores. One at least sees
+/// Store buffering between threads of two ranks: each stores, calls a fence, and loads the word of the other. One at least sees
 /// the other's.
 SYMMETRA_DEVICE void buffer_stores(const LitmusArgs& args) {
   const Heap& heap = args.heap;

@@ -9,7 +9,8 @@ using device::Heap;
 using device::Order;
 using device::Scope;
 
-/// The number of what calls together, among all of its kind in the launch, and how many there are.
+/// The number of the unit (thread, warp or block) among all units of its kind in the launch, and the number of these
+/// units.
 template <class Who>
 SYMMETRA_DEVICE uint32_t unit() {
   if constexpr (std::is_same_v<Who, device::Block>) return platform::block();
@@ -40,11 +41,12 @@ struct Move {
   uint32_t from_shift;
 };
 
-/// Room of a unit for what it sends and what it receives.
+/// Bytes of a unit for the data that it sends, and for the data that it receives.
 constexpr uint32_t kRoomBytes = 4224;
 constexpr uint8_t kUntouched = 0xEE;
 
-/// What moves of a list do. Each unit has two rooms a unit in `rooms`, and `wrong` counts what it found wrong.
+/// Arguments of a kernel that makes the moves of a list. For each unit there are two areas a unit in `rooms`; `wrong`
+/// counts errors.
 struct MoveArgs {
   Heap heap;
   uint8_t* rooms;
@@ -57,13 +59,13 @@ SYMMETRA_DEVICE uint8_t pattern(uint32_t rank, uint32_t unit, uint32_t move, uin
   return static_cast<uint8_t>((rank * 31 + unit * 17 + move * 7 + byte * 5 + byte / 251) % 229);
 }
 
-/// Fills a room, all of Who together.
+/// Fills the bytes of a unit, all threads of the unit together.
 template <class Who, class Make>
 SYMMETRA_DEVICE void fill(uint8_t* room, Make make) {
   for (uint32_t byte = Who::number(); byte < kRoomBytes; byte += Who::count()) room[byte] = make(byte);
 }
 
-/// How many bytes of a room are not as they should be: those of `source` in their place, all others untouched.
+/// The number of wrong bytes: those of `source` must be in their place, and all others untouched.
 template <class Who>
 SYMMETRA_DEVICE uint32_t wrong_bytes(const uint8_t* room, const Move& move, uint32_t source, uint32_t unit, uint32_t number) {
   uint32_t wrong = 0;
@@ -117,7 +119,7 @@ SYMMETRA_DEVICE void move_all(const MoveArgs& args) {
   device::add<Order::kRelaxed>(heap, args.wrong, wrong);
 }
 
-/// A value of a rank's thread, in every byte of which something is.
+/// A value of a rank's thread, whose bytes follow the pattern.
 template <class T>
 SYMMETRA_DEVICE T value_of(uint32_t rank, uint32_t thread) {
   T value;
@@ -139,7 +141,7 @@ struct TypedArgs {
   uint32_t* wrong;
 };
 
-/// Stores to every rank, and loads from every rank what it was given and what it has itself.
+/// Stores to every rank, and loads from every rank the stored words and the rank's own words.
 template <class T>
 SYMMETRA_DEVICE void store_and_load(const TypedArgs& args) {
   const Heap& heap = args.heap;

@@ -57,13 +57,13 @@ class Heaps {
     heap.channels = kChannels;
     return heap;
   }
-  /// What lies in a rank's heap.
+  /// A place in a rank's heap.
   template <class T>
   T* at(uint32_t rank, uint64_t offset) {
     return reinterpret_cast<T*>(ranks_[rank].heap.as() + offset);
   }
   const device::Status& status(uint32_t rank) { return *ranks_[rank].status.as<device::Status>(); }
-  /// Runs a kernel on every rank, in blocks of so many threads.
+  /// Runs a kernel on every rank, in blocks of `threads` threads.
   template <class Args>
   void run(uint32_t blocks, uint32_t threads, void (*kernel)(const Args&), const std::vector<Args>& args) {
     std::vector<std::vector<Launch>> launches(world_);
@@ -219,11 +219,11 @@ static_assert(kStores<Rank, float> && !kStores<float, Rank> && !kStores<uint32_t
 static_assert(kSignals<Rank, Channel> && !kSignals<Channel, Rank> && !kSignals<uint32_t, uint32_t>);
 static_assert(kWaits<Rank, Channel> && !kWaits<Channel, Rank> && !kWaits<uint32_t, uint32_t>);
 
-/// Waits that nobody ends, and what a rank does after one gave up.
+/// Waits that no rank ends, and the steps of a rank after a wait gave up.
 struct GiveUpArgs {
   Heap heap;
   uint32_t* word;
-  uint32_t* seen;  ///< what each step returned
+  uint32_t* seen;  ///< the result of each step
   bool for_signal;
 };
 
@@ -303,7 +303,7 @@ void test_all(std::mt19937& random) {
     for (uint32_t announce = 0; announce < 5; ++announce) {
       for (uint32_t hear = 0; hear < 4; ++hear) {
         const auto [how, heard] = std::pair(static_cast<Announce>(announce), static_cast<Hear>(hear));
-        // What ThreadSanitizer has for fences works between fences alone.
+        // ThreadSanitizer only orders a fence with another fence.
         if (kTraced && (how == Announce::kFence) != (heard == Hear::kFence)) continue;
         test_litmus(2 + random() % 2, threads, 60, pass_messages, how, heard);
       }

@@ -28,7 +28,7 @@ const uint32_t kShapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {3, 3}};
 constexpr uint32_t kAlgorithms = kAllReduceAlgorithms, kTypes = kElementTypes, kReductions = 5;
 constexpr uint64_t kMostElements = 700;
 
-/// A count on or beside an edge of packets, tiles or shares.
+/// A count at or next to an edge of packets, tiles or shares.
 uint64_t edge(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint32_t world, uint32_t lanes_log2) {
   const uint64_t packet = packet_bytes(algorithm) / element_bytes(dtype);
   const uint64_t units[] = {packet, packet << lanes_log2, packet * world, (packet * world) << lanes_log2};
@@ -49,7 +49,7 @@ Case any_case(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, uint3
   c.special = random() % 3 == 0;
   c.reduction = random() % 2 == 0 ? kSum : random() % kReductions;
   c.plain = algorithm == kRing && random() % 2 == 0;
-  // Partial sums of integers wrap: no average comes of them.
+  // Partial sums of integers wrap, so they cannot be averaged.
   const bool partial = algorithm == kRing || algorithm == kRecursiveDoubling;
   if (partial && c.reduction == kAverage && !reference::is_float(dtype)) c.reduction = kSum;
   if (has_codecs(algorithm, dtype) && random() % 2 == 0) {
@@ -83,7 +83,7 @@ void sequence(uint32_t algorithm, uint32_t world, const std::vector<Case>& cases
   }
 }
 
-/// An all-reduce of nothing, with slots of one packet.
+/// An all-reduce of zero elements, with slots of one packet.
 AllReduceArgs nothing(uint32_t algorithm, uint32_t dtype, uint32_t reduction, uint32_t world) {
   AllReduceArgs args{};
   args.algorithm = algorithm;
@@ -136,14 +136,14 @@ ExchangeCase any_exchange(std::mt19937_64& random, uint32_t world, const uint32_
   c.dtype = random() % 2 == 0 ? kU8 : kI32;
   if (c.algorithm == kReduceSentinels) c.dtype = kFloats[random() % std::size(kFloats)];
   c.reduction = random() % kReductions;
-  // Whole packets in aligned memory, for which there are kernels of their own, or anything.
+  // Whole packets in aligned memory, which have special kernels, or any bytes.
   const bool whole = random() % 2 == 0;
   c.from_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
   c.into_shift = whole ? 8 * (random() % 3) : 4 * (random() % 5);
   // Any number of bytes where they are only moved; several rounds of small slots.
   const bool equal = c.reduces() || c.rows > 1 || c.relays();
   const bool several = c.escaped() && c.rows == 1 && random() % 2 == 0;  // groups of units
-  // Ranks need not have their operands alike where nobody else accesses them.
+  // Ranks may have differently aligned operands if no other rank accesses them.
   if (c.algorithm == kExchangePackets || c.algorithm == kReducePackets || c.by_sentinels()) c.shift_step = 4 * (random() % 3);
   if (c.algorithm == kRelayPackets) c.shift_step = random() % 5;
   const uint64_t unit = whole || c.dtype == kF64 ? 8 : c.reduces() ? 4 : 1;
@@ -216,7 +216,7 @@ void test_no_kernel() {
   check(!kernel(kOneShotLL, kF32, kSum, 1) && !kernel(kOneShotLL, kF32, kSum, 17), "no such world");
 }
 
-/// What would overstep its memory, or count beyond 32 bits, is not launched.
+/// A launch that would overstep its memory, or count beyond 32 bits, is refused.
 void test_fits() {
   AllReduceArgs args = nothing(kOneShotLL, kF32, kSum, 16);
   const Geometry geometry{1, 1, shared_bytes(kOneShotLL, 16, 0), 0};
@@ -258,7 +258,7 @@ void make_stale(const RankMemory& memory, uint64_t packets) {
   for (uint64_t i = 0; i < 2 * packets; ++i) memory.region.as<uint64_t>()[i] = kStale;
 }
 
-/// How many are stale yet. With a world, in [buffer][source][slot] all but those of the rank itself.
+/// The number of packets that are still stale. With a world, in [buffer][source][slot] all but those of the rank itself.
 uint64_t still_stale(const RankMemory& memory, uint64_t packets, uint64_t slot = 0, uint32_t world = 0, uint32_t rank = 0) {
   uint64_t stale = 0;
   for (uint64_t i = 0; i < packets; ++i) {
@@ -360,8 +360,8 @@ void test_refresh(uint32_t algorithm) {
   check(passed >= kCalls && late == 0, "counts of unused channels keep up", passed, late);
 }
 
-/// Rank 2 of three stays away. The others give up, name it, and send nothing more; when it
-/// comes late it may finish, but writes into nobody's operands.
+/// Rank 2 of three stays away. The others give up, name it, and send nothing more. When rank 2 comes late it may
+/// finish, but writes into no operand of another rank.
 void test_timeout(uint32_t algorithm, uint32_t threads, uint32_t codec = kCodecNone) {
   std::mt19937_64 random(9);
   const Group group(algorithm, 3, 4096, 0, 2'000'000'000);
@@ -466,7 +466,8 @@ void test_signals(uint32_t threads) {
   }
 }
 
-/// A peer's stream stores a word behind plain data, which this rank takes; the word is clear again for the next time.
+/// A peer's stream stores a word after plain data, and this rank takes the word, which is clear again for the next
+/// time.
 void test_take(uint32_t threads) {
   constexpr uint32_t kRounds = 50;
   const Pads pads(2);

@@ -1,5 +1,5 @@
-// Ranks as groups of OS threads over memory of one process: enough of a device to
-// run kernels. A rank's launches run in order; ranks run freely beside each other.
+// Ranks as groups of OS threads over memory of one process: enough of a device to run kernels. A rank's launches run in
+// order; ranks run concurrently.
 #pragma once
 #include <barrier>
 #include <cstdlib>

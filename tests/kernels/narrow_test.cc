@@ -24,7 +24,7 @@ void check(bool holds, const char* what, uint32_t a, uint32_t b = 0, uint32_t c 
   if (++failures < 40) std::printf("FAILED: %s (%08x, %x, %x)\n", what, a, b, c);
 }
 
-/// What is known of a format: its finite values without a sign, by code.
+/// The known properties of a format: its finite values without a sign, by code.
 struct Oracle {
   const char* name;
   uint32_t sign;  ///< the bit of the sign

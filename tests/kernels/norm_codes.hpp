@@ -43,7 +43,7 @@ inline uint8_t nearest(uint32_t to, float value) {
   return static_cast<uint8_t>(best | (std::signbit(value) ? to == kNarrowE2M1 ? 8 : 0x80 : 0));
 }
 
-/// The values and scales of one call on every rank, between guards, and what must come out.
+/// The values and scales of one call on every rank, between guards, and the expected output.
 class Codes {
  public:
   /// `how`: without addresses. `known`: the static scale, or the global one.
@@ -66,7 +66,7 @@ class Codes {
     return args;
   }
 
-  /// Adds row `number` of the launch, of width elements, to what must come out.
+  /// Adds row `number` of the launch, of width elements, to the expected output.
   void expect(uint64_t number, const std::vector<float>& y) {
     const uint64_t row = how_.first_row + number;
     const uint32_t elems = how_.elems == 0 ? width_ : how_.elems;
@@ -124,7 +124,7 @@ class Codes {
     }
   }
 
-  /// Notes the scale; returns what values are multiplied by.
+  /// Records the scale; returns the factor of the values.
   float expect_scale(uint64_t row, uint32_t group, float largest) {
     const auto most = static_cast<float>(values_of(how_.to).back());
     if (how_.scaling == kScalingStatic) return 1.0f / known_;
@@ -147,7 +147,7 @@ class Codes {
     return 1.0f / reference::cast<float>(bits);
   }
 
-  /// Bytes of words that no group has are zero: behind the groups of a row, and behind the last row of a column.
+  /// Bytes of words that no group has are zero: after the groups of a row, and after the last row of a column.
   void expect_padding(uint64_t row) {
     for (uint32_t behind = groups_; behind < 4 * words(); ++behind) right_scales_[place(row, behind)] = 0;
     if (row + 1 != how_.all_rows) return;

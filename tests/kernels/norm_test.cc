@@ -32,12 +32,12 @@ Bits narrow(uint32_t dtype, float value) {
   return reference::encode(dtype == kF16 ? reference::kHalf : reference::kBrain, value);
 }
 
-/// Halves first, each a tree of its own: neighbours are added first.
+/// A tree of sums, whose halves are trees: neighbours are added first.
 float tree(const float* values, size_t count) {
   return count == 1 ? *values : tree(values, count / 2) + tree(values + count / 2, count / 2);
 }
 
-/// The operands of one call on every rank, and what must come out.
+/// The operands of one call on every rank, and the expected output.
 class Norms {
  public:
   Norms(const NormCase& c, uint32_t world, std::mt19937_64& random) : case_(c), terms_(world), wrong_(world) {

@@ -1,8 +1,9 @@
-// Messages between pairs of ranks on the host platform: ranks as threads over shared memory. In each round every rank has random
-// messages to and from others, of every length around a piece and a slot, at any address, in its own number of blocks and threads; ranks
-// without messages run nothing, and one rank runs its messages in several launches. Counts cross the wrap. Then a message of another
-// length than its receiver expects: the receiver reports both, and its memory behind the message stays as it was. Meant to run plainly and
-// under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
+// Messages between pairs of ranks on the host platform: ranks as threads over shared memory. In each round every rank
+// has random messages to and from others, of every length around a piece and a slot, at any address, in its own number
+// of blocks and threads; ranks without messages run nothing, and one rank runs its messages in several launches. Counts
+// cross the wrap. Then a message has another length than its receiver expects: the receiver reports both lengths, and
+// its memory after the message is unchanged. Meant to run plainly and under ThreadSanitizer, AddressSanitizer and
+// UBSan. Prints one line; exits 1 when anything is wrong.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -47,7 +48,7 @@ class Trial {
       progress_.emplace_back(sizeof(Progress));
       status_.emplace_back(sizeof(Status));
     }
-    // Every queue has passed as many pieces on both sides; a few more and the count wraps.
+    // Every queue has passed 2^32 pieces, less a few, on both sides, so the count soon wraps.
     for (uint32_t from = 0; from < world_; ++from) {
       for (uint32_t to = 0; to < world_; ++to) {
         for (uint32_t channel = 0; channel < kPairChannels; ++channel) {
@@ -75,7 +76,7 @@ class Trial {
           }
         }
       }
-      // One rank may take its messages one by one, because all others move theirs beside each other.
+      // One rank may run its messages one by one, because all others run theirs concurrently.
       const uint32_t slow = below(random_, 2 * world_);
       for (uint32_t rank = 0; rank < world_; ++rank) {
         std::vector<Message*> own;
@@ -101,7 +102,7 @@ class Trial {
     Message& message = draw(0, 1, 0, longer ? expected : sent, longer ? sent : expected);
     message.piece_packets = slot_packets_ - 1;
     std::vector<std::vector<Launch>> launches(world_);
-    // Rank 0 may wait in vain. Rank 1 is told, however late rank 0 begins.
+    // Rank 0 may wait in vain. Rank 1 is notified, however late rank 0 begins.
     timeout_ns_ = 200'000'000;
     enqueue(0, {&message}, launches[0], false);
     timeout_ns_ = 20'000'000'000;
@@ -162,7 +163,8 @@ class Trial {
     return static_cast<uint64_t>(std::count_if(memory.as() + begin, memory.as() + end, [](uint8_t byte) { return byte != kSpoiled; }));
   }
 
-  /// A rank makes what it sends before the launch; behind it the rank looks at what it got, and spoils both.
+  /// A rank writes the data that it sends before the launch; after the launch it checks the received data, and spoils
+  /// both.
   void enqueue(uint32_t rank, const std::vector<Message*>& own, std::vector<Launch>& launches, bool checks = true) {
     if (own.empty()) return;
     PairsArgs& args = args_.emplace_back();
@@ -244,8 +246,8 @@ uint64_t refused() {
   bad([](PairsArgs& args, Geometry&) { args.first[0] = 1; });                          // a lane without messages
   bad([](PairsArgs& args, Geometry&) { args.first[2] = kMostPairEnds + 1; });
   bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 1; });           // to itself
-  bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 3; });           // to nobody
-  bad([](PairsArgs& args, Geometry&) { args.end[0].piece_packets = 4; });  // no room for the head
+  bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 3; });           // to a rank that does not exist
+  bad([](PairsArgs& args, Geometry&) { args.end[0].piece_packets = 4; });  // no room for the header
   bad([](PairsArgs& args, Geometry&) { args.end[0].pieces = 1; });         // a piece too few
   bad([](PairsArgs& args, Geometry&) { args.channels = kPairChannels + 1; });
   bad([](PairsArgs& args, Geometry&) { args.lanes = 0; });

@@ -1,5 +1,5 @@
-// What an all-reduce must give, bit for bit, written without a look at the kernels:
-// halves go through double arithmetic instead of bit tricks.
+// The expected results of an all-reduce, bit for bit, written independently of the kernels: halves go through double
+// arithmetic instead of bit tricks.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,10 @@
 
 namespace reference {
 
-using Bits = uint64_t;  // an element's bits, whatever its type
+using Bits = uint64_t;  // an element's bits, of any type
 
-/// A float of 16 or 8 bits: exponent bits, fraction bits, the bits of the greatest number, and whether larger
-/// ones become that or infinity.
+/// A float of 16 or 8 bits: exponent bits, fraction bits, the bits of the greatest number, and whether larger numbers
+/// become that number or infinity.
 struct Format {
   int exponent;
   int fraction;
@@ -153,7 +153,7 @@ inline Bits reduce(uint32_t dtype, uint32_t reduction, uint32_t bytes, const std
   return encode(format, result);
 }
 
-/// Two of several: a partial sum is not an average yet.
+/// Reduces two of several values: a partial sum is not divided.
 inline Bits pair(uint32_t dtype, uint32_t reduction, Bits first, Bits second) {
   using namespace symmetra::kernels;
   return reduce(dtype, reduction == kAverage ? kSum : reduction, element_bytes(dtype), {first, second});
@@ -174,8 +174,8 @@ inline Bits last_pair(uint32_t dtype, uint32_t reduction, Bits first, Bits secon
   return encode(format, average);
 }
 
-/// The reduction as a ring has it, of element `i` of `count`: from the rank with the number of its
-/// chunk round to the one before, rounded at each.
+/// The reduction of a ring, of element `i` of `count`: from the rank with the number of its chunk round to the previous
+/// rank, rounded at each.
 inline Bits ring(uint32_t dtype, uint32_t reduction, const std::vector<Bits>& ranks, uint64_t i, uint64_t count) {
   const uint64_t world = ranks.size(), packet = 16 / symmetra::kernels::element_bytes(dtype), packets = (count + packet - 1) / packet;
   const uint64_t chunk = i / packet / ((packets + world - 1) / world);
@@ -197,7 +197,7 @@ inline Bits doubling(uint32_t dtype, uint32_t reduction, std::vector<Bits> ranks
   return last_pair(dtype, reduction, ranks[0], ranks[1], world);
 }
 
-/// What an algorithm must give for element `i` of `count`.
+/// The expected result of an algorithm for element `i` of `count`.
 inline Bits result(uint32_t algorithm, uint32_t dtype, uint32_t reduction, const std::vector<Bits>& ranks, uint64_t i, uint64_t count) {
   using namespace symmetra::kernels;
   if (algorithm == kRing) return ring(dtype, reduction, ranks, i, count);

@@ -20,8 +20,7 @@ void check(bool holds, const char* what, uint32_t world, uint32_t rank = 0, uint
   std::printf("FAILED: %s: world %u, rank %u, step %u\n", what, world, rank, step);
 }
 
-/// What a value is the sum of: how often each rank's part is in it, and the order in which they
-/// came in, as one would write it.
+/// The composition of a sum: how often each rank's part is in it, and the order of the additions as a formula.
 struct Sum {
   std::vector<uint32_t> times;
   std::string order;

@@ -1,12 +1,12 @@
-// What a user's own kernel does with the headers of include/symmetra/device, on every platform.
+// A user's kernel with the headers of include/symmetra/device, on every platform.
 #pragma once
 #include "symmetra/device/peer.cuh"
 #include "symmetra/device/signal.cuh"
 
 namespace trial {
 
-/// One block of every rank: adds to the next rank's `count` words, meets the others, adds its own words up, and tells
-/// the rank before that they may be written again. Channels 0 and 1.
+/// One block of every rank: adds to the next rank's `count` words, meets the others, adds its own words up, and
+/// notifies the previous rank that its words may be written again. Channels 0 and 1.
 SYMMETRA_DEVICE void meet_neighbours(const symmetra::device::SignalPad& pad, const symmetra::device::PeerView<uint32_t>& view,
                                      uint32_t* sum, uint32_t count) {
   using namespace symmetra;

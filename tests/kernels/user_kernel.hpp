@@ -6,7 +6,8 @@
 
 namespace trial {
 
-/// Launches one block on the current device's default stream. The buffers lie `offset_bytes` behind the addresses of `table`.
+/// Launches one block on the current device's default stream. The buffers start `offset_bytes` after the addresses of
+/// `table`.
 cudaError_t launch_user_kernel(const symmetra::device::SignalPad& pad, const symmetra::device::PeerTable* table, uint64_t offset_bytes,
                                uint32_t* sum, uint32_t count, uint32_t threads);
 

@@ -1,4 +1,4 @@
-//! Plans of products: calls allocate nothing, and the heap has what a plan took when the plan is gone.
+//! GEMM plans: calls allocate nothing, and the heap gets the memory of a plan back when the plan is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn options(way: Way) -> FusedOptions {
     options
 }
 
-/// Plans of every kind in both ways, and operands. Nothing in here allocates.
+/// Plans of every kind in both schedules, and operands. Nothing in here allocates.
 struct Layer<'a> {
     rank: &'a Rank,
     gathers: Vec<AllGatherMatmul>,
@@ -95,7 +95,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// Neither by the thread that calls nor, as far as the system knows, by anybody.
+/// Calls allocate neither on the calling thread nor, as far as the system reports, on any other.
 #[test]
 fn pitfall_19_calls_of_plans_allocate_nothing() {
     if !apart("plans::pitfall_19_calls_of_plans_allocate_nothing") {
@@ -148,7 +148,7 @@ fn pitfall_19_calls_of_plans_allocate_nothing() {
     }
 }
 
-/// Columns of products whose memory counts in a heap.
+/// Columns of GEMMs whose memory is significant in a heap.
 const WIDE: usize = 512;
 
 fn wide() -> Product {
@@ -188,7 +188,7 @@ fn plans_give_their_memory_back_with_work_in_flight() {
                 if round == 20 {
                     before = Some(Usage::of(rank));
                 }
-                // The other rank is behind, so this rank's call is in flight at the drop.
+                // The other rank is late, so this rank's call is in flight at the drop.
                 let sum = (2 * INNER * WORLD) as f32;
                 let expected = match round % 3 {
                     0 => {

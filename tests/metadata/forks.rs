@@ -14,7 +14,7 @@ use crate::{small, within};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs `body` in a forked child, which must end well within some seconds.
+/// Runs `body` in a forked child, which must end without an error within some seconds.
 fn in_child(body: impl FnOnce()) {
     // SAFETY: the C library keeps its heap usable in a child of many threads, and the child takes no other lock that a
     // thread of this process may hold.

@@ -8,7 +8,7 @@ use crate::support::system::{descriptors, mappings, processor_time, threads};
 use crate::support::world::{alone, bounded};
 use crate::{lost, ring, small};
 
-/// The ranks are threads of a process of their own, so that its processor time is theirs.
+/// The ranks are threads of a separate process, whose processor time is only theirs.
 #[test]
 fn pitfall_7_an_idle_ring_uses_no_processor_time() {
     const NAME: &str = "idle::pitfall_7_an_idle_ring_uses_no_processor_time";

@@ -11,7 +11,7 @@ use symmetra_ring::{BroadcastRing, Reader, RingConfig, Writer};
 
 use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 
-/// Writes a series to readers on threads of their own, who check it.
+/// Writes a series to readers on other threads, which check it.
 fn series(world: usize, config: &RingConfig, count: u64, most_bytes: usize) {
     let seed = fastrand::u64(..);
     let (mut writer, readers) = ring(world, config);
@@ -127,7 +127,7 @@ fn values_arrive_as_they_were() {
 #[derive(Debug, Serialize, Deserialize)]
 struct Nested(Vec<Self>);
 
-/// The readers get what is sent after it.
+/// The readers get the messages that are sent after it.
 #[test]
 fn a_value_that_is_too_deep_is_refused_before_it_is_sent() {
     let (mut writer, mut readers) = ring(2, &small());
@@ -196,7 +196,7 @@ fn the_writer_names_the_late_reader_and_not_the_one_that_left_because_of_it() {
     let (rank, words) = lost(writer.send(b"y"));
     assert!(rank == 1 && words.contains("left the ring") && words.contains("in vain"), "{words}");
 
-    // What the reader waited for has come since, and it left of its own accord.
+    // The message that the reader waited for has come since, and the reader left by its own decision.
     let (mut writer, mut readers) = ring(3, &small());
     timed_out(readers[0].receive_by(within(0.05)));
     fill(&mut writer, &mut readers[0]);
@@ -260,7 +260,7 @@ fn pitfall_1_who_leaves_is_named_at_once_and_for_ever() {
     let (rank, words) = lost(writer.send(b"?"));
     assert!(rank == 1 && words.contains("left the ring"), "{words}");
     assert_eq!(lost(writer.send(b"?")).0, 1);
-    // The other reader has what was sent before the end, and learns who left first.
+    // The other reader gets the messages that were sent before the end, and learns which rank left first.
     drop(writer);
     assert_eq!(readers[0].receive().unwrap(), b"last");
     for _ in 0..2 {
@@ -440,7 +440,7 @@ impl Bootstrap for Leaver {
     }
 }
 
-/// The ranks of the writer's host are numbered on their own; who is missed has the world's number all the same.
+/// The ranks of the writer's host have their own numbers, but a missing rank is named by its number in the world.
 #[test]
 fn pitfall_05_who_leaves_while_a_ring_is_made_is_named_as_the_world_does() {
     for leaver in 0..4 {
@@ -449,7 +449,7 @@ fn pitfall_05_who_leaves_while_a_ring_is_made_is_named_as_the_world_does() {
             config.writer = 1;
             config.host = Some(if rank == 0 { "elsewhere" } else { "here" }.to_owned());
             thread::spawn(move || {
-                // All say hello.
+                // All ranks send their hello.
                 let mut bootstrap = Leaver(bootstrap, if rank == leaver { 1 } else { usize::MAX });
                 BroadcastRing::create(&mut bootstrap, config).map(drop)
             })

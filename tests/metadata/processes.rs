@@ -1,4 +1,4 @@
-//! Ranks as processes: the results of threads, and what the death of one does to the others.
+//! Ranks as processes: the results of threads, and the errors after the death of a rank.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ fn pitfall_33_processes_receive_what_threads_do() {
     ranks.finish(&[0, 1, 2, 3]);
 }
 
-/// Waits in every way for a reader that is killed.
+/// Every kind of wait for a reader that is killed.
 #[test]
 fn pitfall_1_a_killed_reader_is_named_to_the_others() {
     const NAME: &str = "processes::pitfall_1_a_killed_reader_is_named_to_the_others";
@@ -97,7 +97,7 @@ fn pitfall_1_a_killed_reader_is_named_to_the_others() {
     }
 }
 
-/// The program of the writer hears of the death elsewhere, and ends its ring without another message.
+/// The program of the writer learns of the death by other means, and ends its ring without another message.
 #[test]
 fn pitfall_1_a_writer_that_ends_after_a_death_passes_it_on() {
     const NAME: &str = "processes::pitfall_1_a_writer_that_ends_after_a_death_passes_it_on";

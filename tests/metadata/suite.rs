@@ -1,4 +1,4 @@
-//! The metadata ring: ranks as threads and as processes, slow, killed and idle ones.
+//! The metadata ring: ranks as threads and as processes, also slow, killed and idle ranks.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod forks;
@@ -20,7 +20,7 @@ fn within(seconds: f64) -> Instant {
     Instant::now() + Duration::from_secs_f64(seconds)
 }
 
-/// A ring of few small slots, so that tests meet its end often.
+/// A ring with only a few small slots, so that tests often reach its end.
 fn small() -> RingConfig {
     let mut config = RingConfig::default();
     (config.slots, config.chunk_bytes) = (3, 100);
@@ -41,7 +41,7 @@ fn ring(world: usize, config: &RingConfig) -> (Writer, Vec<Reader>) {
     (writer.expect("no writer"), readers)
 }
 
-/// What every rank of a world of threads gets for its settings.
+/// The results of every rank of a world of threads with these settings.
 fn ends(world: usize, config: impl Fn(usize) -> RingConfig) -> Vec<Result<BroadcastRing>> {
     let threads = Threads::new(world).unwrap().into_iter().enumerate().map(|(rank, mut bootstrap)| {
         let config = config(rank);

@@ -24,7 +24,7 @@ use crate::{check_series, ends, lost, message, ring, small, timed_out, within};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether this machine has libzmq. Without it what needs it is skipped, and said so.
+/// Whether this machine has libzmq. Without libzmq the test is skipped, with a message.
 pub(crate) fn available() -> bool {
     let config = |rank: usize| at(small(), if rank == 1 { "elsewhere" } else { "here" });
     match ends(2, config).remove(0) {
@@ -88,7 +88,7 @@ fn messages_that_overflow_keep_their_place_among_the_others() {
         series(4, 4, &overflowing(), 3000);
         let (mut writer, mut readers) = ring(2, &overflowing());
         let huge: Vec<u8> = (0..20_000_000).map(|index| (index * 7) as u8).collect();
-        // Far more than the ring holds, and yet the writer does not wait.
+        // Far more than the capacity of the ring, but the writer does not wait.
         writer.send(&huge).unwrap();
         writer.send(b"after").unwrap();
         assert!(readers[0].receive().unwrap() == huge);
@@ -114,7 +114,7 @@ fn by_itself(name: &str, test: fn()) {
     }
 }
 
-/// In a process of its own, for the variable's sake.
+/// Runs in a separate process, because the test sets a variable.
 #[test]
 fn a_directory_whose_name_is_not_unicode_is_said_plainly() {
     by_itself("zeromq::a_directory_whose_name_is_not_unicode_is_said_plainly", in_bytes);
@@ -211,7 +211,7 @@ fn pitfall_1_the_end_of_either_side_is_told_to_the_other() {
     writer.send(b"x").unwrap();
     drop(readers.pop());
     let start = Instant::now();
-    // Its farewell may be on its way when the next message is sent.
+    // Its goodbye message may be in flight when the next message is sent.
     let error = loop {
         match writer.send_by(b"y", within(20.0)) {
             Ok(()) => assert_eq!(readers[0].receive().map(<[u8]>::to_vec).unwrap().len(), 1),
@@ -220,7 +220,7 @@ fn pitfall_1_the_end_of_either_side_is_told_to_the_other() {
     };
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(lost::<()>(Err(error)).0, 2);
-    // Whom the writer gave up is told to the others.
+    // The other readers learn which rank the writer gave up.
     drop(writer);
     let error = loop {
         match readers[0].receive() {
@@ -276,7 +276,7 @@ fn the_late_reader_is_named_and_not_the_one_that_left_because_of_it() {
         }
         timed_out(readers[left - 1].receive_by(within(0.05)));
         drop(readers.remove(left - 1));
-        // The farewell may be on its way; then the writer finds the late reader itself.
+        // The goodbye message may be in flight; then the writer finds the late reader itself.
         thread::sleep(Duration::from_millis(300));
         let error = writer.send_by(b"y", within(1.0)).unwrap_err();
         let named = match &error {
@@ -533,7 +533,7 @@ fn a_reader_in_python_understands_the_documented_format() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
 }
 
-/// What the library logs, from everywhere in this process.
+/// The log of the library, from every thread of this process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -554,7 +554,7 @@ impl Log {
     }
 }
 
-/// In a process of its own, for the log's sake.
+/// Runs in a separate process, because the test reads the log.
 #[test]
 fn pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works() {
     by_itself("zeromq::pitfall_35_strangers_are_turned_away_and_logged_while_the_ring_works", garbage);
@@ -566,7 +566,7 @@ fn garbage() {
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer_of_log.clone()).init();
     let mut ranks = Threads::new(3).unwrap();
     let (mut of_probe, of_reader, of_writer) = (ranks.remove(2), ranks.remove(1), ranks.remove(0));
-    // The guest's invitation tells the port; a guest with another key is a stranger like any other.
+    // The guest's invitation contains the port; a guest with another key is a stranger like any other.
     let python = python();
     // Without a guest the ring waits in vain.
     let open = Duration::from_secs(if python.is_some() { 50 } else { 8 });
@@ -605,7 +605,7 @@ fn garbage() {
     let (invited, address) = probe.join().unwrap();
     let (reader, writer) = (reader.join().unwrap(), writer.join().unwrap());
     let Some((place, mut guest)) = address else {
-        // Without a guest the ring names who did not come.
+        // Without a guest the ring names the missing rank.
         assert_eq!(timed_out(writer).0, Some(2));
         return assert!(reader.is_err() && invited.is_err());
     };
@@ -630,10 +630,10 @@ fn garbage() {
     assert!(!text.contains("panicked"));
 }
 
-/// A pair of CURVE keys that nobody was told.
+/// A pair of CURVE keys that was given to no rank.
 const STRANGER: (&str, &str) = ("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID", "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
 
-/// Connections that say something else, or nothing.
+/// Connections that send something else than the protocol, or nothing.
 fn knock(place: SocketAddr, count: u32) {
     let mut random = fastrand::Rng::with_seed(count.into());
     let mut silent = Vec::new();
@@ -645,7 +645,7 @@ fn knock(place: SocketAddr, count: u32) {
         let _ = match number % 4 {
             0 => stranger.write_all(&noise),
             1 => stranger.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-            // A greeting of ZeroMQ without security.
+            // The first bytes of a ZeroMQ connection without security.
             2 => stranger.write_all(&[&b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL"[..], &[0; 48]].concat()),
             _ => Ok(()),
         };

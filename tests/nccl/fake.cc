@@ -1,7 +1,6 @@
-// A library with NCCL's names and no devices, for tests of what calls it. Files in its own folder
-// decide: `answers` holds a line `NAME NUMBER` for each function that shall return something else
-// than success (0), and may change between calls; every call is a line of `calls`, which says whether a
-// group was open.
+// A library with NCCL's names and no devices, for tests of the code that calls NCCL. Files in its own folder control
+// it: `answers` holds a line `NAME NUMBER` for each function that shall return something else than success (0), and may
+// change between calls. Every call is written as a line of `calls`, which also records whether a group was open.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -34,7 +33,7 @@ constexpr int kInProgress = 7;
 /// Where the handle of a window that is being registered goes.
 void** window = nullptr;
 
-/// Whether the communicator was told to end in good order.
+/// Whether the communicator was asked to end in good order.
 std::atomic<bool> finalizing{false};
 
 /// Groups that are open.
@@ -97,7 +96,7 @@ int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, const 
                               (fits && config->blocking == 0 ? ", not blocking" : ", of another kind"));
 }
 
-// How work in the background stands, which is asked too often to be kept.
+// The state of background work, which is queried too often to be logged.
 int ncclCommGetAsyncError(void*, int* state) {
   *state = answer("state", finalizing && answer("graphs") != 0 ? kInProgress : 0);
   return answer(__func__);

@@ -83,7 +83,7 @@ std::string beside(const std::string& name) {
   return path.substr(0, path.rfind('/') + 1) + name;
 }
 
-/// Whether a line of `answers` is about `name` on `at`; gives the last such line's value.
+/// Whether a line of `answers` is about `name` on `at`; returns the last such line's value.
 bool answer(const std::string& name, int at, int& value) {
   std::FILE* lines = std::fopen(beside("answers").c_str(), "r");
   if (lines == nullptr) return false;
@@ -240,7 +240,7 @@ void* nvshmemx_buffer_register_symmetric(void* address, size_t bytes, int) {
   const std::string unit = set == nullptr ? "524288K" : set;
   const bool whole = bytes % (std::stoull(unit) << (unit.back() == 'K' ? 10 : 0)) == 0;
   if (!whole || code(__func__) != 0) {
-    // Memory of which a part would not be there cannot be mapped, and then NVSHMEM takes its heap apart.
+    // Memory that exists only in part cannot be mapped, and then NVSHMEM unmaps its heap.
     munmap(file, kHeadBytes + kHeapBytes * static_cast<size_t>(pes));
     return nullptr;
   }

@@ -1,4 +1,4 @@
-// Every type and operation of the API, streams, memory, and what it refuses. Ranks meet by MPI where the
+// Every type and operation of the API, streams, memory, and errors. Ranks meet by MPI where the
 // program is built with it, else by TCP as `symmetra launch` arranges it. Each rank prints `rank R ok`.
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ std::vector<T> input_of(Schedule schedule, int rank, size_t count) {
   return values;
 }
 
-/// What the ranks' values become, in rank order; integers wrap, but for the sum behind an average of narrow ones.
+/// The reduction of the ranks' values, in rank order; integers wrap, except the sum of an average of narrow integers.
 template <class T>
 T reduce(ReduceOp op, const std::vector<T>& ranks) {
   using Wide = std::conditional_t<std::is_floating_point_v<T>, T, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
@@ -87,8 +87,8 @@ struct Rank {
   int ranks;
 };
 
-/// One type, every operation: plain memory apart, in place, and memory of the manager; on two streams. Counts on both sides of
-/// the 32 KiB at which Schedule::CLASSIC changes.
+/// One type, every operation: plain memory out of place and in place, and memory of the manager; on two streams. Counts
+/// on both sides of the 32 KiB at which Schedule::CLASSIC changes.
 template <class T>
 void every_operation(const Rank& self, Schedule schedule, hipDataType datatype, hipStream_t stream) {
   AllReduce all_reduce(self.bootstrap, self.memory, schedule);
@@ -225,7 +225,7 @@ void registration(const Rank& self) {
   self.memory.Deregister(object);
   REFUSED(kInvalidArgument, "given back before", self.memory.Deregister(object));
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
-  // No device allocated it; where it is refused, the message says where it is.
+  // No device allocated this memory; if it is refused, the message contains its address.
   std::vector<int32_t> ordinary(64);
   char address[32];
   std::snprintf(address, sizeof address, "%p", static_cast<void*>(ordinary.data()));
@@ -233,7 +233,7 @@ void registration(const Rank& self) {
 #endif
 }
 
-/// What such programs call of the runtime besides: events around a call, host memory, asynchronous fills.
+/// Other calls of the runtime that such programs make: events around a call, host memory, asynchronous fills.
 void runtime(const Rank& self) {
   hipDeviceProp_t properties;
   HIP(hipGetDeviceProperties(&properties, 0));
@@ -296,7 +296,7 @@ void refusals(const Rank& self) {
 }
 
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
-/// Gives back when the program ends, behind all that was made while it ran.
+/// Frees memory when the program ends, after everything that was created while it ran.
 struct Last {
   void* memory = nullptr;
   ~Last() {
@@ -336,7 +336,7 @@ int main(int count, char**) {
   }
 #if P2P_ALLREDUCE_NUMBER(P2P_ALLREDUCE_DEVICE) == P2P_ALLREDUCE_ON_HOST
   HIP(hipHostMalloc(&last.memory, 64));
-  // Classes of different rooms have different names.
+  // Classes of different backends have different names.
   CHECK(std::string(typeid(SymmMemManager).name()).find("on_host") != std::string::npos);
 #endif
   bootstrap.Finalize();

@@ -32,7 +32,7 @@ symmetra::Config small() {
   return config;
 }
 
-/// Every rank hears why there is no such memory, and the next call works.
+/// Every rank learns why no such memory can be allocated, and the next call works.
 void sizes_that_cannot_be(const Rank& self) {
   SymmMemManager manager(self.bootstrap, small());
   for (const size_t size : {size_t{1} << 44, size_t{1} << 45, SIZE_MAX}) {
@@ -68,7 +68,8 @@ void another_bootstrap(const Rank& self) {
   if (self.ranks > 1) REFUSED(kInvalidArgument, "the bootstrap is rank", AllReduce(next, manager));
 }
 
-/// Calls until one fails. That of a rank ends when all have begun theirs: who leaves then leaves nobody behind.
+/// Calls until one call fails. The caller synchronises first, so that a rank only ends after all have begun their
+/// calls.
 template <class Execute>
 void until_one_fails(AllReduce& all_reduce, Execute execute) {
   for (;;) {
@@ -91,14 +92,14 @@ void lost(const Rank& self) {
     execute();
     if (self.rank == 1) {
       all_reduce.Synchronize();
-      // The manager is destroyed while this unwinds, with an object and without waiting for anybody.
+      // The manager is destroyed while this unwinds, with an object and without waiting for another rank.
       throw Own();
     }
     REFUSED(kPeerLost, "rank 1", until_one_fails(all_reduce, execute));
     REFUSED(kPeerLost, "rank 1", execute());
     REFUSED(kPeerLost, "rank 1", manager.Malloc(64));
     manager.Free(object);
-    // Else another survivor may be the one that is lost.
+    // Otherwise another survivor may be named as the lost rank.
     self.bootstrap.Barrier();
   } catch (const Own&) {
     self.bootstrap.Barrier();
@@ -140,7 +141,7 @@ static thread_local bool next_new_fails = false;
 
 namespace {
 
-/// What this process has: threads, bytes of addresses, and of these memory that is shared.
+/// The resources of this process: threads, bytes of addresses, and the bytes of shared memory among these.
 struct Footprint {
   size_t threads = 0;
   size_t addressed_bytes = 0;
@@ -163,7 +164,7 @@ struct Footprint {
   }
 };
 
-/// Many objects that fit no heap there is need few groups, and little besides their own bytes.
+/// Many objects that fit no existing heap need few groups, and little memory in addition to their own bytes.
 void growth(const Rank& self) {
   constexpr size_t kObjects = 24, kBytes = 1 << 20;
   SymmMemManager manager(self.bootstrap, small());
@@ -175,7 +176,7 @@ void growth(const Rank& self) {
     upload(objects[i]->Get(), mark.data(), kBytes);
   }
   const Footprint after = Footprint::now();
-  // Heaps of 2, 3, 6, 12 and 24 MiB; two threads a group, and one for what it copies.
+  // Heaps of 2, 3, 6, 12 and 24 MiB; two threads a group, and one for its copies.
   CHECK(after.threads - before.threads <= 15);
   const size_t most_bytes = static_cast<size_t>(self.ranks) * ((47 << 20) + (10 << 20));
   CHECK(after.shared_bytes - before.shared_bytes <= most_bytes);
@@ -189,12 +190,12 @@ void growth(const Rank& self) {
   }
   self.bootstrap.Barrier();
   for (SymmMemObj* object : objects) manager.Free(object);
-  // What was freed serves again.
+  // Freed memory is used again.
   for (size_t i = 0; i < kObjects; ++i) manager.Free(manager.Malloc(kBytes));
   CHECK(Footprint::now().shared_bytes == after.shared_bytes);
 }
 
-/// A rank that cannot open its device tells the others.
+/// A rank that cannot open its device notifies the others.
 void no_device(const Rank& self) {
   // One that was not used before.
   HIP(hipSetDevice(15));
@@ -230,7 +231,8 @@ void short_of_memory(const Rank& self) {
     manager.Malloc(300 << 20);
     fail(__LINE__, "there is no room");
   } catch (const symmetra::Error& error) {
-    // Rank 0 says why and is gone from that group: who hears the others late may see only the latter.
+    // Rank 0 reports the reason and has left that group: a rank that reads the report late may only see that rank 0 has
+    // left.
     const bool told = error.kind() == symmetra::ErrorKind::kPeer || error.kind() == symmetra::ErrorKind::kPeerLost;
     CHECK(self.rank == 0 ? error.kind() == symmetra::ErrorKind::kOutOfMemory : told && error.rank() == 0);
   }
@@ -257,7 +259,7 @@ void streams_that_go(const Rank& self) {
       REFUSED(kDevice, "out of memory", execute(going));
       CHECK(!next_new_fails);
     }
-    // Nothing can be ordered behind a stream while it is captured.
+    // Nothing can be ordered after a stream while the stream is captured.
     going->capture([&](symmetra::Capture&) {
       if (!launch_fails) REFUSED(kUnsupported, "captured", execute(going));
       execute(other);

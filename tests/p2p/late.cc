@@ -1,5 +1,5 @@
 // A rank that comes late to a meeting by MPI, for mpirun with two ranks at least: the others do not wait for it longer
-// than they said. Each rank prints `rank R ok`.
+// than the timeout that they gave. Each rank prints `rank R ok`.
 #include "program.hpp"
 
 #ifndef MPI_VERSION
@@ -30,7 +30,7 @@ int main() {
       CHECK(std::chrono::steady_clock::now() - start < milliseconds(1400));
       REFUSED(kInvalidArgument, "not initialized", bootstrap.Barrier());
     }
-    // The program's own messages are none of the bootstrap's; here all meet again.
+    // The program's messages do not mix with those of the bootstrap; here all ranks meet again.
     CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
   }
   CHECK(MPI_Finalize() == MPI_SUCCESS);

@@ -1,4 +1,4 @@
-// What the programs of these tests share: checks, how their ranks meet, and memory of their own.
+// Helpers that the programs of these tests share: checks, how their ranks meet, and device memory.
 #pragma once
 
 #include <chrono>

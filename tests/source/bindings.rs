@@ -2,7 +2,7 @@
 //! `kernels/launches.def`. Where libclang and rustfmt are present a test generates the file again and compares;
 //! `SYMMETRA_UPDATE=1` writes it.
 //!
-//! And the sources that decide what ranks write in each other's memory are those that `tests/protocol.txt` pins:
+//! And the sources that define the protocol between ranks are those that `tests/protocol.txt` pins:
 //! `SYMMETRA_UPDATE=protocol cargo test --test source bindings` pins them as they are.
 
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ fn launches(root: &Path) -> Vec<[String; 3]> {
     rows.collect()
 }
 
-/// What says in Rust that a block is that of a row.
+/// The Rust code that makes an argument block belong to a row.
 fn block(name: &str, args: &str) -> String {
     format!(
         "// SAFETY: the row of `kernels/launches.def`.\nunsafe impl Block for {args} {{\n    const KIND: Kind = Kind::{name};\n}}\n"
@@ -118,7 +118,7 @@ fn every_launch_has_its_block_in_rust() {
     }
 }
 
-/// Files and folders that decide what ranks write in each other's memory, where, and when: kernels, their launches,
+/// Files and folders that define what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
 const PROTOCOL_SOURCES: [&str; 27] = [
     "include/symmetra/device",

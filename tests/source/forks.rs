@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sources::{bare, files, tokens};
 
-/// Who tries types, by `refused("Type: what"`.
+/// The files that try types, by `refused("Type: what"`.
 const TRIED: [&str; 5] =
     ["tests/forks.rs", "tests/forks/", "tests/metadata/forks.rs", "tests/nvshmem.rs", "tests/unit/nccl/"];
 
-/// Public types that are tried with what holds them, and why.
+/// Public types that are tried as a part of another object, and why.
 const APART: [(&str, &str); 25] = [
     ("BroadcastRing", "either end of a ring"),
     ("Capture", "within the closure of a capture: its stream is refused"),
@@ -41,7 +41,7 @@ const APART: [(&str, &str); 25] = [
     ("Window", "for the command alone"),
 ];
 
-/// Marks of what belongs to a process.
+/// Marks of resources that belong to a process.
 const OF_PROCESS: [&str; 6] = ["Maker", "UniquePtr", "SharedPtr", "OwnedFd", "TcpListener", "JoinHandle"];
 
 struct Type {

@@ -1,5 +1,5 @@
 //! Which file imports which. A path of Rust is resolved to the file that defines what the path names: re-exports are
-//! followed, so `crate::memory::View` is `src/memory/operand.rs`, whoever names it.
+//! followed, so `crate::memory::View` is `src/memory/operand.rs` in every file that names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub(crate) struct Package {
 
 struct File {
     path: String,
-    /// What `use` binds: the name, and the whole path.
+    /// The names that `use` binds: the name, and the whole path.
     bound: BTreeMap<String, Path>,
     /// The modules of which `use` binds all names.
     globs: Vec<Path>,
@@ -39,7 +39,7 @@ fn module(folder: &str, path: &str) -> Path {
 }
 
 impl Package {
-    /// The package of which these are the files, with its sources in `folder`.
+    /// The package that consists of these files, with its sources in `folder`.
     pub(crate) fn new(folder: &str, files: &[(String, String)]) -> Self {
         let modules: Vec<Path> = files.iter().map(|(path, _)| module(folder, path)).collect();
         let read = |((path, source), own): (&(String, String), &Path)| {
@@ -86,7 +86,7 @@ impl Package {
         self.files.values().flat_map(of).collect()
     }
 
-    /// Where a file imports all names of a module that is not inside it: nobody can tell what it uses.
+    /// Where a file imports all names of a module that is not inside it, which hides the names that the file uses.
     pub(crate) fn globs(&self) -> Vec<String> {
         let of = |(own, file): (&Path, &File)| -> Vec<String> {
             let used = file.globs.iter().filter(|path| !path.starts_with(own)).filter_map(|path| self.files.get(path));
@@ -139,8 +139,8 @@ pub(crate) fn includes(source: &str) -> Vec<(String, bool)> {
     source.lines().filter_map(include).collect()
 }
 
-/// What the files of C++ and the bridges of Rust import from each other. A bridge of Rust says `include!`; C++ includes
-/// the header that is made from a bridge.
+/// The imports between the files of C++ and the bridges of Rust. A bridge of Rust contains `include!`; C++ includes the
+/// header that is made from a bridge.
 pub(crate) fn across(files: &[(String, String)]) -> Imports {
     let known = |path: &str| files.iter().any(|(file, _)| file == path).then(|| path.to_owned());
     let mut imports = Imports::new();
@@ -211,7 +211,7 @@ impl Reader {
                 {
                     self.file.items.extend(tokens[at + 1..].iter().take(2).map(|name| (*name).to_owned()));
                 }
-                // What a macro names by `$crate` is where the macro is used, which may be another package.
+                // A path from `$crate` belongs to the place where the macro is used, which may be another package.
                 first
                     if next == "::"
                         && first.starts_with(word)

@@ -1,4 +1,5 @@
-//! What each room of C++ may include, and what only some rooms may say: names of a vendor, of a compiler or a chip.
+//! The headers that each room of C++ may include, and the words that only some rooms may use: names of a vendor, of a
+//! compiler or a chip.
 
 use crate::imports::includes;
 use crate::sources::{CPP, bare, complaints};
@@ -47,7 +48,7 @@ const VENDOR_ROOMS: [(&str, &[&str]); 6] = [
     ("include/p2p_allreduce/device/hip.hpp", &["hip/"]),
     ("include/p2p_allreduce/mpi_bootstrap.hpp", &["mpi.h"]),
 ];
-/// The only rooms for what a compiler or chip alone understands.
+/// The only rooms for words of one compiler or chip.
 const PLATFORM: &str = "include/symmetra/device/platform/";
 const INTRINSICS: [&str; 12] = [
     "asm",
@@ -64,7 +65,7 @@ const INTRINSICS: [&str; 12] = [
     "atomic",
 ];
 
-/// What a C++ file uses and must not.
+/// The headers and words that a C++ file uses and may not use.
 fn cpp_complaints(path: &str, source: &str) -> Vec<String> {
     let Some((_, allowed)) = INCLUDES.iter().find(|(folder, _)| path.starts_with(folder)) else {
         return vec![format!("{path}: belongs to no room")];
@@ -98,7 +99,7 @@ fn cpp_complaints(path: &str, source: &str) -> Vec<String> {
         };
         complaints.extend(words.filter(intrinsic).map(|word| format!("{path}: says {word}")));
     }
-    // One file creates what may take a shared host out of service, behind two keys.
+    // Only one file creates multicast objects, which may take a shared host out of service; two settings must allow it.
     if path != "cpp/device/cuda/multicast.cc" && bare(source).contains("cuMulticast") {
         complaints.push(format!("{path}: names the driver's multicast calls"));
     }

@@ -1,5 +1,5 @@
-//! What keeps the public interface open: types may get fields and variants in any version, settings are made without literals, and
-//! no type of a dependency is in the way.
+//! Rules that keep the public interface extensible: types may get fields and variants in any version, settings are made
+//! without literals, and no type of a dependency is public.
 
 use crate::sources::complaints;
 
@@ -41,7 +41,7 @@ fn types(source: &str) -> Vec<Open<'_>> {
     found
 }
 
-/// Whether other crates can have a first value of their own.
+/// Whether other crates can create a value.
 fn is_made(source: &str, made: &Open<'_>) -> bool {
     let derives = made.before.lines().any(|line| line.starts_with("#[derive(") && line.contains("Default"));
     let by_new = source.split("\nimpl").filter(|block| block.starts_with(&format!(" {} {{", made.name))).any(|block| {

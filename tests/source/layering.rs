@@ -1,10 +1,11 @@
 //! The layers of the sources: rooms, from the bottom to the top, each of which uses rooms below. And no circles: no two
 //! files import each other, nor do more of them in a ring.
 //!
-//! A module's own file (`mod.rs`, or the file beside the folder of the module's name) and the files inside the module
-//! are no circle: the own file declares, re-exports and calls what is inside, and what is inside uses the own file's
-//! items. Modules of one parent never import each other, whatever inside them does. Re-exports are followed to the
-//! file that defines the name, so that a path through a parent hides nothing. Tests in `tests/unit` are in no room.
+//! A module's own file (`mod.rs`, or the file next to the folder with the module's name) and the files inside the
+//! module are no circle: the own file declares, re-exports and calls the inner files, and the inner files use the own
+//! file's items. Modules of one parent never import each other, even if their inner files would not form a circle.
+//! Re-exports are followed to the file that defines the name, so that a path through a parent hides nothing. Tests in
+//! `tests/unit` are in no room.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
 const ROOMS: [&str; 74] = [
-    // What kernels are made of, for a kernel of a caller too.
+    // The parts of kernels, which a user's kernel may use too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
     "kernels/launches.def",
@@ -36,7 +37,7 @@ const ROOMS: [&str; 74] = [
     "kernels/cuda/",
     "kernels/hip/",
     "kernels/host/",
-    // What C++ callers see, and what the bridges share.
+    // The headers of C++ callers, and the code that the bridges share.
     "include/symmetra/",
     "cpp/core/bridge.",
     "cpp/core/foreign.",
@@ -81,7 +82,7 @@ const ROOMS: [&str; 74] = [
     "src/interop/",
     "src/capi/",
     "src/lib.",
-    // What C++ calls, and what uses nothing but the public interface.
+    // The code that C++ calls, and the code that only uses the public interface.
     "cpp/core/",
     "include/p2p_allreduce/device/",
     "include/p2p_allreduce/",
@@ -117,7 +118,7 @@ fn packages(files: &[(String, String)]) -> Vec<Package> {
     PACKAGES.iter().map(|folder| Package::new(folder, &of(folder))).collect()
 }
 
-/// Who uses the library as a crate.
+/// The files that use the library as a crate.
 fn users(files: &[(String, String)]) -> Imports {
     let uses = |source: &str| tokens(&bare(source)).windows(2).any(|pair| pair == ["symmetra", "::"]);
     let users = files.iter().filter(|(path, source)| path.starts_with("crates/") && uses(source));
@@ -127,7 +128,7 @@ fn users(files: &[(String, String)]) -> Imports {
 /// The shapes of launches, and the only room that plans launches.
 const SHAPES: [&str; 2] = ["src/kernel/geometry.rs", "src/collective/"];
 
-/// Who uses a room that is not below.
+/// The files that use a room that is not below their own.
 fn climbs(files: &[(String, String)]) -> Vec<String> {
     let mut complaints: Vec<String> =
         files.iter().filter(|(path, _)| room(path).is_none()).map(|(path, _)| format!("{path}: in no room")).collect();
@@ -151,7 +152,7 @@ fn circles(files: &[(String, String)]) -> Vec<String> {
     complaints
 }
 
-/// What only the ring may use: all else that is not public the compiler refuses.
+/// The files that use items reserved for the ring; the compiler refuses everything else that is not public.
 fn internals(files: &[(String, String)]) -> Vec<String> {
     let names = |source: &str| {
         let code = bare(source);
@@ -286,7 +287,7 @@ fn a_circle_is_found() {
     let inside =
         |source| found(&[root, ("src/op/mod.rs", "mod cut; use cut::Cut; pub struct Op;"), ("src/op/cut.rs", source)]);
     assert_eq!(inside("use super::Op; pub struct Cut;"), 0);
-    // Modules of one parent, by what is inside them.
+    // Modules of one parent, by their inner files.
     let folders = |source| {
         let group = [("src/group.rs", "mod open; pub struct Group;"), ("src/group/open.rs", source)];
         found(&[&[root, ("src/op/mod.rs", "mod cut;"), ("src/op/cut.rs", "use crate::Group;")], &group[..]].concat())

@@ -1,12 +1,11 @@
-//! What no file of the sources may be: long, or named for nothing. And what none may have: many parameters, modules from
-//! elsewhere, settings that come from variables, lines for a log that nobody may read, and documentation that needs its
-//! neighbour's.
+//! Limits for the files of the sources: their length, their names, the number of parameters, modules from elsewhere,
+//! settings from variables, log lines that may be lost, and documentation that cannot be read alone.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::sources::{CODE, FOLDERS, bare, complaints, tokens, word};
 
-/// Most lines of a file. What a tool generates has as many as there are.
+/// Most lines of a file. Generated files may have more.
 const LINES: usize = 500;
 /// Most parameters of a function. Parameters of generics are not counted.
 const PARAMETERS: usize = 7;
@@ -36,7 +35,7 @@ fn files_are_short_and_named_for_what_they_hold() {
     assert_eq!(size_and_name("src/group/util.rs", "").len(), 1);
 }
 
-/// How many parameters there are in the parentheses that open at `at`, and what follows them.
+/// The number of parameters in the parentheses that open at `at`, and the code after them.
 fn parameters<'a>(tokens: &[&'a str], at: usize) -> (usize, &'a str) {
     let (mut depth, mut angles, mut count, mut filled) = (0, 0_usize, 0, false);
     for (at, token) in tokens.iter().enumerate().skip(at) {
@@ -60,7 +59,7 @@ fn parameters<'a>(tokens: &[&'a str], at: usize) -> (usize, &'a str) {
     (0, "")
 }
 
-/// Names that stand before parentheses and are no functions.
+/// Names before parentheses that are no functions.
 const STATEMENTS: [&str; 12] = [
     "if",
     "for",
@@ -200,11 +199,11 @@ fn only_unit_tests_are_elsewhere() {
     assert_eq!(found(cli, "#[cfg(test)]\n#[path = \"../../../tests/cli/unit/bytes.rs\"]\nmod tests;"), 0);
 }
 
-/// The files that may ask the environment: for what the caller asks them to read there.
+/// The files that may read environment variables, on request of the caller.
 const ENVIRONMENT: [&str; 5] =
     ["src/bootstrap/tcp.rs", "crates/cli/src/", "crates/harness/src/", "src/log.rs", "src/variables/"];
 
-/// Where a file reads variables behind its caller's back.
+/// Where a file reads variables without its caller's request.
 fn variables(path: &str, source: &str) -> Vec<String> {
     let code = bare(source);
     let reads =
@@ -218,7 +217,7 @@ fn pitfall_36_no_variable_overrides_a_setting() {
     assert_eq!(complaints(&FOLDERS, &CODE, variables), [""; 0]);
     assert_eq!(variables("src/group/config.rs", "let bytes = std::env::var(\"HEAP\");").len(), 1);
     assert_eq!(variables("cpp/device/open.cc", "if (getenv(name)) {}").len(), 1);
-    // Every setting is printed, so what is in force can be seen.
+    // Every setting is printed, so the effective settings can be seen.
     let printed = symmetra::Config::default().entries(2).len();
     let debug = format!("{:?}", symmetra::Config::default());
     let settings = debug.matches(": ").count() - 1; // the deadlines are three, in a struct
@@ -242,7 +241,7 @@ fn every_line_of_the_log_reaches_somebody() {
     assert_eq!(lines_past_the_log("src/group/open.rs", "fn f() { crate::log!(WARN, \"late\"); }").len(), 0);
 }
 
-/// Beginnings of documentation that says nothing without the item before it.
+/// Beginnings of documentation that cannot be understood without the item before it.
 const LEANING: [&str; 6] = ["the same", "as above", "as before", "likewise", "ditto", "see above"];
 
 /// Documentation that cannot be read alone.

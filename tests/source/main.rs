@@ -1,4 +1,4 @@
-//! What the sources say, without a rank: who uses whom, what is generated, and which kernels there are.
+//! Checks of the sources, without a rank: which file uses which, generated code, and the kernels.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bindings;

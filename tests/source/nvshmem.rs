@@ -1,5 +1,6 @@
-//! What `src/nvshmem/library.rs` declares is what NVSHMEM's headers declare, and the library has it. Where libclang and
-//! NVSHMEM's package are: `SYMMETRA_TEST_NVSHMEM` names the folder with its `include` and `lib`, `SYMMETRA_TEST_CUDA` a CUDA toolkit.
+//! The declarations of `src/nvshmem/library.rs` match NVSHMEM's headers, and the library has every function. Runs where
+//! libclang and NVSHMEM's package exist: `SYMMETRA_TEST_NVSHMEM` names the folder with its `include` and `lib`,
+//! `SYMMETRA_TEST_CUDA` a CUDA toolkit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ fn declared() -> Signatures {
     functions.map(|(name, types)| (name.to_owned(), signature(types))).collect()
 }
 
-/// The same functions in the headers below these folders, and what bindgen says of their structures.
+/// The functions `names` in the headers below these folders, and bindgen's output for their structures.
 fn in_headers(include: &Path, cuda: &Path, names: &Signatures) -> (Signatures, String) {
     let builder = bindgen::Builder::default()
         .header_contents("all.h", "#include <nvshmem_host.h>\n#include <host/nvshmemx_api.h>\n")

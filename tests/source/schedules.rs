@@ -1,7 +1,8 @@
-//! What can be known of kernels without running one. The schedules of the ring and of recursive doubling, for
-//! every world: `kernels/schedules_test.cc` plays through the formulas that the kernels run. Which kernels there are:
-//! `kernels/dispatch_test.cc`. And the narrow formats: `kernels/narrow_test.cc` compares their encoders and decoders
-//! with an oracle, and `kernels/codec_test.cc` the units of codecs with their description. `CXX` names the compiler, else `c++`.
+//! Checks of kernels that need no launch. The schedules of the ring and of recursive doubling, for every world size:
+//! `kernels/schedules_test.cc` plays through the formulas that the kernels run. The list of kernels:
+//! `kernels/dispatch_test.cc`. The narrow formats: `kernels/narrow_test.cc` compares their encoders and decoders with
+//! an oracle, and `kernels/codec_test.cc` the units of codecs with their description. `CXX` names the compiler, else
+//! `c++`.
 
 use std::env;
 use std::path::Path;

@@ -37,12 +37,12 @@ pub(crate) fn files(folders: &[&str], endings: &[&str]) -> Vec<(String, String)>
     found.into_iter().map(named).collect()
 }
 
-/// What `check` finds wrong with the files below these folders, one file after the other.
+/// The complaints of `check` about the files below these folders, one file after the other.
 pub(crate) fn complaints(folders: &[&str], endings: &[&str], check: impl Fn(&str, &str) -> Vec<String>) -> Vec<String> {
     files(folders, endings).iter().flat_map(|(path, source)| check(path, source)).collect()
 }
 
-/// Code without comments and strings, so that words in them are nobody's names.
+/// Code without comments and strings, so that words in them do not count as names.
 pub(crate) fn bare(source: &str) -> String {
     let (mut bare, mut rest) = (String::with_capacity(source.len()), source);
     while let Some(first) = rest.chars().next() {

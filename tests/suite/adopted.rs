@@ -1,5 +1,6 @@
-//! Slices of the caller's memory, which the library registered or the caller mapped: every operation of peers that address it
-//! has the values of a model and writes nothing beside. What cannot be adopted is refused on every rank.
+//! Slices of the caller's memory, which the library registered or the caller mapped: every operation on memory that
+//! peers address has the values of a model and writes nothing outside its operands. Memory that cannot be adopted is
+//! refused on every rank.
 
 use symmetra::{Adopted, Algorithm, Communicator, DeviceBuffer, Dtype, Error, Operand, Queue, Reduction, Result};
 
@@ -73,7 +74,7 @@ impl Call {
         }
     }
 
-    /// What the output of a rank becomes; nothing: it is not written.
+    /// The output of a rank; `None`: the output is not written.
     fn effect(self, rank: usize, world: usize) -> Option<Vec<i64>> {
         let part = |from: usize, number: usize| (0..COUNT).map(move |index| value(from, number * COUNT + index));
         let sum = |number: usize| {
@@ -97,7 +98,7 @@ fn value(rank: usize, index: usize) -> i64 {
 
 /// Adopts a buffer, and if `mapped` once more, by the addresses by which this rank reaches it.
 fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<i64>, mapped: bool) -> Vec<Adopted<'a, i64>> {
-    // SAFETY: ranks are threads, and drop it after calls that ended well.
+    // SAFETY: ranks are threads, and drop it after calls that succeeded.
     let registered = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
     if !mapped {
         return vec![registered];
@@ -113,7 +114,7 @@ fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<i64>, mapped:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     AsSlice,
-    /// As a slice of memory whose addresses the caller gave.
+    /// A slice of memory whose addresses the caller passed.
     Mapped,
     ByAddress,
 }
@@ -196,7 +197,7 @@ fn a_slice_outside_the_memory_is_refused() {
     });
 }
 
-/// An error of one rank is an error of all, names what is wrong, and nobody is worse for it.
+/// An error of one rank is an error of all, names the wrong argument, and leaves the group usable.
 #[test]
 fn pitfall_04_what_cannot_be_adopted_is_refused_on_every_rank() {
     threads(3, &config(), |rank| {
@@ -205,7 +206,7 @@ fn pitfall_04_what_cannot_be_adopted_is_refused_on_every_rank() {
         let buffer = DeviceBuffer::<i64>::new(device, 100).unwrap();
         let registered = adopt(communicator, &buffer, false).remove(0);
         let right: Vec<_> = (0..3).map(|rank| registered.peer_address(rank).unwrap()).collect();
-        // SAFETY: what is adopted is right, or refused.
+        // SAFETY: the adopted memory is valid, or refused.
         let mapped = |peers: &[*mut i64]| unsafe { communicator.adopt_mapped(buffer.borrow(), peers) }.map(drop);
         let refused = |wrong: Vec<*mut i64>, words: &str| {
             let error = mapped(if own == 1 { &wrong } else { &right }).unwrap_err();

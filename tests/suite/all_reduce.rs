@@ -24,8 +24,8 @@ const ALGORITHMS: [Algorithm; 8] = [
     Algorithm::RecursiveDoubling,
 ];
 
-/// Limits that are not multiples of anything. Small ones make calls come in several parts; in
-/// worlds up to 8 they are large enough for several tiles of 256 packets.
+/// Limits that are not multiples of anything. Small limits cut calls into several parts; in worlds up to 8 the limits
+/// are large enough for several tiles of 256 packets.
 fn small(world: usize) -> Config {
     let factor = if world <= 8 { 4 } else { 1 };
     let mut config = config();
@@ -39,7 +39,7 @@ fn small(world: usize) -> Config {
     config
 }
 
-/// Counts of elements at and beside everything that could be a boundary of an algorithm.
+/// Counts of elements at and next to everything that could be a boundary of an algorithm.
 fn counts(world: usize, algorithm: Algorithm, dtype: Dtype) -> Vec<usize> {
     let config = small(world);
     let limit = match algorithm {
@@ -148,7 +148,7 @@ worlds! {
     pitfall_20_21_22_every_boundary_world_16: 16, 1;
 }
 
-/// Runs calls of one type in a world, in the given order; those that cannot carry it are left out.
+/// Runs calls of one type in a world, in the given order, without the calls that cannot carry the type.
 fn calls<T: Sample>(world: usize, config: &Config, seed: u64, calls: &[(Algorithm, usize)]) {
     let data = Data::<T>::new(seed, world, ROOM);
     let carried: Vec<_> = calls.iter().copied().filter(|(algorithm, _)| algorithm.carries(T::DTYPE)).collect();
@@ -186,8 +186,8 @@ fn pitfall_20_every_byte_count_u8() {
     every_byte_count::<u8>(2);
 }
 
-/// Large, small and middle calls in random order and without a pause: a packet that an earlier
-/// call left behind, or that was cleared too late or too little, would show.
+/// Large, small and middle calls in random order and without a pause: a stale packet of an earlier call, or a packet
+/// that was cleared too late or too little, would show.
 #[test]
 fn pitfall_24_25_sizes_change_from_call_to_call() {
     if !fits(3) {
@@ -269,7 +269,7 @@ fn pitfall_29_blocks_smaller_than_the_world() {
     }
 }
 
-/// What an algorithm cannot do is an error at the call, and the output stays as it was.
+/// A call that an algorithm does not serve is an error at the call, and the output is unchanged.
 #[test]
 fn pitfall_30_what_is_not_served_is_an_error() {
     threads(2, &config(), |rank| {
@@ -293,7 +293,8 @@ fn pitfall_30_what_is_not_served_is_an_error() {
     });
 }
 
-/// Who asks for sums in rank order gets no others: not by the table, and by name an error.
+/// With `Determinism::Exact` every sum is in rank order: the table chooses no other algorithm, and naming one is an
+/// error.
 #[test]
 fn pitfall_28_exact_determinism_refuses_other_orders() {
     let mut exact = config();
@@ -376,7 +377,7 @@ fn a_buffer_of_another_group_is_pushed() {
     });
 }
 
-/// The table says what runs: every range's last size and the one after it, in one group.
+/// The table describes the algorithm that runs: every range's last size and the next size, in one group.
 #[test]
 fn explain_covers_every_size_without_a_gap() {
     for world in 2..=16 {

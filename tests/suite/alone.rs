@@ -1,5 +1,5 @@
-//! Groups that are opened alone, and the groups that they split into: worlds of every size, colours and keys of any kind,
-//! splits of splits, ends in any order, and what is refused.
+//! Groups that are opened alone, and the groups that they split into: worlds of every size, colours and keys of any
+//! kind, splits of splits, ends in any order, and errors.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn open_with(bootstrap: Threads, config: GroupConfig) -> Result<Coordinator> {
     Coordinator::open(bootstrap, &device, config)
 }
 
-/// The sum over a group of what its ranks bring.
+/// The sum over a group of the values of its ranks.
 fn sum(group: &Coordinator, own: i32) -> i32 {
     let stream = Stream::new(group.device()).unwrap();
     let buffer = DeviceBuffer::from_slice(&[own; 100], &stream).unwrap();
@@ -241,7 +241,8 @@ fn several_hosts_need_an_engine() {
     }
 }
 
-/// With NCCL and without Gloo: groups open, split, meet and close. Calls say what each backend lacks.
+/// With NCCL and without Gloo: groups open, split, meet and close. The errors of calls name the missing feature of each
+/// backend.
 #[cfg(all(feature = "nccl", not(feature = "gloo")))]
 #[test]
 fn hosts_meet_without_an_engine() {

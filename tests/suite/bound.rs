@@ -1,4 +1,5 @@
-//! Bound all-reduces: they are the ordinary ones, whatever they meet; they allocate nothing; they fail as calls do.
+//! Bound all-reduces: they have the results of ordinary calls in every situation; they allocate nothing; they fail as
+//! calls do.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ fn small(world: usize) -> Config {
 
 const COUNTS: [usize; 8] = [0, 1, 3, 130, 1000, 1255, 3001, 12_345];
 
-/// Every algorithm and count, on symmetric, adopted and plain memory, eager and captured. Half of the ranks
-/// call what the others have bound.
+/// Every algorithm and count, on symmetric, adopted and plain memory, eager and captured. Half of the ranks make
+/// ordinary calls, and the others make bound calls.
 fn every_way<T: Sample>(world: usize) {
     let most = COUNTS[COUNTS.len() - 1];
     let data = Data::<T>::new(world as u64, world, most);
@@ -39,7 +40,7 @@ fn every_way<T: Sample>(world: usize) {
         let input = communicator.symmetric::<T>(most).unwrap();
         let output = communicator.symmetric::<T>(most).unwrap();
         let plain = [0, 1].map(|_| DeviceBuffer::<T>::new(&rank.device, most).unwrap());
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = [0, 1].map(|item: usize| unsafe { communicator.adopt(plain[item].borrow()) }.unwrap());
         let mine = &data.inputs[rank.rank()];
         input.write(mine, stream).unwrap();
@@ -221,7 +222,7 @@ fn pitfall_19_bound_calls_allocate_nothing() {
     }
 }
 
-/// What is bound, and graphs of it, own the buffers.
+/// A bound all-reduce, and graphs of it, own the buffers.
 #[test]
 fn what_owns_its_operands_keeps_them() {
     threads(2, &config(), |rank| {

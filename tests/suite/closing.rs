@@ -114,7 +114,8 @@ fn an_abort_after_the_end_spoils_no_result() {
     }
 }
 
-/// Its last call went to a stream that nobody else has any more, so that this ends with it, when its work is done.
+/// The last call of the communicator went to a stream that has no other owner, so the stream ends with the
+/// communicator, when its work is done.
 #[test]
 fn a_communicator_that_is_dropped_waits_for_no_peer() {
     let gate = Gate::new(2);
@@ -136,7 +137,8 @@ fn a_communicator_that_is_dropped_waits_for_no_peer() {
     });
 }
 
-/// Peers may be in the last exchange yet when a rank's `close` has returned: whatever becomes of that rank, they end well.
+/// Peers may still be in the last exchange when a rank's `close` has returned: they close without error even if that
+/// rank panics.
 #[test]
 fn a_rank_may_come_to_grief_as_soon_as_it_has_closed() {
     let mut small = config();

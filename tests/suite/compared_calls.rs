@@ -1,4 +1,5 @@
-//! What ranks compare of their calls beside operation, type and size: where operands lie that peers access, and the caller's tags.
+//! The comparison of calls beyond operation, type and size: the offsets of operands that peers access, and the caller's
+//! tags.
 
 use std::time::Duration;
 
@@ -91,7 +92,7 @@ fn pitfall_04_operands_at_other_offsets_are_named_with_both() {
     }
 }
 
-/// A call of a thread with operands of its own.
+/// A call of a thread with separate operands.
 type Threaded = fn(&Communicator, &Stream) -> Result<()>;
 
 const CALLS: [(&str, Threaded); 5] = [

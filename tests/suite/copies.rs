@@ -47,7 +47,7 @@ fn copies_run_in_the_order_of_a_stream_and_in_graphs() {
     });
 }
 
-/// A launch copies what the host's memory holds then.
+/// A launch copies the contents of the host's memory at that time.
 #[test]
 fn a_graph_copies_what_the_host_holds_at_its_launch() {
     let device = crate::support::device::device(0);

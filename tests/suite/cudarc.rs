@@ -1,5 +1,5 @@
-//! A kernel of the caller's that cudarc launches with a [`HeapView`](symmetra::HeapView): on GPUs alone. `tests/gpu/build.sh`
-//! compiles the kernel into a file beside the program of the tests.
+//! A user's kernel that cudarc launches with a [`HeapView`](symmetra::HeapView): on GPUs alone. `tests/gpu/build.sh`
+//! compiles the kernel into a file next to the program of the tests.
 #![allow(unsafe_code)]
 
 use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
@@ -18,7 +18,7 @@ fn words(seed: u64, rank: usize, round: usize) -> Vec<u32> {
     (0..COUNT).map(|_| random.u32(..)).collect()
 }
 
-/// What a rank's kernel works on: what it sends, what comes, and where it copies what came.
+/// The buffers of a rank's kernel: for the data that it sends, the data that arrive, and a copy of the arrived data.
 struct Buffers {
     from: SymmetricBuffer<u32>,
     to: SymmetricBuffer<u32>,

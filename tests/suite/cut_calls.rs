@@ -1,4 +1,4 @@
-//! Ranks whose calls differ by whole launches, or by whole rows of which each is a collective of its own.
+//! Ranks whose calls differ by whole launches, or by whole rows that are separate collectives.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const HIDDEN: usize = 16;
 /// Elements that each rank has.
 const ROOM: usize = 1 << 16;
 
-/// Scratch of few elements, and deadlines that a rank which is not told of the difference soon reaches.
+/// Scratch for only a few elements, and deadlines that a rank soon reaches if it does not learn of the difference.
 fn small(check_calls: bool) -> Config {
     let limit = Duration::from_secs(10);
     let mut config = config();
@@ -33,14 +33,14 @@ fn plain<T: Element>(rank: &Rank) -> Result<DeviceBuffer<T>> {
     DeviceBuffer::new(&rank.device, ROOM)
 }
 
-/// An all-reduce of so many elements in place.
+/// An all-reduce of `elems` elements in place.
 fn all_reduce<T: Element>(rank: &Rank, options: impl Into<AllReduceOptions>, elems: usize) -> Result<()> {
     let buffer = plain::<T>(rank)?;
     let message = buffer.borrow().slice(..elems)?;
     rank.communicator.all_reduce_with(options, message.clone(), message, &rank.stream)
 }
 
-/// A norm of so many rows, whose output rows have `width` elements.
+/// A norm of `rows` rows, whose output rows have `width` elements.
 fn norm(rank: &Rank, algorithm: Algorithm, width: usize, rows: usize) -> Result<()> {
     let [input, output, weight] = [plain::<f32>(rank)?, plain(rank)?, plain(rank)?];
     let call = RowNorm::new(first(&input, rows * HIDDEN), first(&weight, HIDDEN), NORM);

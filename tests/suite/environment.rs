@@ -35,8 +35,8 @@ fn config(bootstrap: Threads, [tensor, pipeline, data]: [usize; 3]) -> EnvConfig
     config
 }
 
-/// The groups that a rank is in, by the rule in one formula: ranks that agree in every digit of
-/// (external, data, pipeline, tensor) but those the group spans.
+/// The groups that a rank is in, by the rule in one formula: ranks that agree in every digit of (external, data,
+/// pipeline, tensor) except the digits that the group spans.
 fn expected(world: usize, [tensor, pipeline, data]: [usize; 3], parallelism: Parallelism, rank: usize) -> Vec<usize> {
     let digits = |rank: usize| {
         let (t, p, d) = (rank % tensor, rank / tensor % pipeline, rank / tensor / pipeline % data);
@@ -160,7 +160,7 @@ fn objects_travel() {
     });
 }
 
-/// What refuses to be written, with an error longer than what may travel.
+/// A value that refuses to be serialised, with an error that is longer than an error message may be.
 struct Long;
 
 impl serde::Serialize for Long {
@@ -175,7 +175,7 @@ impl<'de> serde::Deserialize<'de> for Long {
     }
 }
 
-/// What has more levels than travel.
+/// A value with more levels than the encoding allows.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Tree(BTreeMap<String, Self>);
 
@@ -235,7 +235,7 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
             0 => tp.barrier().unwrap_err(),
             _ => tp.gather_object(&7, 1).unwrap_err(),
         };
-        // By a rank's bytes, or as another rank tells it.
+        // From the bytes of the other rank, or from the notice of another rank.
         let words = error.to_string();
         assert!(matches!(error, Error::Mismatch { .. }) && words.contains("barrier"), "rank {rank}: {words}");
         assert!(words.contains("gather objects"), "rank {rank}: {words}");
@@ -377,7 +377,7 @@ fn pitfall_04_ranks_that_were_told_different_sizes() {
     }
 }
 
-/// Without NCCL and Gloo: `hosts.rs` has what happens with Gloo.
+/// Without NCCL and Gloo; `hosts.rs` has the tests with Gloo.
 #[cfg(not(any(feature = "gloo", feature = "nccl")))]
 #[test]
 fn several_hosts_without_an_engine_between_them_are_refused_by_name() {
@@ -436,7 +436,7 @@ fn meets_in_a_directory() {
     meet_by(&format!("file://{}", directory.path().join("ranks").display()));
 }
 
-/// A port of this host that nobody listens at.
+/// A port of this host on which no program listens.
 fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

@@ -13,7 +13,7 @@ pub(crate) fn row_bytes(form: &ExpertConfig) -> usize {
     }
 }
 
-/// What a rank gives to a call of so many tokens, by chance from a seed. `room`: rows that its experts may receive.
+/// Random inputs of a rank for a call of `tokens` tokens, from a seed. `room`: rows that its experts may receive.
 pub(crate) fn inputs_of<T: Value>(
     form: &ExpertConfig,
     rank: usize,
@@ -47,7 +47,7 @@ pub(crate) fn inputs_of<T: Value>(
     }
 }
 
-/// What lies in the operands before a call.
+/// The contents of the operands before a call.
 pub(crate) fn before<T: Value>(form: &ExpertConfig, [room, local]: [usize; 2], own: &Inputs<T>) -> Found<T> {
     let pairs = if is_by_token(form) { room * form.top_k } else { room };
     let scales = room * form.hidden.div_ceil(128);

@@ -1,4 +1,4 @@
-//! What experts refuse, before anything runs and on the device; and graphs of experts.
+//! Errors of experts, before anything runs and on the device; and graphs of experts.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Operands {
         Routing::new(&self.ids).weights(&self.weights)
     }
 
-    /// A round trip, whose experts give back what they get.
+    /// A round trip, whose experts return their inputs.
     pub(crate) fn round(&self, rank: &Rank, experts: &Experts) -> Result<()> {
         let into = Received::rows(&self.received);
         let routed = experts.dispatch(&self.routing(), &self.rows, &into, &rank.stream)?;
@@ -57,7 +57,7 @@ impl Operands {
         rank.communicator.synchronize(&rank.stream)
     }
 
-    /// What a round trip leaves: the row of a token, times the weights of its experts.
+    /// The result of a round trip: the row of a token, times the weights of its experts.
     pub(crate) fn expected(&self, rank: &Rank) -> Vec<f32> {
         let ids = self.ids.read(&rank.stream).unwrap();
         let weights = self.weights.read(&rank.stream).unwrap();
@@ -172,7 +172,7 @@ fn counts_of_rows_by_source_are_refused() {
             let planned = experts.plan(&operands.routing(), &rank.stream).map(drop);
             let Err(Error::Unsupported { what, .. }) = planned else { panic!("a plan by source") };
             assert_eq!(what, "a plan by source");
-            // Each rank gives back what came, once for each rank that a token goes to.
+            // Each rank returns the received rows, once for each rank that a token goes to.
             operands.round(rank, &experts).unwrap();
             let row = |token: usize| operands.rows.read(&rank.stream).unwrap()[token * 4];
             let sums = operands.output.read(&rank.stream).unwrap();
@@ -316,7 +316,7 @@ fn operands_that_do_not_fit_are_named_and_nothing_runs() {
                 Err(Error::Unsupported { .. } | Error::Peer { .. }) => {}
                 other => panic!("{other:?}"),
             }
-            // Ranks are in step: all of this was refused, and what comes runs.
+            // Ranks are in step: all of these calls were refused, and later calls run.
             combine(received, output, Combine::default()).unwrap();
             rank.finish();
             assert_eq!(output.read(stream).unwrap(), operands.expected(rank));
@@ -361,7 +361,7 @@ fn every_method_is_explained() {
         for (line, name) in lines[1..].iter().zip(["Direct", "Gather", "Broadcast"]) {
             assert!(line.starts_with(&format!("{name}: Auto takes Packets here: {why}")), "{lines:?}");
         }
-        // More tokens than go by packets.
+        // More tokens than packets carry.
         let mut large = small(Method::Auto);
         (large.hidden, large.top_k, large.max_tokens) = (1, 1, 4097);
         let large = open(large);

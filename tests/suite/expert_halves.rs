@@ -1,4 +1,4 @@
-//! Calls of experts in two halves: what is in flight, what is dropped or forgotten, and what is refused.
+//! Calls of experts in two halves: calls in flight, dropped and forgotten handles, and errors.
 //! `expert_methods` compares their values with the definition.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::extent::repeats;
 use crate::support::world::{Gate, meet, open as join};
 use crate::support::{Rank, config, fits, threads};
 
-/// Experts in packets, with so many calls in flight.
+/// Experts in packets, with `in_flight` calls in flight.
 fn open(rank: &Rank, in_flight: usize) -> Experts {
     let mut form = small(Method::Packets);
     form.in_flight = in_flight;
@@ -152,7 +152,7 @@ fn owned_handles_lie_in_the_structs_of_an_engine() {
     });
 }
 
-/// What one rank drops, another receives; whole calls follow.
+/// One rank drops a handle, and another receives; whole calls follow.
 #[test]
 fn a_dropped_half_is_received_into_nothing() {
     each_way(2, |rank| {
@@ -228,7 +228,7 @@ fn halves_out_of_order_are_refused() {
             other => panic!("{other:?}"),
         }
         let first = one.receive(first, stream).unwrap();
-        // The second was dropped by its error, and received behind the first.
+        // The second combine was dropped by its error, and received after the first.
         let returning = first.combine_begin(&one.received, stream).unwrap();
         refused(first.combine(&one.received, &one.output, Combine::default(), stream), "the whole of a combine");
         let again = first.combine_begin(&one.received, stream).unwrap();
@@ -396,7 +396,7 @@ fn halves_are_checked_before_anything_runs() {
     });
 }
 
-/// What the device finds wrong, every rank is told by the receive.
+/// An error that the device detects is reported to every rank by the receive.
 #[test]
 fn a_wrong_expert_is_named_behind_the_receive() {
     let world = 2;
@@ -404,7 +404,7 @@ fn a_wrong_expert_is_named_behind_the_receive() {
         let experts = open(rank, 2);
         let operands = Operands::new(rank, &experts, if rank.rank() == 1 { &[0, 1, 9, 0] } else { &[0, 5] });
         let arriving = operands.begin(&experts, &rank.stream).unwrap();
-        // The receive is told already, when the other rank was first to find the expert.
+        // The receive already returns the error if the other rank was first to find the expert.
         let error = match operands.receive(arriving, &rank.stream) {
             Ok(routed) => {
                 let error = rank.communicator.synchronize(&rank.stream).unwrap_err();
@@ -441,7 +441,7 @@ fn the_first_receive_may_wait_long() {
     });
 }
 
-/// A rank leaves behind its begin. The others are told, and what they hold can be dropped.
+/// A rank leaves after its begin. The other ranks get an error, and the handles that they hold can be dropped.
 #[test]
 fn a_rank_that_leaves_between_halves_is_named() {
     let (world, gate, survivors) = (3, Gate::new(3), Gate::new(2));

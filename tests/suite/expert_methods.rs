@@ -62,7 +62,7 @@ fn any(random: &mut Random, dtype: Dtype, world: usize) -> ExpertConfig {
     form
 }
 
-/// What a rank gives to a call, by chance from a seed. `room`: rows that its experts may receive.
+/// Random inputs of a rank for a call, from a seed. `room`: rows that its experts may receive.
 fn inputs<T: Value>(form: &ExpertConfig, rank: usize, room: usize, seed: u64) -> Inputs<T> {
     let tokens = Random(mix(seed ^ (rank as u64) << 40)).below(form.max_tokens + 1);
     inputs_of(form, rank, [tokens, room], seed)
@@ -115,11 +115,12 @@ impl<T: Element> Memory<T> for SymmetricBuffer<T> {
 struct How {
     /// In two halves.
     halves: bool,
-    /// Sources of rows are asked for. If they are not, peers write all that is beside rows by source in symmetric memory.
+    /// The caller asks for the sources of rows. Otherwise peers write all metadata of rows by source in symmetric
+    /// memory.
     sources: bool,
 }
 
-/// One call of a rank. `H`: of the rows, of what is beside them, and of results.
+/// One call of a rank. `H`: the kind of memory of the rows, of their metadata, and of results.
 fn call<T: Value, H: Home>(
     rank: &Rank,
     (form, experts): (&ExpertConfig, &Experts),
@@ -237,7 +238,7 @@ fn every_method<T: Value>(world: usize, number: u64) {
     equal_definition::<T>(world, &forms.collect::<Vec<_>>(), &METHODS);
 }
 
-/// Rows with a row a token, of whole packets but for one wire, by direct access: where they are symmetric, straight to their places.
+/// Layouts with one row a token, in whole packets except in one wire format, by direct access: symmetric rows go to their places.
 fn in_place<T: Value>(world: usize, layout: Layout) {
     let mut random = Random(mix(world as u64));
     let wires =

@@ -1,4 +1,4 @@
-//! What experts do, by definition: nested loops over the ids of all ranks. Shares nothing with the library.
+//! Experts by definition: nested loops over the ids of all ranks. Shares nothing with the library.
 
 use std::sync::LazyLock;
 
@@ -41,7 +41,7 @@ impl Value for f16 {
     }
 }
 
-/// What a rank gives to a call.
+/// The inputs of a rank for a call.
 pub(crate) struct Inputs<T> {
     pub(crate) ids: Vec<i64>,
     /// `None`: each is 1.
@@ -53,7 +53,7 @@ pub(crate) struct Inputs<T> {
     pub(crate) bytes: Vec<u8>,
     pub(crate) given_scales: Vec<f32>,
     pub(crate) order: ScaleOrder,
-    /// What is in the output before the call.
+    /// The contents of the output before the call.
     pub(crate) before: Vec<T>,
     /// Whether that is added to the sums.
     pub(crate) adds: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Inputs<T> {
     pub(crate) results: Vec<T>,
 }
 
-/// What a call leaves: bytes of everything that it wrote, over what lay there.
+/// The outputs of a call: the bytes of everything that the call writes, over the earlier contents.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found<T> {
     pub(crate) rows: Vec<u8>,
@@ -89,7 +89,7 @@ pub(crate) fn is_by_token(form: &ExpertConfig) -> bool {
     matches!(form.layout, Layout::ByRank | Layout::BySource)
 }
 
-/// The place of each token that has a pair, of those with a row a token.
+/// The place of each token that has a pair, for layouts with one row a token.
 fn by_token(form: &ExpertConfig, pairs: &[Pair]) -> Vec<(usize, (usize, usize))> {
     let tokens = tokens(pairs).into_iter().enumerate();
     let place = |number: usize, (source, token): (usize, usize)| match form.layout {
@@ -191,7 +191,7 @@ fn code(value: f32) -> u8 {
     nearest.unwrap() as u8 | u8::from(value.is_sign_negative()) << 7
 }
 
-/// The codes of a row with their scales, f32 and bytes.
+/// The quantised values of a row with their scales, f32 and bytes.
 fn encode<T: Value>(row: &[T], scales: Scales) -> (Vec<u8>, Vec<f32>, Vec<u8>) {
     let (mut codes, mut floats, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     for group in row.chunks(128) {
@@ -210,7 +210,7 @@ fn encode<T: Value>(row: &[T], scales: Scales) -> (Vec<u8>, Vec<f32>, Vec<u8>) {
     (codes, floats, bytes)
 }
 
-/// What a row is on the wire: bytes as the call leaves them, f32 scales, bytes of scales.
+/// A row in the wire format: bytes as the call writes them, f32 scales, bytes of scales.
 fn wired<T: Value>(form: &ExpertConfig, inputs: &Inputs<T>, token: usize) -> (Vec<u8>, Vec<f32>, Vec<u8>) {
     let own = |elems: usize| token * elems..(token + 1) * elems;
     let row = &inputs.rows[own(form.hidden)];
@@ -225,14 +225,14 @@ fn wired<T: Value>(form: &ExpertConfig, inputs: &Inputs<T>, token: usize) -> (Ve
     }
 }
 
-/// What `rank` has after a dispatch, over what lay there before.
+/// The outputs of `rank` after a dispatch, over the earlier contents.
 pub(crate) fn dispatched<T: Value>(form: &ExpertConfig, all: &[Inputs<T>], rank: usize, before: &Found<T>) -> Found<T> {
     let lists = lists(form, all.len());
     let pairs = pairs(form, &lists, all).swap_remove(rank);
     let (places, counts, offsets) = by_expert(form, lists[rank].len(), &pairs);
     let mut found = before.clone();
     if form.layout == Layout::BySource {
-        // Nothing is counted, and every row tells of its experts.
+        // Nothing is counted; every row has expert ids, which are -1 where no token arrived.
         found.ids.fill(-1);
         found.weights.fill(0.0);
     } else {

@@ -1,4 +1,4 @@
-//! What holds for every layer of experts: exact sums by any number of ranks, experts that give back what they get, several
+//! Properties of every layer of experts: exact sums by any number of ranks, experts that return their inputs, several
 //! dispatches in flight, operands of every place, special values, and large shapes.
 
 use half::bf16;
@@ -25,7 +25,7 @@ struct Tokens<T> {
 }
 
 impl<T: Value> Tokens<T> {
-    /// Any rows, experts and weights, by chance from a seed; a few pairs go nowhere.
+    /// Any rows, experts and weights, by chance from a seed; a few pairs have no expert.
     fn any(form: &ExpertConfig, tokens: usize, seed: u64) -> Self {
         let mut random = Random(mix(seed));
         let pairs = tokens * form.top_k;
@@ -46,7 +46,7 @@ impl<T: Value> Tokens<T> {
         }
     }
 
-    /// The exact sums, where `apply` says what an expert makes of a row.
+    /// The exact sums, where `apply` computes the result of an expert for a row.
     fn exact(&self, form: &ExpertConfig, apply: impl Fn(usize, &[T]) -> Vec<T>) -> Vec<T> {
         let token = |(token, row): (usize, &[T])| {
             let mut sums = vec![0f32; form.hidden];
@@ -61,7 +61,7 @@ impl<T: Value> Tokens<T> {
     }
 }
 
-/// What comes back for the tokens of this rank, whose experts are applied on the host.
+/// The combined rows for the tokens of this rank, whose experts are applied on the host.
 fn round_trip<T: Value>(
     (experts, stream): (&Experts, &Stream),
     tokens: &Tokens<T>,
@@ -145,7 +145,7 @@ fn exact_sums_depend_on_neither_the_world_nor_the_placement() {
     }
 }
 
-/// n experts of a token, each with weight 1/n, that give back the token.
+/// n experts of a token, each with weight 1/n, that return the token.
 #[test]
 fn experts_that_give_back_what_they_get_give_the_tokens_back() {
     threads(3, &config(), |rank| {
@@ -161,7 +161,7 @@ fn experts_that_give_back_what_they_get_give_the_tokens_back() {
                 let mut weights = vec![0.0; tokens.ids.len()];
                 for (token, live) in live.into_iter().take(count).enumerate() {
                     for k in 0..5 {
-                        // Places that go nowhere lie among the others.
+                        // Places without an expert are among the others.
                         let (pair, goes) = (token * 5 + k, (k + token) % 5 < live);
                         tokens.ids[pair] = if goes { (token * 3 + k * 2 + rank.rank()) as i32 % 8 } else { -1 };
                         weights[pair] = 1.0 / live.max(1) as f32;
@@ -197,7 +197,7 @@ fn a_combine_without_weights_adds_results_as_they_are() {
     });
 }
 
-/// Three dispatches with routings of their own, combined in another order and again.
+/// Three dispatches with different routings, combined in another order and again.
 #[test]
 fn three_dispatches_in_flight_keep_their_routings() {
     threads(2, &config(), |rank| {
@@ -234,7 +234,7 @@ fn three_dispatches_in_flight_keep_their_routings() {
                 assert_eq!(bits(&output.read(stream).unwrap()), right, "{method:?}, dispatch {number}");
             };
             [2, 0, 1, 2].into_iter().for_each(|number| combine(number, &held[number]));
-            // The slot that comes free serves the next dispatch, beside those that are held.
+            // The slot that comes free serves the next dispatch, while the other slots are held.
             drop(held.swap_remove(0));
             let again = dispatch(0).unwrap();
             combine(1, &held[1]);
@@ -372,7 +372,7 @@ fn settings(bootstrap: Threads, world: usize, host: Option<String>) -> EnvConfig
     environment
 }
 
-/// Opens experts of a group, and checks the sums of a few dispatches of theirs to the bit. `serves`: the method that `asked` becomes.
+/// Opens experts of a group, and checks the sums of a few dispatches bit for bit. `serves`: the method that serves `asked`.
 fn serve(group: &Coordinator, form: &ExpertConfig, [asked, serves]: [Method; 2]) {
     let stream = Stream::new(group.device()).unwrap();
     let tokens = Tokens::<bf16>::any(form, 4 - group.rank(), group.rank() as u64);

@@ -1,5 +1,5 @@
-//! Slots of dispatches, whose handles each rank drops when it likes; and what one rank refuses, or fails to capture, which leaves ranks in
-//! step.
+//! Slots of dispatches, whose handles each rank drops at any time; and refusals or failed captures of one rank, which
+//! leave ranks in step.
 
 use std::collections::VecDeque;
 
@@ -38,12 +38,12 @@ fn each_shape(mut body: impl FnMut(ExpertConfig)) {
     }
 }
 
-/// Checks the sums of a round whose experts give back what they get.
+/// Checks the sums of a round whose experts return their inputs.
 fn check(operands: &Operands, experts: &Experts, rank: &Rank) {
     if experts.config().layout != Layout::BySource {
         return operands.check(rank);
     }
-    // Each rank of a token's experts gives the token's row back.
+    // Each rank of a token's experts returns the token's row.
     let (ids, rows) = (operands.ids.read(&rank.stream).unwrap(), operands.rows.read(&rank.stream).unwrap());
     let holder = |id: &i32| usize::try_from(*id).ok().map(|id| id * rank.communicator.world_size() / 6);
     let holders = ids.chunks(2).map(|pair| [holder(&pair[0]), holder(&pair[1])]);
@@ -185,7 +185,7 @@ fn a_capture_that_fails_on_one_rank_takes_no_turn() {
     });
 }
 
-/// What was begun there holds no slot any more, whatever became of its handle.
+/// A dispatch that was begun in a failed capture holds no slot any more, whether its handle is dropped or forgotten.
 #[test]
 fn a_capture_that_fails_behind_a_begin_holds_nothing() {
     threads(2, &config(), |rank| {
@@ -213,7 +213,7 @@ fn a_capture_that_fails_behind_a_begin_holds_nothing() {
     });
 }
 
-/// Each rank combines with another dispatch, or with other options, of those that all ranks made.
+/// Each rank combines with another dispatch, or with other options; all ranks have made the same dispatches.
 #[test]
 fn combines_that_differ_are_a_mismatch() {
     for (method, weighs) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {

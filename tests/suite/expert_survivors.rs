@@ -1,4 +1,5 @@
-//! Experts that go on without some ranks: who is lost, and up to which dispatch all have come. Ranks that die: `interrupted`.
+//! Experts that go on without some ranks: the lost ranks, and the last dispatch that all have ended. Ranks that die:
+//! `interrupted`.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,9 @@ use crate::expert_errors::{METHODS, Operands, small};
 use crate::support::world::Gate;
 use crate::support::{Rank, config, threads};
 
-/// Ranks that have dropped their experts do not come, whether they do it before the others ask, as ranks 0 and 4, or meanwhile,
-/// as rank 2. All would meet at rank 0. No survivor waits for them, whether it names them or not.
+/// Ranks that have dropped their experts do not take part, whether they drop them before the others ask (ranks 0 and 4)
+/// or meanwhile (rank 2). All would meet at rank 0. No survivor waits for these ranks, whether the survivor names them
+/// or not.
 #[test]
 fn ranks_that_have_dropped_their_experts_are_lost() {
     let gate = Gate::new(5);
@@ -49,7 +51,7 @@ fn ranks_that_have_dropped_their_experts_are_lost() {
     });
 }
 
-/// Each rank knows of other dispatches that they have ended: the least is what all know.
+/// Ranks know the end of different dispatches: the agreed dispatch is the last whose end all ranks know.
 #[test]
 fn survivors_agree_on_the_last_dispatch_that_all_have_ended() {
     for method in METHODS {
@@ -78,11 +80,11 @@ fn survivors_agree_on_the_last_dispatch_that_all_have_ended() {
             graph.launch(stream).unwrap();
             combine(dispatch());
             experts.synchronize(stream).unwrap();
-            // One more, whose combine was not called yet when ranks synchronize.
+            // One more dispatch, whose combine was not called yet when ranks synchronize.
             let held = dispatch();
             experts.synchronize(stream).unwrap();
             combine(held);
-            // Of which rank 1 does not know that it has ended.
+            // Rank 1 does not know that this dispatch has ended.
             match rank.rank() {
                 1 => rank.communicator.synchronize(stream).unwrap(),
                 _ => experts.synchronize(stream).unwrap(),
@@ -90,7 +92,7 @@ fn survivors_agree_on_the_last_dispatch_that_all_have_ended() {
             drop(graph);
             let Survivors { experts: again, lost, ended, .. } = experts.without(&[]).unwrap();
             assert_eq!((lost.len(), ended), (0, 5), "{method:?}");
-            // Now it knows. All have met, so all can meet there again.
+            // Now rank 1 knows the end. All ranks have met, so they can meet again.
             gate.pass();
             experts.synchronize(stream).unwrap();
             let Survivors { experts: other, ended, .. } = experts.without(&[]).unwrap();

@@ -1,5 +1,5 @@
 //! Captured collectives: many graphs, many replays, mixed with eager calls; captures that fail;
-//! pointers registered late; graphs that outlive what they should not.
+//! pointers registered late; graphs that outlive their communicator or streams.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -260,7 +260,7 @@ fn pitfall_10_ranks_that_captured_different_counts_all_learn_it() {
     });
 }
 
-/// As many pointers and as large, but not the same ones where they are used again.
+/// As many pointers and as large, but other pointers where they are used again.
 #[test]
 fn pitfall_10_ranks_that_captured_other_operands_twice_all_learn_it() {
     threads(3, &config(), |rank| {
@@ -324,7 +324,7 @@ fn bound_and_ordinary_calls_go_with_captured_pointers() {
     });
 }
 
-/// A ring reads nobody else's input.
+/// A ring reads only the input of its own rank.
 #[test]
 fn a_captured_ring_registers_its_output_alone() {
     threads(2, &config(), |rank| {
@@ -401,7 +401,7 @@ fn a_graph_without_exchange_is_of_no_use_after_close() {
     }
 }
 
-/// The operands and the memory behind the graph stay until its last launch is done.
+/// The operands and the memory of the graph stay until its last launch is done.
 #[test]
 fn a_graph_is_dropped_while_launches_are_in_flight() {
     threads(2, &config(), |rank| {
@@ -444,7 +444,7 @@ fn a_graph_owns_what_it_keeps() {
         let owners: Vec<_> = (0..3).map(|_| owner(rank)).collect();
         for owner in owners {
             owner.graph.register().unwrap();
-            // Anywhere: the borrow checker asks for nothing.
+            // On any thread: no borrow ties the graph to this one.
             std::thread::spawn({
                 let stream = stream.clone();
                 move || {
@@ -476,8 +476,8 @@ fn a_graph_owns_what_it_keeps() {
     });
 }
 
-/// After a launch that failed, a peer may still be writing to what this rank has dropped. Round after round, what
-/// nobody can reach any more is given back.
+/// After a launch that failed, a peer may still be writing to memory that this rank has dropped. Round after round,
+/// memory that no rank can reach any more is freed.
 #[test]
 fn pitfall_16_what_peers_can_reach_stays_allocated() {
     const ELEMS: usize = 16 << 20;
@@ -524,7 +524,7 @@ fn pitfall_16_what_peers_can_reach_stays_allocated() {
         addresses
     });
     let mapped = || addresses.iter().flatten().filter(|address| is_mapped(**address)).count();
-    // Graphs are let go by a thread of the library's own.
+    // A thread of the library drops graphs.
     let patience = Instant::now() + Duration::from_secs(10);
     while is_host() && mapped() > 0 {
         assert!(Instant::now() < patience, "not given back when the group was closed");
@@ -584,7 +584,7 @@ fn pitfall_12_32_two_groups_share_ranks_and_a_graph() {
     });
 }
 
-/// By one rank alone: what was refused is no call.
+/// On one rank alone: a refused call does not count as a call.
 #[test]
 fn pitfall_04_an_eager_call_on_a_stream_under_capture_is_refused_without_a_trace() {
     for check_calls in [false, true] {

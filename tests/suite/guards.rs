@@ -1,11 +1,12 @@
-//! Guards of a group's memory: what is written beside a symmetric buffer is found on the rank that has it, at once, when the
-//! group closes, and when the space of a dropped buffer is used again. Groups that write nothing beside pass.
+//! Guards of a group's memory: a byte that is written outside a symmetric buffer is found on the rank that has the
+//! buffer, at once, when the group closes, and when the space of a dropped buffer is used again. Groups that write
+//! nothing outside their buffers pass.
 
 use symmetra::{Communicator, Error, Ref, Stream, SymmetricBuffer, required_bytes};
 
 use crate::support::world::{GUARD_BYTES, Rank, config, meet, open, threads};
 
-/// Writes one byte `at` bytes behind the start of this rank's buffer.
+/// Writes one byte `at` bytes after the start of this rank's buffer.
 fn write_beside(rank: &Rank, buffer: &SymmetricBuffer<u8>, at: isize) {
     let address = buffer.as_raw().wrapping_offset(at);
     // SAFETY: the address lies in this rank's arena, in a guard of the buffer, which Rust never reads.
@@ -20,7 +21,8 @@ fn overwritten(error: &Error, first: usize) {
     assert!(message.contains("1 of the ") && message.contains(&behind), "{message}");
 }
 
-/// The first and the last byte of the guard before a buffer, and of the guard behind one that ends between two packets.
+/// The first and the last byte of the guard before a buffer, and of the guard after a buffer that ends between two
+/// packets.
 #[test]
 fn every_byte_beside_a_buffer_is_guarded() {
     let guard = GUARD_BYTES as isize;
@@ -77,14 +79,14 @@ fn a_dropped_buffer_is_checked_before_its_space_is_used_again() {
             0 => assert!(error.to_string().contains("a symmetric buffer that was dropped"), "{error}"),
             _ => assert!(matches!(error, Error::Peer { rank: 0, .. }), "{error}"),
         }
-        // The overrun was told, and the space is whole again.
+        // The overrun was reported, and the space is whole again.
         let buffer = rank.communicator.symmetric::<u8>(256).unwrap();
         assert_eq!(buffer.read(&rank.stream).unwrap(), [0; 256]);
         rank.communicator.close().unwrap();
     });
 }
 
-/// Guards take what the documentation says, of the arena and of the heap.
+/// Guards take as many bytes as documented, of the arena and of the heap.
 #[test]
 fn guards_cost_what_is_documented() {
     let mut with = config();

@@ -9,7 +9,7 @@ use symmetra::{Config, Error, HeapView, HostShape, Stream, SymmetricBuffer, laun
 use crate::support::world::{self, Gate};
 use crate::support::{Rank, config, is_host, threads};
 
-/// What a kernel of these tests gets.
+/// The argument block of a kernel of these tests.
 #[derive(Clone, Copy)]
 struct Hop {
     heap: HeapView,
@@ -99,7 +99,7 @@ fn a_graph_keeps_the_memory_of_its_kernels() {
         let counters = communicator.symmetric::<u32>(2).unwrap().as_raw();
         let graph = rank.stream.capture(|capture| {
             let heap = communicator.heap(capture)?;
-            // SAFETY: nobody makes another buffer in the place of this one, whose words all access atomically.
+            // SAFETY: no rank makes another buffer in the place of this one, whose words all ranks access atomically.
             unsafe { launch_host(HostShape::default(), add_everywhere, Hop { heap, counters }, capture) }
         });
         let graph = graph.unwrap();
@@ -108,7 +108,7 @@ fn a_graph_keeps_the_memory_of_its_kernels() {
         graph.launch(&rank.stream).unwrap();
         rank.stream.synchronize().unwrap();
         gone.pass();
-        // SAFETY: the graph keeps the heap in which the words lie.
+        // SAFETY: the graph keeps the heap that contains the words.
         let counted = [0, 1].map(|place| unsafe { counters.wrapping_add(place).read_volatile() });
         assert_eq!(counted, [1; 2]);
         gone.pass();
@@ -201,7 +201,7 @@ fn channels_of_the_heap_are_agreed_and_within_limits() {
     });
 }
 
-/// Multicast on GPUs needs a variable beside the configuration. The GPU suite sets the variable to 0.
+/// Multicast on GPUs needs a variable in addition to the configuration. The GPU suite sets the variable to 0.
 #[test]
 fn gpus_have_no_multicast_unless_a_variable_allows_it() {
     if is_host() || std::env::var("SYMMETRA_MULTICAST").is_ok_and(|value| value == "1") {

@@ -1,4 +1,5 @@
-//! Collective calls of the host: ranks that make different ones, and ranks that hear in one that a peer gave up elsewhere.
+//! Collective calls of the host: ranks that make different calls, and ranks that learn in one call that a peer gave up
+//! in another.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,14 @@ use crate::support::{Rank, config};
 
 type HostCall = fn(&Rank) -> Result<()>;
 
-/// Calls, and what errors name them.
+/// Calls, and their names in errors.
 const CALLS: [(&str, HostCall); 8] = [
     ("barrier", |rank| rank.communicator.group().barrier()),
     ("gather bytes", |rank| rank.communicator.group().all_gather_bytes(&[1]).map(drop)),
     ("make symmetric memory", |rank| rank.communicator.symmetric::<f32>(8).map(drop)),
     ("adopt memory", |rank| {
         let buffer = DeviceBuffer::<f32>::new(&rank.device, 8)?;
-        // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, whoever drops it.
+        // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, also when the handle is dropped.
         unsafe { rank.communicator.adopt(buffer.borrow()) }.map(drop)
     }),
     ("export memory", |rank| {
@@ -209,7 +210,7 @@ impl Bootstrap for Claim {
     }
 }
 
-/// What two ranks get that claim these numbers and world sizes.
+/// The errors of two ranks that claim these rank numbers and world sizes.
 fn claimed(claims: [[usize; 2]; 2], open: impl Fn(Claim) -> Result<()> + Sync) -> Vec<Error> {
     let (gate, open) = (Gate::new(2), &open);
     meet(2, |ranks| {

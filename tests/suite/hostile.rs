@@ -1,6 +1,6 @@
-//! Arguments that overflow: counts and lengths near the largest number, ranges of which the end has no number, and shapes whose
-//! product comes round to the length of an operand. Each is a typed error of the call, without a panic, and nothing beside an
-//! operand is written: the groups have guards, which closing them compares.
+//! Arguments that overflow: counts and lengths near the largest number, ranges whose end has no number, and shapes
+//! whose number of elements wraps to the length of an operand. Each is a typed error of the call, without a panic, and
+//! nothing outside the operands is written: the groups have guards, which are compared at closing.
 
 use symmetra::environment::NamedTensor as Named;
 use symmetra::experts::ExpertConfig;

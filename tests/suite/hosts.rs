@@ -1,6 +1,6 @@
-//! Groups that span hosts: two levels of sums against an independent reference, layouts, and what
-//! becomes of a group when a rank of another host dies. Ranks of one machine that name different
-//! hosts share nothing but loopback; `namespaces.rs` gives each a network of its own.
+//! Groups that span hosts: two levels of sums against an independent reference, layouts, and the errors of a group when
+//! a rank of another host dies. Ranks of one machine that name different hosts share nothing but loopback;
+//! `namespaces.rs` gives each its own network.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn sums_of_every_type_are_those_of_two_levels() {
     });
 }
 
-/// What sums are not: products, minima and maxima over all ranks.
+/// Reductions other than sums: products, minima and maxima over all ranks.
 fn other_reductions_are_right<T: Sample>(environment: &Environment, hosts: &[usize]) {
     let world = environment.world();
     let stream = Stream::new(world.local().device()).unwrap();
@@ -260,7 +260,7 @@ fn objects_and_barriers_cross_hosts() {
     }
 }
 
-/// Each within the limit, together beyond what ranks of a host give each other at a time.
+/// Each object is within the limit; together they exceed the bytes that ranks of a host send each other at once.
 #[test]
 fn large_objects_of_all_ranks_cross_hosts() {
     meet(3, |bootstrap| {
@@ -297,7 +297,7 @@ fn pitfall_01_a_rank_that_leaves_is_named_on_every_host() {
     bounded(Duration::from_secs(100), || {
         for hosts in [vec![0, 0, 1, 1], vec![0, 1, 1]] {
             let start = Instant::now();
-            // Who leaves while another is in the last step of the first sum is missed there already.
+            // A rank that leaves while another is in the last step of the first sum would already be missed there.
             let summed = Gate::new(hosts.len());
             let outcomes = meet(hosts.len(), |bootstrap| {
                 let rank = bootstrap.rank();
@@ -483,7 +483,7 @@ fn pitfall_04_a_rank_that_does_not_call_is_waited_for_until_the_deadline() {
     });
 }
 
-/// Meets the others until the first group is connected, whose backends are next; then `halt` says what becomes of it.
+/// Meets the others until the first group is connected, whose backends are next; then `halt` returns the error.
 struct Halting<F> {
     inner: Box<dyn Bootstrap>,
     connecting: bool,
@@ -501,7 +501,7 @@ impl<F: FnMut() -> Error + Send> Bootstrap for Halting<F> {
 
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> symmetra::Result<Vec<Vec<u8>>> {
         let all = self.inner.all_gather(bytes, deadline)?;
-        // Cards with addresses are told, then how it went.
+        // Ranks exchange cards with addresses first, and then the outcome.
         let told = String::from_utf8_lossy(bytes).contains("to connect hosts");
         if std::mem::replace(&mut self.connecting, told) { Err((self.halt)()) } else { Ok(all) }
     }
@@ -537,7 +537,7 @@ fn pitfall_01_a_rank_that_stops_while_groups_open_is_waited_for_until_the_deadli
         let start = Instant::now();
         let errors = opened_without_rank_1(&[0, 1, 2], Duration::from_secs(4), true);
         for error in [&errors[0], &errors[2]] {
-            // Who is late to give up finds its connections broken.
+            // A rank that gives up late finds its connections broken.
             assert!(matches!(error, Error::Timeout { .. } | Error::Bootstrap { .. }), "{errors:?}");
         }
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());

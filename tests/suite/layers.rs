@@ -1,5 +1,5 @@
 //! A graph of the layers of a language model, replayed by ranks out of step: each layer has a norm with its residual in
-//! place, and an all-reduce, plain or by a codec. Every replay starts from what the one before left.
+//! place, and an all-reduce, plain or by a codec. Every replay starts from the state that the previous one left.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Model {
     }
 }
 
-/// Each rank reads so many elements behind the rank before it, so that ranks have different values.
+/// Each rank starts to read this many elements after the previous rank, so that ranks have different values.
 const STEP: usize = 8;
 /// Most replays between two looks at the result.
 const MOST: usize = 4;
@@ -67,14 +67,14 @@ fn sample(seed: u64, count: usize) -> Vec<bf16> {
 
 /// Buffers of one rank, or of the model, in which all ranks have the same.
 struct Values<B> {
-    /// What a replay begins with and leaves.
+    /// The state before and after a replay.
     state: B,
     /// Sums, and normed rows.
     sums: B,
     rows: B,
 }
 
-/// The state after each of so many replays. `world` ranks.
+/// The state after each of `replays` replays on `world` ranks.
 fn states(model: Model, world: usize, room: usize, replays: usize) -> Vec<Vec<bf16>> {
     let count = model.count();
     let (weight, first) = (sample(1, model.hidden), sample(2, count));
@@ -138,7 +138,7 @@ fn replayed(model: Model, world: usize, replays: usize) {
     let mut config = config();
     let [one_shot, two_shot] = model.region_bytes;
     (config.one_shot_sentinel_bytes, config.two_shot_sentinel_bytes) = (Some(one_shot), two_shot);
-    // Each rank reads at an offset of its own, which packets take and a comparison of calls refuses.
+    // Each rank reads at a different offset, which packets allow and a comparison of calls refuses.
     config.check_calls = false;
     // LL calls walk over their whole region in turn: a small one has all its pages before memory is measured.
     config.one_shot_ll_bytes = 1024;

@@ -1,6 +1,6 @@
-//! Low-contention collectives against an independent reference, bit for bit: types, reductions, worlds,
-//! memories and alignments, in place or not, eager and captured, among other calls on other streams; what
-//! becomes of handles, of workspaces, and of ranks that fail.
+//! Low-contention collectives against an independent reference, bit for bit: types, reductions, worlds, memories and
+//! alignments, in place or not, eager and captured, among other calls on other streams; handles, workspaces, and ranks
+//! that fail.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::support::extent::one_in;
 use crate::support::world::meet;
 use crate::support::{Data, Rank, Sample, fits, is_host, threads};
 
-/// Elements of the buffers behind the operands.
+/// Elements of the buffers that contain the operands.
 const ROOM: usize = 40_000;
-/// Most elements that an operand starts behind an aligned address.
+/// Most elements between an aligned address and the start of an operand.
 const OFFSETS: usize = 16;
 /// Elements of a part.
 const COUNTS: [usize; 14] = [0, 1, 3, 4, 7, 8, 15, 16, 17, 63, 129, 256, 1000, 2001];
@@ -39,7 +39,7 @@ struct Call {
     in_place: bool,
     from: usize,
     to: usize,
-    /// What becomes of its handle: dropped, awaited at once, or after all calls.
+    /// How its handle ends: dropped, awaited at once, or after all calls.
     end: End,
 }
 
@@ -144,7 +144,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         vec![(to, self.data.result(call.reduction)[start..start + count].to_vec())]
     }
 
-    /// Every call, among all-reduces on another stream, and what is left to be awaited.
+    /// Every call, among all-reduces on another stream, and the handles that are awaited later.
     fn eager(&self, calls: &[Call]) -> Result<()> {
         let Rank { communicator, stream, .. } = self.rank;
         let mut late = Vec::new();
@@ -154,7 +154,7 @@ impl<'a, T: Sample> Bench<'a, T> {
                 communicator.all_reduce_in_place(&self.busy, &self.other)?;
             }
         }
-        // The last covers them all, on any stream; but each may be asked.
+        // The last handle covers all calls, on any stream; but each handle may be awaited.
         late.iter().rev().try_for_each(|pending| pending.wait(&self.other).and_then(|()| pending.wait(stream)))
     }
 
@@ -184,7 +184,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         Ok(())
     }
 
-    /// The handle, if it is to be awaited later.
+    /// The handle, if it is awaited later.
     fn call<'op, Q: Queue<'op> + Copy>(&'op self, call: &Call, queue: Q) -> Result<Option<Pending<'op>>> {
         let pending = match call.symmetric {
             [true, true] => self.enqueue(call, queue, |w, s, c| self.slice(w, s, c), |w, s, c| self.slice(w, s, c)),
@@ -278,7 +278,7 @@ fn adopted_memory_is_read_where_it_lies() {
     threads(world, &config(world), |rank| {
         let Rank { communicator, stream, .. } = rank;
         let shard = DeviceBuffer::from_slice(&values(rank.rank(), count, salt), stream).unwrap();
-        // SAFETY: ranks are threads, and drop it behind the barrier after their last calls with it, which ended well.
+        // SAFETY: ranks are threads, and drop it after the barrier that follows their last successful calls with it.
         let adopted = unsafe { communicator.adopt(shard.borrow()) }.unwrap();
         assert!(!is_host() || adopted.is_shared());
         if !is_host() {
@@ -367,7 +367,7 @@ fn a_capture_does_not_grow_the_workspace() {
         }
         communicator.reserve_workspace(12_000).unwrap();
         let graph = scatter().unwrap();
-        // A larger one is made beside that of the graph.
+        // A larger workspace is allocated in addition to that of the graph.
         let large = DeviceBuffer::from_slice(&vec![2.0f32; 30_000], stream).unwrap();
         let part = DeviceBuffer::<f32>::new(&rank.device, 10_000).unwrap();
         for _ in 0..5 {
@@ -393,7 +393,7 @@ fn a_heap_without_room_is_an_error_of_all_ranks() {
         let output = DeviceBuffer::<u8>::new(&rank.device, 1 << 19).unwrap();
         let call = communicator.low_contention_reduce_scatter(&input, &output, Reduction::Max, stream);
         assert!(matches!(call, Err(Error::OutOfMemory { .. })), "{call:?}");
-        // The group is as well as before.
+        // The group is still usable.
         let small = input.borrow().slice(0..2000).unwrap();
         let half = output.borrow().slice(0..1000).unwrap();
         communicator.low_contention_reduce_scatter(small, half, Reduction::Max, stream).unwrap().wait(stream).unwrap();
@@ -457,7 +457,7 @@ fn a_graph_ends_with_its_group() {
     });
 }
 
-/// A rank that does not come is named, and so is what waited for it.
+/// A rank that does not call is named, and so is the operation that waited for it.
 #[test]
 fn a_rank_that_skips_a_call_is_named() {
     let mut config = config(3);

@@ -1,4 +1,4 @@
-//! Products of matrices on paper: their factors, and their elements in f64.
+//! The reference of GEMMs: their factors, and their elements in f64.
 
 use fastrand::Rng;
 use symmetra::Element;
@@ -32,7 +32,7 @@ values! {
     F8E5M2, -3, F8E5M2::from_f32, |value: F8E5M2| value.to_f32();
 }
 
-/// The factors of some products, bias and scales, row after row, whatever the layout in memory.
+/// The factors of some GEMMs, bias and scales, row after row, in any memory layout.
 pub(crate) struct Case<L, R, D> {
     pub(crate) product: Product,
     pub(crate) rows: usize,
@@ -84,7 +84,7 @@ impl<L: Value, R: Value, D: Value> Case<L, R, D> {
     }
 }
 
-/// Matrices as they lie in memory.
+/// Matrices in their memory layout.
 pub(crate) fn stored<T: Element>(values: &[T], layout: Order, [count, rows, columns]: [usize; 3]) -> Vec<T> {
     match layout {
         Order::Rows => values.to_vec(),

@@ -1,5 +1,5 @@
-//! Collectives over grids: every operation in every mode against sums that are exact, on one host and on several, as calls and
-//! as graphs, and what is refused.
+//! Collectives over grids: every operation in every mode against exact sums, on one host and on several, as calls and
+//! as graphs, and errors.
 
 mod pieces;
 
@@ -40,7 +40,7 @@ fn grid([local_tensor, local_data, across_tensor, across_data]: [usize; 4]) -> M
     config
 }
 
-/// Where rank `rank` stands, from the formulas of the documentation: tensor and data rank.
+/// The place of rank `rank`, from the formulas of the documentation: tensor and data rank.
 fn place(sizes: [usize; 4], hosts: &[usize], rank: usize) -> (usize, usize) {
     let [local_tensor, local_data, across_tensor, _] = sizes;
     let mut names: Vec<usize> = Vec::new();
@@ -111,7 +111,7 @@ impl Case<'_> {
         matches!(self.operation, MixedOperation::AllGather | MixedOperation::AllReduceAllGather)
     }
 
-    /// What a rank of data rank `at` gives.
+    /// The input of a rank with data rank `at`.
     fn input(&self, (seed, world, at, rank): (u64, usize, usize, usize)) -> Vec<i64> {
         let elems = if self.is_scattered() { self.rows.iter().sum() } else { self.rows[at] };
         // Averages of multiples of the world size are exact.
@@ -119,7 +119,7 @@ impl Case<'_> {
         values(seed, rank, elems).into_iter().map(|value| value * times).collect()
     }
 
-    /// What a rank's output must be, stated from the table of operations.
+    /// The expected output of a rank, stated from the table of operations.
     fn expected(&self, sizes: [usize; 4], hosts: &[usize], seed: u64, rank: usize) -> Vec<i64> {
         let (world, places) = (hosts.len(), (0..hosts.len()).map(|rank| place(sizes, hosts, rank).1));
         let data: Vec<usize> = places.collect();
@@ -196,7 +196,7 @@ impl Case<'_> {
             Memory::Adopted => {
                 let [from, into] = [0; 2].map(|_| DeviceBuffer::<T>::new(group.device(), room).unwrap());
                 from.borrow().slice(0..input.len()).unwrap().write(&input, &stream).unwrap();
-                // SAFETY: dropped behind the barrier, when every rank has dropped its own.
+                // SAFETY: dropped after the barrier, when every rank has dropped its own.
                 let adopt = |buffer| unsafe { group.local().adopt(buffer) }.unwrap();
                 let (adopted_from, adopted_into) = (adopt(from.borrow()), adopt(into.borrow()));
                 let operands =
@@ -350,8 +350,8 @@ fn calls_of_a_grid_follow_each_other_in_any_order() {
     });
 }
 
-/// A call copies its input to the workspace first. Where it is on another stream than a graph that has not run yet, or the
-/// graph behind it on another stream, the second waits for the first.
+/// A call copies its input to the workspace first. If the call is on another stream than a graph that has not run yet,
+/// or the graph follows the call on another stream, the second waits for the first.
 #[test]
 fn graphs_and_calls_on_other_streams_share_the_workspace_in_turn() {
     const ELEMS: usize = 7;
@@ -448,7 +448,7 @@ fn what_a_named_transport_cannot_make_is_refused_before_anything_moves() {
         let stream = Stream::new(group.device()).unwrap();
         let elems = 40 << 10;
         let [from, into] = [elems, 2 * elems].map(|len| DeviceBuffer::<f32>::new(group.device(), len).unwrap());
-        // The all-gather over the host comes behind a reduce-scatter over a group that takes any memory.
+        // The all-gather over the host follows a reduce-scatter over a group that takes any memory.
         if group.rank() == 1 {
             let error = mixed.all_reduce_all_gather(&from, &into, MixedMode::TwoShot, &stream).unwrap_err();
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
@@ -466,7 +466,7 @@ fn what_a_named_transport_cannot_make_is_refused_before_anything_moves() {
     });
 }
 
-/// Hosts that call different modes are told what they called.
+/// Hosts that call different modes get an error that names both modes.
 #[cfg(feature = "gloo")]
 #[test]
 fn hosts_that_call_different_modes_are_at_odds() {

@@ -94,7 +94,7 @@ fn calls_run_in_the_mode_that_was_measured() {
         };
         let tuned = "measured by `symmetra tune`";
         let estimated = "estimated from the steps";
-        // What no size measured is not said to be measured.
+        // Sizes that were not measured are not reported as measured.
         assert_eq!(said(true), [(15, estimated), (64, tuned), (1 << 20, tuned), (u64::MAX, estimated)]);
         assert_eq!(said(false), [(704 << 10, estimated), (6 << 20, estimated), (u64::MAX, estimated)]);
         mixed.close().unwrap();

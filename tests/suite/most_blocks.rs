@@ -84,7 +84,7 @@ fn every_operation_by_every_transport() {
     }
 }
 
-/// What a rank gives to codecs and norms.
+/// The inputs of a rank for codecs and norms.
 fn values(seed: u64, rank: usize) -> Vec<bf16> {
     (0..ROWS * HIDDEN).map(|index| bf16::sample(mix(seed ^ (rank as u64) << 32 ^ index as u64))).collect()
 }

@@ -15,7 +15,7 @@ fn an_engine_captures_every_kind_of_call_and_launches_it() {
         let Rank { communicator, stream: engines, device } = rank;
         let (own, stream) = (rank.rank() as i32 + 1, borrowed(engines));
         let pool = DeviceBuffer::<i32>::from_slice(&[own; 300], &stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt(pool.borrow()) }.unwrap();
         let plain = DeviceBuffer::<i32>::from_slice(&[own; 50], &stream).unwrap();
         let (sums, all) =
@@ -130,7 +130,7 @@ fn handles_of_the_host_device_are_checked() {
     let buffer = DeviceBuffer::<i32>::from_slice(&[7; 10], &borrowed).unwrap();
     drop(stream);
     refused(&device, handle);
-    // Work of the stream was done before it went; later work has nobody to run it, and none waits.
+    // The work of the stream was done before the stream was destroyed; later work cannot run, and no call waits for it.
     assert_eq!(borrowed.is_done(), Ok(true));
     let error = buffer.read(&borrowed).unwrap_err();
     assert!(matches!(error, Error::Device { .. }), "{error}");

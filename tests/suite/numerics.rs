@@ -1,5 +1,5 @@
-//! Numbers at the edges of their types, through every reduction and algorithm: values a half or a
-//! sentinel could spoil, and bits that must be equal whatever way a result takes.
+//! Numbers at the edges of their types, through every reduction and algorithm: values that a half or a sentinel could
+//! corrupt, and bits that must be equal on every path of a result.
 
 use half::{bf16, f16};
 use symmetra::float8::{F8E4M3, F8E5M2};
@@ -18,9 +18,9 @@ fn every_way<T: Sample>(rank: &Rank, data: &Data<T>) -> Vec<T> {
     every_way_of(Reduction::Sum, rank, data)
 }
 
-/// Runs inputs through every algorithm, eagerly and in a graph, at several sizes; all must give the
-/// reference's values for their order and the same bits, NaNs included, on every rank; those that go
-/// in rank order the same bits every way. Those bits.
+/// Runs inputs through every algorithm, eagerly and in a graph, at several sizes. All must give the reference's values
+/// for their order and the same bits, NaNs included, on every rank. Algorithms in rank order must give the same bits in
+/// every run; returns these bits.
 fn every_way_of<T: Sample>(reduction: Reduction, rank: &Rank, data: &Data<T>) -> Vec<T> {
     let Rank { communicator, stream, .. } = rank;
     let own = &data.inputs[rank.rank()];
@@ -197,13 +197,13 @@ fn pitfall_27_known_sums() {
             let got = every_way(rank, data);
             assert!(got.iter().all(|value| value.to_f32() == expected), "{:?} is not {expected:?}", got[0]);
         };
-        // Far beyond a half: who goes through f16 gets infinity.
+        // Far beyond a half: an implementation that converts to f16 gets infinity.
         same(&bf16([1e30, 1e30, -1e30]), half::bf16::from_f32(1e30).to_f32());
         same(&bf16([3e38, 3e38, 3e38]), f32::INFINITY);
         same(&bf16([3e38, -3e38, 1.0]), 1.0);
         same(&bf16([f32::INFINITY, 1.0, -5.0]), f32::INFINITY);
         same(&bf16([-1.0, f32::NEG_INFINITY, 4.0]), f32::NEG_INFINITY);
-        // 256 + 1 is a tie in bf16: who rounds after every rank loses both.
+        // 256 + 1 is a tie in bf16: rounding after every rank loses both.
         same(&bf16([256.0, 1.0, 1.0]), 258.0);
         let not_a_number = every_way(rank, &bf16([f32::INFINITY, f32::NEG_INFINITY, 1.0]));
         assert!(not_a_number.iter().all(|value| value.is_nan()));
@@ -247,8 +247,8 @@ fn pitfall_23_denormals_and_signed_zeros() {
     });
 }
 
-/// Words of all ones are what a packet that has not arrived looks like: as data, on one rank or all,
-/// in every position, and as the sum of other data.
+/// Words of all ones look like a packet that has not arrived: as data, on one rank or all, in every position, and as
+/// the sum of other data.
 #[test]
 fn pitfall_23_data_that_is_the_sentinel() {
     fn all_ones<T: Bits>(rank: &Rank) {
@@ -284,7 +284,7 @@ fn pitfall_23_data_that_is_the_sentinel() {
     });
 }
 
-/// Integers wrap, and any bits travel.
+/// Integers wrap, and any bits are sent unchanged.
 #[test]
 fn integers_wrap_at_both_ends() {
     threads(3, &config(), |rank| {
@@ -367,7 +367,7 @@ fn known_results_of_8_bit_floats() {
     const NAN: f32 = f32::NAN;
     threads(3, &config(), |rank| {
         let quarters = |inputs: [f32; 3], expected: [f32; 5]| known(rank, inputs.map(e4m3), expected.map(e4m3));
-        // 16 + 1 is a tie: whoever rounds after every rank loses both.
+        // 16 + 1 is a tie: rounding after every rank loses both.
         quarters([16.0, 1.0, 1.0], [18.0, 16.0, 1.0, 16.0, 6.0]);
         // Beyond the type on the way, within it at the end; then saturated.
         quarters([448.0, 448.0, -448.0], [448.0, -448.0, -448.0, 448.0, 144.0]);
@@ -399,7 +399,7 @@ fn known_results_of_8_bit_floats() {
 #[test]
 fn known_results_of_integers() {
     threads(3, &config(), |rank| {
-        // Averages truncate toward zero, and the sum behind them does not wrap.
+        // Averages truncate toward zero, and the sum of an average does not wrap.
         known::<i8>(rank, [127, 127, 127], [125, 127, 127, 127, 127]);
         known::<i8>(rank, [-128, -128, -127], [-127, 0, -128, -127, -127]);
         known::<i8>(rank, [-1, -1, 0], [-2, 0, -1, 0, 0]);
@@ -412,7 +412,7 @@ fn known_results_of_integers() {
         known::<i32>(rank, [1 << 16, 1 << 15, -1], [98_303, i32::MIN, -1, 1 << 16, 32_767]);
         known::<u32>(rank, [u32::MAX, u32::MAX, 1], [u32::MAX, 1, 1, u32::MAX, 2_863_311_530]);
         known::<u32>(rank, [u32::MAX, 0, 0x8000_0000], [0x7FFF_FFFF, 0, 0, u32::MAX, 2_147_483_647]);
-        // As wide as the sum behind their average, which wraps.
+        // The sum of an average is only as wide as the type, and wraps.
         known::<i64>(rank, [i64::MAX, 1, 0], [i64::MIN, 0, 0, i64::MAX, i64::MIN / 3]);
         known::<i64>(rank, [-8, 0, 0], [-8, 0, -8, 0, -2]);
         known::<i64>(rank, [1 << 62, 2, 1], [(1 << 62) + 3, i64::MIN, 1, 1 << 62, ((1 << 62) + 3) / 3]);

@@ -1,5 +1,5 @@
-//! Messages between pairs of ranks: random ones against a model, eager and in graphs, in worlds of 2 to 8; who takes part
-//! and who does not; order from call to call; what is refused, and what goes wrong.
+//! Messages between pairs of ranks: random messages against a model, eager and in graphs, in worlds of 2 to 8; ranks
+//! that take no part; order from call to call; refusals and failures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,14 +42,14 @@ struct Message {
     into: usize,
 }
 
-/// What all ranks do in one step: messages between some of them.
+/// One step of all ranks: messages between some of them.
 struct Step {
     messages: Vec<Message>,
     /// This rank makes a call of each of its messages; the others make one call.
     slow: usize,
 }
 
-/// Byte `index` of what rank `from` holds in round `round`.
+/// Byte `index` of the data of rank `from` in round `round`.
 fn byte(seed: u64, round: usize, from: usize, index: usize) -> u8 {
     mix(seed ^ (round as u64) << 48 ^ (from as u64) << 40 ^ (index / 8) as u64).to_le_bytes()[index % 8]
 }
@@ -78,7 +78,7 @@ fn plan(seed: u64, world: usize, steps: usize) -> (Vec<Step>, usize) {
                 let skip = random.below(2) * random.below(17);
                 at_in[to] += skip;
                 messages.push(Message { from, to, bytes, out: at_out[from], into: at_in[to] });
-                // Messages that are sent may overlap, those that are received not.
+                // Sent messages may overlap, received messages may not.
                 at_out[from] += random.below(2) * bytes + random.below(9);
                 at_in[to] += bytes;
                 room = room.max(at_in[to]).max(at_out[from] + 20 * QUEUE);
@@ -117,7 +117,7 @@ fn fill<'op>(
     Ok(())
 }
 
-/// What a rank holds after a step, from 0xEE everywhere.
+/// The memory of a rank after a step, from 0xEE everywhere.
 fn expected(seed: u64, round: usize, step: &Step, own: usize, room: usize) -> Vec<u8> {
     let mut bytes = vec![0xEE; room];
     for message in step.messages.iter().filter(|message| message.to == own) {
@@ -260,7 +260,7 @@ fn every_rank_of_a_ring_sends_before_it_receives() {
     }
 }
 
-/// The order of a pair is that of all its calls, whatever calls the messages are in.
+/// The messages of a pair keep their order across all calls.
 #[test]
 fn many_messages_of_a_pair_keep_their_order_from_call_to_call() {
     const COUNT: usize = 300;
@@ -325,8 +325,8 @@ fn a_rank_sends_itself_messages() {
     }
 }
 
-/// Ranks 0 and 1 exchange messages. Ranks 2 and 3 never call meanwhile, but work in a group of their own. Then all reduce,
-/// and ranks that made unequal numbers of calls in pairs are found to agree.
+/// Ranks 0 and 1 exchange messages. Ranks 2 and 3 make no such call meanwhile, but work in a separate group. Then all
+/// reduce, and ranks that made unequal numbers of calls in pairs are found to agree.
 #[test]
 fn ranks_that_take_no_part_do_something_else() {
     let exchanged = Gate::new(4);
@@ -407,7 +407,7 @@ fn graphs_are_replayed_in_any_order_that_matches() {
     });
 }
 
-/// A rank without a message captures nothing, or only what all ranks capture, and registers with nobody.
+/// A rank without a message captures nothing, or only the calls that all ranks capture, and registers with no peer.
 #[test]
 fn ranks_without_a_message_have_empty_captures() {
     for (calls, sums) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -501,7 +501,7 @@ fn streams_take_turns() {
     });
 }
 
-/// What a rank is told in the end.
+/// The error that a rank gets in the end.
 fn failure(rank: &Rank) -> Error {
     let mut told = None;
     until(Duration::from_secs(40), "a rank learns of the failure", || {
@@ -511,8 +511,8 @@ fn failure(rank: &Rank) -> Error {
     told.unwrap()
 }
 
-/// Lengths that differ, by little and by much, in the first message or a later one: both ranks are told both lengths, and
-/// so is a rank that takes no part.
+/// Lengths that differ, by little and by much, in the first message or a later one: both ranks get both lengths, and so
+/// does a rank that takes no part.
 #[test]
 fn other_lengths_at_the_two_ends_are_an_error_on_all_ranks() {
     for (sent, expected, before) in [(10, 12, 0), (12, 0, 1), (0, 1, 2), (5 * QUEUE, SLOT, 1), (SLOT, 5 * QUEUE, 3)] {
@@ -616,7 +616,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_enqueued() {
     });
 }
 
-/// A rank that does not send is named, however many others wait for nobody.
+/// A rank that does not send is named, however many other ranks have no message.
 #[test]
 fn who_waits_in_vain_learns_for_whom() {
     let gate = Gate::new(3);
@@ -676,8 +676,9 @@ fn a_late_peer_is_waited_for_at_first_use() {
     }
 }
 
-/// A stage of a pipeline hears of the next stage by nothing that it receives. When every stage has called, a call waits no
-/// longer than `deadlines.steady`, eager and in a graph, and the error counts the calls.
+/// A stage of a pipeline receives nothing from the next stage, so no message shows that the next stage works. When
+/// every stage has called, a call waits no longer than `deadlines.steady`, eager and in a graph, and the error counts
+/// the calls.
 #[test]
 fn a_sender_that_receives_nothing_waits_the_steady_deadline_after_the_first_call() {
     let gate = Gate::new(3);
@@ -819,7 +820,7 @@ fn coordinators_choose_a_backend() {
     });
 }
 
-/// Bytes for each peer, exactly, beside counts that depend on no setting.
+/// Bytes for each peer, exactly, in addition to counts that depend on no setting.
 #[test]
 fn queues_are_part_of_what_a_group_requires() {
     let bytes = |world, pair_bytes| {
@@ -842,7 +843,7 @@ fn queues_are_part_of_what_a_group_requires() {
     assert!(meet(2, differ).iter().all(named));
 }
 
-/// The same seed gives every rank the same plan, with messages of every kind.
+/// Every rank draws the same plan from the same seed, with messages of every kind.
 #[test]
 fn plans_have_messages_of_every_kind() {
     let (steps, _) = plan(5, 4, 200);

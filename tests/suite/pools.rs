@@ -7,7 +7,7 @@ use crate::support::{Rank, config, is_host, threads};
 
 const BYTES: usize = 1 << 20;
 
-/// Room for the arena's own table and those of `pools`.
+/// Registrations for the arena's own table and the tables of `pools`.
 fn room_for(pools: u32) -> Config {
     let mut room = config();
     room.registrations = 1 + pools;
@@ -24,15 +24,15 @@ fn one_pool_costs_one_registration() {
         let Rank { communicator, stream, device } = rank;
         let own = rank.rank() as i32 + 1;
         let pool = DeviceBuffer::<i32>::from_slice(&vec![own; BYTES / 4], stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt_bytes(pool.as_raw().cast(), BYTES) }.unwrap();
         if !adopted.is_shared() {
             assert!(!is_host());
             return;
         }
-        // Each call has an address and a length of its own.
+        // Each call has a different address and length.
         let operand = |number: usize| {
-            // SAFETY: the elements lie in the pool.
+            // SAFETY: the elements are in the pool.
             unsafe { Ref::from_raw(device, pool.as_raw().wrapping_add(number * 200), 100 + number) }.unwrap()
         };
         let operands: Vec<_> = (0..100).map(operand).collect();
@@ -66,7 +66,7 @@ fn elements_of_a_pool_have_the_type_of_the_call() {
         let Rank { communicator, stream, .. } = rank;
         let own = rank.rank() as f32 + 1.0;
         let pool = DeviceBuffer::<u8>::new(stream.device(), BYTES).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt_bytes(pool.as_raw(), BYTES) }.unwrap();
         let mut expected = vec![0xEE_u8; BYTES];
         let put = |bytes: &mut [u8], at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -112,7 +112,7 @@ fn elements_outside_a_pool_are_refused() {
     });
 }
 
-/// What is no pool is refused on every rank, and none waits.
+/// Memory that is no pool is refused on every rank, and no rank waits.
 #[test]
 fn pitfall_04_a_pool_that_is_none_is_refused_on_every_rank() {
     threads(2, &room_for(1), |rank| {
@@ -137,7 +137,7 @@ fn pitfall_04_offsets_that_differ() {
         let Rank { communicator, stream, .. } = rank;
         let own = rank.rank();
         let pool = DeviceBuffer::<i32>::from_slice(&vec![own as i32 + 1; 5000], stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt(pool.borrow()) }.unwrap();
         if !adopted.is_shared() {
             assert!(!is_host());
@@ -170,7 +170,7 @@ fn graphs_outlive_the_adoption() {
     threads(2, &room_for(2), |rank| {
         let Rank { communicator, stream, .. } = rank;
         let pool = DeviceBuffer::<i32>::from_slice(&[rank.rank() as i32 + 1; 3000], stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt(pool.borrow()) }.unwrap();
         if !adopted.is_shared() {
             assert!(!is_host());
@@ -189,7 +189,7 @@ fn graphs_outlive_the_adoption() {
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         // Memory of the same size takes every table that is free.
         let other = DeviceBuffer::<i32>::from_slice(&[-1; 3000], stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let again = unsafe { communicator.adopt(other.borrow()) }.unwrap();
         graph.launch(stream).unwrap();
         rank.finish();
@@ -208,7 +208,7 @@ fn an_operand_that_leaves_its_pool_is_plain_memory() {
         let Rank { communicator, stream, .. } = rank;
         let pool = DeviceBuffer::<i32>::from_slice(&[rank.rank() as i32; 1000], stream).unwrap();
         let half = pool.borrow().slice(..500).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let adopted = unsafe { communicator.adopt(half) }.unwrap();
         let over = pool.borrow().slice(400..600).unwrap();
         let error = communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &over, &over, stream).unwrap_err();

@@ -1,4 +1,4 @@
-//! Products of matrices alone: values, types, layouts, bits, graphs, and what is refused.
+//! GEMMs alone: values, types, layouts, bits, graphs, and errors.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use symmetra::{Device, DeviceBuffer, Dtype, Element, Error, HostShape, Stream, l
 use crate::matrices::{Case, Value, stored};
 use crate::support::device::{device, is_host};
 
-/// A rank's device with a stream and what multiplies.
+/// A rank's device with a stream and a GEMM handle.
 struct Bench {
     device: Device,
     stream: Stream,
@@ -31,7 +31,7 @@ impl Bench {
         DeviceBuffer::from_slice(values, &self.stream).unwrap()
     }
 
-    /// Whether the device has the product: GPUs before Hopper lack some of 8-bit floats.
+    /// Whether the device has the GEMM: GPUs before Hopper lack some of 8-bit floats.
     fn has(&self, product: &Product) -> bool {
         let f8 = matches!(product.numeric, Numeric::F8 { .. });
         let capability = self.device.compute_capability();
@@ -75,7 +75,7 @@ macro_rules! each_kind {
     };
 }
 
-/// Products of a type in many shapes.
+/// GEMMs of a type in many shapes.
 fn products<D: Value>(numeric: Numeric, random: &mut Rng) -> Vec<(Product, usize)> {
     let f8 = matches!(numeric, Numeric::F8 { .. });
     // Around the sizes of tiles on the CPU, 64 rows, 256 columns and 256 of the sum.
@@ -229,7 +229,7 @@ fn a_graph_multiplies_what_its_operands_hold() {
         bench.multiplier.enqueue(&product, 32, operands(), capture)
     });
     let graph = graph.unwrap();
-    // The graph owns what multiplies.
+    // The graph owns the GEMM handle.
     let Bench { multiplier, stream, .. } = bench;
     drop(multiplier);
     for _ in 0..3 {
@@ -251,7 +251,7 @@ fn calls_on_several_streams_run_one_after_another() {
     let right = bench.upload(&stored(&case.right, Order::Columns, [1, 96, 96]));
     let chain = [(); 5].map(|()| DeviceBuffer::<f32>::new(&bench.device, 96 * 96).unwrap());
     chain[0].write(&case.left, &bench.stream).unwrap();
-    // Each product reads the result of the product before, which is enqueued on another stream. On the CPU the first stream is
+    // Each GEMM reads the result of the previous GEMM, which is enqueued on another stream. On the CPU the first stream is
     // held up until all are enqueued.
     let streams = [(); 4].map(|()| Stream::new(&bench.device).unwrap());
     static OPEN: AtomicBool = AtomicBool::new(false);
@@ -275,7 +275,7 @@ fn calls_on_several_streams_run_one_after_another() {
         };
         expected = (0..96 * 96).map(|place| element(place / 96, place % 96)).collect();
     }
-    // Products that nothing orders would be done at some time.
+    // GEMMs without an order would be done at an arbitrary time.
     let early = (0..if is_host() { 100 } else { 0 }).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         streams[3].is_done().unwrap()
@@ -287,7 +287,7 @@ fn calls_on_several_streams_run_one_after_another() {
     assert_eq!(chain[4].read(&bench.stream).unwrap().into_iter().map(f64::from).collect::<Vec<_>>(), expected);
 }
 
-/// What is refused says the value and the limit, and nothing is enqueued.
+/// The error of a bad call contains the value and the limit, and nothing is enqueued.
 #[test]
 fn bad_products_are_refused() {
     let bench = Bench::new();
@@ -359,7 +359,7 @@ fn bad_products_are_refused() {
     assert_eq!(result.read(&bench.stream).unwrap(), [7.0; 8]);
 }
 
-/// Codes of 8-bit floats begin at multiples of 16 bytes, as cuBLASLt wants them on a GPU.
+/// 8-bit floats begin at multiples of 16 bytes, as cuBLASLt requires on a GPU.
 #[test]
 fn codes_off_their_unit_are_refused() {
     let bench = Bench::new();

@@ -1,5 +1,5 @@
-//! One-sided writes into peers' memory: what is put, or stored by a probe, is there after the signal
-//! that follows it, eager and from graphs.
+//! One-sided writes into peers' memory: data that are put, or stored by a probe, have arrived when the signal that
+//! follows them has arrived, eager and from graphs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{config, threads};
 
 const ELEMS: usize = 1030;
 
-/// What `rank` sends.
+/// The values that `rank` sends.
 fn values(rank: usize) -> Vec<i32> {
     (0..ELEMS as i32).map(|item| item * 16 + rank as i32).collect()
 }

@@ -25,7 +25,7 @@ const CODECS: [Codec; 4] = [Codec::Fp8, Codec::Int8, Codec::Int6, Codec::Int4];
 /// One hop, and two.
 const WAYS: [Algorithm; 2] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
 
-/// Room for few units, so that calls come in several parts.
+/// Scratch for a few units, so that calls are cut into several parts.
 fn small(world: usize) -> Config {
     let mut config = config();
     config.one_shot_sentinel_bytes = Some(2 * 34 * 16 + 1000);
@@ -41,7 +41,7 @@ fn normal(bits: u64) -> f64 {
     (-2.0 * size.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
-/// What the inputs of all ranks look like.
+/// The distribution of the inputs of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Normal,
@@ -89,7 +89,7 @@ fn inputs<T: Half>(kind: Kind, world: usize, len: usize, seed: u64) -> Vec<Vec<T
     (0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect()
 }
 
-/// Counts at and beside everything that could be a boundary: groups, units, shares, tiles of four units, calls.
+/// Counts at and next to everything that could be a boundary: groups, units, shares, tiles of four units, calls.
 fn counts(world: usize, codec: Codec, algorithm: Algorithm) -> Vec<usize> {
     let packets = match codec {
         Codec::Int6 => 26,
@@ -137,7 +137,7 @@ impl<T: Half> Buffers<T> {
         Self { symmetric, plain }
     }
 
-    /// Runs a call; the result, and that nothing beside was written.
+    /// Runs a call, checks that nothing outside the output was written, and returns the result.
     fn run(&self, rank: &Rank, own: &[T], case: &Case) -> Vec<T> {
         let Rank { communicator, stream, .. } = rank;
         let Case { options, count, from, to, in_place, plain } = *case;
@@ -250,7 +250,7 @@ fn sums_of_normal_values_have_little_noise() {
 /// Groups of every size that the type has, from its least denormal on: each value is off by at most the codec's bound.
 fn every_exponent<T: Half>(least: i32, largest: i32) {
     for world in [2, 3] {
-        // Each rank's values are of one size more or less than those of the others.
+        // The values of each rank are larger or smaller than those of the others by one exponent.
         let value = |rank: usize, index: usize| {
             let exponent = least + (index / GROUP) as i32 + (rank as i32 - 1);
             let bits = mix((rank << 40 | index) as u64);
@@ -356,8 +356,8 @@ fn special_values_stay_in_their_groups() {
     }
 }
 
-/// A group's bits depend on its own elements: wherever it lies, whatever the message and the launch, and whether the
-/// call is eager, bound or in a graph.
+/// A group's bits depend on its own elements alone, and not on its place, on the message and the launch, or on whether
+/// the call is eager, bound or in a graph.
 #[test]
 fn bits_depend_on_nothing_but_the_group() {
     let len = 9 * UNIT + 77;
@@ -411,7 +411,7 @@ fn bits_depend_on_nothing_but_the_group() {
     }
 }
 
-/// Plain calls and calls by codecs share regions, and leave no packet behind that another would take for its own.
+/// Plain calls and calls by codecs share regions, and leave no packet that another call would take for its own.
 #[test]
 fn pitfall_24_25_plain_and_quantised_calls_in_one_region() {
     for world in [2, 3] {
@@ -449,7 +449,7 @@ fn pitfall_24_25_plain_and_quantised_calls_in_one_region() {
     }
 }
 
-/// What a codec cannot do is an error at the call that names the codec and the reason.
+/// A call that a codec does not carry is an error at the call that names the codec and the reason.
 #[test]
 fn pitfall_30_what_a_codec_does_not_carry_is_an_error() {
     fn refused<T: symmetra::Element>(rank: &Rank, options: AllReduceOptions, words: [&str; 3]) {
@@ -486,7 +486,7 @@ fn pitfall_30_what_a_codec_does_not_carry_is_an_error() {
     });
 }
 
-/// Ranks that name different codecs are told so, before the call runs or when it is over.
+/// Ranks that name different codecs get an error, before the call runs or when it is over.
 #[test]
 fn pitfall_04_ranks_with_different_codecs() {
     for check_calls in [true, false] {
@@ -507,7 +507,7 @@ fn pitfall_04_ranks_with_different_codecs() {
     }
 }
 
-/// A rank that leaves a call out is named by the others in time, by both ways.
+/// A rank that leaves a call out is named by the others in time, with both algorithms.
 #[test]
 fn pitfall_04_a_rank_that_skips_a_call() {
     for (algorithm, shape) in WAYS.into_iter().flat_map(|way| [1, 3].map(|threads| (way, threads))) {

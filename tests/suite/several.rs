@@ -1,4 +1,4 @@
-//! Several communicators of the same ranks on streams of their own.
+//! Several communicators of the same ranks on different streams.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Rank, config, is_host, threads};
 /// 16 MiB.
 const ELEMS: usize = 4 << 20;
 const ROUNDS: usize = 20;
-/// What lies between the two launches of a rank.
+/// The pause between the two launches of a rank.
 const BETWEEN: Duration = Duration::from_millis(5);
 
 /// The last rank sends and receives nothing, so its capture begins with the other communicator.

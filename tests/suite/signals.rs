@@ -1,5 +1,4 @@
-//! Signals on streams: put, wait and barrier over channels, eager and captured, and what happens
-//! when nobody signals.
+//! Signals on streams: put, wait and barrier over channels, eager and captured, and waits that no rank signals.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use crate::support::extent::full;
 use crate::support::world::Gate;
 use crate::support::{Rank, config, is_host, threads, world};
 
-/// Long enough for a loaded machine to do what it could, had it the right to.
+/// Long enough for a loaded machine to make a forbidden step, if nothing prevents the step.
 const A_WHILE: Duration = Duration::from_millis(60);
 
 fn short(steady: Duration) -> Config {
@@ -106,7 +105,7 @@ fn a_wait_is_for_one_channel_and_one_peer() {
     });
 }
 
-/// Counts: puts may run ahead of waits, on every channel at once, in any order.
+/// Signals are counts: puts may precede waits, on every channel at once, in any order.
 #[test]
 fn puts_run_ahead_of_waits() {
     threads(2, &config(), |rank| {
@@ -146,7 +145,7 @@ fn a_barrier_holds_every_stream_until_the_last_has_come() {
     });
 }
 
-/// Signals live in device memory: a graph of them replays, mixed with eager ones and collectives.
+/// Signals are in device memory: a graph of signals is replayed, mixed with eager signals and collectives.
 #[test]
 fn pitfall_09_captured_signals_replay() {
     let replays = if full() { 600 } else { 200 };

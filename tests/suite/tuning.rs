@@ -1,4 +1,4 @@
-//! Crossovers measured on a machine: they decide what runs, alike on every rank.
+//! Crossovers measured on a machine select the algorithms, alike on every rank.
 
 use crate::support::device::kind;
 use crate::support::world::{meet, open};
@@ -45,7 +45,7 @@ fn a_tuning_decides_what_runs() {
     });
 }
 
-/// Rank 0 leaves the choice to the library, the other names the algorithm: ranks compare what runs.
+/// Rank 0 leaves the choice to the library, the other names the algorithm: ranks compare the algorithms.
 fn auto_meets(tuned: Algorithm, rank: &Rank, buffer: &SymmetricBuffer<f32>) -> Result<()> {
     let algorithm = if rank.rank() == 0 { Algorithm::Auto } else { tuned };
     rank.communicator.all_reduce_with(algorithm, buffer, buffer, &rank.stream)?;
@@ -84,8 +84,8 @@ fn a_tuning_decides_how_norms_run() {
     });
 }
 
-/// What is explained for quantised rows is what runs: rank 0 leaves the choice to the library, the other names the algorithm
-/// of the explanation. Without a place for the sum, rows stay in the scratch of the two-shot.
+/// The explanation for quantised rows describes the algorithm that runs: rank 0 leaves the choice to the library, the
+/// other names the algorithm of the explanation. Without a place for the sum, rows stay in the scratch of the two-shot.
 #[test]
 fn quantised_norms_run_as_explained() {
     let row =
@@ -253,7 +253,7 @@ fn a_tuning_decides_the_method_of_experts() {
     }
 }
 
-/// What the tests of all-reduces and norms rest on.
+/// The property that the tests of all-reduces and norms rely on.
 #[test]
 fn a_choice_that_is_not_the_tuned_one_is_a_mismatch() {
     for (elems, other) in [(1024, Algorithm::OneShotSentinel), (1025, Algorithm::TwoShotZeroCopy)] {

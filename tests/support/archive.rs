@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-/// The archive that cargo built beside this test, with the features of this test. Builds with other features may
-/// lie beside it: cargo notes the features of each.
+/// The archive that cargo built next to this test, with the features of this test. Builds with other features may be in
+/// the same folder: cargo notes the features of each.
 pub fn archive() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let all = [

@@ -1,4 +1,4 @@
-//! One call of an operation by its description: where its operands lie, what it leaves behind, and how it is made.
+//! One call of an operation by its description: the places of its operands, its effect, and the call itself.
 
 use symmetra::op::{ALL_GATHER, Case, Extent, Op, Size, Source, Stretch};
 use symmetra::{AllReduceOptions, Communicator, How, Operand, Queue, Result};
@@ -11,7 +11,7 @@ use super::data::mix;
 pub struct Call {
     pub op: &'static Op,
     pub count: usize,
-    /// Rows of the tensor's parts, for what works along a dimension; 1: without one.
+    /// Rows of the tensor's parts, for operations along a dimension; 1: without a dimension.
     pub rows: usize,
     pub options: AllReduceOptions,
     /// The root, or the distance between ranks.
@@ -24,7 +24,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// How many elements rank `from` gives rank `to` where each pair has its own count.
+    /// The number of elements that rank `from` sends to rank `to` where each pair has its own count.
     pub fn pair(&self, from: usize, to: usize) -> usize {
         let drawn = mix(self.seed ^ (from * 16 + to) as u64);
         if drawn.is_multiple_of(3) { 0 } else { (drawn >> 8) as usize % (self.count + 1) }
@@ -47,7 +47,7 @@ impl Call {
         extent.size != Size::None && (!extent.at_root || rank == self.root)
     }
 
-    /// Whether the input lies in the buffer of the output. A broadcast reads its output.
+    /// Whether the input is in the buffer of the output. A broadcast reads its output.
     pub fn reads_output(&self) -> bool {
         self.in_place || self.op.input.size == Size::None
     }
@@ -70,7 +70,7 @@ impl Call {
         if self.in_place && is_part { self.to + rank * part } else { self.to }
     }
 
-    /// What the call leaves in the output buffer of a rank: stretches of that buffer, from stretches of the buffers
+    /// The effect of the call on the output buffer of a rank: stretches of that buffer, from stretches of the buffers
     /// that ranks read, or of the reduction of these buffers.
     pub fn effects(&self, rank: usize, world: usize) -> Vec<Stretch> {
         let pair = |from: usize, to: usize| self.pair(from, to);

@@ -35,7 +35,7 @@ pub fn reduced<T: Narrow>(options: &AllReduceOptions, inputs: &[&[T]]) -> Vec<T>
     }
 }
 
-/// What a receiver gets of a group. Zeros have no sign.
+/// The values of a group that a receiver gets. Zeros have no sign.
 fn passed(codec: Codec, values: Vec<f32>) -> Vec<f32> {
     let largest_code: f32 = match codec {
         Codec::Fp8 => 448.0,

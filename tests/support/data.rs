@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// Shuffles items; equal seeds give equal orders.
+/// Shuffles items; equal seeds have equal orders.
 pub fn shuffle<T>(seed: u64, items: &mut [T]) {
     let mut random = Random(mix(seed));
     for last in (1..items.len()).rev() {

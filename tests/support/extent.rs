@@ -1,14 +1,14 @@
-//! How much a run tries: all there is on GPUs and with `SYMMETRA_TEST_FULL`, less on the CPU without.
+//! The extent of a run: every case on GPUs and with `SYMMETRA_TEST_FULL`, fewer cases on the CPU without the variable.
 
 use super::device::is_host;
 
-/// Whether a run tries all there is.
+/// Whether a run tries every case.
 pub fn full() -> bool {
     !is_host() || std::env::var_os("SYMMETRA_TEST_FULL").is_some()
 }
 
-/// A world runs one case in so many. Without [`full`], worlds of up to 8 ranks run an eighth of the cases, and larger ones
-/// a sixteenth.
+/// A world runs one case of this many. Without [`full`], worlds of up to 8 ranks run an eighth of the cases, and larger
+/// worlds a sixteenth.
 pub fn one_in(world: usize) -> usize {
     match (full(), world) {
         (true, _) => 1,
@@ -24,8 +24,8 @@ pub fn cases_of<T>(world: usize, number: usize, cases: Vec<T>) -> Vec<T> {
     cases.into_iter().skip((number + world) % step).step_by(step).collect()
 }
 
-/// How often a test repeats what it does: as often as the variable says, else `most` times in a full run and
-/// `few` times in another.
+/// The number of repetitions of a test: the value of the variable if it is set, else `most` in a full run and `few` in
+/// another run.
 pub fn repeats(variable: &str, few: usize, most: usize) -> usize {
     let asked = std::env::var(variable).ok().map(|times| times.parse().unwrap());
     asked.unwrap_or(if full() { most } else { few })

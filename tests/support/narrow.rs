@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use symmetra::float8::{F8E4M3, F8E5M2};
 
-/// The NaN that every reduction gives.
+/// The NaN that every reduction returns.
 pub const NAN: u8 = 0x7F;
 
 /// The finite values without a sign, by code.

@@ -33,7 +33,7 @@ narrow! {
 /// Columns of the sum over a row.
 const COLUMNS: usize = 1024;
 
-/// What a norm does to a row, beside its residual.
+/// The norm of a row, without its residual.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
     pub weight: &'a [f32],

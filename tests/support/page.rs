@@ -1,4 +1,5 @@
-//! Pages of the documentation whose blocks are a program: the blocks, and how what commands print is compared.
+//! Pages of the documentation whose blocks are a program: reads the blocks, and compares the printed output of
+//! commands.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -28,7 +29,7 @@ pub(crate) fn sorted(text: &str) -> String {
 }
 
 /// Compares the output that a page shows with what `printed` gives for each command, or with `update` writes the output
-/// anew into the page. Gives the number of commands.
+/// anew into the page. Returns the number of commands.
 pub(crate) fn compare(page: &mut String, program: &str, update: bool, printed: impl Fn(&str) -> String) -> usize {
     let shown = page.clone();
     let parts = blocks(&shown);

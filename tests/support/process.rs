@@ -23,7 +23,7 @@ const WORLD: &str = "SYMMETRA_TEST_WORLD";
 const DIRECTORY: &str = "SYMMETRA_TEST_DIRECTORY";
 const PART: &str = "SYMMETRA_TEST_PART";
 const APART: &str = "SYMMETRA_TEST_APART";
-/// Prefix of lines for the test; the harness writes lines of its own.
+/// Prefix of lines for the test; the harness writes other lines.
 const MARK: &str = "@@";
 /// Longest wait for a line.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,7 +100,7 @@ pub struct Said {
     pub at: Instant,
 }
 
-/// Runs `killed`, which gives how long ranks took to learn of a death, until a run stays below a second. A busy machine may
+/// Runs `killed`, which returns how long ranks took to learn of a death, until a run stays below a second. A busy machine may
 /// hold up the ranks of one run, a defect holds up those of all three.
 pub fn within_a_second(what: &str, mut killed: impl FnMut() -> Duration) {
     let mut took = Vec::new();
@@ -169,7 +169,7 @@ impl Ranks {
         let start = |rank: usize| {
             let mut command = command(rank);
             command.env("TMPDIR", &temporary);
-            // Settings of the test alone: a library that reads variables warns of those that it does not know.
+            // Settings of the test alone: a library that reads variables warns of unknown variables.
             command.env_remove("SYMMETRA_FUZZ_S").env_remove("SYMMETRA_FUZZ_SEED");
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let out = BufReader::new(child.stdout.take().unwrap());
@@ -190,7 +190,7 @@ impl Ranks {
         self.directory.path()
     }
 
-    /// Waits for the next line of a rank, or gives the reason why there is none.
+    /// Waits for the next line of a rank, or returns the reason for its absence.
     pub fn listen(&self, rank: usize) -> Result<Said, RecvTimeoutError> {
         self.processes[rank].lines.recv_timeout(PATIENCE)
     }
@@ -230,7 +230,7 @@ impl Ranks {
         });
     }
 
-    /// Blocks until a rank's process has ended, in whatever way.
+    /// Blocks until a rank's process has ended, for any reason.
     pub fn wait_ended(&mut self, rank: usize) {
         let child = &mut self.processes[rank].child;
         super::world::until(PATIENCE, "the rank ends", || child.try_wait().unwrap().is_some());

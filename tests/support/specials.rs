@@ -1,4 +1,4 @@
-//! Inputs at the edges of their types, mixed with random ones.
+//! Inputs at the edges of their types, mixed with random inputs.
 
 use half::{bf16, f16};
 use symmetra::float8::{F8E4M3, F8E5M2};

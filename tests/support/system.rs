@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::device::is_host;
 use super::world::Rank;
 
-/// Number of open descriptors, without the one that counts them.
+/// Number of open descriptors, without the descriptor that this function opens to count them.
 pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
@@ -75,7 +75,7 @@ impl Usage {
         Self { descriptors: descriptors(), mappings: mappings(), resident_kib: resident_kib() }
     }
 
-    /// Asserts that nothing has grown, except for what the allocator and the test harness may keep.
+    /// Asserts that nothing has grown, except for memory that the allocator and the test harness may keep.
     pub fn assert_flat(&self, before: &Self) {
         assert_eq!(self.descriptors, before.descriptors, "descriptors");
         assert!(self.mappings <= before.mappings + 8, "mappings: {}, before {}", self.mappings, before.mappings);

@@ -33,9 +33,10 @@ impl Rank {
     }
 }
 
-/// Runs `enqueue` on every rank; on the host device on rank `late` when all others have returned. A stream of that device
-/// keeps room for the most commands that ever waited in its queue. What is enqueued here waits in the queues of all ranks
-/// but one, so a test that measures memory calls this for two late ranks first. Collective.
+/// Runs `enqueue` on every rank; on the host device, on rank `late` only after all others have returned. A stream of
+/// that device keeps memory for the largest number of commands that ever waited in its queue. The commands that are
+/// enqueued here wait in the queues of all ranks but one, so a test that measures memory calls this for two late ranks
+/// first. Collective.
 pub fn behind<R>(rank: &Rank, late: usize, enqueue: impl FnOnce() -> R) -> R {
     let meet = || rank.communicator.group().barrier().unwrap();
     if !is_host() {

@@ -181,7 +181,7 @@ fn the_bytes_are_those_of_the_standard() {
     assert_eq!(hex(&Kind::New(None)), "a1634e6577f6");
 }
 
-/// What libraries of other languages may write.
+/// Encodings that libraries of other languages may write.
 #[test]
 fn other_forms_of_the_standard_are_read() {
     let read = |hex: &[u8]| decode::<(String, Vec<u8>, f64, Option<u8>)>(hex).ok();

@@ -86,7 +86,7 @@ fn settings_with_numbers_are_read_from_their_text() -> Result<()> {
     Ok(())
 }
 
-/// What is written is read back equal, and read again from parts.
+/// Checks that settings are equal after writing and reading, and after reading from parts.
 fn kept<T: Serialize + DeserializeOwned + Debug>(settings: &T) {
     let written = to_value(settings).unwrap();
     let read: T = from_value(written.clone()).unwrap();

@@ -1,4 +1,4 @@
-// What the tests of the host device share: checks, stand-in kernels, gates.
+// Helpers of the tests of the host device: checks, stand-in kernels, gates.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace symmetra::tests {
 
 using std::chrono::milliseconds;
 
-/// Counts, and says where on failure.
+/// Counts a check, and prints its place on failure.
 void check(bool good, const char* what, const char* file, int line);
 #define CHECK(condition) ::symmetra::tests::check((condition), #condition, __FILE__, __LINE__)
 
@@ -33,7 +33,7 @@ std::optional<ErrorKind> kind_of(Body&& body) {
 
 // Stand-in kernels, chosen by AllReduceArgs::algorithm.
 constexpr uint32_t kGate = 0;      // waits for the word at input, then adds 1 at output
-constexpr uint32_t kBlockSum = 1;  // output[block] = sum over the block of what threads put in shared memory
+constexpr uint32_t kBlockSum = 1;  // output[block] = sum over the block of the values of its threads in shared memory
 constexpr uint32_t kMeeting = 2;   // every thread of every block waits for all others
 constexpr uint32_t kMissing = 9;   // no such kernel
 

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-/// What lies in the shared memory of a test.
+/// The shared memory of a test.
 struct Arena {
   kernels::Progress progress;
   uint32_t word;    // what the first kernel waits for

@@ -24,7 +24,7 @@ void test_enqueue_returns_while_a_kernel_runs() {
   CHECK(gate.passed() == 0);
   CHECK(std::atomic_ref(word).load() == 0);
   gate.open();
-  // Whoever sees the word sees what the stream has done before.
+  // A thread that sees the word also sees the earlier work of the stream.
   while (std::atomic_ref(word).load(std::memory_order_acquire) != 77) std::this_thread::yield();
   CHECK(gate.passed() == 1);
   CHECK(to[0] == 9 && to[15] == 9 && to[16] == 7 && to[63] == 7);

@@ -1,4 +1,4 @@
-// A program that has a race of its own beside a collective.
+// A program with a data race that is independent of its collective.
 #include <cstdio>
 #include <future>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
 #include "rust/cxx.h"
 
-/// What a rank of one sees after an all-reduce of `value`.
+/// The result of an all-reduce of `value` on a group of one rank.
 float reduced(float value);

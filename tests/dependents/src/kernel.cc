@@ -4,7 +4,7 @@
 
 using namespace symmetra;
 
-/// What `Counting` of lib.rs is.
+/// The C++ counterpart of `Counting` in lib.rs.
 struct Counting {
   device::Heap heap;
   device::PeerView<std::uint32_t> counters;

@@ -1,6 +1,6 @@
-//! A crate that depends on symmetra and calls its C++ API from C++ of its own: behind a bridge, and behind C.
+//! A crate that depends on symmetra and calls its C++ API from its own C++: through a bridge, and through C.
 
-/// Behind a bridge.
+/// The functions that cxx bridges.
 #[cxx::bridge]
 pub mod bridge {
     unsafe extern "C++" {
@@ -10,7 +10,7 @@ pub mod bridge {
     }
 }
 
-/// What the kernel gets.
+/// The argument block of the kernel.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Counting {

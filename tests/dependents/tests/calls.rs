@@ -1,4 +1,4 @@
-//! Both ways lead to what Rust calls directly. And a kernel in C++ finds its place and the memory of all ranks.
+//! C++ through cxx and through C has the results of direct calls from Rust. A kernel in C++ reaches the memory of all ranks.
 
 #[test]
 fn by_a_bridge() {

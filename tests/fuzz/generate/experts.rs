@@ -26,7 +26,7 @@ impl Writer {
         self.calls_of(&open);
     }
 
-    /// Opens experts of a group of so many members.
+    /// Opens experts of a group of `members` members.
     pub(super) fn open_experts(&mut self, (group, members): (usize, usize)) -> Opened {
         let (number, layer) = (self.number(), self.layer(members));
         self.push(Step::Experts { experts: number, group, layer: layer.clone() });
@@ -130,11 +130,11 @@ impl Writer {
         let rounds = (0..count).map(|_| self.round(layer)).collect();
         let random = &mut self.random;
         let packets = layer.method == PACKETS;
-        // What serves where the library chooses is for the library to say.
+        // With an automatic method, the library decides whether plans are served.
         let plans = ![AUTO, PACKETS].contains(&layer.method);
         let halves = [packets && random.below(2) == 0, packets && random.below(2) == 0];
         let exact = layer.exact.unwrap_or(self.program.settings.exact);
-        // Combines in halves are weighed before they are told how to be received.
+        // Combines in halves apply the weights before the options of the receive are known.
         let either = !halves[1] || exact || [BY_RANK, BY_SOURCE].contains(&layer.layout[0]);
         let place = (random.below(5) == 0).then(|| {
             let mut names: Vec<usize> = (0..layer.experts).collect();
@@ -158,7 +158,7 @@ impl Writer {
         }
     }
 
-    /// A call that fails on every rank, of experts of its own.
+    /// A call that fails on every rank, of separate experts.
     pub(super) fn misrouted(&mut self, group: usize, members: usize) -> Misrouted {
         let mut layer = self.layer(members);
         let mut round = self.round(&layer);

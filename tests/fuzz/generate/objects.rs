@@ -1,4 +1,4 @@
-//! Random objects that ranks give each other.
+//! Random objects that ranks send each other.
 
 use super::Writer;
 use crate::objects::{By, Objects};

@@ -34,8 +34,8 @@ impl Writer {
         self.push(Step::Products { products: Products { calls, replays, spread }, on });
     }
 
-    /// The shape of a tensor whose last dimension has `last` elements, how it is cut for so many ranks, and whether into parts
-    /// that are equal and contiguous.
+    /// The shape of a tensor whose last dimension has `last` elements, its parts for `world` ranks, and whether the
+    /// parts are equal and contiguous.
     fn division(&mut self, world: usize, last: usize, cuts_last: bool) -> (Vec<usize>, usize, Vec<usize>) {
         let random = &mut self.random;
         let len = *random.pick(&[1, 2, 3, 4, 8]);

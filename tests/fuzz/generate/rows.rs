@@ -42,7 +42,8 @@ impl Writer {
         }
     }
 
-    /// Whether the scratch of the two-shot in sentinel packets has room for a row, and for the line of eight packets behind the row.
+    /// Whether the scratch of the two-shot in sentinel packets has room for a row and the line of eight packets after
+    /// it.
     fn fits(&self, bench: Bench, hidden: usize) -> bool {
         let slot_packets = self.program.settings.scratch[3].div_ceil(16).div_ceil(bench.world as u64);
         let row_packets = (hidden * bench.dtype.bytes()).div_ceil(16) as u64;
@@ -52,7 +53,7 @@ impl Writer {
     /// A norm that an operation serves, and the number of rows, which may be cut into equal parts.
     fn norm(&mut self, op: &Op, bench: Bench) -> (Norm, usize) {
         let parts = parts(op, bench.world);
-        // A residual and an x apart share a buffer, and have the rows of one part.
+        // A residual and a separate x share a buffer, and have the rows of one part.
         let most = if parts == 1 { ROOM / 2 - 16 } else { ROOM - 16 };
         let random = &mut self.random;
         let narrow = (random.below(2) == 0).then(|| Narrow::any(random));
@@ -93,7 +94,7 @@ impl Writer {
         if norm.width == norm.hidden {
             return kind;
         }
-        // Rows of padded outputs are collectives of their own, whose operands are parts of memory.
+        // Each row of a padded output is a separate collective, whose operands are parts of memory.
         let direct = *op != ALL_REDUCE_NORM && self.program.settings.transport() == Transport::Direct;
         if direct || kind == Kind::Adopted { Kind::Symmetric } else { kind }
     }

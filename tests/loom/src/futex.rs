@@ -2,7 +2,7 @@
 
 use loom::sync::{Condvar, Mutex};
 
-/// What the system promises of a futex: no wake-up falls between the comparison and the sleep.
+/// The guarantee of a futex: no wake-up falls between the comparison and the sleep.
 #[derive(Default)]
 pub(crate) struct Futex {
     queue: Mutex<()>,

@@ -1,9 +1,9 @@
-//! Files of other packages whose tests loom runs. Each file names what it uses by `super`.
+//! Files of other packages whose tests loom runs. Each file imports by `super`.
 #![cfg(all(test, loom))]
 #![allow(missing_docs, dead_code, clippy::unwrap_used)]
 
 mod call {
-    /// In place of what `src/group/call.rs` has: the two words that an entry of the history holds.
+    /// Replaces the type of `src/group/call.rs`: the two words of an entry of the history.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Call {
         pub(crate) bytes: u64,

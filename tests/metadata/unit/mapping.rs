@@ -11,7 +11,7 @@ fn regions_are_disjoint_and_chunks_hold_what_they_are_given() {
         let mapping = Mapping::create(layout).unwrap();
         mapping.board().begin(u32::MAX);
         for slot in 0..slots {
-            // SAFETY: nobody else has the ring.
+            // SAFETY: no other party has the ring.
             unsafe { mapping.fill(slot, &vec![slot as u8 + 1; chunk_bytes]) }.unwrap();
         }
         let mut all = Vec::new();

@@ -11,7 +11,7 @@ use crate::support::world::{meet, until};
 /// Long before any deadline.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What ways into a group that has ended say.
+/// The errors of calls on a group that has ended.
 pub(crate) fn calls(group: &Coordinator, buffer: &DeviceBuffer<f32>, stream: &Stream) -> Vec<Error> {
     let outcomes = [
         group.all_reduce_in_place(buffer, stream),

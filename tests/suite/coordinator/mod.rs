@@ -1,5 +1,5 @@
-//! Every operation of parallel groups against a model of its own, eager and from graphs, through every backend
-//! there is; groups used in turn; maps of named tensors; calls that are refused.
+//! Every operation of parallel groups against an independent model, eager and from graphs, through every available
+//! backend; groups used in turn; maps of named tensors; calls that are refused.
 
 mod ended;
 mod own_kernels;
@@ -88,7 +88,7 @@ fn every_operation_on_groups_of_every_shape() {
     }
 }
 
-/// Every operation keeps the model's bits, also where fewer are asked for, and ranks choose as by default.
+/// Every operation keeps the model's bits, also with a weaker determinism, and ranks choose as by default.
 #[test]
 fn every_operation_whatever_the_determinism() {
     let seed = fastrand::u64(..);

@@ -32,7 +32,7 @@ fn a_group_has_every_form_that_its_communicator_has() {
         tp.reduce_in_place(&own, Reduction::Max, 1, &stream).unwrap();
         tp.synchronize(&stream).unwrap();
         assert_eq!(own.read(&stream).unwrap(), if rank == 0 { [1, 2] } else { [11, 12] });
-        // Another backend has none of them, and says so at once.
+        // Another backend serves none of these calls, and returns an error at once.
         let quantised = tp.through(Backend::Quantised).unwrap();
         let refused = [
             quantised.low_contention_all_gather(&own, &both, &stream).map(drop).unwrap_err(),

@@ -126,14 +126,14 @@ fn bad_calls_are_typed_errors_and_change_nothing() {
     });
 }
 
-/// What every backend refuses.
+/// Errors of every backend.
 fn refused(group: &Coordinator) {
     let stream = Stream::new(group.device()).unwrap();
     let [a, b, short] = [6, 6, 5].map(|elems| DeviceBuffer::<f32>::from_slice(&vec![1.0; elems], &stream).unwrap());
     let none = None::<&DeviceBuffer<f32>>;
     let rank = group.rank();
     let overlapping = a.borrow().slice(1..6).unwrap();
-    // A rank that sends itself another count than it expects: nobody else could know.
+    // A rank that sends itself another count than it expects: no other rank could know.
     let own = [if rank == 0 { 2 } else { 1 }, if rank == 0 { 1 } else { 2 }];
     let cases = [
         ("lengths", group.all_reduce(&a, &short, &stream)),

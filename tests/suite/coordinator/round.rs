@@ -1,4 +1,4 @@
-//! Rounds of every operation in a group, and a model that says what each leaves behind.
+//! Rounds of every operation in a group, and a model of the outputs.
 
 use symmetra::environment::Coordinator;
 use symmetra::{DeviceBuffer, Queue, Reduction, Ref, Result, Stream};
@@ -6,7 +6,7 @@ use symmetra::{DeviceBuffer, Queue, Reduction, Ref, Result, Stream};
 use crate::support::Sample;
 use crate::support::data::{Random, assert_same, mix};
 
-/// What one round of operations is, the same on every rank of a group.
+/// The description of one round of operations, equal on every rank of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -33,13 +33,13 @@ impl Plan {
         (mix(self.seed) % 41) as isize - 20
     }
 
-    /// How many elements rank `from` gives rank `to` where each pair has its own count.
+    /// The number of elements that rank `from` sends to rank `to` where each pair has its own count.
     fn pair(&self, from: usize, to: usize) -> usize {
         (mix(self.seed ^ ((from * 16 + to) as u64) << 20) % (self.count as u64 + 1)) as usize
     }
 }
 
-/// Operands of every operation, and what becomes of them.
+/// Operands of every operation, and their expected contents.
 pub(crate) struct Round<'a, T: Sample> {
     pub(crate) group: &'a Coordinator,
     plan: Plan,
@@ -68,7 +68,7 @@ impl<'a, T: Sample> Round<'a, T> {
         T::sample(mix(self.plan.seed ^ fresh << 40 ^ (self.ranks[member] as u64) << 20 ^ index as u64))
     }
 
-    /// Fills the inputs, and the outputs with what nobody sends.
+    /// Writes the inputs, and fills the outputs with values that no rank sends.
     pub(crate) fn fill(&self, stream: &Stream, fresh: u64) {
         let elems = self.input.len() - self.plan.offset;
         let values: Vec<T> = (0..elems).map(|index| self.value(self.group.rank(), index, fresh)).collect();
@@ -113,7 +113,7 @@ impl<'a, T: Sample> Round<'a, T> {
         group.all_reduce_in_place(self.to(12, count), queue)
     }
 
-    /// What each output must hold, by the definition of the operation; `None` where it is nobody's.
+    /// The expected contents of each output, by the definition of the operation; `None` if the rank has no output.
     fn expected(&self, number: usize, fresh: u64) -> Option<Vec<T>> {
         let Plan { count, rows, reduction, root, .. } = self.plan;
         let (world, rank) = (self.ranks.len(), self.group.rank());
@@ -187,7 +187,7 @@ pub(crate) fn check<T: Sample>(
         let graph = group.capture(&stream, |capture| round.enqueue(through, capture)).unwrap();
         for fresh in 2..4 {
             round.fill(&stream, fresh);
-            // Peers write into outputs as soon as they come to it: nobody fills behind them.
+            // Peers write into outputs as soon as they launch, so every rank fills its outputs before the barrier.
             group.barrier().unwrap();
             graph.launch(&stream).unwrap();
             round.verify(&stream, fresh);

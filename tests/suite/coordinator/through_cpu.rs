@@ -42,7 +42,7 @@ fn groups_that_span_hosts_serve_every_operation() {
     for (hosts, sizes) in [(vec![0, 0, 1, 1], [2, 1, 2]), (vec![0, 1, 0], [3, 1, 1]), (vec![0, 1, 2, 2], [2, 2, 1])] {
         meet(hosts.len(), |bootstrap| {
             let mut config = config(bootstrap, sizes);
-            // In rank order, so that there is one right answer.
+            // Sums in rank order, so that exactly one result is right.
             config.communicator.determinism = Determinism::Exact;
             let InitMethod::Bootstrap(told) = &config.init_method else { panic!("it is one") };
             config.host = Some(format!("host-{}", hosts[told.rank()]));

@@ -50,11 +50,12 @@ fn every_operation_through_nccl_gives_the_same_values() {
     }
 }
 
-/// Sums of 4 ranks in whatever order NCCL adds, and in whatever type it adds in that is no narrower. One rounding is
-/// off by at most u = 2^-digits of what it rounds, `digits` counting the leading one. A sum of n takes n - 1 additions,
-/// and perhaps one rounding more at the end, each of a partial sum that is at most S = the sum of magnitudes, or
-/// S (1 + u)^n with the errors so far. The reference is added in f64, with n - 1 more of at most 2^-53 <= u. So
-/// the two differ by less than 2 n u S: for n = 4, 7 u S (1 + u)^4 < 8 u S, as u <= 2^-8. No value here is subnormal.
+/// Sums of 4 ranks in any order of NCCL's additions, and in any type that is no narrower than the elements. One
+/// rounding is off by at most u = 2^-digits of the rounded value, where `digits` counts the leading bit. A sum of n
+/// takes n - 1 additions, and perhaps one rounding more at the end, each of a partial sum that is at most S = the sum
+/// of magnitudes, or S (1 + u)^n with the errors so far. The reference is added in f64, with n - 1 more of at most
+/// 2^-53 <= u. So the two differ by less than 2 n u S: for n = 4, 7 u S (1 + u)^4 < 8 u S, as u <= 2^-8. No value here
+/// is subnormal.
 fn sums_are_near<T: Sample>(group: &Coordinator, seed: u64, digits: i32, wide: impl Fn(T) -> f64) {
     const ELEMS: usize = 1000;
     let (world, rank) = (group.world_size(), group.rank());
@@ -105,8 +106,8 @@ fn sums_of_four_ranks_through_nccl_are_near_the_true_ones() {
     });
 }
 
-/// Two hosts by name, of two GPUs each: groups that span them go by NCCL without being told to. Gloo is what the
-/// ranks of several hosts meet over.
+/// Two hosts by name, of two GPUs each: groups that span hosts use NCCL without a setting. The ranks of several hosts
+/// meet over Gloo.
 #[cfg(feature = "gloo")]
 #[test]
 fn groups_that_span_hosts_go_by_nccl() {
@@ -161,7 +162,7 @@ impl Warm {
         Self { environment, nccl, stream, buffer }
     }
 
-    /// Calls, waits, and gives what becomes of it, and when.
+    /// Calls, waits, and returns the error and the time until the error.
     fn call(&self) -> (Error, Duration) {
         let start = Instant::now();
         let called = self.nccl.all_reduce_in_place(&self.buffer, &self.stream);

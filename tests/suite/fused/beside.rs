@@ -67,7 +67,7 @@ impl Layer {
         self.reduce.enqueue(left, right, result, queue)
     }
 
-    /// What a rank puts into its rows in a round: one value for all.
+    /// The value of all elements of a rank in a round.
     fn value(number: usize, round: usize, rank: usize) -> f32 {
         (number * 100 + round * 10 + rank) as f32
     }

@@ -1,4 +1,4 @@
-//! Plans of both ways have equal bits, eagerly, in graphs, and again and again.
+//! Plans of both schedules have equal bits, eagerly, in graphs, and again and again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn any_numbers(random: &mut Rng) -> f32 {
     random.f32() * 2.0 - 1.0
 }
 
-/// Equal bits of both ways, of the parts of a product and of the product of all rows.
+/// Equal bits of both schedules, of the parts of a GEMM and of the GEMM of all rows.
 #[test]
 fn both_ways_have_the_bits_of_collective_and_product() {
     if !is_host() {
@@ -77,7 +77,8 @@ fn both_ways_have_the_bits_of_collective_and_product() {
     }
 }
 
-/// A plan in a graph that is launched again and again by ranks out of step, among other calls and beside another plan.
+/// A plan in a graph that is launched again and again by ranks out of step, among other calls and together with another
+/// plan.
 #[test]
 fn a_graph_of_plans_is_replayed_by_ranks_out_of_step() {
     let world = 3;

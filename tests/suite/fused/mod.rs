@@ -1,4 +1,4 @@
-//! Products fused with collectives: values against factors on paper.
+//! GEMMs fused with collectives: values against an exact reference.
 
 use fastrand::Rng;
 use symmetra::float8::F8E4M3;
@@ -71,7 +71,7 @@ impl<T: Element> Room<T> {
     }
 }
 
-/// How a plan is asked for and used, equal on all ranks.
+/// How a plan is created and used, equal on all ranks.
 #[derive(Clone, Debug)]
 struct Setup {
     /// Of the tensor that is cut.
@@ -119,7 +119,7 @@ impl Setup {
     }
 }
 
-/// Shapes whose last dimension is `last`, cut for so many ranks.
+/// Shapes whose last dimension is `last`, cut for `world` ranks.
 fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
     let uneven: Vec<usize> = (0..world).map(|rank| [3, 0, 5, 1][rank % 4]).collect();
     let sum = uneven.iter().sum();
@@ -160,7 +160,7 @@ fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
     all
 }
 
-/// What a rank computes: the left factor of all ranks, and its own right factors.
+/// The factors of a rank: the left factor of all ranks, and its own right factors.
 fn gather_cases<L: Value, R: Value, D: Value>(
     products: &[Product],
     rows: usize,
@@ -245,7 +245,7 @@ fn whole_numbers(random: &mut Rng) -> f32 {
     if random.u8(0..3) == 0 { random.i32(-2..=2) as f32 } else { 0.0 }
 }
 
-/// Products of one left factor.
+/// GEMMs of one left factor.
 fn products<D: Value>(inner: usize, numeric: Numeric, random: &mut Rng) -> Vec<Product> {
     let f8 = matches!(numeric, Numeric::F8 { .. });
     let scaling =
@@ -264,7 +264,7 @@ fn products<D: Value>(inner: usize, numeric: Numeric, random: &mut Rng) -> Vec<P
         .collect()
 }
 
-/// Whether the device under test has products of a type with these scales.
+/// Whether the device under test has GEMMs of a type with these scales.
 fn has(numeric: Numeric, scaling: Scaling, rank: &Rank) -> bool {
     let f8 = matches!(numeric, Numeric::F8 { .. });
     let capability = rank.device.compute_capability();
@@ -276,7 +276,7 @@ fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric)
     eprintln!("{numeric} as {} on {world} ranks: seed {seed}", D::DTYPE);
     threads(world, &config(), |rank| {
         let mut random = Rng::with_seed(seed);
-        // A multiple of the world size, and of what 8-bit floats ask for.
+        // A multiple of the world size and of the alignment that 8-bit floats need.
         let last = 16 * world;
         for (number, mut setup) in setups(world, last, &mut random).into_iter().enumerate() {
             let products = products::<D>(last, numeric, &mut random);
@@ -298,7 +298,7 @@ fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric)
     });
 }
 
-/// The left factor and the right factor of a rank, whose product is a part of a sum.
+/// The left factor and the right factor of a rank, whose GEMM is a part of a sum.
 fn partial_case<L: Value, R: Value, D: Value>(
     product: Product,
     rows: usize,
@@ -311,14 +311,14 @@ fn partial_case<L: Value, R: Value, D: Value>(
     case
 }
 
-/// Which plan sums products.
+/// The plan that sums GEMMs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sums {
     Scattered,
     Everywhere,
 }
 
-/// This rank's result of a plan that sums products.
+/// This rank's result of a plan that sums GEMMs.
 fn sum<L: Value, R: Value, D: Value>(rank: &Rank, sums: Sums, setup: &Setup, case: &Case<L, R, D>) -> Vec<D> {
     let (me, product, rows) = (rank.rank(), case.product, case.rows);
     let Product { inner, columns, right, .. } = product;
@@ -368,7 +368,7 @@ fn sum<L: Value, R: Value, D: Value>(rank: &Rank, sums: Sums, setup: &Setup, cas
     result.read(rank, elems)
 }
 
-/// A product whose sum over the ranks a plan makes.
+/// A GEMM whose sum over the ranks a plan computes.
 fn partial_product<D: Value>(inner: usize, columns: usize, numeric: Numeric, random: &mut Rng) -> Product {
     let mut product = products::<D>(inner, numeric, random).remove(0);
     (product.columns, product.relu) = (columns, false);
@@ -384,7 +384,7 @@ fn sums_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
         for (number, mut setup) in setups(world, columns, &mut random).into_iter().enumerate() {
             let product = partial_product::<D>(32, columns, numeric, &mut random);
             let even = setup.options().rows.is_none();
-            // An all-reduce has no parts of its own: all rows are one dimension.
+            // An all-reduce has no parts for each rank: all rows are one dimension.
             let rows: usize = setup.shape.iter().rev().skip(1).product();
             let parts = rows.is_multiple_of(world) && world > 1;
             if product.scaling == Scaling::Rows && !(rows / world).is_multiple_of(4) {

@@ -1,4 +1,4 @@
-//! Operands of plans: which may overlap, where scales and bias are, and what a rank alone gets wrong.
+//! Operands of plans: overlap, the places of scales and bias, and errors of one rank.
 #![allow(unsafe_code)]
 
 use symmetra::float8::F8E4M3;
@@ -23,7 +23,7 @@ fn refused(result: Result<()>, expected: &str) {
     assert!(error.to_string().contains(expected), "{error}\n{expected}");
 }
 
-/// In each way, whatever is written may overlap nothing else; and nothing is enqueued, so that ranks still agree.
+/// In each schedule, an operand that is written may overlap no other; nothing is enqueued, so that ranks still agree.
 #[test]
 fn operands_that_overlap_are_refused() {
     let world = 2;
@@ -92,7 +92,7 @@ fn with_bias(inner: usize, columns: usize) -> Product {
     product
 }
 
-/// Every rank gives the bias if the product has one, and none if not; scales and a bias elsewhere are refused on every rank.
+/// Every rank passes a bias if the GEMM has one, and no bias if not; scales and a bias elsewhere are refused on every rank.
 #[test]
 fn scales_and_bias_are_checked_on_every_rank() {
     let world = 2;
@@ -153,7 +153,7 @@ fn scales_and_bias_are_checked_on_every_rank() {
     });
 }
 
-/// The scales of a gathered factor come where the caller wants them, and are those of all ranks.
+/// The scales of a gathered factor are written to the caller's memory, and contain those of all ranks.
 #[test]
 fn gathered_scales_go_to_the_caller() {
     let world = 2;
@@ -221,7 +221,7 @@ fn shapes_beyond_memory_are_refused() {
         refused(communicator.plan_all_gather_matmul(&part, 0, &[product], usual.clone()).map(drop), expected);
         refused(communicator.plan_matmul_reduce_scatter(&whole, 0, product, usual.clone()).map(drop), expected);
         refused(communicator.plan_matmul_all_reduce(&whole, product, usual.clone()).map(drop), expected);
-        // The largest that there is has no room, and says so.
+        // The largest shape has no room, and the error states it.
         let error = communicator.plan_all_gather_matmul(&[1 << 54, 8], 0, &[product], usual.clone()).map(drop);
         assert!(matches!(error.unwrap_err(), Error::OutOfMemory { .. } | Error::InvalidArgument { .. }));
     });
@@ -236,7 +236,7 @@ fn middle<'a>(plain: &'a DeviceBuffer<f32>, adopted: Option<&'a Adopted<'_, f32>
     }
 }
 
-/// Operands that begin one element behind where their memory does; plain, and adopted.
+/// Operands that begin one element after the start of their memory; plain, and adopted.
 #[test]
 fn operands_one_element_off() {
     let world = 3;
@@ -256,7 +256,7 @@ fn operands_one_element_off() {
         let (zeros, few) = (vec![0.0; all.len()], vec![0.0; own.len()]);
         let [factor, shard, left, gathered, scattered, reduced] = [&identity, &own, &all, &zeros, &few, &zeros]
             .map(|values| DeviceBuffer::from_slice(&framed(values), stream).unwrap());
-        // SAFETY: ranks are threads, and drop it behind the barrier after their last calls with it, which ended well.
+        // SAFETY: ranks are threads, and drop it after the barrier that follows their last successful calls with it.
         let lent = [&shard, &left, &reduced].map(|plain| unsafe { communicator.adopt(plain.borrow()) }.unwrap());
         for (way, adopted) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
             let lent = |which: usize| adopted.then(|| &lent[which]);

@@ -10,7 +10,7 @@ use symmetra::{DeviceBuffer, Error, Operand, Queue, Result};
 use crate::support::world::{Gate, meet, open};
 use crate::support::{Rank, config, fits, threads};
 
-/// What a rank works with, part by part.
+/// The state of a rank that computes part by part.
 struct ByParts<'a> {
     rank: &'a Rank,
     captured: bool,
@@ -88,7 +88,7 @@ fn work_of_the_caller_part_by_part() {
             let Rank { communicator, stream, device, .. } = rank;
             let (me, all) = (rank.rank(), world * COUNT);
             communicator.reserve_workspace(all * size_of::<f32>()).unwrap();
-            // What rank `from` has for rank `to`.
+            // The data of rank `from` for rank `to`.
             let values = |from: usize, to: usize| (0..COUNT).map(move |at| (at * 256 + from * 16 + to) as f32);
             let identity: Vec<f32> = (0..25).map(|at| f32::from(at / 5 == at % 5)).collect();
             for (symmetric, captured) in [(false, false), (true, false), (true, true)] {
@@ -136,7 +136,7 @@ fn work_of_the_caller_part_by_part() {
     }
 }
 
-/// An error that no library call gives.
+/// An error that no library call returns.
 fn refused() -> Error {
     Error::InvalidArgument { message: "the caller has enough".to_owned() }
 }
@@ -185,7 +185,7 @@ fn an_error_of_a_consumer_ends_the_call_alone() {
     });
 }
 
-/// Others wait for the parts of a rank whose work fails: they are told, and take no other call for this one.
+/// Others wait for the parts of a rank whose work fails: they get an error, and take no other call for this one.
 #[test]
 fn an_error_of_a_producer_ends_the_group() {
     const COUNT: usize = 100;

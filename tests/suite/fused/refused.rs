@@ -6,7 +6,7 @@ use symmetra::{DeviceBuffer, Error, Reduction};
 
 use crate::support::{Rank, config, fits, threads};
 
-/// What is refused says the value and the limit on every rank, and nothing is enqueued.
+/// The error of a bad plan or call contains the value and the limit on every rank, and nothing is enqueued.
 #[test]
 fn bad_plans_and_calls_are_refused() {
     let world = 2;
@@ -117,7 +117,7 @@ fn bad_plans_and_calls_are_refused() {
             assert!(words.contains(expected), "{words}\n{expected}");
         }
         assert_eq!(result.read(stream).unwrap(), [7.0; 16]);
-        // A heap without room says how much it takes.
+        // The error of a heap without room contains the required size.
         let huge = Product::new(8, 1 << 20, Numeric::F32);
         let error = communicator.plan_matmul_all_reduce(&[64, 8], huge, FusedOptions::default()).map(drop).unwrap_err();
         assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
@@ -125,7 +125,7 @@ fn bad_plans_and_calls_are_refused() {
     });
 }
 
-/// A heap as large as `heap_bytes` says has room for the plan.
+/// A heap of `heap_bytes` bytes has room for the plan.
 #[test]
 fn plans_fit_the_heap_that_they_ask_for() {
     let world = 3;

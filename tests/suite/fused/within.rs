@@ -1,4 +1,4 @@
-//! Work of the caller within a call: what asks for the communicator again is refused, and nothing waits for itself.
+//! Work of the caller within a call: calls on the same communicator are refused, and nothing waits for itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::support::{Rank, config, fits, threads};
 
 const COUNT: usize = 64;
 
-/// Memory for calls with work of the caller's.
+/// Memory for calls that run the caller's work.
 struct Parts {
     input: DeviceBuffer<i32>,
     output: DeviceBuffer<i32>,
@@ -51,7 +51,8 @@ impl Parts {
         communicator.produce_and_all_to_all(&self.input, &self.output, stream, produce)
     }
 
-    /// Runs `work` in the first part of a call with a consumer, then of one with a producer; both calls give what they should.
+    /// Runs `work` in the first part of a call with a consumer, then of a call with a producer; both calls have the
+    /// right result.
     fn around(&self, communicator: &Communicator, stream: &Stream, work: &dyn Fn()) {
         let first = |number: &AtomicUsize| {
             if number.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -125,7 +126,7 @@ fn calls_within_a_call_are_refused() {
                 refused("leaving a stream", communicator.leave(stream));
                 refused("closing", communicator.clone().close());
                 refused("departing", communicator.clone().depart());
-                // What does not need a turn goes on, and so does another communicator.
+                // Calls that need no turn go on, and so does another communicator.
                 communicator.heap(stream).unwrap();
                 one.signals().barrier(0, stream).unwrap();
                 pending.lock().pop();
@@ -133,7 +134,7 @@ fn calls_within_a_call_are_refused() {
             });
             rank.finish();
             assert_eq!(elsewhere.read(stream).unwrap(), [(world * world) as i32]);
-            // Nothing is left of what was refused.
+            // The refused calls had no effect.
             communicator.all_reduce_in_place(&one, stream).unwrap();
             graph.launch(stream).unwrap();
             operands.round(rank, &experts).unwrap();
@@ -145,7 +146,7 @@ fn calls_within_a_call_are_refused() {
     }
 }
 
-/// A capture has the call without those of the work.
+/// A capture contains the call, but not the calls of the work.
 #[test]
 fn calls_within_a_captured_call_are_refused() {
     if !fits(2) {
@@ -215,7 +216,7 @@ fn calls_of_a_coordinator_are_refused_within_its_communicator() {
     });
 }
 
-/// Other threads wait, also one that holds a plan which the work asks for.
+/// Other threads wait, also a thread that holds a plan which the work needs.
 #[test]
 fn calls_of_other_threads_wait_for_the_work() {
     if !fits(2) {

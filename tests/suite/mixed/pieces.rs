@@ -1,19 +1,20 @@
-//! Messages in pieces that take unequal workspace: lengths around the cuts, which the tensor ranks need not divide, and data
-//! ranks of unequal rows. Results are right, and the symmetric memory before and behind the workspace is untouched.
+//! Messages in pieces that take unequal workspace: lengths around the cuts, which need not be multiples of the tensor
+//! ranks, and data ranks of unequal rows. Results are right, and the symmetric memory before and after the workspace is
+//! untouched.
 
 use super::*;
 
-/// What lies beside the workspace.
+/// The value of the bytes around the workspace.
 const CANARY: u8 = 0xA5;
 const CANARY_BYTES: usize = 64 << 10;
 
-/// Elements around the places where pieces are cut, up to twice what goes in one piece.
+/// Elements around the places where pieces are cut, up to twice the elements of one piece.
 fn lens(most_elems: usize) -> impl Iterator<Item = usize> {
     let cuts = (0..=2 * most_elems + 128).step_by(128).skip(1);
     cuts.flat_map(|cut| cut - 1..=cut + 1)
 }
 
-/// Rows of data ranks: equal ones, and ones of which the last pieces are staged.
+/// Rows of data ranks: equal numbers, and unequal numbers whose last pieces are staged.
 fn rows(mixed: &Mixed, len: usize) -> Vec<Vec<usize>> {
     let of = |counts: [usize; 2]| -> Vec<usize> { (0..mixed.data_size()).map(|at| counts[at % 2]).collect() };
     let mut all = vec![of([len, len])];
@@ -57,7 +58,7 @@ fn run_pieces(sizes: [usize; 4], hosts: &[usize], most_bytes: usize) {
         }
         group.barrier().unwrap();
         let untouched = |what: &str| {
-            // Peers write beside the workspace too, if they do.
+            // Peers might write outside the workspace too, so their calls must be done.
             group.barrier().unwrap();
             for (canary, place) in [(&before, "before"), (&behind, "behind")] {
                 let bytes = canary.read(&stream).unwrap();

@@ -1,4 +1,4 @@
-//! Norms of parallel groups, through every backend that there is.
+//! Norms of parallel groups, through every available backend.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
     assert_same(&input.read(&stream).unwrap(), &expected(&data.sums, HIDDEN), &count);
 }
 
-/// Norms of scattered rows: x in place, behind padded rows, and of rows that stay where they are.
+/// Norms of scattered rows: x in place of the residual, padded rows, no x, and the output in the input.
 fn check_scattered<T: Narrow>(group: &Coordinator, stream: &Stream, captured: bool) {
     let (world, share) = (group.world_size(), 3);
     let (own, width) = (share * HIDDEN, HIDDEN + 4);
@@ -155,7 +155,7 @@ fn what_serves_a_norm_is_explained() {
     });
 }
 
-/// Two ranks add in one order, so NCCL gives the bits of the own kernels.
+/// Two ranks add in one order, so NCCL has the bits of symmetra's kernels.
 #[cfg(feature = "nccl")]
 #[test]
 fn through_nccl() {

@@ -18,13 +18,13 @@ use crate::support::norm::Narrow;
 use crate::support::{Data, Rank, config, fits, threads};
 use rows::{Bench, Case, Form, ROOM, Weight};
 
-/// Elements of a row: around packets, columns and powers of two, and those of language models.
+/// Elements of a row: around packets, columns and powers of two, and the lengths of language models.
 const HIDDEN: [usize; 42] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 23, 24, 25, 31, 32, 33, 39, 40, 63, 64, 65, 127,
     128, 129, 511, 512, 513, 1000, 2048, 2880, 3584, 4096, 5120, 8192,
 ];
 
-/// Rows: none, few, and more than there are blocks.
+/// Numbers of rows: none, a few, and more rows than blocks.
 fn counts(world: usize) -> [usize; 8] {
     [0, 1, 2, world - 1, world, world + 1, 17, 128]
 }
@@ -163,7 +163,7 @@ fn pitfall_19_norms_allocate_nothing() {
     });
 }
 
-/// What serves is what the table says, and a row that fits no scratch goes by all-reduces.
+/// The table describes the algorithm that runs, and a row that fits no scratch is summed by an all-reduce.
 #[test]
 fn the_choice_is_explained() {
     let mut small = config();

@@ -216,7 +216,7 @@ fn ranks_whose_norms_differ_all_learn_it() {
             }
         }
     });
-    // In the length of a row, in epsilon, in what is written, and in whether rows are normed at all.
+    // The calls differ in the length of a row, in epsilon, in the outputs, and in whether rows are normed at all.
     differ(|communicator, rows, weight, stream| {
         let weight = weight.borrow().slice(0..4 << communicator.rank())?;
         communicator.all_reduce_norm(RowNorm::new(rows, weight, NORM).output(rows), stream)
@@ -236,7 +236,7 @@ fn ranks_whose_norms_differ_all_learn_it() {
     });
 }
 
-/// A rank that does not call is named in time, by an error of this operation, whatever kernel waits.
+/// A rank that does not call is named in time, by an error of this operation, in every kernel that waits.
 #[test]
 fn a_rank_that_skips_a_norm_is_named() {
     for algorithm in [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel] {

@@ -1,4 +1,4 @@
-//! Formats that are none, and operands that do not fit a format, are typed errors that say what would fit.
+//! Invalid formats, and operands that do not fit a format, are typed errors that state what would fit.
 
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Algorithm, Device, DeviceBuffer, Narrow, Operand, Quantisation, Result, RmsNorm, RowNorm, ScaleLayout};
@@ -162,7 +162,7 @@ fn quantised_rows_that_overlap_or_are_elsewhere() {
             call.quantised(token, &buffers.e4m3, scales)
         });
         refused(over, &["the scales", "the weight"]);
-        // Scales over the output and over what is read, and the scales that are read.
+        // Scales over the output and over the inputs, and the scales that are read.
         let singles = &buffers.singles;
         let nvfp4 = Quantisation::Nvfp4 { layout: ScaleLayout::Rows };
         let packed = |values: usize, global: &DeviceBuffer<f32>| {
@@ -225,7 +225,7 @@ fn values_alone() {
         alone(rank, 100, 3000, Algorithm::Auto).unwrap();
         alone(rank, 100, 0, Algorithm::Auto).unwrap();
     });
-    // Rows that are gathered lie in the output.
+    // Gathered rows are in the output.
     threads(2, &small, |rank| {
         let rows = DeviceBuffer::<f32>::new(&rank.device, 2 << 14).unwrap();
         let (own, weight) =

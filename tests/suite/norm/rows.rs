@@ -66,7 +66,7 @@ pub(super) struct Case {
     symmetric: bool,
     captured: bool,
     algorithm: Algorithm,
-    /// A plain all-reduce ahead of the norm, of so many elements: it may use the scratch of the norm.
+    /// The algorithm and elements of a plain all-reduce before the norm, which may use the scratch of the norm.
     plain_sum: Option<(Algorithm, usize)>,
 }
 
@@ -222,7 +222,7 @@ impl<'a, T: Narrow> Bench<'a, T> {
         Self { rank, data, residual, symmetric, plain, summed, weight, wide_weight, weights: [same, wide] }
     }
 
-    /// Runs a case and compares all four buffers, whole, with what they must hold.
+    /// Runs a case and compares all four whole buffers with their expected contents.
     pub(super) fn check(&self, case: &Case) {
         let case = &Case { rank: self.rank.rank(), ..case.clone() };
         let stream = &self.rank.stream;
@@ -332,7 +332,7 @@ impl<'a, T: Narrow> Bench<'a, T> {
     }
 }
 
-/// Sums and norms rows that lie in plain memory apart: first by an all-reduce and a group of this rank alone, then by one
+/// Sums and norms rows in plain memory: first by an all-reduce and a norm in a group of this rank alone, then by one
 /// call. Asserts equal bits.
 pub(super) fn as_two_calls<T: Narrow>(rank: &Rank, alone: &Communicator, data: &Data<T>, algorithm: Algorithm) {
     let (stream, hidden) = (&rank.stream, 1000);

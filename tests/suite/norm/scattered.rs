@@ -52,7 +52,7 @@ fn every_scattered_norm() {
     }
 }
 
-/// What is refused, and how it is said.
+/// Checks that a call is refused with an error that contains all of `words`.
 fn refused(result: Result<()>, words: &[&str]) {
     let error = result.unwrap_err();
     for word in words {
@@ -188,7 +188,7 @@ fn sums_alone_go_without_copies() {
     });
 }
 
-/// A rank that does not call is named in time, by an error of the operation, whatever kernel waits.
+/// A rank that does not call is named in time, by an error of the operation, in every kernel that waits.
 #[test]
 fn a_rank_that_skips_is_named() {
     let forms = [

@@ -8,7 +8,7 @@ use crate::support::data::{assert_same, mix};
 use crate::support::extent::cases_of;
 use crate::support::{Data, Rank, Sample, fits, threads};
 
-/// Of one part. In each, the dimensions behind the cut make a row longer than one.
+/// Shapes of one part. In each, the dimensions after the cut make a row longer than one.
 const SHAPES: [[usize; 3]; 6] = [[2, 3, 5], [1, 4, 7], [6, 1, 8], [3, 9, 2], [16, 3, 33], [5, 64, 4]];
 
 /// The index of an element in a row-major tensor.
@@ -110,7 +110,7 @@ fn pitfall_04_ranks_that_cut_differently_are_told_and_write_nothing() {
                 };
                 let error = called.and_then(|()| communicator.synchronize(stream)).unwrap_err();
                 assert!(matches!(error, Error::Mismatch { .. }), "rank {}: {error}", rank.rank());
-                // A rank may have copied its own part, and nobody else has written there.
+                // A rank may have copied its own part, and no other rank has written there.
                 let own = |value: &i32| *value == -1 || *value == rank.rank() as i32;
                 assert!(output.borrow().read(stream).unwrap().iter().all(own), "rank {}", rank.rank());
                 // It is lost to the others when all have looked.

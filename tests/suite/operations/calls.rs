@@ -1,6 +1,5 @@
-//! Calls of every operation against a model: many at once, each into its own part of one buffer, so
-
-//! that calls follow each other without a pause, and what lies between the parts must stay as it was.
+//! Calls of every operation against a model: many at once, each into its own part of one buffer. Calls follow each
+//! other without a pause, and the bytes between the parts must be unchanged.
 
 use symmetra::op::{Case, InPlace, OPERATIONS, Op, Source, Stretch};
 use symmetra::{
@@ -12,9 +11,9 @@ use crate::support::call::Call;
 use crate::support::data::{Random, assert_same, mix};
 use crate::support::{Data, Rank, Sample};
 
-/// Elements of the buffers behind the operands.
+/// Elements of the buffers that contain the operands.
 pub(crate) const ROOM: usize = 60_000;
-/// Most elements that an operand starts behind an aligned address.
+/// Most elements between an aligned address and the start of an operand.
 const OFFSETS: usize = 16;
 
 /// Calls that are enqueued one after the other, eagerly or in one graph.
@@ -67,7 +66,7 @@ pub(crate) fn batches(
     batches
 }
 
-/// What a call leaves in the output buffer of a rank: where, and which elements.
+/// The effect of a call on the output buffer of a rank: the start of each stretch, and its elements.
 fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
     let stretch = |stretch: Stretch| {
         let elements = match stretch.source {
@@ -98,7 +97,7 @@ impl<'a, T: Sample> Bench<'a, T> {
         Self { rank, data, symmetric, plain }
     }
 
-    /// Runs a batch and compares all of what it left behind.
+    /// Runs a batch and compares the whole buffers afterwards.
     pub(crate) fn check(&self, batch: &Batch) {
         let (rank, world, stream) = (self.rank.rank(), self.rank.world(), &self.rank.stream);
         let own = &self.data.inputs[rank];
@@ -164,8 +163,8 @@ impl<'a, T: Sample> Bench<'a, T> {
     }
 }
 
-/// A model that is no description's: what every operation leaves, written out for three ranks. Rank r has elements
-/// r0, r1, ... and gives rank t one element more than rank t - 1 where each pair has its own count.
+/// An independent model: the outputs of every operation, written out for three ranks. Rank r has elements r0, r1, ...
+/// and sends rank t one element more than rank t - 1 where each pair has its own count.
 #[test]
 fn effects_are_what_the_operations_are_by_definition() {
     let counts = |from: usize, to: usize| (from + to) % 3;
@@ -191,7 +190,7 @@ fn effects_are_what_the_operations_are_by_definition() {
             "all-gather" => ["00 01 10 11 20 21"; 3],
             "reduce-scatter" => ["+0 +1", "+2 +3", "+4 +5"],
             "all-to-all" => ["00 01 10 11 20 21", "02 03 12 13 22 23", "04 05 14 15 24 25"],
-            // Counts: 0 gives 0 1 2, 1 gives 1 2 0, 2 gives 2 0 1.
+            // Counts: 0 sends 0 1 2, 1 sends 1 2 0, 2 sends 2 0 1.
             "all-to-all-v" | "send-receive" => ["10 20 21", "00 11 12", "01 02 22"],
             "broadcast" => ["10 11"; 3],
             "reduce" => ["", "+0 +1", ""],

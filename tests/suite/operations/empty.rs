@@ -5,9 +5,9 @@ use symmetra::{Error, Queue, Reduction, Result, SymmetricBuffer};
 use super::refused::failing;
 use crate::support::{Rank, config, threads};
 
-/// Every operation of which all ranks know how much it moves.
+/// Every operation whose size all ranks know.
 const OPS: usize = 12;
-/// Room for the largest operand, and for the smaller ones behind it.
+/// Room for the largest operand, and for the smaller operands after it.
 const ROOM: usize = 64;
 
 /// Makes call number `op` of three ranks, of `elems` elements a part.
@@ -37,7 +37,7 @@ fn call<'op>(
     }
 }
 
-/// The other ranks would meet the next call of the one that has no elements.
+/// Without the error the other ranks would meet the next call of the rank that has no elements.
 #[test]
 fn pitfall_4_a_rank_without_elements_is_told_so() {
     for (op, captured) in (0..2 * OPS).map(|case| (case / 2, case % 2 == 1)) {
@@ -65,8 +65,8 @@ fn pitfall_4_a_rank_without_elements_is_told_so() {
     }
 }
 
-/// Compared, they meet what other ranks make of them, eager or captured; otherwise they meet nobody, and rank 0 makes
-/// them alone.
+/// With comparison, ranks compare these calls with those of other ranks, eager or captured. Without comparison, the
+/// calls meet no other rank, and rank 0 makes them alone.
 #[test]
 fn calls_without_elements_move_nothing() {
     for check_calls in [false, true] {

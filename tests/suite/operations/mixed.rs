@@ -4,7 +4,7 @@ use symmetra::Reduction;
 
 use crate::support::{Rank, config, threads};
 
-/// The root reduces in place and the others do not, or the other way round: no rank can know of the others.
+/// The root reduces in place and the others do not, or vice versa: no rank knows the operands of the others.
 #[test]
 fn ranks_may_mix_reduce_and_reduce_in_place() {
     const ELEMS: usize = 64 << 10;

@@ -1,6 +1,6 @@
-//! Every operation beside and among all-reduce, bit for bit against a model: types of every size,
-//! worlds, transports and memories, counts around every boundary, any alignment, in place or not,
-//! eager and captured; and what is refused.
+//! Every operation other than all-reduce, and among all-reduces, bit for bit against a model: types of every size,
+//! worlds, transports and memories, counts around every boundary, any alignment, in place or not, eager and captured;
+//! and the errors.
 
 mod along;
 #[macro_use]
@@ -34,7 +34,7 @@ fn small(world: usize, transport: Transport) -> Config {
     config
 }
 
-/// Counts at and beside packets, slots and what fills several of them.
+/// Counts at and next to packets, slots and multiples of slots.
 const COUNTS: [usize; 26] =
     [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 128, 129, 255, 256, 257, 516, 1032, 1033, 2064, 3001];
 
@@ -98,7 +98,7 @@ worlds! {
     every_operation_world_16: 16;
 }
 
-/// Counts beside packets and slots, for what does not depend on all of them.
+/// Counts around packets and slots, for cases that do not depend on all counts.
 const FEW: [usize; 8] = [0, 1, 3, 16, 65, 257, 1032, 2064];
 
 /// Every operation at a few counts on given data.
@@ -259,7 +259,7 @@ fn adopted_memory_is_exchanged_directly() {
         let mut filled = vec![-1; world * count];
         filled[own * count..(own + 1) * count].copy_from_slice(&all[own * count..(own + 1) * count]);
         buffer.write(&filled, stream).unwrap();
-        // SAFETY: ranks are threads, and drop it after calls that ended well.
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
         let whole = unsafe { communicator.adopt(buffer.borrow()) }.unwrap();
         let part = buffer.borrow().slice(own * count..(own + 1) * count).unwrap();
         assert!(!is_host() || whole.is_shared());

@@ -110,7 +110,7 @@ fn bad_batches_are_refused() {
     });
 }
 
-/// What a transport cannot do is an error at the call.
+/// A call that a transport does not serve is an error at the call.
 #[test]
 fn pitfall_30_a_direct_exchange_of_plain_memory_is_an_error() {
     let mut config = config();
@@ -124,7 +124,8 @@ fn pitfall_30_a_direct_exchange_of_plain_memory_is_an_error() {
     });
 }
 
-/// What only rank 1 knows, all learn, and long before a deadline: nobody can write into its plain memory.
+/// All ranks learn of an error that only rank 1 can detect, long before a deadline: no rank can write into its plain
+/// memory.
 #[test]
 fn pitfall_5_plain_memory_of_one_rank_in_a_direct_exchange_is_named_on_every_rank() {
     for operation in [Operation::Gather, Operation::Scatter, Operation::AllToAll, Operation::SendReceive] {
@@ -172,7 +173,7 @@ fn receiving<'a>(
     }
 }
 
-/// Counts that do not match: every rank is told by whom, nothing hangs.
+/// Counts that do not match: every rank learns which ranks differ, and no call hangs.
 #[test]
 fn counts_that_differ_are_named_on_every_rank() {
     for transport in [Transport::Packets, Transport::Direct] {
@@ -241,7 +242,7 @@ fn pitfall_4_a_rank_that_skips_is_named() {
     }
 }
 
-/// Ranks that call different operations are told so when calls are compared.
+/// Ranks that call different operations get an error when calls are compared.
 #[test]
 fn pitfall_4_different_operations_are_named() {
     let mut config = config();

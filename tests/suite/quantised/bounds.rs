@@ -8,7 +8,7 @@ use super::Half;
 pub(super) const GROUP: usize = 32;
 pub(super) const UNIT: usize = 512;
 
-/// What a scale that is rounded up to bf16, and sums in single precision, add to an error.
+/// The factor by which a scale that is rounded up to bf16, and sums in single precision, increase an error.
 const SLACK: f64 = 1.01;
 
 /// How far a codec may put a value of a group from where the value is. `most`: the largest magnitude of the group.
@@ -43,7 +43,7 @@ fn limits(options: &AllReduceOptions, dtype: Dtype, group: &[Vec<f64>]) -> Vec<(
         Algorithm::Auto => group.len() > 2,
         algorithm => algorithm == Algorithm::TwoShotSentinel,
     };
-    // What the owner of the group may have got, of which the codec takes the largest.
+    // The largest values that the owner of the group may have received, from which the codec takes its scale.
     let largest = one_hop.iter().fold(0.0, |most: f64, (sum, error)| most.max(sum.abs() + error));
     // Half a step of the type, relative to a value, and of its denormals.
     let (unit, least) = match dtype {

@@ -109,7 +109,7 @@ fn a_setting_sends_large_sums_through_its_codec() {
             let (some, other) = (input.borrow().slice(..LEN - 1).unwrap(), output.borrow().slice(..LEN - 1).unwrap());
             tp.all_reduce(&some, &other, &stream).unwrap();
             assert!(read(LEN - 1) == plain[..LEN - 1], "a smaller call");
-            // What the codec does not carry goes by the next backend.
+            // Calls that the codec does not carry are served by the next backend.
             tp.all_reduce_with(Reduction::Max, &input, &output, &stream).unwrap();
             let greatest = (0..LEN).map(|index| data.iter().map(|input| input[index]).fold(bf16::MIN, bf16::max));
             assert!(read(LEN) == greatest.collect::<Vec<_>>(), "a maximum");
@@ -128,7 +128,7 @@ fn a_setting_sends_large_sums_through_its_codec() {
     }
 }
 
-/// A setting without a smallest message takes the one that a tuning has.
+/// A setting without a smallest message uses the smallest message of a tuning.
 #[test]
 fn a_tuning_says_from_where_on_a_codec_serves() {
     let codec =

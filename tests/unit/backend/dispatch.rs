@@ -40,7 +40,7 @@ fn settings() -> impl Strategy<Value = Option<QuantisedAllReduce>> {
     })
 }
 
-/// What a rank gives to an operation, as far as it is its own: where its operands are, and which it has.
+/// The values in a call that may differ from rank to rank: where the operands are, and which operands exist.
 struct Own<'a> {
     rank: usize,
     world: usize,

@@ -35,7 +35,7 @@ fn what_is_held_stays_and_what_was_left_is_swept() {
 fn what_a_user_made_stays() {
     let parent = tempfile::tempdir().unwrap();
     let named = |name: &str| parent.path().join(format!("{PREFIX}{name}"));
-    // Names that no rank gives, and a name that a rank could give.
+    // Names that no rank uses, and a name that a rank could use.
     let others = [named("results"), named("0000000"), named("000000012"), named("0000000g")];
     let (full, deep, link) = (named("00000001"), named("00000002"), named("00000003"));
     others.iter().chain([&full, &deep]).for_each(|path| std::fs::create_dir(path).unwrap());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A bootstrap of the caller's: its world size, and what it gathers from the ranks after the first.
+/// A caller's bootstrap: its world size, and the bytes that it gathers from the ranks after the first.
 struct Caller(usize, Vec<Vec<u8>>);
 
 impl Bootstrap for Caller {

@@ -1,4 +1,4 @@
-//! What rank 0 answers to those who know the protocol and bend it.
+//! How rank 0 answers peers that know the protocol and violate it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ fn join(endpoint: &Endpoint, rank: usize, world_size: usize, seconds: f64) -> St
     Star::join(endpoint, SECRET, rank, world_size, within(seconds)).unwrap()
 }
 
-/// Rank 0's door.
+/// Rank 0's listener, with its address.
 fn door() -> (SocketAddr, Endpoint, OwnedFd) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -158,7 +158,7 @@ fn pitfall_1_a_rank_that_dies_before_the_world_is_complete_is_named() {
     });
 }
 
-/// A world of three whose rank 2 sends `bytes` instead of taking part, encrypted or as they are; what the others get.
+/// A world of three whose rank 2 sends `bytes` instead of taking part, encrypted or plain; returns the errors of the others.
 fn with_a_mad_rank(bytes: &[u8], encrypted: bool) -> [Error; 2] {
     let (address, endpoint, listener) = door();
     thread::scope(|scope| {
@@ -203,7 +203,7 @@ fn a_rank_that_sends_nonsense_is_named_to_everybody() {
 #[test]
 fn pitfall_35_another_user_is_turned_away_on_both_sides() {
     if !rustix::process::geteuid().is_root() {
-        return; // only root can become somebody else
+        return; // only root can become another user
     }
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -31,7 +31,7 @@ fn settings_carry_every_default() {
     assert_eq!(ExpertConfig::try_from(&settings()).unwrap(), ExpertConfig::new(8, 2, 64, 16));
 }
 
-/// What does not fit the number that Rust has is refused, and not cut.
+/// A number that does not fit the Rust type is refused, and not truncated.
 #[test]
 fn numbers_that_do_not_fit_are_named() {
     let large = MaybeSize { set: true, value: (1 << 32) + 1 };

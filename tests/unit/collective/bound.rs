@@ -20,7 +20,7 @@ fn closing_waits_for_what_has_entered_and_lets_nothing_in() {
         let buffer = communicator.symmetric::<f32>(8).unwrap();
         let graph = streams[1].capture(|capture| communicator.all_reduce_in_place(&buffer, capture)).unwrap();
         let bound = communicator.bind_all_reduce(&buffer, &buffer).unwrap();
-        // What has entered waits for its turn.
+        // Calls that have entered wait for their turn.
         let turn = communicator.0.lane.take("a test").unwrap();
         let (results, closed_before) = std::thread::scope(|scope| {
             let call = scope.spawn(|| communicator.all_reduce_in_place(&buffer, &streams[0]));

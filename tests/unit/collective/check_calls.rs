@@ -11,7 +11,7 @@ use crate::group::{Config, Group};
 use crate::memory::Arena;
 use crate::stream::Stream;
 
-/// What three ranks get when rank 2 does `spoil` before it probes, and says `says`.
+/// The errors of three ranks, when rank 2 calls `spoil` before it probes and stores the values `says`.
 fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Memory> + Sync, says: [u64; 2]) -> Vec<String> {
     let rank = |bootstrap: Threads| {
         let device = Device::host().unwrap();
@@ -82,7 +82,7 @@ fn pitfall_04_calls_that_differ_behind_a_native_capture_are_not_named_wrong() {
         let Err(Error::Mismatch { against, ours, rank, theirs, .. }) = outcome else { panic!("{outcome:?}") };
         for (rank, words) in [(against, ours), (rank, theirs)] {
             let right = format!("all-reduce (sum) of {} bytes of i32", 32 + 32 * rank);
-            // Rank 1 knows all of its own; what a rank was told of another's is right as well.
+            // Rank 1 knows all its own calls; of a call of another rank, the number that it was sent is right as well.
             assert!(words.starts_with(&right) || (rank == 0 && words == "unknown"), "rank {rank}: {words}");
         }
     };

@@ -43,8 +43,8 @@ fn pitfall_06_what_an_owner_captures_natively_is_not_the_first_call() {
     }
 }
 
-/// Rank 1 comes later than the steady deadline: the first waits of rank 0 beside its stream and on it, whichever
-/// comes first, last as long as a first one may.
+/// Rank 1 comes later than the steady deadline. The first waits of rank 0 on its stream and on a side stream have the
+/// deadline of first use, in either order.
 #[test]
 fn pitfall_06_the_first_calls_on_a_stream_and_beside_it_wait_as_first_ones() {
     for beside_first in [true, false] {

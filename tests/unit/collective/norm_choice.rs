@@ -55,7 +55,7 @@ fn a_row_that_fits_no_scratch_goes_by_all_reduces_alone() {
     assert_eq!(rows(&ranges), expected);
 }
 
-/// The ranges say what the function chooses that calls use.
+/// The reported ranges agree with the function that calls use to choose.
 #[test]
 fn a_sum_without_a_place_stays_in_the_scratch() {
     let table = NormTable::new(DeviceKind::Cuda, 4, None).unwrap();
@@ -78,7 +78,7 @@ fn a_sum_without_a_place_stays_in_the_scratch() {
     }
 }
 
-/// What calls and explanations ask: whether a row fits the scratch, and who quantises.
+/// The conditions that calls and explanations share: whether a row fits the scratch, and which algorithms quantise.
 #[test]
 fn amd_gpus_quantise_in_the_two_shot_alone() {
     let (one, two) = (Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel);

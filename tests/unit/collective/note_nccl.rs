@@ -14,7 +14,7 @@ fn call(bytes: u64) -> Call {
     Call::new(bytes, Operation::Broadcast.number(), Dtype::F32, Reduction::Sum, BY_NCCL, 3)
 }
 
-/// What two ranks make of a call that rank 1 makes with `theirs` bytes, or not at all.
+/// The results of two ranks when rank 1 makes a call with `theirs` bytes, or makes none.
 fn announced(check_calls: bool, theirs: Option<u64>) -> Vec<Result<()>> {
     let run = |bootstrap: Threads| -> Result<(Result<()>, Communicator)> {
         let mut config = Config { check_calls, heap_bytes: 1 << 16, ..Config::default() };
@@ -30,7 +30,7 @@ fn announced(check_calls: bool, theirs: Option<u64>) -> Vec<Result<()>> {
         let Error::Timeout { rank, .. } = &behind else { panic!("{behind}") };
         let expected = (communicator.rank() == 0 && theirs.is_none()).then_some(1);
         assert_eq!(*rank, expected, "{behind}");
-        // Kept by the caller: a rank that leaves is an error of its own.
+        // The caller keeps the communicator, because a rank that leaves would be another error.
         Ok((outcome.and(met).and(communicator.synchronize(&stream)), communicator))
     };
     std::thread::scope(|scope| {
@@ -43,7 +43,8 @@ fn announced(check_calls: bool, theirs: Option<u64>) -> Vec<Result<()>> {
     })
 }
 
-/// Rank 0 captures the calls that rank 1 makes, none of them after others: who begins elsewhere has come, too.
+/// Rank 0 captures the calls that rank 1 makes eagerly, and none of them follows other calls: such a rank counts as
+/// present.
 #[test]
 fn pitfall_06_ranks_begin_with_calls_elsewhere_eager_or_captured() {
     let run = |bootstrap: Threads| -> Result<()> {

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The row that says what serves so many bytes; rows ascend and end with every size.
+/// The row that serves `bytes` bytes; rows ascend, and the last row covers every larger size.
 fn row(rows: &[TransportRange], bytes: u64) -> TransportRange {
     assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
     assert!(rows.is_sorted_by(|row, next| row.up_to_bytes < next.up_to_bytes), "{rows:?}");

@@ -29,9 +29,9 @@ fn pitfall_35_strangers_in_the_place_of_ranks_are_an_error() {
     for length in [None, Some(0), Some(8), Some(40), Some(512)] {
         let (mut first, mut second) = (wire(0), wire(1));
         let addresses = [first.addresses().unwrap().swap_remove(1), second.addresses().unwrap().swap_remove(0)];
-        // Beside strangers the ranks wait in vain.
+        // With strangers connected, the ranks wait in vain.
         let limit = Duration::from_millis(if length.is_some() { 500 } else { 20_000 });
-        // Gloo lets one of the two connect, and does not say which.
+        // Gloo lets one of the two connect, and does not report which.
         let strangers = length.map(|length| {
             addresses.each_ref().map(|address| {
                 let mut stranger = TcpStream::connect(("127.0.0.1", port(address))).unwrap();

@@ -6,7 +6,7 @@ use crate::bootstrap::{Bootstrap, Threads};
 use crate::environment::{Backend, EnvConfig, Environment, InitMethod};
 use crate::{DeviceBuffer, Error, Reduction, Stream};
 
-/// By one rank alone: nobody else is told anything, and the group goes on.
+/// On one rank alone: no other rank is notified, and the group goes on.
 #[test]
 fn a_native_capture_of_a_call_through_the_cpu_is_refused() {
     let run = |(bootstrap, spans): (Threads, bool)| {

@@ -16,7 +16,7 @@ fn form(config: &ExpertConfig, world: usize) -> Form {
     Form::new(config, 0, &config.placement.lists(config.experts, world).unwrap()).unwrap()
 }
 
-/// What serves on GPUs.
+/// The choice on GPUs.
 fn on_gpus(world: usize, group: &Config, config: &ExpertConfig) -> Choice {
     chosen(Facts { kind: DeviceKind::Cuda, own_kernels: true, group }, config, &form(config, world)).unwrap()
 }
@@ -89,7 +89,7 @@ fn direct_access_serves_what_packets_cannot() {
         let choice = on_gpus(4, &Config { heap_bytes, ..Config::default() }, &small);
         assert_eq!((choice.method, choice.reason.contains("of the heap")), (method, method == Method::Direct));
     }
-    // Exact sums take more room: every result travels.
+    // Exact sums take more room: every result is sent.
     let exact = Config { heap_bytes: bytes, determinism: Determinism::Exact, ..Config::default() };
     let by_expert = ExpertConfig { layout: Layout::ByExpert { align: 1 }, ..small.clone() };
     assert_eq!(on_gpus(4, &exact, &small).method, Method::Packets);
@@ -132,7 +132,7 @@ fn a_tuning_of_the_device_and_the_world_size_decides() {
     assert!(message.contains("a tuned method of experts is gather, but it must be packets or direct"), "{message}");
 }
 
-/// What the library chooses fits into what experts say they take, whatever chooses.
+/// Every method that the library may choose fits the heap bytes that `expert_bytes` reports.
 #[test]
 fn the_heap_has_room_for_any_choice() {
     for tokens in [1, 100, 300, 1000, 4000] {

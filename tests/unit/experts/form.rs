@@ -41,7 +41,7 @@ fn sizes_of_a_model() {
     assert_eq!((form(&config, 8, 0).capacity, form(&config, 8, 0).most_rows), (64 * 32, 64));
 }
 
-/// Every expert may leave rows free, whatever the capacity is.
+/// Every expert may leave rows free, at any capacity.
 #[test]
 fn aligned_rows_are_counted_in_32_bits() {
     let mut config = ExpertConfig::new(65_534, 1, 1, 300_000);
@@ -50,7 +50,7 @@ fn aligned_rows_are_counted_in_32_bits() {
     let message = Form::new(&config, 0, &lists).unwrap_err().to_string();
     let words = "the number of aligned rows that may come at worst is 4295070690, but kernels count up to 4294967295";
     assert!(message.contains(words), "{message}");
-    // No more experts than there are pairs have rows.
+    // At most one expert for each pair has rows.
     config.max_tokens = 60_000;
     assert_eq!(form(&config, 1, 0).capacity, 1000);
 }
@@ -89,7 +89,7 @@ fn nothing_overlaps() {
     }
 }
 
-/// Settings that name no determinism have that of the group: where it is exact, every result travels.
+/// Settings without a determinism have the group's determinism; if it is exact, every result is sent.
 #[test]
 fn the_group_says_what_bits_depend_on() {
     let bytes = |of_group, of_experts| {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is fused with a product.
+/// The collective that is fused with a GEMM.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fused {
     AllGather,
@@ -8,7 +8,7 @@ enum Fused {
     AllReduce,
 }
 
-/// Measured on H100 and H200 with NVLink, bf16, in graphs: a layer of Llama-3 70B with K and N of a rank's product.
+/// Measured on H100 and H200 with NVLink, bf16, in graphs: a layer of Llama-3 70B with K and N of a rank's GEMM.
 struct Layer {
     fused: Fused,
     world: usize,

@@ -6,7 +6,7 @@ use crate::group::Config;
 use crate::matmul::Numeric;
 use crate::stream::Stream;
 
-/// Before anything is in the caller's graph: the error is that of the plan, not that of its product.
+/// Before anything is in the caller's graph: the error is that of the plan, not that of its GEMM.
 #[test]
 fn a_plan_on_a_natively_captured_stream_is_refused_before_its_collective() {
     let run = |bootstrap: Threads| {
@@ -45,7 +45,7 @@ fn a_plan_on_a_natively_captured_stream_is_refused_before_its_collective() {
                 ("matmul + all-reduce", &reduce),
             ];
             for (what, call) in calls {
-                // One rank alone: the other does not know.
+                // On one rank alone: the other does not learn of the error.
                 if communicator.rank() == 0 {
                     let error = stream.capture_natively(call).unwrap().unwrap_err().to_string();
                     assert!(

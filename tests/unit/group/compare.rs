@@ -8,7 +8,7 @@ fn call(bytes: u64) -> Call {
     Call::from_words(words)
 }
 
-/// A history of `count` calls of 4 bytes, but for those that `others` names with their bytes.
+/// A history of `count` calls of 4 bytes, except the calls that `others` names with their bytes.
 fn history(count: u64, others: &[(u64, u64)]) -> Box<History> {
     let history = Box::new(History::empty());
     for number in 0..count {
@@ -26,7 +26,7 @@ fn difference(number: u64, ours: u64, theirs: u64) -> Option<Difference> {
 fn calls_that_both_made_are_compared() {
     assert_eq!(compare(&history(0, &[]), &history(3, &[]), 0), Compared::Equal(0));
     assert_eq!(compare(&history(5, &[]), &history(3, &[]), 0), Compared::Equal(3));
-    // What one alone made may yet become equal.
+    // Calls that only one rank has made so far may yet be equal.
     assert_eq!(compare(&history(5, &[(3, 9)]), &history(3, &[]), 0), Compared::Equal(3));
     let (ours, theirs) = (history(5, &[(1, 9)]), history(7, &[(1, 8)]));
     assert_eq!(compare(&ours, &theirs, 0), Compared::Unequal { common: 5, first: difference(1, 9, 8) });
@@ -46,7 +46,7 @@ fn a_rank_far_ahead_is_compared_at_the_last_digest_that_both_have() {
     assert_eq!(compare(&history(behind, &[]), &history(ahead, &[]), 0), Compared::Equal(2 * entries));
     let found = compare(&history(behind, &[(3, 8)]), &history(ahead, &[]), 0);
     assert_eq!(found, Compared::Unequal { common: 2 * entries, first: None });
-    // Only the last calls differ: found once the rank that is behind has come nearer.
+    // Only the last calls differ: the difference is found once the slower rank has come nearer.
     let (ours, theirs) = (history(behind, &[(behind - 1, 8)]), history(behind + entries - 1, &[]));
     assert_eq!(compare(&ours, &theirs, 0), Compared::Unequal { common: behind, first: difference(behind - 1, 8, 4) });
 }

@@ -68,7 +68,7 @@ fn so_is_who_fails_what_is_made_of_it() {
         })
     });
     assert_eq!(results[2].as_ref().unwrap_err(), &Error::PeerLost { rank: 3, detail: String::new() });
-    // Rank 3 itself knows better.
+    // Rank 3 has the more precise error.
     for (rank, named) in [(0, 3), (1, 3), (3, 2)] {
         let error = results[rank].as_ref().unwrap_err();
         assert!(matches!(error, Error::Peer { rank, .. } if *rank == named), "{rank}: {error}");
@@ -83,7 +83,7 @@ fn who_is_late_in_a_part_is_named_to_the_whole() {
         let outcome =
             group.split_into(Some(group.rank() as u32 / 2), 0, group.config().clone(), |part| match group.rank() {
                 2 => {
-                    // Its wait begins when those of the other part are half over.
+                    // The wait of rank 2 begins when the waits of the other part are half over.
                     std::thread::sleep(open / 2);
                     part.barrier()
                 }

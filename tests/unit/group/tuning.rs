@@ -69,7 +69,7 @@ fn files_of_version_1_are_read() {
     assert!(!found([2, 1, 3, 1], "all-gather", true) && !found([2, 1, 1, 3], "all-reduce", true));
     assert!(!found([2, 1, 1, 3], "all-gather", false));
     assert_ne!(newest.digest(), newer.digest());
-    // Files that do not say what was measured.
+    // Files without the range that was measured.
     let unsaid = Tuning { grids: vec![TunedGrid { measured_bytes: None, ..grid(None) }], ..newer.clone() };
     unsaid.save(&path).unwrap();
     assert!(!fs::read_to_string(&path).unwrap().contains("measured_bytes"));

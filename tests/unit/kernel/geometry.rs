@@ -88,7 +88,7 @@ proptest! {
             let (packets, whole) = (bytes.div_ceil(16), u64::from(piece_packets) * u64::from(pieces));
             prop_assert!(piece_packets >= 1 && piece_packets < slot_packets && pieces >= 1);
             prop_assert!(whole >= packets && whole - packets < u64::from(piece_packets).max(packets + 1));
-            // Channels have equally many pieces of a long message, but for one.
+            // The numbers of pieces of the channels differ by at most one.
             let rounds = packets.div_ceil(u64::from(channels * (slot_packets - 1))).max(1);
             prop_assert!(u64::from(pieces) <= rounds * u64::from(channels));
         }
@@ -148,7 +148,7 @@ proptest! {
         prop_assert!((1..=most).contains(&share));
         let launches = units.div_ceil(share);
         prop_assert!(launches <= units.div_ceil(most));
-        // No launch is tiny: what the last one lacks is less than a unit for each of the others.
+        // No launch is tiny: the last launch falls short of `share` by less than one unit a launch.
         prop_assert!(launches * share - units < units.div_ceil(most));
     }
 }

@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::group::Config;
 use crate::memory::SymmetricBuffer;
 
-/// Checks that the error came from rank 1's device and that the other ranks were told.
+/// Checks that the error came from rank 1's device and that the other ranks got `Error::Peer`.
 fn of_rank_1(arena: &Arena, result: Result<(Arc<Block>, Region)>) {
     let error = result.map(drop).unwrap_err();
     match arena.group().rank() {

@@ -57,7 +57,7 @@ proptest! {
         for pair in all.windows(2) {
             prop_assert!(pair[0].offset + pair[0].bytes + guard * ALIGN <= pair[1].offset);
         }
-        // What is no region is a guard.
+        // All bytes outside the regions are guards.
         let (_, guards) = ArenaLayout::guarded(world, &config).unwrap();
         let taken: u64 = all.iter().chain(&guards).map(|region| region.bytes).sum();
         let whole = if guard > 0 { taken == layout.bytes } else { guards.is_empty() };

@@ -11,7 +11,7 @@ use crate::memory::Arena;
 thread_local! {
     /// The failures to come of this thread's rank.
     static FAULTS: RefCell<Vec<(Step, Error)>> = const { RefCell::new(Vec::new()) };
-    /// Whether this thread's rank says that it has no time for another try.
+    /// Whether this thread's rank reports that it has no time for another try.
     static HURRY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -29,13 +29,13 @@ pub(super) fn fault(step: Step) -> Result<()> {
 
 const STEPS: [Step; 7] = [Step::Ask, Step::Create, Step::Share, Step::Import, Step::Add, Step::Bind, Step::Map];
 
-/// Opens arenas of four ranks, of which one has the failures. What each rank's opening came to: whether multicast is open,
-/// or why not, or the error.
+/// Opens arenas of four ranks, of which rank `failing` has the failures `faults`. Returns for each rank whether
+/// multicast is open, or the reason that it is not, or the error.
 fn opened(asked: Asked, failing: usize, faults: &[(Step, Error)]) -> Vec<Result<Opened<()>>> {
     opened_beside(None, asked, failing, faults)
 }
 
-/// As [`opened`], beside a rank that has no time for another try.
+/// Does the same as [`opened`], with a rank that has no time for another try.
 fn opened_beside(
     hurried: Option<usize>,
     asked: Asked,
@@ -130,7 +130,7 @@ fn a_fabric_manager_that_is_late_is_waited_for() {
     }
 }
 
-/// Ranks have deadlines of their own: a rank that tried again alone would wait for those that do not.
+/// Ranks have different deadlines: a rank that tried again alone would wait for the ranks that do not try again.
 #[test]
 fn ranks_try_again_only_where_all_have_time() {
     let _turn = TURN.lock();

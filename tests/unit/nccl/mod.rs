@@ -20,7 +20,7 @@ const ENOUGH: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(80);
 const PLACE: Place = Place { rank: 1, world_size: 4 };
 
-/// A fake library in a folder of its own.
+/// A fake library in its own folder.
 pub(crate) struct Fake(TempDir);
 
 impl Fake {
@@ -42,7 +42,7 @@ impl Fake {
         Library::find(DeviceKind::Cuda, Some(self.path().as_os_str()))
     }
 
-    /// Sets what its functions return from now on.
+    /// Sets the return values of its functions from now on.
     pub(crate) fn answers(&self, lines: &str) {
         let fresh = self.0.path().join("fresh");
         std::fs::write(&fresh, lines).unwrap();
@@ -54,14 +54,14 @@ impl Fake {
         calls.lines().map(str::to_owned).collect()
     }
 
-    /// Fails unless the calls become these: what aborts is another thread, which may come later.
+    /// Fails unless the calls become `expected`: another thread aborts, which may take a while.
     fn made<'a>(&self, expected: impl AsRef<[&'a str]>) {
         let expected = expected.as_ref();
         self.wait_for(|calls| calls == expected);
         assert_eq!(self.calls(), expected);
     }
 
-    /// Waits until the calls are `so`, and gives up in the end.
+    /// Waits until the calls are `so`, and fails after a deadline.
     fn wait_for(&self, so: impl Fn(&[String]) -> bool) {
         let start = Instant::now();
         while !so(&self.calls()) && start.elapsed() < ENOUGH {

@@ -21,6 +21,6 @@ fn the_plugin_lies_beside_the_library() {
     symlink("nvshmem_bootstrap_uid.so.3.0.0", folder.join("nvshmem_bootstrap_uid.so.3")).unwrap();
     let plugin = Plugin::beside(folder, 3).unwrap();
     assert_eq!((plugin.path(), plugin.version()), (&*folder.join("nvshmem_bootstrap_uid.so.3"), Some("3.0.0")));
-    // The plugin of another major version is none.
+    // A plugin of another major version is not used.
     assert_eq!(Plugin::beside(folder, 4).unwrap().path(), folder.join("nvshmem_bootstrap_uid.so"));
 }

@@ -2,8 +2,8 @@ use super::*;
 use crate::memory::{Ref, WithView};
 use crate::op::ALL_REDUCE;
 
-/// What the check says of sums of so many ranks each in a group of four, of operands of f32 at made-up addresses; nothing
-/// follows the addresses.
+/// The result of the check for sums of groups of `ranks` ranks in a world of four, with f32 operands at made-up
+/// addresses. No code accesses these addresses.
 fn check(ranks: usize, rows: usize, [input, output]: [(usize, usize); 2]) -> Result<u64, String> {
     let device = Device::host().unwrap();
     let operand = |(address, elems): (usize, usize)| Ref::<f32>::new(address as *mut f32, elems, &device);

@@ -8,7 +8,7 @@ use crate::memory::{DeviceBuffer, WithView};
 use crate::op::{Format, Narrow, ScaleLayout, Scaling};
 use crate::types::Dtype;
 
-/// Ranks whose norms differ in any of these have different numbers; what does not matter makes no difference.
+/// Ranks whose norms differ in any of these settings have different numbers; irrelevant settings make no difference.
 #[test]
 fn every_setting_tells_calls_apart() {
     let device = Device::host().unwrap();

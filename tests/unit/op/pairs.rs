@@ -17,7 +17,7 @@ fn check(of: &[(usize, bool, usize, usize)]) -> Result<(), String> {
 #[test]
 fn received_memory_is_used_once() {
     assert_eq!(check(&[]), Ok(()));
-    // Reads may overlap reads; what is adjacent does not overlap; nothing overlaps what is empty.
+    // Reads may overlap reads; adjacent memory does not overlap; nothing overlaps empty memory.
     let apart = [(1, true, 64, 32), (2, true, 80, 32), (1, false, 112, 16), (2, false, 128, 8), (3, false, 120, 0)];
     assert_eq!(check(&apart), Ok(()));
     let refused = [

@@ -34,7 +34,7 @@ fn names_are_read_and_written_alike() {
         let error = name.parse::<Quantisation>().unwrap_err().to_string();
         assert!(error.contains("group-128-e4m3") && error.contains("the quantisation"), "{error}");
     }
-    // What is no format of rows of any width.
+    // Names that are no format of rows, at any width.
     for (name, limit) in [
         ("mx-0-e4m3", "multiple of 16"),
         ("group-24-e4m3", "multiple of 16"),

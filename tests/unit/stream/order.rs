@@ -43,7 +43,7 @@ fn a_stream_that_is_captured_is_never_the_last() {
     assert!(matches!(order.last, Last::Left));
 }
 
-/// As calls of which each borrows the caller's stream anew: nothing is recorded, waited for or let go.
+/// Like calls that each borrow the caller's stream anew: no event is recorded or awaited, and no stream is dropped.
 #[test]
 fn streams_of_one_handle_are_one_stream() {
     let device = Device::host().unwrap();

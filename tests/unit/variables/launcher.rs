@@ -45,7 +45,7 @@ fn the_first_launcher_counts_alone() {
     assert_eq!(launcher.local_rank(&Set(&lookup), None, SettingSource::Variable("RANK")), Ok(None));
     // With LOCAL_RANK alone, the launcher's rank counts and LOCAL_RANK.
     assert_eq!(place(&[&OPEN_MPI[..], &ours[2..]].concat()).unwrap().2, 0);
-    // A launcher that started one task, whose program is all ranks, knows no local rank.
+    // A launcher that started one task, whose program runs all ranks, sets no local rank.
     let lookup = Set(&SLURM);
     assert_eq!(Launcher::of(&lookup).local_rank(&lookup, None, SettingSource::Program), Ok(None));
 }

@@ -22,7 +22,7 @@ fn what_the_first_rank_has_travels_in_slices() {
             Ok(slice.to_vec())
         });
         assert_eq!((first.unwrap(), sent.len()), (words, slices));
-        // Another rank, with less to say or more.
+        // Another rank, whose own data are shorter or longer.
         for own in [&[1][..], &[1; 200]] {
             let mut arriving = sent.iter();
             let heard = in_slices(own, 8, |_| Ok(arriving.next().unwrap().clone()));

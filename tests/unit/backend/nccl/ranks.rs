@@ -57,7 +57,7 @@ fn late(operation: Operation, waited: Duration) -> Error {
     Error::exchange_timeout(None, waited, operation.to_string())
 }
 
-/// The outcome of closing beside ranks of which each says what `others` hold.
+/// Closes in a group whose other ranks report, for each rank, whether it holds graphs (`others`). Returns the outcome.
 fn close(ranks: &Ranks, others: &[bool]) -> Result<()> {
     let exchanges = std::cell::Cell::new(0);
     ranks.close(
@@ -99,7 +99,7 @@ fn sums_of_8_bit_floats_need_a_library_that_knows_them() {
     }
 }
 
-/// Messages between pairs are one group of sends and receives, in their order; those without bytes are left out.
+/// Messages between pairs are one group of sends and receives, in their order, without messages of zero bytes.
 #[test]
 fn messages_between_pairs_are_a_group() {
     let rank = Rank::new();
@@ -180,7 +180,7 @@ fn closing_waits_for_what_was_enqueued_up_to_a_deadline() {
     }
 }
 
-/// What the stream does from then on, neither a call nor the end waits for.
+/// Neither a call nor the end waits for work that the stream gets after the group has left it.
 #[test]
 fn a_stream_that_was_left_is_needed_no_more() {
     for calls in [true, false] {
@@ -191,7 +191,7 @@ fn a_stream_that_was_left_is_needed_no_more() {
         let [next, other] = [(); 2].map(|()| Stream::new(rank.stream.device()).unwrap());
         rank.call(&&rank.stream).unwrap();
         assert_eq!(rank.stream.holders(), 2);
-        // Not the one that the last call was on.
+        // Not the stream of the last call.
         rank.ranks.leave(&next).unwrap();
         assert_eq!(rank.stream.holders(), 2);
         rank.ranks.leave(&rank.stream).unwrap();
@@ -255,7 +255,7 @@ fn closing_waits_for_calls_that_have_begun() {
 #[test]
 fn pitfall_03_aborted_by_another_thread_while_it_closes() {
     let rank = Rank::new();
-    // Of a graph that nothing here knows of.
+    // The work of a graph that the communicator does not know.
     rank.fake.answers("graphs 1\n");
     let closed = std::thread::scope(|scope| {
         let closing = scope.spawn(|| close(&rank.ranks, &[]));
@@ -288,7 +288,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// What another thread does between a launch's turn and the launch.
+/// Work of another thread between a launch's turn and the launch.
 struct Meanwhile(Arc<Rank>);
 
 impl Part for Meanwhile {

@@ -1,4 +1,4 @@
-//! Which rank is named, and what kind of error, when something else than a plain death ends an exchange.
+//! The named rank and the kind of error when something other than a plain death ends an exchange.
 
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixListener;
@@ -17,7 +17,7 @@ fn a_rank_that_leaves_without_a_word_is_not_blamed_if_the_group_knows_whom_it_lo
     let left = Barrier::new(2);
     on_meshes(3, |mut mesh| match mesh.rank() {
         0 => {
-            // Rank 1 tells in memory that it lost rank 2, and leaves after this rank has looked there.
+            // Rank 1 records in memory that it lost rank 2, and leaves after this rank has looked there.
             let looks = AtomicUsize::new(0);
             mesh.heed(Some(Box::new(move || match looks.fetch_add(1, Ordering::Relaxed) {
                 0 => Ok(()),
@@ -53,7 +53,7 @@ fn pitfall_5_a_send_that_the_system_refuses_is_no_death() {
         if mesh.rank() == 1 {
             frames[2] = mesh.descriptor(Some(&refused()));
         }
-        // A rank that has all frames of this exchange is told in the next.
+        // A rank that has all frames of this exchange learns of the failure in the next exchange.
         let outcome = mesh.exchange(frames, within(5.0)).map(drop).and_then(|()| mesh.barrier(within(5.0)));
         match (mesh.rank(), outcome.unwrap_err()) {
             (1, Error::System { errno: 9, message }) => assert!(message.contains("rank 2"), "{message}"),
@@ -109,7 +109,7 @@ fn a_listener_whose_queue_is_full_is_dialled_again() {
     });
 }
 
-/// As ranks whose directories for temporary files are mounted apart.
+/// Like ranks whose directories for temporary files are different mounts.
 #[test]
 fn ranks_that_live_and_cannot_reach_each_others_sockets_are_told_of_the_directory() {
     on_threads(2, |mut threads| {

@@ -24,7 +24,7 @@ fn within(seconds: f64) -> Instant {
     Instant::now() + Duration::from_secs_f64(seconds)
 }
 
-/// Runs `rank` with its mesh on a thread for each and returns what each gave.
+/// Runs `rank` with its mesh on a thread for each rank and returns the results.
 fn on_meshes<T: Send>(world_size: usize, rank: impl Fn(Mesh) -> T + Sync) -> Vec<T> {
     on_threads(world_size, |mut threads| rank(Mesh::open(&mut threads, within(10.0)).unwrap()))
 }
@@ -192,7 +192,7 @@ fn pitfall_4_ranks_that_call_different_exchanges_are_told() {
             _ => mesh.all_gather_fds(memfd(1).as_fd(), within(5.0)).unwrap_err(),
         };
         let words = error.to_string();
-        // Who looks second may read the other's notice instead.
+        // The second rank to look may read the other rank's notice instead.
         assert!(words.contains("disagree on the exchange"), "{words}");
     });
 }
@@ -201,7 +201,7 @@ fn pitfall_4_ranks_that_call_different_exchanges_are_told() {
 fn pitfall_4_ranks_whose_calls_have_other_names_are_told_both() {
     let late = std::sync::Barrier::new(3);
     let words = on_meshes(3, |mut mesh| {
-        // A rank that has not called keeps nobody from telling.
+        // A rank that has not called yet does not delay the errors of the others.
         if mesh.rank() == 2 {
             late.wait();
         }
@@ -240,7 +240,7 @@ fn pitfall_5_agreement_gives_every_rank_an_error_if_one_failed() {
 #[test]
 fn a_rank_may_leave_while_others_are_still_busy_with_the_last_exchange() {
     on_meshes(4, |mut mesh| {
-        // Rank 0 hears rank 3 late; the others have left by then.
+        // Rank 0 receives from rank 3 late; the others have left by then.
         let last = mesh.data(b"last");
         if mesh.rank() == 3 {
             (1..3).for_each(|rank| send(&mut mesh, rank, last.clone()));

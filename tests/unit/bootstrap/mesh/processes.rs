@@ -134,7 +134,7 @@ fn pitfall_1_kill_9_of_a_process_is_named_by_all_and_noticed_by_the_monitor() {
     }
 }
 
-/// Who has room for `spare` descriptors, its own duplicate the first of them.
+/// Rank 1 has room for `spare` more descriptors, of which its own duplicate takes the first.
 #[test]
 fn pitfall_5_a_rank_without_room_for_descriptors_is_named_by_all_and_the_mesh_goes_on() {
     let directory = tempfile::tempdir().unwrap();

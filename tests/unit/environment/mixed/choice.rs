@@ -57,7 +57,7 @@ fn the_choice_is_a_mode_that_the_grid_has() {
     assert!(choices > 1000, "{choices}");
 }
 
-/// The ranges say what is chosen, at their ends and one byte beyond.
+/// The reported ranges agree with the choice, at their ends and one byte beyond.
 #[test]
 fn ranges_are_what_is_chosen() {
     for sizes in grids() {
@@ -167,7 +167,7 @@ fn behind_the_choice_come_the_other_modes_that_are_able() {
     assert_eq!(order, [OneCollective, OneShot, TwoShotAcross, TwoShot]);
 }
 
-/// Where a kernel sums fewer parts than a mode asks for, another mode is chosen.
+/// Where a kernel sums fewer parts than a mode needs, another mode is chosen.
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_chosen() {
     let wide = Sizes { local_tensor: 2, local_data: 1, across_tensor: 17, across_data: 1, sums_apart: true };

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::super::parts::{Rows, plan_part};
 use super::*;
 
-/// What an element is made of: how often it has each element of each rank's input.
+/// The composition of an element: how often it contains each element of each rank's input.
 type Made = BTreeMap<(usize, usize), usize>;
 
 struct Rank {
@@ -43,7 +43,7 @@ fn sum(all: &[Vec<Made>]) -> Vec<Made> {
     total
 }
 
-/// Runs a collective of the ranks of a group, given what each reads.
+/// Runs a collective of the ranks of a group on the input of each rank.
 fn collective(kind: Kind, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
     let (world, elems) = (all.len(), all[0].len());
     match kind {
@@ -65,7 +65,7 @@ fn collective(kind: Kind, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
     }
 }
 
-/// The sums of so many groups of consecutive ranks, side by side in each row.
+/// The sums of `groups` groups of consecutive ranks, next to each other in each row.
 fn sums_apart(groups: usize, rows: usize, all: &[Vec<Made>]) -> Vec<Made> {
     let sums: Vec<Vec<Made>> = all.chunks(all.len() / groups).map(sum).collect();
     collective(Kind::AllGather, rows, &sums).swap_remove(0)
@@ -83,7 +83,7 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
             Rank { input, output: vec![Made::new(); output], work: vec![Made::new(); work] }
         })
         .collect();
-    // Ranks have equal collectives, and between these copies of their own.
+    // Ranks have equal collectives, with their own copies between these.
     let mut left: Vec<_> = (0..ranks.len()).map(|rank| plans[at(rank)].iter().flat_map(|plan| &plan.steps)).collect();
     loop {
         let next: Vec<Option<Step>> =
@@ -144,7 +144,7 @@ fn own_steps<'a>(rank: &mut Rank, left: &mut impl Iterator<Item = &'a Step>) -> 
     None
 }
 
-/// What a rank's output is made of, by the table of operations.
+/// The composition of a rank's output, by the table of operations.
 fn placed(sizes: &Sizes, operation: MixedOperation, rows: Rows<'_>, rank: usize) -> Vec<Made> {
     let place = |rank: usize| {
         let at = sizes.position(rank / sizes.local(), rank % sizes.local());
@@ -240,7 +240,7 @@ fn unequal_parts_and_pieces_make_what_the_table_says() {
     assert!(staged > 100, "{staged}");
 }
 
-/// Ranks of which the operands are unlike would address each other wrongly: every step reads and writes the same place.
+/// Ranks with unlike operands would address each other wrongly: every step reads and writes the same place.
 #[test]
 fn ranks_stage_alike() {
     for sizes in grids() {
@@ -275,7 +275,7 @@ fn one_host_rounds_once() {
     }
 }
 
-/// Where a kernel sums fewer parts than a mode asks for, the grid does not have the mode.
+/// Where a kernel sums fewer parts than a mode needs, the grid does not have the mode.
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
     use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
@@ -293,7 +293,7 @@ fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
     assert_eq!(modes(&both, MixedOperation::ReduceScatterAllReduce, 16), [TwoShotAcross, TwoCollectives]);
 }
 
-/// A workspace that was made for a number of bytes holds every call of at most so many.
+/// A workspace that was made for a number of bytes holds every call of at most that number.
 #[test]
 fn the_workspace_holds_every_smaller_call() {
     for sizes in grids() {
@@ -318,7 +318,7 @@ fn the_workspace_holds_every_smaller_call() {
     }
 }
 
-/// On a level alone one-shot and one collective are one call, of which noise would choose a name.
+/// On one level, one-shot and one collective are the same call, so that noise would choose between them.
 #[test]
 fn names_of_the_same_steps_are_told() {
     use super::super::places::first_alike;
