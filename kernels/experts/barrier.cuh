@@ -1,8 +1,10 @@
-// A barrier of a kernel of experts with the kernels of the same call on all other ranks. The grids of ranks may have other sizes,
-// and the blocks of a grid need not run at once, but for a few first ones: each waits for these alone.
+// A barrier of an expert kernel with the kernels of the same call on all other ranks. The grids of ranks may have
+// different sizes. The blocks of a grid need not run at once, except a few first blocks: each block waits for the first
+// blocks of all ranks only.
 //
-// A rank's region has greetings of each rank and flags of each rank's blocks. They are counters that only grow, a step a call. Behind the
-// greetings lies what the own greeting blocks have found wrong, which peers read there.
+// The region of a rank contains start flags of each rank and end flags of each rank's blocks. They are counters that
+// only grow, by one step in each call. The start flags are followed by the verdicts of the own flag blocks, which peers
+// read there.
 #pragma once
 #include "kernels/experts/turns.cuh"
 
@@ -14,21 +16,23 @@ class GridBarrier {
   SYMMETRA_DEVICE GridBarrier(const ExpertArgs& args, const Call& call, uint32_t* words)
       : args_(args), epoch_(call.epoch), waiter_(args.wait, args.op, call.epoch, call.poisoned != 0), greetings_(words) {}
 
-  /// How many blocks greet, at most: some of the first, which a GPU runs at once.
+  /// The number of blocks that send start flags: at most the first kExpertGreeters, which a GPU runs at once.
   SYMMETRA_DEVICE static uint32_t greeters() { return platform::blocks() < kExpertGreeters ? platform::blocks() : kExpertGreeters; }
 
-  /// Tells all ranks that this one has begun the call. What a kernel does before it needs peers comes between this and `enter`.
-  /// All blocks call it. `several`: in this kernel greeters say that they have found nothing wrong; else the first block greets for
-  /// all. `wrong`: this one has, and has written what; equal on all threads of the block.
+  /// Notifies all ranks that this rank has begun the call. Work that does not need peers belongs between this function
+  /// and `enter`. All blocks call it. `several`: in this kernel several blocks send start flags, which also report
+  /// whether the block found an error; otherwise the first block sends the start flags of all. `wrong`: this block
+  /// found an error and has written its verdict; equal on all threads of the block.
   SYMMETRA_DEVICE void greet(bool several = false, bool wrong = false) {
     several_ = several;
     greets_ = platform::block() < (several ? greeters() : 1) && !waiter_.gave_up();
     if (greets_) tell(epoch_ + 1, wrong);
   }
 
-  /// Returns true when all ranks have begun this call: their inputs may be read and their outputs written. Returns false on all
-  /// threads when the wait gave up. Then the first block takes back its greeting, so that a late rank does not touch memory whose owner
-  /// was told of the failure. Other greeters leave theirs: what they say is wrong is read behind the barrier.
+  /// Returns true when all ranks have begun this call: their inputs may be read and their outputs written. Returns
+  /// false on all threads when the wait gave up. In that case the first block withdraws its start flag, so that a late
+  /// rank does not access memory whose owner has reported a failure. Other blocks do not withdraw theirs: the errors
+  /// that they report are read only after the barrier.
   SYMMETRA_DEVICE bool enter() {
     bool wrong = false;
     const uint32_t each = several_ ? kExpertGreeters : 1;
@@ -50,23 +54,23 @@ class GridBarrier {
     return true;
   }
 
-  /// Behind `enter`: whether a rank has found something wrong.
+  /// After `enter`: whether a rank has found an error.
   SYMMETRA_DEVICE bool is_wrong() const { return wrong_; }
-  /// The first greeter of a rank that has; kExpertGreeters: none.
+  /// The first flag block of a rank that found an error; kExpertGreeters: none.
   SYMMETRA_DEVICE uint32_t wrong_greeter(uint32_t rank) const {
     if ((greetings_[rank] & kWrong) != 0) return 0;
     uint32_t number = 1;
     while (number < kExpertGreeters && (platform::load_relaxed(greeting_of(args_.rank, rank, number)) & kWrong) == 0) ++number;
     return number;
   }
-  /// What a greeter of a rank has found wrong, in the memory of that rank.
+  /// The verdict of a flag block of a rank, in the memory of that rank.
   SYMMETRA_DEVICE ExpertHead* verdict(uint32_t rank, uint32_t greeter) const {
     return reinterpret_cast<ExpertHead*>(area(rank) + kExpertGreetingBytes) + greeter;
   }
 
-  /// Behind the block's last access to a peer: says that the block is done. The first block waits until all blocks of all ranks are.
-  /// What they wrote here is visible when all blocks of the kernel have ended, and what they read may change. `wrote`: whether the
-  /// kernel writes what peers read.
+  /// Called after the block's last access to a peer: notifies all ranks that the block is done. The first block waits
+  /// until all blocks of all ranks are done. When all blocks of the kernel have ended, the writes of peers to this rank
+  /// are visible, and memory that peers read may change. `wrote`: whether the kernel writes to peers.
   SYMMETRA_DEVICE void leave(bool wrote) {
     const uint32_t block = platform::block(), threads = platform::threads();
     if (block == 0) refresh();
@@ -96,17 +100,18 @@ class GridBarrier {
   SYMMETRA_DEVICE uint32_t* flag(uint32_t rank, uint32_t source, uint32_t block) const {
     return reinterpret_cast<uint32_t*>(area(rank) + kExpertGreetingBytes + kExpertVerdictBytes) + source * kMaxBlocks + block;
   }
-  /// Steps of consecutive calls follow each other; where epochs wrap, they skip a few.
+  /// Steps of consecutive calls are consecutive, except where epochs wrap: there they skip a few values.
   SYMMETRA_DEVICE bool has_come(uint32_t step) const { return static_cast<int32_t>(step - (epoch_ + 1)) >= 0; }
 
-  /// A greeting says in its lower bits how many blocks will raise a flag, and whether something is wrong, so that all arrives at once.
+  /// The lower bits of a start flag contain the number of blocks that will raise an end flag, and the error bit, so
+  /// that one word carries everything.
   static constexpr uint32_t kGreetingBits = 10, kGreetingMask = (1u << kGreetingBits) - 1, kWrong = 1u << 9;
   static_assert(kMaxBlocks < kWrong);
 
   SYMMETRA_DEVICE uint32_t blocks_of(uint32_t peer) const { return peer == args_.rank ? 0 : greetings_[peer] & (kWrong - 1); }
 
-  /// Tells all ranks the greeting of this block; the first one also those of greeters that there are not. All greetings are told in
-  /// each call, so that none of long ago looks like one of the future.
+  /// Sends this block's start flag to all ranks. Block 0 also sends the flags of unused slots: every slot is written in
+  /// every call, so a stale counter can never be mistaken for a later one.
   SYMMETRA_DEVICE void tell(uint32_t step, bool wrong) const {
     const uint32_t greeting = step << kGreetingBits | platform::blocks();
     for (uint32_t item = platform::thread(); item < args_.world * kExpertGreeters; item += platform::threads()) {
@@ -122,8 +127,9 @@ class GridBarrier {
     }
   }
 
-  /// Flags of blocks that no call uses for 2^31 calls would look like flags of the future, so each call updates one of each rank.
-  /// Peers write such a flag in the next call at the earliest, after the first block has raised its own, which it does after this.
+  /// An end flag that no call writes for 2^31 calls would look like a later one, so each call updates one flag of each
+  /// rank. Peers write such a flag in the next call at the earliest: after the first block has raised its own end flag,
+  /// which follows this function.
   SYMMETRA_DEVICE void refresh() const {
     const uint32_t block = epoch_ % kMaxBlocks;
     for (uint32_t peer = platform::thread(); peer < args_.world; peer += platform::threads()) {
@@ -134,8 +140,8 @@ class GridBarrier {
   const ExpertArgs& args_;
   uint32_t epoch_;
   device::Waiter waiter_;
-  uint32_t* greetings_;   ///< of all ranks, in the block's memory
-  bool several_ = false;  ///< greeters say something
+  uint32_t* greetings_;   ///< start flags of all ranks, in block-shared memory
+  bool several_ = false;  ///< several blocks send start flags
   bool greets_ = false;
   bool wrong_ = false;
 };

@@ -1,16 +1,17 @@
-// The receiving half of a dispatch in packets, by source. A row has its place by its source and token, so a block needs what it
-// hears of its own tokens, and of all ranks how many tokens they have.
+// The receiving half of a dispatch in packets, by source. The place of a row follows from its source and token, so a
+// block needs only the pairs of its own tokens, and the token counts of all ranks.
 #pragma once
 #include "kernels/experts/heard.cuh"
 #include "kernels/experts/targets.cuh"
 
 namespace symmetra::kernels {
 
-/// One receive, from the view of a block. Whatever needs no head is done before heads are awaited.
+/// One receive, from the view of a block. Work that does not depend on the routing headers runs before waiting for
+/// them.
 template <class Protocol>
 class SourceReceive {
  public:
-  /// `words`: of block-shared memory, one for each rank, and two for each of a token's experts.
+  /// `words`: in block-shared memory, one for each rank, and two for each expert of a token.
   SYMMETRA_DEVICE SourceReceive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
       : args_(args),
         packets_(packets),
@@ -20,16 +21,16 @@ class SourceReceive {
         weights_(words + kMostTopK),
         tokens_(words + 2 * kMostTopK) {}
 
-  /// Tokens of a rank, once heads are there.
+  /// Tokens of a rank, after its routing header has arrived.
   SYMMETRA_DEVICE uint32_t tokens(uint32_t source) const { return tokens_[source]; }
 
-  /// Receives the tokens of this block: between two tokens of a rank lie those of the others, so that a block knows its first
-  /// one before it knows how many there are. False on all threads: a wait gave up, or something is wrong with the heads, in
-  /// which case all ranks find the same and nothing is written.
+  /// Receives the tokens of this block. The tokens of all ranks are interleaved, so a block knows its first token
+  /// before it knows the token counts. Returns false on all threads when a wait gave up, or when a routing header
+  /// reports an error. In the latter case all ranks find the same error, and nothing is written.
   SYMMETRA_DEVICE bool run() {
     const bool tells = platform::block() == platform::blocks() - 1;
     begin(platform::block());
-    // The first packet is looked at ahead of the heads.
+    // The first packet is loaded before the wait for the headers.
     Incoming<Protocol, 1> first;
     first.none(0);
     if (token_ < args_.max_tokens && platform::thread() * 16 < args_.row_bytes) look(first, platform::thread());
@@ -39,7 +40,7 @@ class SourceReceive {
       return false;
     }
     describe();
-    // By the last team, which has no packets of the row where the block has room for that.
+    // The last team does this: it has no packets of the row if the block has enough threads.
     if (from_end() < platform::kTeam) {
       describe_absent();
       if (tells) tell();
@@ -49,7 +50,7 @@ class SourceReceive {
       begin(unit);
       if (token_ >= args_.max_tokens || token_ >= most()) break;
       first.none(0);
-      platform::sync_block();  // all have read what the block heard
+      platform::sync_block();  // all threads have read what the block received
       listen(false);
       if (platform::sync_block_or(waiter_.gave_up())) return false;
       describe();
@@ -67,7 +68,7 @@ class SourceReceive {
   SYMMETRA_DEVICE uint32_t place() const { return source_ * args_.max_tokens + token_; }
   SYMMETRA_DEVICE const Packet* told(uint32_t source, uint32_t i) const { return packets_.telling(args_.rank, source, i); }
 
-  /// Awaits which experts the block's token goes to, and with which weights; and if `all` how many tokens each rank has. A sync
+  /// Waits for the experts and weights of the block's token, and if `all` for the token counts of all ranks. A sync
   /// must follow.
   SYMMETRA_DEVICE void listen(bool all) {
     const uint32_t heads = all ? args_.world : 0;
@@ -98,17 +99,17 @@ class SourceReceive {
       experts_[k] = token_ < count && expert < args_.local ? expert : kNone;
       weights_[k] = data.word[1];
     }
-    // Lists are read four at once.
+    // Lists are read four words at once.
     for (uint32_t k = args_.top_k + platform::thread(); k < (args_.top_k + 3) / 4 * 4; k += platform::threads()) experts_[k] = kNone;
   }
 
-  /// A word of what the head of a rank begins with. Undefined when the wait gave up.
+  /// A word of the fixed part of a rank's routing header. Undefined when the wait gave up.
   SYMMETRA_DEVICE uint32_t await_word(uint32_t source, uint32_t i) {
     waiter_.until(source, [&] { return ByteProtocol::arrived(platform::load_packet(told(source, i / 2)), packets_.epoch()); });
     return packets_.word(source, i);
   }
 
-  /// Reports what is wrong with the heads, unless a wait gave up.
+  /// Reports the error in the routing headers, unless a wait gave up.
   SYMMETRA_DEVICE void report_wrong() {
     if (platform::sync_block_or(waiter_.gave_up()) || platform::thread() != 0) return;
     reports_heads(args_, [&](uint32_t source, uint32_t i) { return await_word(source, i); });
@@ -125,12 +126,12 @@ class SourceReceive {
     return none != kNone;
   }
 
-  /// Looks for the first time at a packet of the row.
+  /// First load of a packet of the row.
   SYMMETRA_DEVICE void look(Incoming<Protocol, 1>& incoming, uint32_t i) const {
     incoming.look(0, packets_.row(args_.rank, place(), row_packets<Protocol>(args_.row_bytes)), i, source_);
   }
 
-  /// Tokens of the rank that has most.
+  /// Tokens of the rank with the most tokens.
   SYMMETRA_DEVICE uint32_t most() const {
     uint32_t most = 0;
     SYMMETRA_ROLLED
@@ -138,7 +139,7 @@ class SourceReceive {
     return most;
   }
 
-  /// Awaits the row, and puts it into its place. `incoming`: what was looked at already, if it has something.
+  /// Waits for the row, and writes it to its place. `incoming`: the packet that was loaded before, if any.
   SYMMETRA_DEVICE void take(Incoming<Protocol, 1>& incoming) {
     const uint32_t packets = static_cast<uint32_t>(args_.row_bytes / 16);
     SYMMETRA_ROLLED
@@ -154,7 +155,8 @@ class SourceReceive {
     }
   }
 
-  /// Writes what is beside the row, and keeps what combines need of it. The last threads begin, because the first have packets.
+  /// Writes the metadata of the row, and stores what combines need of it. The last threads begin, because the first
+  /// threads have packets.
   SYMMETRA_DEVICE void describe() const {
     if (token_ >= tokens(source_)) return;
     const bool any = comes();
@@ -170,7 +172,8 @@ class SourceReceive {
     }
   }
 
-  /// Writes beside the rows of tokens that there are not that no expert is here. The last team of each block calls it.
+  /// For padding slots (token index >= token count), writes expert id -1 and weight 0. The last team of each block
+  /// calls it.
   SYMMETRA_DEVICE void describe_absent() const {
     if (args_.into.ids == nullptr && args_.into.weights == nullptr) return;
     const RowOutputs outputs(args_);
@@ -182,7 +185,7 @@ class SourceReceive {
     }
   }
 
-  /// Keeps how many tokens ranks have, for combines, and that nothing is wrong. The last team calls it.
+  /// Stores the token counts of all ranks for combines, and that the dispatch has not failed. The last team calls it.
   SYMMETRA_DEVICE void tell() const {
     const ExpertState state(args_);
     for (uint32_t source = from_end(); source < args_.world; source += platform::kTeam) {
@@ -202,11 +205,11 @@ class SourceReceive {
   uint32_t* tokens_;   ///< of each rank
   uint32_t source_ = 0;
   uint32_t token_ = 0;
-  bool odd_ = false;  ///< this thread found that something is wrong with a head
+  bool odd_ = false;  ///< this thread found an error in a header
 };
 
-/// Awaits the rows that come here, and puts them into the places of their sources and tokens. Behind its sending kernel it starts at
-/// once: what it reads comes in packets or was there before that kernel.
+/// Waits for the rows of this rank, and writes them to the places of their sources and tokens. After its sending
+/// kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {

@@ -1,22 +1,22 @@
-// A combine in packets where a token has one row on a rank: a part is the caller's row as it is. Of its own results a rank sends
-// nothing to itself where the sums can take them from where they are.
+// A combine in packets, for layouts where a token has one row on a rank: a part is the caller's row, unchanged. A rank
+// sends no results to itself if the sums can read them in place.
 #pragma once
 #include "kernels/experts/combine.cuh"
 
 namespace symmetra::kernels {
 
-/// Sends this rank's results to the ranks of their tokens, in packets, and a greeting to every rank. A block takes a token of a
-/// rank: between two tokens of a rank lie those of the others. `kAhead`: packets of a row that a thread takes at once.
+/// Sends this rank's results to the ranks of their tokens, in packets, and a start flag to every rank. A block takes a
+/// token of a rank; the tokens of all ranks are interleaved. `kAhead`: packets of a row that a thread loads at once.
 template <class Element, uint32_t kAhead>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
-  platform::release_next();  // the summing kernel needs nothing of this one but packets
+  platform::release_next();  // the summing kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
   const Heads heads(args);
   const Places places(args);
   const uint32_t own_stays = args.holds != 0, ranks = args.world - own_stays, row = row_packets<RowProtocol>(args.row_bytes);
   const bool may_send = ExpertState(args).failed() == 0;
-  // A load, which the block's first token does not need.
+  // A load that the block's first token does not need.
   const auto most = [&] {
     uint32_t most = 0;
     SYMMETRA_ROLLED
@@ -39,7 +39,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
     }
     const uint64_t unit = uint64_t{rank} * args.max_tokens + token;
     const uint32_t tokens = heads.tokens(rank), found = places.tokens[unit];
-    // By source a row's place is known, so that the row is loaded beside what says whether there is one.
+    // By source the place of a row is known, so the row is loaded concurrently with the words that decide whether it is
+    // sent.
     const uint64_t place = args.layout == kRowsBySource ? unit : found;
     const bool reads = args.layout == kRowsBySource || (token < tokens && found != kNone);
     const Row<Element> from(args.rows, reads ? place * args.hidden : 0, args.hidden);
@@ -60,19 +61,20 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
     }
   }
   greet(args, call);
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_telling(args.calls, call.epoch, 0);
 }
 
-/// The sums of own tokens, from the view of a block. `kAhead`: packets of a row that a thread takes at once, each from `kRanks` ranks.
-/// A kernel for fewer of both has fewer instructions, which is most of what the sum of few tokens takes.
+/// The sums of own tokens, from the view of a block. `kAhead`: packets of a row that a thread loads at once, each from
+/// `kRanks` ranks. A kernel with smaller values has fewer instructions, and those take most of the time when there are
+/// few tokens.
 template <class Element, uint32_t kRanks, uint32_t kAhead>
 class RowSums {
  public:
   SYMMETRA_DEVICE RowSums(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
       : args_(args), packets_(packets), waiter_(waiter), row_(row_packets<RowProtocol>(args.row_bytes)) {}
 
-  /// Sums a part of a token: the parts of ranks in the order of ranks. `tokens`: the own ones that there are.
+  /// Sums a part of a token: the parts of all ranks in rank order. `tokens`: the number of own tokens.
   SYMMETRA_DEVICE void sum(const TokenPart& part, uint32_t tokens) {
     const uint32_t token = part.unit;
     const Row<Element> output(args_.output, uint64_t{token} * args_.hidden, args_.hidden);
@@ -99,8 +101,9 @@ class RowSums {
   /// Values of a packet.
   static constexpr uint32_t kCount = kValues<Element, 4>;
 
-  /// Adds packets of the ranks from `begin` on. Everything is looked at before anything is awaited, also before it is known which
-  /// ranks have an expert of the token. `there`: whether the token is one of this rank's. False: a wait gave up.
+  /// Adds packets of the ranks from `begin` on. All packets are loaded before any is waited for, even before it is
+  /// known which ranks have an expert of the token. `there`: whether the token exists. Returns false when a wait gave
+  /// up.
   SYMMETRA_DEVICE bool add(const TokenPart& part, uint32_t first, uint32_t count, uint32_t begin, bool there,
                            float (&sums)[kAhead][kCount]) {
     const uint32_t token = part.unit;
@@ -125,7 +128,7 @@ class RowSums {
     }
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kRanks; ++i) {
-      if (!there || gives[i] == kNone || !stays(begin + i)) continue;  // of a token that there is not, nothing is known
+      if (!there || gives[i] == kNone || !stays(begin + i)) continue;  // nothing is known of a padding token
       const Row<Element> from(args_.rows, uint64_t{own_place} * args_.hidden, args_.hidden);
       SYMMETRA_UNROLL
       for (uint32_t j = 0; j < kAhead; ++j) {
@@ -153,7 +156,7 @@ class RowSums {
   }
 
   SYMMETRA_DEVICE uint32_t own_unit(uint32_t token) const { return args_.rank * args_.max_tokens + token; }
-  /// Whether the part of a rank is among the own results.
+  /// Whether the part of a rank is read from the own results.
   SYMMETRA_DEVICE bool stays(uint32_t rank) const { return rank == args_.rank && args_.rows != nullptr; }
 
   const ExpertArgs& args_;
@@ -162,8 +165,9 @@ class RowSums {
   uint32_t row_;
 };
 
-/// Awaits the parts of each token of this rank, and sums them. The first block awaits the greetings of all ranks. A block
-/// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
+/// Waits for the parts of each token of this rank, and sums them. The first block waits for the start flags of all
+/// ranks. A block takes a token. After its sending kernel, this kernel starts immediately: its inputs arrive in packets
+/// or precede the sending kernel.
 template <class Element, uint32_t kRanks, uint32_t kAhead>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum_rows(SYMMETRA_ARGS(ExpertArgs) args) {
   receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {

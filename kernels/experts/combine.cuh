@@ -1,12 +1,12 @@
-// Results on their way back: what this rank gives each token, and what a token takes from all ranks. Products are rounded
-// before they are added, in f32, in an order that the ids alone decide.
+// Results on their way back: the part of each token that this rank sends, and the sum of the parts from all ranks.
+// Products are rounded before they are added, in f32, in an order that depends on the expert ids only.
 #pragma once
 #include "kernels/experts/barrier.cuh"
 #include "kernels/experts/packets.cuh"
 
 namespace symmetra::kernels {
 
-/// Adds a packet of values, each times a weight, or as they are.
+/// Adds a packet of values, optionally multiplied by a weight.
 template <class Element, uint32_t kCount>
 SYMMETRA_DEVICE void add_packet(float (&sums)[kCount], const Words<4>& packet, bool weighs, float weight) {
   float values[kCount];
@@ -15,12 +15,12 @@ SYMMETRA_DEVICE void add_packet(float (&sums)[kCount], const Words<4>& packet, b
   for (uint32_t i = 0; i < kCount; ++i) sums[i] = platform::add(sums[i], weighs ? platform::multiply(values[i], weight) : values[i]);
 }
 
-/// What this rank gives a token of a rank: the sum of its results by their weights, in the order of the token's experts; by
-/// rank the caller's row; exact, each result by itself, one a step.
+/// The part of a token that this rank sends: the weighted sum of its results, in the order of the token's experts; by
+/// rank and by source the caller's row; with `exact` each result separately, one in each step.
 template <class Element>
 class Given {
  public:
-  /// `words`: of block-shared memory, two for each of a token's experts.
+  /// `words`: in block-shared memory, two for each expert of a token.
   SYMMETRA_DEVICE Given(const ExpertArgs& args, uint32_t* words)
       : args_(args),
         alone_(is_by_token(args) || args.exact != 0),
@@ -28,20 +28,20 @@ class Given {
         places_(words),
         weights_(words + kMostTopK) {}
 
-  /// Finds the token's results: undefined, if the rank has no such token. All threads of the block call it. All loads are
-  /// issued at once.
+  /// Finds the token's results; undefined if the rank has no such token. All threads of the block call it. All loads
+  /// are issued at once.
   SYMMETRA_DEVICE void find(uint32_t rank, uint32_t token) {
     const Heads heads(args_);
     const Places places(args_);
     const uint64_t unit = uint64_t{rank} * args_.max_tokens + token;
-    platform::sync_block();  // all have read those of the token before
+    platform::sync_block();  // all threads have read the places of the previous token
     for (uint32_t k = platform::thread(); k < kept(); k += platform::threads()) {
       const uint32_t own = place_of(args_, heads, rank, token);
       if (is_by_token(args_) || k >= args_.top_k) {
         places_[k] = is_by_token(args_) && k == 0 ? own : kNone;
         continue;
       }
-      // Of a token without an expert here, nothing else is known.
+      // The other places are undefined if the token has no expert here.
       const uint32_t pair = token * args_.top_k + k, place = places.pairs[unit * args_.top_k + k];
       uint32_t copy = heads.copies(rank)[pair];
       const float weight = args_.weighs != 0 ? heads.weights(rank)[pair] : 1.0f;
@@ -51,10 +51,10 @@ class Given {
     platform::sync_block();
   }
 
-  /// Steps of a token whose results travel at once.
+  /// Steps of a token whose results are sent in one call.
   SYMMETRA_DEVICE uint32_t steps() const { return args_.exact != 0 ? args_.top_k : 1; }
 
-  /// Whether there is something to give in a step.
+  /// Whether a step has something to send.
   SYMMETRA_DEVICE bool has(uint32_t step) const {
     if (alone_) return places_[step] != kNone;
     uint32_t none = kNone;
@@ -66,17 +66,17 @@ class Given {
     return none != kNone;
   }
 
-  /// A packet of what is given in a step that has something.
+  /// A packet of the part of a step. The step must have something to send.
   SYMMETRA_DEVICE Words<4> load(uint32_t step, uint32_t packet) const {
     if (alone_) return result<false>(places_[step]).load(packet);
     return whole_ ? sum<true>(packet) : sum<false>(packet);
   }
 
  private:
-  /// Results that are loaded before the first is added.
+  /// Results that are loaded before the first result is added.
   static constexpr uint32_t kAhead = platform::kTeam == 1 ? 4 : 8;
 
-  /// Adds up a packet of all results. `kWhole`: rows are whole packets.
+  /// Sums a packet of all results. `kWhole`: rows are whole packets.
   template <bool kWhole>
   SYMMETRA_DEVICE Words<4> sum(uint32_t packet) const {
     float sums[kValues<Element, 4>] = {};
@@ -98,7 +98,7 @@ class Given {
     return Element::template pack<4>(sums);
   }
 
-  /// Words of the list of places, as many as are read at once or a multiple of that.
+  /// Words of the list of places: a multiple of the number that is read at once.
   SYMMETRA_DEVICE uint32_t kept() const { return (args_.top_k + kAhead - 1) / kAhead * kAhead; }
   template <bool kWhole>
   SYMMETRA_DEVICE Row<Element, kWhole> result(uint32_t place) const {
@@ -106,16 +106,16 @@ class Given {
   }
 
   const ExpertArgs& args_;
-  bool alone_;         ///< each step gives one result
-  bool whole_;         ///< rows are whole packets, which begin at multiples of their size
+  bool alone_;         ///< each step sends one result
+  bool whole_;         ///< rows are whole packets, at multiples of the packet size
   uint32_t* places_;   ///< of the results of the token's experts; kNone: on another rank
   uint32_t* weights_;  ///< as bits
 };
 
-/// One of a block's shares of tokens: a token's number among those of `world` ranks in turn, and which packets of the token.
+/// A work item of a block: a token's number among the interleaved tokens of `world` ranks, and a subset of its packets.
 struct TokenPart {
   uint32_t unit;
-  uint32_t first;  ///< packet of this thread
+  uint32_t first;  ///< first packet of this thread
   uint32_t step;   ///< from a packet of this thread to the next
 
   SYMMETRA_DEVICE TokenPart(const ExpertArgs& args, uint32_t item)
@@ -124,9 +124,9 @@ struct TokenPart {
         step(args.parts * platform::threads()) {}
 };
 
-/// Calls `body(rank, token, part)` for this block's share of the tokens of all ranks to which something may be given: none
-/// after a dispatch that failed. `given` has found the token's results. Between two tokens of a rank lie those of the others,
-/// so that a block knows its first one before it knows how many there are. `words`: of block-shared memory, one for each rank.
+/// Calls `body(rank, token, part)` for this block's share of the tokens of all ranks that may have results here: none
+/// after a failed dispatch. `given` has found the token's results. The tokens of all ranks are interleaved, so a block
+/// knows its first token before it knows the token counts. `words`: in block-shared memory, one for each rank.
 template <class Element, class Body>
 SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Given<Element>& given, Body body) {
   for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
@@ -147,7 +147,7 @@ SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Given<E
   }
 }
 
-/// Puts what this rank gives each token where `Place` says. `words`: of block-shared memory.
+/// Writes the part of each token to the place that `Place` returns. `words`: in block-shared memory.
 template <class Element, class Place>
 SYMMETRA_DEVICE void give_parts(const ExpertArgs& args, uint32_t* words) {
   Given<Element> given(args, words + kMaxWorld);
@@ -160,18 +160,18 @@ SYMMETRA_DEVICE void give_parts(const ExpertArgs& args, uint32_t* words) {
   });
 }
 
-/// Places of parts: in the own region, those of a token of a rank that this rank gives, or that a rank gave.
+/// The place of a part in the own region, indexed by rank and token: for parts that this rank sends or receives.
 struct Here {
   SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const { return travelling(args, rank, token); }
 };
-/// In the region of the token's rank.
+/// The place of a part in the region of the token's rank.
 struct There {
   SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
     return in_region(args, rank, args.rank, token);
   }
 };
 
-/// Puts what this rank gives each token into the own region. A block takes a token of a rank.
+/// Writes the part of each token into the own region. A block takes a token of a rank.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
@@ -179,8 +179,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMET
   platform::release_next();
 }
 
-/// Writes what this rank gives each token, between two barriers, into the region of the token's rank. A block takes a token of
-/// a rank.
+/// Writes the part of each token, between two barriers, into the region of the token's rank. A block takes a token of a
+/// rank.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();
@@ -194,7 +194,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYM
   end_call(args.calls, args.wait, call.epoch, 0);
 }
 
-/// The first block tells every rank that this one has begun to give.
+/// The first block notifies every rank that this rank has begun to send.
 SYMMETRA_DEVICE void greet(const ExpertArgs& args, const Call& call) {
   if (platform::block() != 0 || call.poisoned != 0) return;
   const ExpertPackets packets(args, call.epoch);
@@ -203,7 +203,7 @@ SYMMETRA_DEVICE void greet(const ExpertArgs& args, const Call& call) {
   }
 }
 
-/// The first block waits until every rank has begun to give.
+/// The first block waits until every rank has begun to send.
 SYMMETRA_DEVICE void await_greetings(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter) {
   if (platform::block() != 0) return;
   for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
@@ -212,13 +212,13 @@ SYMMETRA_DEVICE void await_greetings(const ExpertArgs& args, const ExpertPackets
   }
 }
 
-/// Sends what this rank gives each token to the token's rank, in packets, and a greeting to every rank. A block takes a token
+/// Sends the part of each token to the token's rank, in packets, and a start flag to every rank. A block takes a token
 /// of a rank.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::kept_shared<uint32_t>();
   platform::wait_prior();
-  platform::release_next();  // the summing kernel needs nothing of this one but packets
+  platform::release_next();  // the summing kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
   const uint32_t row = row_packets<RowProtocol>(args.row_bytes);
   Given<Element> given(args, words + kMaxWorld);
@@ -233,11 +233,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return(SYMM
     }
   });
   greet(args, call);
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_telling(args.calls, call.epoch, 0);
 }
 
-/// Packets of parts of a token of this rank, loaded from the own region. What is behind the end of a part may be anything.
+/// Packets of parts of a token of this rank, loaded from the own region. Bytes after the end of a part are undefined.
 template <class Element>
 class LoadedParts {
  public:
@@ -260,7 +260,7 @@ class LoadedParts {
   bool has_[kCount];
 };
 
-/// Packets of parts of a token of this rank that come one by one.
+/// Packets of parts of a token of this rank that arrive one by one.
 class ArrivingParts {
  public:
   static constexpr bool kAllSteps = true;
@@ -284,17 +284,17 @@ class ArrivingParts {
   Incoming<RowProtocol, kCount> incoming_;
 };
 
-/// The ranks and the weights of a token's experts, in the block's memory.
+/// The ranks and the weights of a token's experts, in block-shared memory.
 class Givers {
  public:
-  /// `words`: of block-shared memory, two for each of a token's experts.
+  /// `words`: in block-shared memory, two for each expert of a token.
   SYMMETRA_DEVICE Givers(const ExpertArgs& args, uint32_t* words) : args_(args), ranks_(words), weights_(words + kMostTopK) {}
 
-  /// Finds those of a token of this rank. All threads of the block call it.
+  /// Finds the ranks and weights of a token of this rank. All threads of the block call it.
   SYMMETRA_DEVICE void find(uint32_t token) {
     const Heads heads(args_);
     const ExpertTable table(args_);
-    platform::sync_block();  // all have read those of the token before
+    platform::sync_block();  // all threads have read those of the previous token
     for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) {
       const uint32_t pair = token * args_.top_k + k;
       const uint16_t copy = heads.copies(args_.rank)[pair];
@@ -307,9 +307,9 @@ class Givers {
     for (uint32_t k = 0; k < args_.top_k; ++k) all_ |= ranks_[k] != kNone ? 1u << ranks_[k] : 0;
   }
 
-  /// Whether a rank gives the token something.
+  /// Whether a rank sends a part of the token.
   SYMMETRA_DEVICE bool gives(uint32_t rank) const { return (all_ >> rank & 1) != 0; }
-  /// The rank of one of the token's experts; kNone: there is none.
+  /// The rank of one of the token's experts; kNone: the token has no such expert.
   SYMMETRA_DEVICE uint32_t rank(uint32_t k) const { return ranks_[k]; }
   SYMMETRA_DEVICE float weight(uint32_t k) const { return platform::f32_of(weights_[k]); }
 
@@ -317,11 +317,11 @@ class Givers {
   const ExpertArgs& args_;
   uint32_t* ranks_;
   uint32_t* weights_;
-  uint32_t all_ = 0;  ///< a bit a rank
+  uint32_t all_ = 0;  ///< one bit for each rank
 };
 
-/// Sums the parts of a token of this rank: of ranks in their order; exact, the token's results in the order of its experts,
-/// all at once or one a step. All threads of the block call it.
+/// Sums the parts of a token of this rank, in rank order; with `exact`, the token's results in the order of its
+/// experts, all at once or one in each step. All threads of the block call it.
 template <class Element, class Parts>
 SYMMETRA_DEVICE void take_token(const ExpertArgs& args, const TokenPart& part, Parts& parts, Givers& givers) {
   const uint32_t token = part.unit;
@@ -332,7 +332,7 @@ SYMMETRA_DEVICE void take_token(const ExpertArgs& args, const TokenPart& part, P
   givers.find(token);
   const Row<Element> output(args.output, uint64_t{token} * args.hidden, args.hidden);
   float* const kept = args.sums + uint64_t{token} * output.packets() * kCount;
-  // The rank of a part; kNone: there is none.
+  // The rank of a part; kNone: there is no part.
   const auto rank_of = [&](uint32_t i) { return i >= end ? kNone : exact ? givers.rank(i) : givers.gives(i) ? i : kNone; };
   SYMMETRA_ROLLED
   for (uint32_t packet = part.first; packet < output.packets(); packet += part.step) {
@@ -368,7 +368,7 @@ SYMMETRA_DEVICE void take_token(const ExpertArgs& args, const TokenPart& part, P
   }
 }
 
-/// The own tokens that a combine sums: none after a dispatch that failed.
+/// The own tokens that a combine sums: none after a failed dispatch.
 SYMMETRA_DEVICE uint32_t taken_tokens(const ExpertArgs& args) {
   return ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
 }
@@ -386,8 +386,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
-/// Awaits the parts of each token of this rank, and sums them. The first block awaits the greetings of all ranks. A block
-/// takes a token. Behind its sending kernel it starts at once: what it reads comes in packets or was there before that kernel.
+/// Waits for the parts of each token of this rank, and sums them. The first block waits for the start flags of all
+/// ranks. A block takes a token. After its sending kernel, this kernel starts immediately: its inputs arrive in packets
+/// or precede the sending kernel.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum(SYMMETRA_ARGS(ExpertArgs) args) {
   receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {

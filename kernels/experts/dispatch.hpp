@@ -1,4 +1,4 @@
-// The kernels of experts, by their argument block.
+// Selects the expert kernel for an argument block.
 #pragma once
 #include "kernels/experts/by_source.cuh"
 #include "kernels/experts/by_token.cuh"
@@ -10,7 +10,7 @@
 
 namespace symmetra::kernels {
 
-/// Kernels of experts whose rows or results are of a type.
+/// Expert kernels for a type of rows or results.
 template <class Backend, class Element>
 typename Backend::Entry experts_kernel(const ExpertArgs& args) {
   const bool by_token = (kLayoutsByToken >> args.layout & 1) != 0;
@@ -95,7 +95,7 @@ typename Backend::Entry experts_kernel(const ExpertArgs& args) {
   }
 }
 
-/// Calls `visit` with blocks of every kernel.
+/// Calls `visit` with the blocks of every kernel.
 template <class Visit>
 int32_t each_expert_call(ExpertArgs args, Visit visit) {
   for (args.task = 0; args.task < kExpertKernels; ++args.task) {

@@ -1,5 +1,6 @@
-// What ranks tell each other of their tokens ahead of the rows: how many there are, and which copy of which expert each
-// goes to. From the heads of all ranks every rank computes all counts and places, so ranks cannot disagree on them.
+// Routing headers, which ranks exchange before the rows: the number of tokens of a rank, and the expert replica of each
+// pair of token and expert. Every rank computes all counts and places from the headers of all ranks, so ranks cannot
+// disagree on them.
 #pragma once
 #include "kernels/geometry.hpp"
 #include "kernels/scan.cuh"
@@ -7,33 +8,35 @@
 
 namespace symmetra::kernels {
 
-/// The copy of a pair that goes to no expert, and of one whose expert there is not.
+/// The replica of a pair without an expert, and of a pair with an invalid expert id.
 constexpr uint16_t kNoCopy = 0xFFFF, kBadCopy = 0xFFFE;
 
-/// Where a pair goes: the number of a copy of an expert, and its rank.
+/// The target of a pair: an expert replica, and its rank.
 struct Target {
   uint16_t copy;
-  uint16_t rank;  ///< kNoRank: to no expert
+  uint16_t rank;  ///< kNoRank: no expert
 };
 constexpr uint16_t kNoRank = 0xFFFF;
 
-/// Calls `body(rank)` with every rank. Ranks start at different peers, so that they do not all write to one at once.
+/// Calls `body(rank)` with every rank. Ranks start at different peers, so that they do not all write to the same peer
+/// at once.
 template <class Body>
 SYMMETRA_DEVICE void each_rank(const ExpertArgs& args, Body body) {
   SYMMETRA_ROLLED
   for (uint32_t k = 1; k <= args.world; ++k) body(args.rank + k < args.world ? args.rank + k : args.rank + k - args.world);
 }
 
-/// Whether a token has one row on a rank, and not one for each of its experts there.
+/// Whether a token has one row on a rank, instead of one row for each of its experts there.
 SYMMETRA_DEVICE bool is_by_token(const ExpertArgs& args) { return (kLayoutsByToken >> args.layout & 1) != 0; }
 
-/// The table of a group's experts, as this rank sees it: the first copy of each rank; a word for each expert; choices. The
-/// word of an expert has how many copies this rank chooses among in bits 20 to 24. Where there is one, bits 0 to 19 say which:
-/// its number, and its rank from bit 16 on. Else bits 0 to 15 say where its choices begin, which have such bits.
+/// The table of a group's experts from the view of this rank: the first replica of each rank; a word for each expert;
+/// choices. Bits 20 to 24 of an expert's word are the number of replicas among which this rank chooses. If the number
+/// is one, bits 0 to 15 are the replica and bits 16 to 19 its rank. Otherwise bits 0 to 15 are the index of the
+/// expert's first choice. A choice has the replica and its rank in the same bits.
 class ExpertTable {
  public:
   SYMMETRA_DEVICE explicit ExpertTable(const ExpertArgs& args) : ExpertTable(args, args.table + args.world + 1) {}
-  /// With the words of experts elsewhere.
+  /// With a copy of the expert words in other memory.
   SYMMETRA_DEVICE ExpertTable(const ExpertArgs& args, const uint32_t* words)
       : starts_(args.table),
         words_(words),
@@ -44,7 +47,7 @@ class ExpertTable {
 
   SYMMETRA_DEVICE bool has(int64_t expert) const { return expert >= 0 && expert < int64_t{experts_}; }
 
-  /// Where a pair of this rank goes for its expert: all choices in turn, by the number of its token.
+  /// The target of a pair of this rank. The token's number selects among the choices of its expert, in turn.
   SYMMETRA_DEVICE Target target(int64_t expert, uint32_t pair) const {
     if (!has(expert)) return {kNoCopy, kNoRank};
     uint32_t word = words_[expert];
@@ -69,21 +72,21 @@ class ExpertTable {
   uint32_t top_k_;
 };
 
-/// The heads of all ranks.
+/// The routing headers of all ranks.
 class Heads {
  public:
   SYMMETRA_DEVICE explicit Heads(const ExpertArgs& args) : args_(args) {}
 
   SYMMETRA_DEVICE ExpertHead* head(uint32_t rank) const { return reinterpret_cast<ExpertHead*>(at(rank)); }
   SYMMETRA_DEVICE uint32_t tokens(uint32_t rank) const { return head(rank)->tokens; }
-  /// Pairs for each copy, then tokens for each rank.
+  /// Pair counts of all expert replicas, followed by token counts of all ranks.
   SYMMETRA_DEVICE uint32_t* counts(uint32_t rank) const { return reinterpret_cast<uint32_t*>(at(rank) + sizeof(ExpertHead)); }
   SYMMETRA_DEVICE uint32_t to_copy(uint32_t rank, uint32_t copy) const { return counts(rank)[copy]; }
   SYMMETRA_DEVICE uint32_t to_rank(uint32_t rank, uint32_t target) const { return counts(rank)[args_.copies + target]; }
   SYMMETRA_DEVICE uint16_t* copies(uint32_t rank) const { return reinterpret_cast<uint16_t*>(at(rank) + args_.copies_offset); }
   SYMMETRA_DEVICE float* weights(uint32_t rank) const { return reinterpret_cast<float*>(at(rank) + args_.weights_offset); }
 
-  /// Whether a pair's copy is on this rank. `copy` becomes its number there.
+  /// Whether an expert replica is on this rank. `copy` becomes its local number.
   SYMMETRA_DEVICE bool is_here(uint32_t& copy) const {
     copy -= args_.first_copy;
     return copy < args_.local;
@@ -95,14 +98,14 @@ class Heads {
   const ExpertArgs& args_;
 };
 
-/// The first thread of the first block tells the host what is wrong. True, on all threads.
+/// The first thread of the first block reports the error to the host. Returns true, on all threads.
 SYMMETRA_DEVICE bool reports(const ExpertArgs& args, uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
   if (platform::block() == 0 && platform::thread() == 0) device::report(args.wait, code, args.op, peer, 0, first, second);
   return true;
 }
 
-/// Looks for what is wrong with the heads, in the order in which all ranks look, and reports the first. `word(source, i)`: of
-/// what the head of a rank begins with.
+/// Validates the routing headers in the same order on all ranks, and reports the first error. `word(source, i)`: word
+/// `i` of the fixed part of a rank's header.
 template <class Word>
 SYMMETRA_DEVICE bool reports_heads(const ExpertArgs& args, Word word) {
   SYMMETRA_ROLLED
@@ -115,33 +118,34 @@ SYMMETRA_DEVICE bool reports_heads(const ExpertArgs& args, Word word) {
   return false;
 }
 
-/// What the own experts receive, in own device memory.
+/// The state of the local experts of this rank, in device memory of this rank.
 struct ExpertState {
   uint32_t* words;
   uint32_t local;
 
   SYMMETRA_DEVICE explicit ExpertState(const ExpertArgs& args) : words(args.state), local(args.local) {}
-  /// Nonzero: no row has a place.
+  /// Nonzero: rows have no places.
   SYMMETRA_DEVICE uint32_t& failed() const { return words[0]; }
-  /// Rows that came, with those that alignment leaves free.
+  /// Received rows, including the padding of alignment.
   SYMMETRA_DEVICE uint32_t& rows() const { return words[1]; }
   SYMMETRA_DEVICE uint32_t& count(uint32_t expert) const { return words[2 + expert]; }
   SYMMETRA_DEVICE uint32_t& offset(uint32_t expert) const { return words[2 + local + expert]; }
 };
 
-/// What the caller asks for: the experts of this rank's tokens.
+/// The caller's routing: the experts of this rank's tokens.
 class Asked {
  public:
-  /// Behind platform::wait_prior.
+  /// Called after platform::wait_prior.
   SYMMETRA_DEVICE explicit Asked(const ExpertArgs& args) : Asked(args, ExpertTable(args)) {}
   SYMMETRA_DEVICE Asked(const ExpertArgs& args, const ExpertTable& table)
       : args_(args), table_(table), claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens) {}
 
-  /// The tokens that the device's count, or the host, names. Another stream may write the count meanwhile, so threads may have
-  /// read unlike ones: where they branch ahead of a sync, they go on with the count that one of them has read.
+  /// The number of tokens, from device memory or from the host. Another stream may write the device count concurrently,
+  /// so threads may have read different counts. Where threads branch before a sync, they continue with the count that
+  /// one of them has read (`claim`).
   SYMMETRA_DEVICE uint32_t claimed() const { return claimed_; }
   SYMMETRA_DEVICE void claim(uint32_t claimed) { claimed_ = claimed; }
-  /// Tokens that take part. Who asks waits for the device's count.
+  /// Tokens that take part. Using the value waits for the load of the device count.
   SYMMETRA_DEVICE uint32_t tokens() const { return claimed_ <= args_.tokens ? claimed_ : 0; }
   SYMMETRA_DEVICE uint32_t pairs() const { return tokens() * args_.top_k; }
   SYMMETRA_DEVICE int64_t expert(uint32_t pair) const {
@@ -154,8 +158,8 @@ class Asked {
   SYMMETRA_DEVICE Target target(uint32_t pair) const { return target(pair, expert(pair)); }
   SYMMETRA_DEVICE Target target(uint32_t pair, int64_t expert) const { return table_.target(expert, pair); }
   SYMMETRA_DEVICE uint16_t copy(uint32_t pair) const { return target(pair).copy; }
-  /// The head without what follows it. All threads of the block call it: `bad`: whether a thread has a bad pair; each says its
-  /// first, or kNone.
+  /// The fixed part of the routing header. All threads of the block call it. `bad`: whether any thread found a bad
+  /// pair. `first_bad`: the first bad pair of this thread, or kNone.
   SYMMETRA_DEVICE ExpertHead head(bool bad, uint32_t first_bad, uint32_t* words) const {
     if (!bad) return {tokens(), claimed_, args_.tokens, kNone, 0, claimed_ > args_.tokens, 0};
     const uint32_t pair = kNone - block_max(kNone - first_bad, words);  // counted from the end, so that the first is the largest
@@ -168,8 +172,8 @@ class Asked {
   uint32_t claimed_;
 };
 
-/// Calls `body(pair, copy)` with each of eight pairs of a rank that is among those from `begin` to `end`. Heads have room for whole
-/// eights.
+/// Calls `body(pair, copy)` with each pair of a group of eight that lies between `begin` and `end`. Headers have
+/// capacity for whole groups.
 template <class Body>
 SYMMETRA_DEVICE void each_of_eight(const uint16_t* copies, uint32_t eight, uint32_t begin, uint32_t end, Body body) {
   const auto words = platform::load<Words<4>>(reinterpret_cast<const uint8_t*>(copies) + uint64_t{eight} * sizeof(Words<4>));
@@ -180,13 +184,14 @@ SYMMETRA_DEVICE void each_of_eight(const uint16_t* copies, uint32_t eight, uint3
   }
 }
 
-/// Calls `body(pair, copy)` with this thread's share of the pairs of a rank, in any order: neighbours load what lies side by side.
+/// Calls `body(pair, copy)` with this thread's share of the pairs of a rank, in any order: neighbouring threads load
+/// adjacent memory.
 template <class Body>
 SYMMETRA_DEVICE void each_pair(const uint16_t* copies, uint32_t pairs, Body body) {
   for (uint32_t eight = platform::thread(); eight * 8 < pairs; eight += platform::threads()) each_of_eight(copies, eight, 0, pairs, body);
 }
 
-/// Whether a token has an expert among the copies from `first` to `end`.
+/// Whether a token has an expert among the replicas from `first` to `end`.
 SYMMETRA_DEVICE bool goes(const uint16_t* copies, uint32_t token, uint32_t top_k, uint32_t first, uint32_t end) {
   const uint32_t pairs = token * top_k;
   bool found = false;
@@ -196,15 +201,16 @@ SYMMETRA_DEVICE bool goes(const uint16_t* copies, uint32_t token, uint32_t top_k
   return found;
 }
 
-/// What the caller asks for, with the count of tokens that expert_head has kept: a count that changes between two reads would give
-/// rows places beyond those that were counted.
+/// The caller's routing, with the token count that expert_head has stored: a count that changes between two reads would
+/// assign rows to places that were not counted.
 SYMMETRA_DEVICE Asked kept_asked(const ExpertArgs& args) {
   Asked asked(args);
   if (args.token_count != nullptr) asked.claim(Heads(args).head(args.rank)->claimed);
   return asked;
 }
 
-/// Writes the pairs of the own head: what the caller asks for. One thread keeps the count of tokens for the kernels that follow.
+/// Writes the pairs of the own routing header, from the caller's routing. One thread stores the token count for the
+/// following kernels.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
   const Heads heads(args);
   platform::wait_prior();
@@ -219,7 +225,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
-/// Writes what the own head begins with, from its pairs, by the threads of the block. `words`: of block-shared memory.
+/// Writes the fixed part of the own routing header, from its pairs. All threads of the block call it. `words`: in
+/// block-shared memory.
 SYMMETRA_DEVICE void judge_pairs(const ExpertArgs& args, const Asked& asked, uint32_t* words) {
   const Heads heads(args);
   uint32_t first_bad = kNone;
@@ -237,8 +244,8 @@ SYMMETRA_DEVICE void judge_pairs(const ExpertArgs& args, const Asked& asked, uin
   own->wrong = head.wrong;
 }
 
-/// Writes the rest of the own head from its pairs. A block counts the pairs of a copy, or the tokens for a rank, or looks for
-/// what is wrong.
+/// Writes the rest of the own routing header, from its pairs. A block counts the pairs of a replica, counts the tokens
+/// for a rank, or looks for errors.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const ExpertTable table(args);

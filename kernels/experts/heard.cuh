@@ -1,23 +1,23 @@
-// What a block of a receiving kernel hears of the tokens of all ranks, and counts: pairs for each copy, and whether something
-// is wrong. All ranks hear the same, so all find the same.
+// The routing headers that a block of a receiving kernel has received from all ranks, pair counts of each expert
+// replica, and a check for errors. All ranks receive the same headers, so all ranks find the same errors.
 #pragma once
 #include "kernels/experts/packets.cuh"
 
 namespace symmetra::kernels {
 
-/// What a block of the receiving kernel shares, in its memory.
+/// Block-shared memory of the receiving kernel.
 struct ReceiveShared {
-  uint32_t room;          ///< words for the copies of a head
+  uint32_t room;          ///< words for the replicas of a routing header
   uint32_t stride;        ///< words for the places of a row
-  uint32_t* places;       ///< for each of the block's tokens: the places of its row, of which some are kNone
+  uint32_t* places;       ///< for each of the block's tokens: the places of its row, kNone for unused ones
   uint32_t* experts;      ///< for each pair of the block's tokens: the local expert, or kNone
   uint32_t* heads;        ///< kHeadWords a rank
-  uint32_t* copies;       ///< of the pairs of all ranks, two a word, where the block holds them
-  uint32_t* pairs;        ///< for each copy: pairs of all ranks
-  uint32_t* before;       ///< for each local expert: pairs ahead of the block's tokens
-  uint32_t* rows;         ///< by rank, in two halves of a word: tokens that come ahead of the block's, and all that come
-  uint32_t* come;         ///< for each rank: rows that come to the rank, if they are counted
-  uint32_t* offsets;      ///< for each local expert: its first row, where experts have no equal room
+  uint32_t* copies;       ///< replicas of the pairs of all ranks, two in a word, if the block holds them
+  uint32_t* pairs;        ///< for each replica: pairs of all ranks
+  uint32_t* before;       ///< for each local expert: pairs before the block's tokens
+  uint32_t* rows;         ///< by rank, in two halves of a word: received tokens before the block's, and all received tokens
+  uint32_t* come;         ///< for each rank: rows that the rank receives, if counted
+  uint32_t* offsets;      ///< for each local expert: its first row, unless experts have equal capacity
   uint32_t* pair_places;  ///< for each pair of the block's tokens: its place, or kNone
   uint32_t* scan;         ///< kScanWords a thread
 
@@ -37,7 +37,8 @@ struct ReceiveShared {
         scan(pair_places + args.rows_at_once * args.top_k) {}
 };
 
-/// The heads of all ranks, from the view of a block. Whatever needs no head is done before heads are awaited.
+/// The routing headers of all ranks, from the view of a block. Work that does not depend on the headers runs before
+/// waiting for them.
 class Heard {
  public:
   SYMMETRA_DEVICE Heard(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, const ReceiveShared& shared)
@@ -48,17 +49,18 @@ class Heard {
         teams_((platform::threads() + platform::kTeam - 1) / platform::kTeam) {
     SYMMETRA_ROLLED
     for (uint32_t i = platform::thread(); i <= args.copies + args.local + args.world; i += platform::threads()) shared_.pairs[i] = 0;
-    // Teams share the heads: a few take one, so that heads are not looked at in turn.
+    // Teams share the headers: several teams process one header, so that headers are not processed one after the other.
     part_ = platform::thread() / platform::kTeam;
     while ((share_ + 1) * args.world <= teams_) ++share_;
     for (; part_ >= share_; part_ -= share_) ++head_;
-    if (head_ < args.world) copies_ = copies_on(head_);  // loads that nothing here waits for
+    if (head_ < args.world) copies_ = copies_on(head_);  // loads whose values are not used here
   }
 
-  /// Awaits the heads of all ranks without their weights, and keeps them in the block's memory. False on all threads: the wait
-  /// gave up.
+  /// Waits for the routing headers of all ranks, except the weights, and stores them in block-shared memory. Returns
+  /// false on all threads when the wait gave up.
   SYMMETRA_DEVICE bool await() {
-    // Whole rounds of a packet a thread, for heads of as many tokens as this rank has: at least for what each head begins with.
+    // Whole rounds of one packet for each thread, for headers of as many tokens as this rank has: at least for the
+    // fixed part of every header.
     uint32_t number = platform::thread(), sure = platform::threads();
     while (sure < packets_.copies_end(args_.tokens) * args_.world) sure += platform::threads();
     SYMMETRA_ROLLED
@@ -82,22 +84,22 @@ class Heard {
   SYMMETRA_DEVICE uint32_t tokens(uint32_t source) const { return word(source, 0); }
   /// Tokens of the rank that has most.
   SYMMETRA_DEVICE uint32_t most() const { return most_; }
-  /// The copies of two pairs that follow each other, of which the first has an even number.
+  /// The replicas of two consecutive pairs, of which the first has an even number.
   SYMMETRA_DEVICE uint32_t copies_of(uint32_t source, uint32_t two) const {
     return args_.holds != 0 ? shared_.copies[source * shared_.room + two] : packets_.word(source, kHeadWords + two);
   }
-  /// The copy of a pair.
+  /// The replica of a pair.
   SYMMETRA_DEVICE uint32_t copy_of(uint32_t source, uint32_t pair) const { return copies_of(source, pair / 2) >> pair % 2 * 16 & 0xFFFF; }
   /// Whether a token has an expert here.
   SYMMETRA_DEVICE bool comes(uint32_t source, uint32_t token) const {
     return goes(source, token, {args_.first_copy, args_.first_copy + args_.local});
   }
 
-  /// Copies that follow each other: the first, and the one behind the last.
+  /// Consecutive replicas: the first, and the end.
   struct Copies {
     uint32_t first, end;
   };
-  /// Whether a token has an expert among copies. Eight pairs are loaded at once.
+  /// Whether a token has an expert among some replicas. Eight pairs are loaded at once.
   SYMMETRA_DEVICE bool goes(uint32_t source, uint32_t token, const Copies& among) const {
     const uint32_t begin = token * args_.top_k, end = begin + args_.top_k;
     bool any = false;
@@ -115,7 +117,7 @@ class Heard {
     return any;
   }
 
-  /// Calls `body(source, token)` for the tokens of all ranks from number `first` on, of which this thread has every `step`th.
+  /// Calls `body(source, token)` for every `step`th token of all ranks, from number `first` on.
   template <class Body>
   SYMMETRA_DEVICE void each_token(uint32_t first, uint32_t step, Body body) const {
     SYMMETRA_ROLLED
@@ -126,7 +128,7 @@ class Heard {
     }
   }
 
-  /// Counts the pairs of all ranks ahead of a token of a rank, and if `all` all pairs. A sync must follow.
+  /// Counts the pairs of all ranks before a token of a rank, and if `all` also all pairs. A sync must follow.
   SYMMETRA_DEVICE void tally(uint32_t its_source, uint32_t its_first, bool all) const {
     SYMMETRA_ROLLED
     for (uint32_t source = head_; source < args_.world; source += teams_) {
@@ -147,8 +149,8 @@ class Heard {
     }
   }
 
-  /// By rank: counts the tokens that come here ahead of a token of a rank, in the lower half of a word, and all that come in the
-  /// upper. Each half has room for the most tokens that go by packets. A sync must follow.
+  /// By rank: counts the received tokens before a token of a rank in the lower half of a word, and all received tokens
+  /// in the upper half. Each half has the range for the most tokens that are sent in packets. A sync must follow.
   SYMMETRA_DEVICE void tally_rows(uint32_t its_source, uint32_t its_first) const {
     uint32_t rows = 0;
     each_token(platform::thread(), platform::threads(), [&](uint32_t source, uint32_t token) {
@@ -158,14 +160,14 @@ class Heard {
     if (rows != 0) platform::add_shared(shared_.rows, rows);
   }
 
-  /// Whether something is wrong, on all threads. Behind a tally of all pairs, by rank behind that of rows.
+  /// Whether there is an error, on all threads. Called after a tally of all pairs, and by rank after a tally of rows.
   SYMMETRA_DEVICE bool is_wrong() const { return (wrong_ != 0 || (!fit() && exceeds())) && found_wrong(); }
 
  private:
   SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const { return shared_.heads[source * kHeadWords + i]; }
 
-  /// Awaits a packet of the heads, of which those with equal numbers follow each other, and keeps its data. How long a head is,
-  /// its first packet says, which is looked at beside the other.
+  /// Waits for one packet of the headers, and stores its data. Consecutive numbers are the same packet of consecutive
+  /// ranks. The first packet of a header contains the header's length, so it is loaded together with the other packet.
   SYMMETRA_DEVICE void head_packet(uint32_t number) {
     const uint32_t i = number / args_.world, source = number - i * args_.world;
     if (i >= packets_.weights_at()) return;
@@ -188,7 +190,7 @@ class Heard {
     }
   }
 
-  /// Whether the tokens are so few that no rank can receive more than it has room for.
+  /// Whether the tokens are too few for any rank to exceed its capacity.
   SYMMETRA_DEVICE bool fit() const {
     uint64_t rows = all_;
     if (args_.layout != kRowsByRank) rows *= args_.top_k;
@@ -196,7 +198,8 @@ class Heard {
     return rows <= args_.capacity;
   }
 
-  /// Whether a rank may receive more than it has room for: with equal room for every expert, whether one does. On all threads.
+  /// Whether a rank may exceed its capacity: with equal capacity for every expert, whether an expert exceeds it. Equal
+  /// on all threads.
   SYMMETRA_DEVICE bool exceeds() const {
     if (args_.layout != kRowsPadded) return true;
     bool any = false;
@@ -205,7 +208,7 @@ class Heard {
     return platform::sync_block_or(any);
   }
 
-  /// Looks for what is wrong, in the order in which all ranks look, and the first block reports it.
+  /// Looks for errors in the same order on all ranks. The first block reports the first error.
   SYMMETRA_DEVICE bool found_wrong() const {
     if (wrong_ != 0 && reports_heads(args_, [&](uint32_t source, uint32_t i) { return word(source, i); })) return true;
     const bool padded = args_.layout == kRowsPadded;
@@ -219,8 +222,8 @@ class Heard {
     return false;
   }
 
-  /// Counts the rows that each rank would receive. Teams take ranks as they take heads, so that ranks are not looked at in turn. A sync
-  /// must follow.
+  /// Counts the rows that each rank would receive. Teams share ranks in the same way as headers, so that ranks are not
+  /// processed one after the other. A sync must follow.
   SYMMETRA_DEVICE void count_rows() const {
     const uint32_t first = part_ * platform::kTeam + platform::thread() % platform::kTeam, step = share_ * platform::kTeam;
     SYMMETRA_ROLLED
@@ -236,7 +239,7 @@ class Heard {
     }
   }
 
-  /// Padded: the rows of that expert of a rank which has most.
+  /// Padded: the rows of the expert with the most rows on a rank.
   SYMMETRA_DEVICE uint32_t most_of(uint32_t rank) const {
     const Copies copies = copies_on(rank);
     uint32_t most = 0;
@@ -248,7 +251,7 @@ class Heard {
     return block_max(most, shared_.scan);
   }
 
-  /// The copies on a rank.
+  /// The replicas on a rank.
   SYMMETRA_DEVICE Copies copies_on(uint32_t rank) const {
     const ExpertTable table(args_);
     return {table.first_copy(rank), table.first_copy(rank + 1)};
@@ -259,13 +262,13 @@ class Heard {
   device::Waiter& waiter_;
   ReceiveShared shared_;
   uint32_t teams_;
-  uint32_t share_ = 1;  ///< teams that take a head together
-  uint32_t head_ = 0;   ///< the first head of this thread's team
-  uint32_t part_ = 0;   ///< the number of the team among those
-  Copies copies_{};     ///< on the rank of that head
-  uint32_t most_ = 0;   ///< tokens of the rank that has most
+  uint32_t share_ = 1;  ///< teams that share a header
+  uint32_t head_ = 0;   ///< the first header of this thread's team
+  uint32_t part_ = 0;   ///< the number of the team among the teams that share the header
+  Copies copies_{};     ///< on the rank of that header
+  uint32_t most_ = 0;   ///< tokens of the rank with the most tokens
   uint32_t all_ = 0;    ///< tokens of all ranks
-  uint32_t wrong_ = 0;  ///< nonzero: something is wrong with a head
+  uint32_t wrong_ = 0;  ///< nonzero: a header reports an error
 };
 
 }  // namespace symmetra::kernels

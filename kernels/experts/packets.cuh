@@ -1,10 +1,11 @@
-// Dispatch in packets that prove their own arrival, for few tokens: no barrier, no all-gather. A sending kernel waits for
-// nobody, and a receiving kernel for sending kernels alone. A row goes once to each rank that has an expert of the token, to
-// the slot of its source and token, so no rank needs a count beforehand.
+// Dispatch in packets that prove their own arrival, for few tokens: no barrier, no all-gather. A sending kernel does
+// not wait for peers, and a receiving kernel waits for sending kernels only. A row is sent once to each rank that has
+// an expert of the token, to the slot of its source and token, so no rank needs a count beforehand.
 //
-// Buffers rotate by epoch, twice as many as dispatches may be between their two halves. Who begins call k + 2F has ended the
-// receive of call k + F, which heard from all; so all had begun call k + F, and had ended the receive of call k with its
-// clears, behind the end of a kernel. F is `buffers` / 2.
+// Buffers rotate with period 2F, where F is the number of dispatches that may be between their two halves (`buffers` /
+// 2). A rank starts call k + 2F only after its receive of call k + F, which needs data from every rank. So every rank
+// has started call k + F, and the kernel that received call k, and cleared its packets, has ended on every rank. The
+// buffer may be reused.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/experts/rows.cuh"
@@ -12,16 +13,17 @@
 
 namespace symmetra::kernels {
 
-/// Words of a head ahead of the copies of its pairs.
+/// Words of a routing header before the replicas of its pairs.
 constexpr uint32_t kHeadWords = sizeof(ExpertHead) / 4;
-/// Of these words: the one that is nonzero where something is wrong.
+/// The index of ExpertHead::wrong among these words.
 constexpr uint32_t kHeadWrong = 6;
 
-/// Blocks of a receiving kernel beside which any sending kernel finds a multiprocessor with room, also while the next kernel waits there:
-/// half of the 132 of an H100.
+/// A receiving kernel with at most this many blocks leaves multiprocessors free for any sending kernel, even while the
+/// next kernel of its stream also waits: half of the 132 multiprocessors of an H100.
 constexpr uint32_t kFewBlocks = 64;
 
-/// How rows travel: sixteen bytes a packet, of which four bytes that mean "not arrived" are replaced; or eight, bit for bit.
+/// Protocols of rows: sixteen bytes of data in a packet, where words that mean "not arrived" are replaced; or eight
+/// bytes, bit for bit.
 using RowProtocol = Sentinel<F32>;
 using ByteProtocol = LL<I64>;
 
@@ -32,34 +34,36 @@ class ExpertPackets {
       : args_(args), epoch_(epoch), start_(epoch % args.buffers * args.buffer_bytes) {}
 
   SYMMETRA_DEVICE uint32_t epoch() const { return epoch_; }
-  /// A packet of what `source` tells `rank`.
+  /// A packet of the routing header that `source` sends to `rank`.
   SYMMETRA_DEVICE Packet* telling(uint32_t rank, uint32_t source, uint32_t i) const {
     return at(rank, args_.tellings_offset) + uint64_t{source} * args_.telling_packets + i;
   }
-  /// The packets of row `number` in the memory of `rank`, of so many packets a row.
+  /// The packets of row `number` in the memory of `rank`, `packets` packets for each row.
   SYMMETRA_DEVICE Packet* row(uint32_t rank, uint64_t number, uint32_t packets) const {
     return at(rank, args_.travelling_offset) + number * packets;
   }
 
-  /// Words of what `source` tells this rank, once they have arrived.
+  /// A word of the routing header from `source`, once it has arrived.
   SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const {
     return static_cast<uint32_t>(platform::load_relaxed(&telling(args_.rank, source, i / 2)->half[i % 2]));
   }
-  /// The packets of a head: the head, the copies of four pairs a packet, the weights of two. This is the one behind the copies of
-  /// so many tokens.
+  /// The end of the replicas of `tokens` tokens, in packets. The packets of a header are its fixed part, the replicas
+  /// of four pairs in each packet, and the weights of two pairs in each packet.
   SYMMETRA_DEVICE uint32_t copies_end(uint32_t tokens) const { return kHeadWords / 2 + (tokens * args_.top_k + 3) / 4; }
-  /// The first packet of weights, which is behind the room for copies, so that a weight is found without the number of tokens.
+  /// The first packet of weights. It follows the capacity for replicas, so a weight is found without the number of
+  /// tokens.
   SYMMETRA_DEVICE uint32_t weights_at() const { return copies_end(args_.max_tokens); }
-  /// By source, the packet of a head that has the copy of a pair and its weight.
+  /// By source: the packet of a header that contains the replica of a pair and its weight.
   SYMMETRA_DEVICE uint32_t pair_at(uint32_t pair) const { return kHeadWords / 2 + pair; }
-  /// Whether packet `i` of a head of so many tokens has something.
+  /// Whether packet `i` is sent in a header of `tokens` tokens.
   SYMMETRA_DEVICE bool is_sent(uint32_t i, uint32_t tokens) const {
     if (args_.layout == kRowsBySource) return i < pair_at(tokens * args_.top_k);
     return i < copies_end(tokens) || (i >= weights_at() && i < weights_at() + (tokens * args_.top_k + 1) / 2);
   }
 
-  /// Tags repeat after 2^32 calls, and a packet not written since would look new. So some calls empty one packet of each head, in
-  /// turn, that the call does not use. `tokens(source)`: how many tokens a rank has.
+  /// Tags repeat after 2^32 calls, and a packet that has not been written since would look new. So every 16th call of a
+  /// buffer empties one packet of each header, in turn, if the call does not use that packet. `tokens(source)`: the
+  /// number of tokens of a rank.
   template <class Tokens>
   SYMMETRA_DEVICE void scrub(Tokens tokens) const {
     constexpr uint32_t kRarely = 16;
@@ -82,12 +86,13 @@ class ExpertPackets {
   uint64_t start_;
 };
 
-/// What all receiving kernels begin and end with. `body(packets, waiter)` awaits packets. Behind its sending kernel such a kernel
-/// starts at once: what it reads comes in packets or was there before that kernel.
+/// The first and last steps of all receiving kernels. `body(packets, waiter)` waits for packets. After its sending
+/// kernel, such a kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Body>
 SYMMETRA_DEVICE void receive_call(const ExpertArgs& args, Body body) {
   if (args.follows == 0) platform::wait_prior();
-  // Of few blocks, the next kernel begins while these wait. It may then keep room that many blocks would need.
+  // With few blocks, the next kernel may start while these blocks wait. The next kernel then occupies multiprocessors
+  // that many blocks would need.
   const bool few = platform::blocks() <= kFewBlocks;
   if (few) platform::release_next();
   const Call call = begin_call(args.calls, args.wait);
@@ -96,17 +101,17 @@ SYMMETRA_DEVICE void receive_call(const ExpertArgs& args, Body body) {
   body(packets, waiter);
   if (args.follows != 0) platform::wait_prior();
   if (!few) platform::release_next();
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_call(args.calls, args.wait, call.epoch, 0);
 }
 
-/// Packets of a row that travels.
+/// Packets of a staged row.
 template <class Protocol>
 SYMMETRA_DEVICE uint32_t row_packets(uint64_t row_bytes) {
   return static_cast<uint32_t>(row_bytes / sizeof(typename Protocol::Data));
 }
 
-/// Sends sixteen bytes of a row. `quiet`: what replaces four bytes that mean "not arrived".
+/// Sends sixteen bytes of a row. `quiet`: the replacement for a four-byte word that means "not arrived".
 template <class Protocol>
 SYMMETRA_DEVICE void send_bytes(Packet* row, uint32_t i, Words<4> data, uint32_t quiet, uint32_t epoch) {
   if constexpr (Protocol::kClears) {
@@ -119,21 +124,22 @@ SYMMETRA_DEVICE void send_bytes(Packet* row, uint32_t i, Words<4> data, uint32_t
   }
 }
 
-/// Sixteen bytes of each of some rows on their way here.
+/// Sixteen bytes of each of several rows that are in transit to this rank.
 template <class Protocol, uint32_t kCount>
 class Incoming {
  public:
-  /// Looks for the first time at packet `i` of row `number`, which comes from a rank. All are looked at before any is awaited.
+  /// First load of packet `i` of row `number`, which comes from `rank`. All packets are loaded before any of them is
+  /// waited for.
   SYMMETRA_DEVICE void look(uint32_t number, Packet* row, uint32_t i, uint32_t rank) {
     from_[number] = row + kPackets * i;
     ranks_[number] = rank;
     load(number);
   }
-  /// There is no such row.
+  /// Marks row `number` as absent.
   SYMMETRA_DEVICE void none(uint32_t number) { ranks_[number] = kNone; }
   SYMMETRA_DEVICE bool has(uint32_t number) const { return ranks_[number] != kNone; }
 
-  /// Awaits all, and clears them. False: the wait gave up.
+  /// Waits for all packets, and clears them. Returns false when the wait gave up.
   SYMMETRA_DEVICE bool await(device::Waiter& waiter, uint32_t epoch) {
     uint32_t peer = 0;
     const bool all = waiter.until(peer, [&] {

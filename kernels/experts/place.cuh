@@ -1,11 +1,12 @@
-// From the heads of all ranks to the place of every row: first counts, then a place for each pair of a token and an expert
-// of this rank. The order is a function of the heads alone.
+// Computes the place of every row from the routing headers of all ranks: first counts, then a place for each pair of a
+// token and a local expert. The order is a function of the headers only.
 #pragma once
 #include "kernels/experts/heads.cuh"
 
 namespace symmetra::kernels {
 
-/// The place of each pair and of each token of all ranks among the rows here, and of each own token among those of a rank.
+/// The place of each pair and each token of all ranks among the rows of this rank, and of each own token among the rows
+/// of a rank.
 struct Places {
   uint32_t* pairs;
   uint32_t* tokens;  ///< [source][max_tokens]; kNone: the token has no expert here
@@ -17,23 +18,23 @@ struct Places {
         there(tokens + uint64_t{args.world} * args.max_tokens) {}
 };
 
-/// Rows of an expert with so many pairs, as they count against the capacity.
+/// Rows of an expert with `pairs` pairs, as counted against the capacity.
 SYMMETRA_DEVICE uint32_t aligned_rows(const ExpertArgs& args, uint32_t pairs) {
   if (args.layout != kRowsByExpert) return pairs;
   return (pairs + args.align - 1) / args.align * args.align;
 }
 
-/// Pairs for a copy, from all ranks.
+/// Pairs of an expert replica, from all ranks.
 SYMMETRA_DEVICE uint32_t pairs_of(const ExpertArgs& args, const Heads& heads, uint32_t copy) {
   uint32_t pairs = 0;
   for (uint32_t source = 0; source < args.world; ++source) pairs += heads.to_copy(source, copy);
   return pairs;
 }
 
-/// What a rank would receive, as that counts against the capacity: rows, or with equal room for every expert the most that
-/// one of its experts has. Every thread of the block gets it.
+/// The rows that a rank would receive, as counted against the capacity; with equal capacity for every expert, the rows
+/// of its largest expert. All threads of the block get the value.
 SYMMETRA_DEVICE uint32_t rows_of(const ExpertArgs& args, const Heads& heads, uint32_t rank, uint32_t* words) {
-  if (args.layout == kRowsBySource) return 0;  // there is room for all
+  if (args.layout == kRowsBySource) return 0;  // the capacity holds all rows
   if (args.layout == kRowsByRank) {
     uint32_t rows = 0;
     for (uint32_t source = 0; source < args.world; ++source) rows += heads.to_rank(source, rank);
@@ -49,7 +50,8 @@ SYMMETRA_DEVICE uint32_t rows_of(const ExpertArgs& args, const Heads& heads, uin
   return args.layout == kRowsPadded ? block_max(most, words) : block_sum(all, words);
 }
 
-/// Reports what is wrong with the heads, or with what ranks would receive. All ranks find the same, and the first.
+/// Reports the first error in the routing headers, or the first rank that would exceed its capacity. All ranks find the
+/// same error.
 SYMMETRA_DEVICE bool is_wrong(const ExpertArgs& args, const Heads& heads, uint32_t* words) {
   const auto word = [&](uint32_t source, uint32_t i) {
     return platform::load<uint32_t>(reinterpret_cast<const uint8_t*>(heads.head(source)) + i * 4);
@@ -62,7 +64,7 @@ SYMMETRA_DEVICE bool is_wrong(const ExpertArgs& args, const Heads& heads, uint32
   return false;
 }
 
-/// Counts the rows of the own experts. One block.
+/// Counts the rows of the local experts. One block.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const Heads heads(args);
@@ -105,14 +107,14 @@ SYMMETRA_DEVICE uint32_t place_by_source(const ExpertArgs& args, const Heads& he
   return there ? source * args.max_tokens + token : kNone;
 }
 
-/// The place of a token of a rank among the rows here, with a row a token; kNone: the token has no expert here. By source no kernel
-/// has found places before.
+/// The place of a token of a rank among the rows of this rank, for layouts with one row for each token; kNone: the
+/// token has no expert here. By source, no earlier kernel has computed places.
 SYMMETRA_DEVICE uint32_t place_of(const ExpertArgs& args, const Heads& heads, uint32_t source, uint32_t token) {
   if (args.layout == kRowsBySource) return place_by_source(args, heads, source, token, args.rank);
   return Places(args).tokens[uint64_t{source} * args.max_tokens + token];
 }
 
-/// By source, writes the rest of the own head from its pairs: nothing is counted. One block.
+/// By source, writes the rest of the own routing header from its pairs. Nothing is counted. One block.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
@@ -120,7 +122,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA
   platform::release_next();
 }
 
-/// Finds the places of the tokens of a rank among the rows of a rank.
+/// Computes the places of the tokens of rank `source` among the rows of rank `target`.
 SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, uint32_t source, uint32_t target, uint32_t* into,
                                   uint32_t* words) {
   const ExpertTable table(args);
@@ -128,7 +130,7 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
   uint32_t before = 0;
   for (uint32_t earlier = 0; earlier < source; ++earlier) before += heads.to_rank(earlier, target);
   const uint32_t tokens = heads.tokens(source);
-  // As many tokens at a time as there are threads: neighbours load what lies side by side.
+  // One token for each thread at a time: neighbouring threads load adjacent memory.
   for (uint32_t begin = 0; begin < tokens; begin += platform::threads()) {
     const uint32_t token = begin + platform::thread();
     const uint32_t comes[1] = {token < tokens && goes(heads.copies(source), token, args.top_k, first, end)};
@@ -138,8 +140,8 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
   }
 }
 
-/// Finds places. A block walks what one rank sends one local expert, or what it sends all of them, or what this rank sends
-/// another. By rank, places of pairs are for the index alone.
+/// Computes places. A block walks the pairs of one rank for one local expert, the tokens of one rank for this rank, or
+/// the tokens of this rank for another rank. By rank, places of pairs are needed for the index only.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const Heads heads(args);

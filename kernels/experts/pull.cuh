@@ -1,19 +1,19 @@
-// A combine by direct access where a token has one row on a rank: sums read the results where they are.
+// A combine by direct access, for layouts where a token has one row on a rank: sums read the results in place.
 #pragma once
 #include "kernels/experts/combine.cuh"
 
 namespace symmetra::kernels {
 
-/// Sums the parts of own tokens in the order of ranks, out of the results of the ranks that give them.
+/// Sums the parts of own tokens in rank order, from the results of their ranks.
 template <class Element>
 class Puller {
  public:
   SYMMETRA_DEVICE explicit Puller(const ExpertArgs& args) : args_(args) {}
 
-  /// Loads where the parts of the next token are, of the first ranks.
+  /// Loads the places of the next token's parts, of the first ranks.
   SYMMETRA_DEVICE void find(uint32_t token) { find(token, 0, next_); }
 
-  /// Sums the token whose parts were found last. `find`: finds the parts of another meanwhile.
+  /// Sums the token whose parts were found last. `find_next`: finds the parts of the next token concurrently.
   template <class Find>
   SYMMETRA_DEVICE void sum(const TokenPart& part, Find find_next) {
     SYMMETRA_UNROLL
@@ -42,7 +42,7 @@ class Puller {
   }
 
  private:
-  /// Values of a packet; ranks whose parts are loaded at once, and packets of each.
+  /// Values of a packet; ranks whose parts are loaded at once, and packets of each part.
   static constexpr uint32_t kCount = kValues<Element, 4>;
   static constexpr uint32_t kRanks = platform::kTeam == 1 ? 1 : 4, kAhead = platform::kTeam == 1 ? 1 : 2;
 
@@ -54,7 +54,8 @@ class Puller {
     }
   }
 
-  /// Adds packets of the ranks from `begin` on. All loads precede the first sum: a peer is far.
+  /// Adds packets of the ranks from `begin` on. All loads precede the first sum, because loads from a peer have a high
+  /// latency.
   SYMMETRA_DEVICE void add(uint32_t first, uint32_t step, uint32_t packets, uint32_t begin, float (&sums)[kAhead][kCount]) const {
     Words<4> loaded[kAhead][kRanks];
     SYMMETRA_UNROLL
@@ -80,8 +81,8 @@ class Puller {
   uint32_t next_[kRanks];
 };
 
-/// Sums the parts of each token of this rank, between two barriers, out of the results of the ranks that give them. A block
-/// takes a token.
+/// Sums the parts of each token of this rank, between two barriers, from the results of their ranks. A block takes a
+/// token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();

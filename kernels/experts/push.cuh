@@ -5,16 +5,16 @@
 
 namespace symmetra::kernels {
 
-/// Where one of the own rows goes: to the ranks of the token's experts. Peers address the place of the row there, or the row
-/// goes into the region; so do its scales. `Place`: says which place, by rank.
+/// The targets of an own row: the ranks of the token's experts. The row goes to its place if peers address that memory,
+/// and otherwise into the region; the same holds for its scales. `Place`: returns the place of the row on a rank.
 template <class Place>
 class TheirRows {
  public:
-  /// `ranks`: a bit a rank.
+  /// `ranks`: one bit for each rank.
   SYMMETRA_DEVICE TheirRows(const ExpertArgs& args, uint32_t token, uint32_t ranks, const Place& place)
       : args_(args), token_(token), ranks_(ranks), place_(place) {}
 
-  /// Calls `store` with each place of the row, and of its scales.
+  /// Calls `store` with each place of the row (`rows`) or of its scales (`scales`).
   template <class Store>
   SYMMETRA_DEVICE void rows(Store store) const {
     each([&](uint32_t rank) {
@@ -44,7 +44,7 @@ class TheirRows {
   const Place& place_;
 };
 
-/// Writes the own rows, between two barriers, to the ranks that they go to: none after counts that failed. A block takes a
+/// Writes the own rows, between two barriers, to the ranks of their experts: none after a failed count. A block takes a
 /// token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(ExpertArgs) args) {

@@ -1,13 +1,15 @@
-// A dispatch by direct access by source, in one kernel: no place depends on what other ranks send, so pairs travel with the rows.
+// A dispatch by direct access, by source, in one kernel: no place depends on the headers of other ranks, so pairs are
+// sent together with the rows.
 #pragma once
 #include "kernels/experts/push.cuh"
 
 namespace symmetra::kernels {
 
-/// The own pairs: what the caller asks for, or in another dispatch of a routing what the own head has.
+/// The own pairs: the caller's routing, or, in another dispatch of the same routing, the pairs of the own routing
+/// header.
 class OwnPairs {
  public:
-  /// `claimed`: of block-shared memory, a word. A sync and `meet` must follow.
+  /// `claimed`: a word in block-shared memory. A sync and `meet` must follow.
   SYMMETRA_DEVICE OwnPairs(const ExpertArgs& args, uint32_t* claimed)
       : args_(args), asked_(args), table_(args), heads_(args), claimed_(claimed), again_(args.follows != 0) {
     const uint32_t before = again_ ? heads_.tokens(args.rank) : 0;
@@ -15,7 +17,7 @@ class OwnPairs {
     if (platform::thread() == 0) *claimed_ = asked_.claimed();
   }
 
-  /// All threads go on with the count that the first one has read.
+  /// All threads continue with the count that the first thread has read.
   SYMMETRA_DEVICE void meet() {
     asked_.claim(*claimed_);
     if (!again_) tokens_ = asked_.tokens();
@@ -28,8 +30,8 @@ class OwnPairs {
     return copy == kNoCopy ? uint32_t{kNoRank} : table_.rank_of(copy);
   }
 
-  /// By the greeters, each of which looks at some of the pairs: writes what this one has found wrong to `verdict`. True on all threads:
-  /// something is. `words`: of block-shared memory.
+  /// Called by the flag blocks, each of which validates some of the pairs. Writes this block's error to `verdict`.
+  /// Returns true on all threads if there is an error. `words`: in block-shared memory.
   SYMMETRA_DEVICE bool judge(ExpertHead* verdict, uint32_t* words) {
     if (again_) return false;
     const uint32_t first_bad = find_bad();
@@ -38,12 +40,13 @@ class OwnPairs {
     const ExpertHead head = asked_.head(bad, first_bad, words);
     if (head.wrong == 0) return false;
     if (platform::thread() == 0) *verdict = head;
-    platform::sync_block();  // other threads tell of it
+    platform::sync_block();  // other threads announce the verdict
     return true;
   }
 
-  /// Writes the pairs to the heads of all ranks, and which experts they are to received rows that peers address, eight at once: a block
-  /// takes some that follow each other, by its last threads. Of tokens that there are not received rows are told too.
+  /// Writes the pairs to the routing headers of all ranks, and the expert ids and weights to received rows that peers
+  /// address, eight pairs at once: each block takes a consecutive share, by its last threads. Padding rows are also
+  /// written.
   SYMMETRA_DEVICE void share() const {
     const bool places = args_.placed_ids != kStaged || args_.placed_weights != kStaged;
     const uint32_t pairs = (places ? args_.max_tokens : tokens_) * args_.top_k;
@@ -53,18 +56,18 @@ class OwnPairs {
     SYMMETRA_ROLLED
     for (uint32_t eight = begin + from_end; eight < end; eight += platform::threads()) {
       const Eight its(*this, eight);
-      // Peers that had experts and weights beside rows before may not have the weights.
+      // Peers that received experts and weights of rows directly may not have the weights in their headers.
       const bool has_heads = again_ && places;
       if (!has_heads && eight * 8 < tokens_ * args_.top_k) to_heads(eight, its, !places);
       if (places) to_rows(eight, its);
     }
   }
 
-  /// Keeps how many tokens there are, also if the call does not come to its rows. One block.
+  /// Stores the number of own tokens, even if the call fails before it sends rows. One block.
   SYMMETRA_DEVICE void keep() const {
     if (!again_ && platform::thread() == 0) heads_.head(args_.rank)->tokens = tokens_;
   }
-  /// Tells all other ranks how many tokens this one has. One block.
+  /// Sends the number of own tokens to all other ranks. One block.
   SYMMETRA_DEVICE void tell() const {
     for (uint32_t rank = platform::thread(); rank < args_.world; rank += platform::threads()) {
       if (rank != args_.rank) platform::store(&heads_.head(args_.rank)->tokens + words_to(rank), tokens_);
@@ -75,7 +78,7 @@ class OwnPairs {
   /// Packets of ids that a thread loads at once.
   static constexpr uint32_t kAhead = platform::kTeam == 1 ? 1 : 4;
 
-  /// Eight pairs that follow each other: copies, 16 bits each, and weights.
+  /// Eight consecutive pairs: expert replicas, 16 bits each, and weights.
   struct Eight {
     Words<4> copies, weights[2];
 
@@ -95,7 +98,8 @@ class OwnPairs {
     }
   };
 
-  /// The first pair of this thread's share whose expert there is not; kNone: there is none. A greeter has pairs that follow each other.
+  /// The first pair of this thread's share with an invalid expert id; kNone: there is none. Each flag block takes a
+  /// consecutive share.
   SYMMETRA_DEVICE uint32_t find_bad() const {
     const uint32_t pairs = asked_.pairs(), threads = platform::threads(), each = 16 / args_.id_bytes;
     const uint32_t share = ((pairs + each - 1) / each + GridBarrier::greeters() - 1) / GridBarrier::greeters() * each;
@@ -131,12 +135,12 @@ class OwnPairs {
     return first_bad;
   }
 
-  /// Words from the own heads to those of a rank.
+  /// The distance in words from the own routing headers to those of a rank.
   SYMMETRA_DEVICE int64_t words_to(uint32_t rank) const {
     return (reinterpret_cast<intptr_t>(args_.regions[rank]) - reinterpret_cast<intptr_t>(args_.regions[args_.rank])) / 4;
   }
 
-  /// `weighs`: peers need the weights too.
+  /// Writes eight pairs to the headers of all ranks. `weighs`: peers also need the weights.
   SYMMETRA_DEVICE void to_heads(uint32_t eight, const Eight& its, bool weighs) const {
     auto* const copies = reinterpret_cast<uint32_t*>(heads_.copies(args_.rank)) + eight * 4;
     auto* const weights = reinterpret_cast<uint32_t*>(heads_.weights(args_.rank)) + eight * 8;
@@ -149,7 +153,8 @@ class OwnPairs {
     });
   }
 
-  /// Writes eight pairs beside the received rows of each rank: its experts, and -1 for those of others.
+  /// Writes the metadata of eight pairs for the received rows of each rank: local expert ids, or -1 for experts of
+  /// other ranks.
   SYMMETRA_DEVICE void to_rows(uint32_t eight, const Eight& its) const {
     const uint32_t pairs = args_.max_tokens * args_.top_k;
     const uint64_t first = uint64_t{args_.rank} * pairs;
@@ -178,12 +183,12 @@ class OwnPairs {
   ExpertTable table_;
   Heads heads_;
   uint32_t* claimed_;
-  bool again_;  ///< another dispatch of a routing
+  bool again_;  ///< another dispatch of the same routing
   uint32_t tokens_;
 };
 
-/// By one block: keeps whether the rows came, and reports the first thing that is wrong with the pairs of a rank, which it reads in the
-/// memory of that rank. All ranks find the same. `entered`: all ranks have come.
+/// Called by one block: stores whether the dispatch failed, and reports the first error in the pairs of a rank, which
+/// is read in the memory of that rank. All ranks find the same error. `entered`: whether the entry barrier succeeded.
 SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barrier, bool entered) {
   if (platform::thread() != 0) return;
   const ExpertState state(args);
@@ -197,8 +202,8 @@ SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barr
   });
 }
 
-/// Writes the own rows to the places of their source and tokens on the ranks that they go to, and their pairs to all ranks, between two
-/// barriers: none if something is wrong with the pairs of a rank. A block takes a token, and knows the next one by then.
+/// Writes the own rows to the places of their source and tokens on the ranks of their experts, and their pairs to all
+/// ranks, between two barriers: none if a rank found an error. A block takes a token, and already knows its next token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* const words = platform::shared<uint32_t>();

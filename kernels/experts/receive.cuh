@@ -1,12 +1,13 @@
-// The receiving half of a dispatch in packets. Every block learns all heads and finds the places of its own rows, so that
-// blocks need not wait for each other.
+// The receiving half of a dispatch in packets. Every block receives all routing headers and computes the places of its
+// own rows, so blocks need not wait for each other.
 #pragma once
 #include "kernels/experts/heard.cuh"
 #include "kernels/experts/targets.cuh"
 
 namespace symmetra::kernels {
 
-/// One receive, from the view of a block. Whatever needs no head is done before heads are awaited.
+/// One receive, from the view of a block. Work that does not depend on the routing headers runs before waiting for
+/// them.
 template <class Protocol>
 class Receive {
  public:
@@ -20,20 +21,20 @@ class Receive {
   }
 
   SYMMETRA_DEVICE const Heard& heard() const { return heard_; }
-  /// Awaits the heads of all ranks. False on all threads: the wait gave up.
+  /// Waits for the routing headers of all ranks. Returns false on all threads when the wait gave up.
   SYMMETRA_DEVICE bool hear() { return heard_.await(); }
 
-  /// Receives the tokens of this block. Each block finds whether something is wrong with the heads, in which case all ranks
-  /// find the same and no row gets a place.
+  /// Receives the tokens of this block. Each block looks for errors in the headers. All ranks find the same error, and
+  /// then no row gets a place.
   SYMMETRA_DEVICE void run() {
     begin_group();
     const bool tells = platform::block() == platform::blocks() - 1;
-    // By rank, who asks neither for counts nor for an index needs no places of pairs.
+    // In the by-rank layout, places of pairs are needed only if the caller requested an index.
     const bool by_rank = args_.layout == kRowsByRank, pairs = !by_rank || args_.into.index != nullptr, counts = pairs || tells;
     if (counts) heard_.tally(source_, first_, true);
     if (by_rank) heard_.tally_rows(source_, first_);
-    // The first packet of the first row, and the first weight, are on their way while the block finds out where they go. Earlier
-    // they would not be here: they follow the heads.
+    // The first packet of the first row, and the first weight, are loaded while the block computes their places. They
+    // could not be loaded earlier: they arrive after the headers.
     Incoming<Protocol, 1> ahead;
     ahead.none(0);
     Packet weight{};
@@ -57,7 +58,7 @@ class Receive {
       if (first_ >= heard_.most()) break;
       ahead.none(0);
       weight = {};
-      platform::sync_block();  // all have read what this block found
+      platform::sync_block();  // all threads have read what this block found
       SYMMETRA_ROLLED
       for (uint32_t i = platform::thread(); i <= args_.local; i += platform::threads()) shared_.before[i] = 0;  // and rows
       platform::sync_block();
@@ -74,16 +75,16 @@ class Receive {
   SYMMETRA_DEVICE const Packet* weight_packet(uint32_t pair) const {
     return packets_.telling(args_.rank, source_, packets_.weights_at() + pair / 2);
   }
-  /// The row of a pair of the block's tokens, among these.
+  /// The row of a pair of the block's tokens, among the rows of these tokens.
   SYMMETRA_DEVICE uint32_t row_of(uint32_t i) const { return args_.rows_at_once == 1 ? 0 : i / args_.top_k; }
 
-  /// From the number of a group of tokens, in `source_`, to its source and first token. Groups of a source's tokens have those
-  /// of other sources between them, so that a block knows its first one before it knows how many there are.
+  /// Converts the number of a group of tokens, in `source_`, to its source and first token. The groups of all sources
+  /// are interleaved, so a block knows its first group before it knows the token counts.
   SYMMETRA_DEVICE void advance() {
     for (; source_ >= args_.world; source_ -= args_.world) first_ += args_.rows_at_once;
   }
 
-  /// Lists the experts of the block's tokens. A sync must follow.
+  /// Lists the local experts of the block's tokens. A sync must follow.
   SYMMETRA_DEVICE void begin_group() {
     const uint32_t tokens = heard_.tokens(source_), rest = first_ < tokens ? tokens - first_ : 0;
     rows_ = rest < args_.rows_at_once ? rest : args_.rows_at_once;
@@ -95,7 +96,7 @@ class Receive {
     }
   }
 
-  /// Finds the first row of each local expert, where experts have no equal room.
+  /// Computes the first row of each local expert, if experts do not have equal capacity.
   SYMMETRA_DEVICE void place_experts() {
     const Run run(args_.local);
     uint32_t aligned = 0;
@@ -116,7 +117,8 @@ class Receive {
     return args_.layout == kRowsPadded ? expert * static_cast<uint32_t>(args_.capacity) : shared_.offsets[expert];
   }
 
-  /// By rank: finds the rows of the block's tokens, and how many come to this rank. Behind the tally of rows.
+  /// By rank: computes the rows of the block's tokens, and the number of rows that this rank receives. Called after the
+  /// tally of rows.
   SYMMETRA_DEVICE void place_rows() {
     const uint32_t rows = *shared_.rows;
     come_ = rows >> 16;
@@ -134,7 +136,7 @@ class Receive {
     }
   }
 
-  /// Finds the places of the pairs of the block's tokens.
+  /// Computes the places of the pairs of the block's tokens.
   SYMMETRA_DEVICE void place_pairs() {
     const Places places(args_);
     const bool by_rank = args_.layout == kRowsByRank;
@@ -158,14 +160,14 @@ class Receive {
     }
   }
 
-  /// Looks for the first time at a packet of a row.
+  /// First load of a packet of a row.
   SYMMETRA_DEVICE void look(Incoming<Protocol, 1>& incoming, uint32_t token, uint32_t i) const {
     const uint64_t unit = uint64_t{source_} * args_.max_tokens + token;
     incoming.look(0, packets_.row(args_.rank, unit, rows_packets_), i, source_);
   }
 
-  /// Awaits the rows of the block's tokens, and puts them into their places. `ahead`: what was looked at already, if it has
-  /// something.
+  /// Waits for the rows of the block's tokens, and writes them to their places. `ahead`: the packet that was loaded
+  /// before, if any.
   SYMMETRA_DEVICE void take(const Incoming<Protocol, 1>& ahead) {
     const uint32_t packets = static_cast<uint32_t>(args_.row_bytes / 16);
     Incoming<Protocol, 1> incoming = ahead;
@@ -203,7 +205,7 @@ class Receive {
     }
   }
 
-  /// Undefined when the wait gave up. `packet`: what was looked at already.
+  /// The weight of a pair. Undefined when the wait gave up. `packet`: the packet that was loaded before.
   SYMMETRA_DEVICE float await_weight(uint32_t pair, Packet packet) const {
     if (!ByteProtocol::arrived(packet, packets_.epoch())) {
       waiter_.until(source_, [&] {
@@ -215,8 +217,8 @@ class Receive {
     return platform::f32_of(pair % 2 == 0 ? data.word[0] : data.word[1]);
   }
 
-  /// Writes what becomes of the pairs of the block's tokens beside their rows, and keeps what combines need of them. The last
-  /// threads begin, because the first have packets. `weight`: the first one that this thread looked at.
+  /// Writes the metadata of the pairs of the block's tokens, and stores what combines need of them. The last threads
+  /// begin, because the first threads have packets. `weight`: the first weight packet that this thread loaded.
   SYMMETRA_DEVICE void describe(Packet weight) const {
     const bool by_rank = args_.layout == kRowsByRank;
     const Heads heads(args_);
@@ -239,7 +241,7 @@ class Receive {
       const bool here = expert != kNone;
       const float value = await_weight(pair, weight);
       if (waiter_.gave_up()) return;
-      if (source_ != args_.rank) {  // of the own head the sending kernel keeps all
+      if (source_ != args_.rank) {  // the sending kernel stores the whole own header
         heads.copies(source_)[pair] = static_cast<uint16_t>(heard_.copy_of(source_, pair));
         heads.weights(source_)[pair] = value;
       }
@@ -255,7 +257,8 @@ class Receive {
     }
   }
 
-  /// Tells what this rank receives, and keeps how many tokens ranks have, for combines.
+  /// Writes the counts and offsets of the rows that this rank receives, and stores the token counts of all ranks for
+  /// combines.
   SYMMETRA_DEVICE void tell() const {
     const ExpertState state(args_);
     SYMMETRA_ROLLED
@@ -284,14 +287,14 @@ class Receive {
   RowTargets targets_;
   uint32_t source_ = 0;        ///< of the block's tokens
   uint32_t first_ = 0;         ///< the first of the block's tokens
-  uint32_t rows_ = 0;          ///< how many tokens the block has
+  uint32_t rows_ = 0;          ///< number of the block's tokens
   uint32_t rows_packets_ = 0;  ///< packets of a row
-  uint32_t come_ = 0;          ///< by rank: rows that come to this rank
-  uint32_t end_ = 0;           ///< behind the last row of all local experts
+  uint32_t come_ = 0;          ///< by rank: rows that this rank receives
+  uint32_t end_ = 0;           ///< end of the rows of all local experts
 };
 
-/// Awaits the heads of all ranks and the rows that come here, and puts the rows into their places. Behind its sending kernel
-/// it starts at once: what it reads comes in packets or was there before that kernel.
+/// Waits for the routing headers of all ranks and the rows of this rank, and writes the rows to their places. After its
+/// sending kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive(SYMMETRA_ARGS(ExpertArgs) args) {
   receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {

@@ -1,12 +1,13 @@
-// Own rows into the form in which they travel: as they are, or as codes with scales.
+// Converts own rows to their wire format: unchanged, or quantised with scales.
 #pragma once
 #include "kernels/experts/rows.cuh"
 #include "kernels/numeric/narrow.cuh"
 
 namespace symmetra::kernels {
 
-/// The e4m3 codes of a group of a row, and their scale. 448 over the largest size of the group, which counts as at least
-/// 1e-4, multiplies each element; the product is rounded to nearest even and saturates.
+/// The scale of a group of a row that is quantised to e4m3. Each element is multiplied by 448 / max(largest absolute
+/// value of the group, 1e-4), rounded to nearest even, and saturated. Scales in powers of two are rounded so that they
+/// cover the largest value.
 struct CodeScale {
   float scale;
   float inverse;
@@ -29,8 +30,8 @@ struct CodeScale {
   }
 };
 
-/// How the threads of a block share the codes of a row: eight neighbours take a group where threads run in step, else one
-/// thread takes it. All threads of the block walk all rounds.
+/// The partition of a row among the threads of a block: eight neighbouring threads take a group if threads run in
+/// lockstep, otherwise one thread. All threads of the block execute all rounds.
 template <class Element>
 class RowCodes {
  public:
@@ -53,8 +54,8 @@ class RowCodes {
     return loaded;
   }
 
-  /// Makes this thread's codes of what it has loaded for a round: calls `scale(group, scale)` for a group that the thread is the first
-  /// of, and puts packets of codes into `codes`.
+  /// Quantises what this thread has loaded for a round: writes packets of quantised values to `codes`, and calls
+  /// `put(group, scale)` if this thread is the first of a group.
   template <class Scale>
   SYMMETRA_DEVICE void encode(uint32_t round, const Loaded& loaded, Words<4> (&codes)[kPackets], Scale put) const {
     const uint32_t part = part_of(round), group = part / kSharers;
@@ -85,7 +86,7 @@ class RowCodes {
     if (group < groups_ && part % kSharers == 0) put(group, scale);
   }
 
-  /// Calls `put(packet, codes)` for each packet of codes of a round that the row has.
+  /// Calls `put(packet, codes)` for each packet of a round that lies within the row.
   template <class Put>
   SYMMETRA_DEVICE void each(uint32_t round, const Words<4> (&codes)[kPackets], Put put) const {
     SYMMETRA_UNROLL
@@ -103,15 +104,15 @@ class RowCodes {
   uint32_t groups_;
 };
 
-/// Sends rows one after the other by the threads of a block: what a thread has of the next row is on its way before the row before goes.
-/// `Element`: that of the rows, where codes are made of them.
+/// Sends rows one after the other, by all threads of a block. The first part of the next row is loaded before the
+/// current row is sent. `Element`: the type of the rows if they are quantised here.
 template <class Element>
 class RowStream {
  public:
   SYMMETRA_DEVICE explicit RowStream(const ExpertArgs& args)
       : args_(args), packets_(byte_packets(args.payload_bytes)), scale_bytes_(args.wire == kWireGivenF8 ? code_groups(args) * 4 : 0) {}
 
-  /// Loads what this thread has first of a row.
+  /// Loads the first part of a row for this thread.
   SYMMETRA_DEVICE void begin(uint32_t token) {
     if constexpr (Element::kFloating) {
       ahead_ = RowCodes<Element>(args_, token).load(0);
@@ -120,8 +121,8 @@ class RowStream {
     }
   }
 
-  /// Puts the row that was begun at each target, and begins the row of `next`, unless that is kNone. Targets have room for whole packets
-  /// of a row.
+  /// Writes the row that was begun to each target, and begins the row of token `next`, unless that is kNone. Targets
+  /// have capacity for whole packets.
   template <class Targets>
   SYMMETRA_DEVICE void send(uint32_t token, uint32_t next, const Targets& targets) {
     const Loaded first = ahead_;
@@ -160,7 +161,7 @@ class RowStream {
   };
   using Loaded = typename Ahead<Element, Element::kFloating>::Type;
 
-  /// A packet of a row that is sent as it is: first those of the row, then those of its scales.
+  /// A packet of a row that is sent unchanged: first the packets of the row, then those of its scales.
   SYMMETRA_DEVICE Words<4> load(uint32_t token, uint32_t i) const {
     if (i < packets_) return Bytes(args_.rows, uint64_t{token} * args_.payload_bytes, args_.payload_bytes).load(i);
     return Bytes(args_.row_scales, uint64_t{token} * scale_bytes_, scale_bytes_).load(i - packets_);
@@ -168,17 +169,17 @@ class RowStream {
 
   const ExpertArgs& args_;
   uint32_t packets_;      ///< of a row
-  uint32_t scale_bytes_;  ///< of a row's given scales
+  uint32_t scale_bytes_;  ///< of a row's scales from the caller
   Loaded ahead_{};
 };
 
-/// Where one of the own rows goes: the own region, for collectives to move it.
+/// The target of an own row in the own region, from which collectives send it.
 class OwnRegion {
  public:
   SYMMETRA_DEVICE OwnRegion(const ExpertArgs& args, uint32_t token)
       : row_(travelling(args, args.rank, token)), scales_(row_ + args.scales_offset) {}
 
-  /// Calls `store` with each place of the row, and of its scales.
+  /// Calls `store` with the place of the row (`rows`) or of its scales (`scales`).
   template <class Store>
   SYMMETRA_DEVICE void rows(Store store) const {
     store(row_);
@@ -193,7 +194,7 @@ class OwnRegion {
   uint8_t* scales_;
 };
 
-/// Puts the own rows into the form in which they travel. A block takes a token.
+/// Stages the own rows in their wire format. A block takes a token.
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(ExpertArgs) args) {
   platform::wait_prior();

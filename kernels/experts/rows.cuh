@@ -1,4 +1,4 @@
-// Rows on their way to experts: into the form in which they travel, and from there to their places.
+// Rows on their way to experts: staging in the wire format, and copying from there to their places.
 #pragma once
 #include "kernels/experts/place.cuh"
 #include "kernels/norm/rows.cuh"
@@ -8,30 +8,31 @@ namespace symmetra::kernels {
 /// A row of bytes.
 using Bytes = Row<U8>;
 
-/// Packets of so many bytes.
+/// Packets of `bytes` bytes.
 SYMMETRA_DEVICE uint32_t byte_packets(uint64_t bytes) { return static_cast<uint32_t>((bytes + 15) / 16); }
 
 /// Groups of a row that have a scale each.
 SYMMETRA_DEVICE uint32_t code_groups(const ExpertArgs& args) { return (args.hidden + kCodeGroup - 1) / kCodeGroup; }
 
-/// A row that travels, of a token of a rank.
+/// A staged row, of a token of a rank.
 SYMMETRA_DEVICE uint8_t* travelling(const ExpertArgs& args, uint32_t rank, uint32_t token) {
   return args.travelling + (uint64_t{rank} * args.max_tokens + token) * args.row_bytes;
 }
 
-/// Bytes of the scales of a row, one after the other.
+/// Bytes of the scales of a row.
 SYMMETRA_DEVICE uint32_t scale_bytes(const ExpertArgs& args) { return code_groups(args) * (args.scales == kCodeScalesE8M0 ? 1 : 4); }
 
-/// The place of a row of a token of `source`, in the region of a rank.
+/// The staged row of a token of `source`, in the region of a rank.
 SYMMETRA_DEVICE uint8_t* in_region(const ExpertArgs& args, uint32_t rank, uint32_t source, uint32_t token) {
   return args.regions[rank] + args.travelling_offset + (uint64_t{source} * args.max_tokens + token) * args.row_bytes;
 }
 
-/// What lies so far from the region of a rank: an operand that peers address.
+/// The address at an offset from the region of a rank: an operand that peers address.
 SYMMETRA_DEVICE uint8_t* in_reach(const ExpertArgs& args, uint32_t rank, uint64_t offset) {
   return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(args.regions[rank]) + offset);
 }
-/// A row at its place among the rows of a rank, which peers address: received rows in a dispatch, results in a combine.
+/// A row at its place among the rows of a rank, in memory that peers address: received rows in a dispatch, results in a
+/// combine.
 SYMMETRA_DEVICE uint8_t* in_place(const ExpertArgs& args, uint32_t rank, uint32_t place, uint64_t row_bytes) {
   return in_reach(args, rank, args.placed_offset) + place * row_bytes;
 }
@@ -39,11 +40,12 @@ SYMMETRA_DEVICE uint8_t* in_place(const ExpertArgs& args, uint32_t rank, uint32_
 /// The ranks of a token's experts, which the threads of a block find together.
 class TokenRanks {
  public:
-  /// `words`: of block-shared memory, kMostTopK, at a multiple of sixteen bytes.
+  /// `words`: kMostTopK words in block-shared memory, at a multiple of sixteen bytes.
   SYMMETRA_DEVICE TokenRanks(const ExpertArgs& args, uint32_t* words) : args_(args), words_(words) {}
 
-  /// Notes the rank of each expert, as `rank(k)` says: kNoRank for none. The last threads do, because they have least of a row.
-  /// `skips`: the block sends nothing of the token. The last thread alone decides: other threads may have read another count.
+  /// Stores the rank of each expert, which `rank(k)` returns: kNoRank for none. The last threads do this, because they
+  /// have the least work of a row. `skips`: the block sends nothing of the token. Only the last thread decides: other
+  /// threads may have read another count.
   template <class Rank>
   SYMMETRA_DEVICE void begin(Rank rank, bool skips = false) const {
     for (uint32_t k = platform::threads() - 1 - platform::thread(); k < words(); k += platform::threads()) {
@@ -51,7 +53,7 @@ class TokenRanks {
       words_[k] = (its != kNoRank ? 1u << its : 0) | (k == 0 && skips ? kSkips : 0);
     }
   }
-  /// Learns what all threads noted. All threads of the block call it.
+  /// Reads what all threads have stored. All threads of the block call it.
   SYMMETRA_DEVICE void meet() {
     platform::sync_block();
     ranks_ = 0;
@@ -61,7 +63,7 @@ class TokenRanks {
       ranks_ |= four.word[0] | four.word[1] | four.word[2] | four.word[3];
     }
   }
-  /// Whether the block sends nothing of the token, on all threads alike.
+  /// Whether the block sends nothing of the token; equal on all threads.
   SYMMETRA_DEVICE bool skips() const { return (ranks_ & kSkips) != 0; }
   SYMMETRA_DEVICE bool has(uint32_t rank) const { return (ranks_ >> rank & 1) != 0; }
   SYMMETRA_DEVICE uint32_t bits() const { return ranks_; }
@@ -74,15 +76,15 @@ class TokenRanks {
   }
 
  private:
-  /// A bit that no rank has.
+  /// A bit that no rank uses.
   static constexpr uint32_t kSkips = 1u << 31;
   static_assert(kMaxWorld < 31);
 
-  SYMMETRA_DEVICE uint32_t words() const { return (args_.top_k + 3) / 4 * 4; }  // read four at once
+  SYMMETRA_DEVICE uint32_t words() const { return (args_.top_k + 3) / 4 * 4; }  // read four words at once
 
   const ExpertArgs& args_;
   uint32_t* words_;
-  uint32_t ranks_ = 0;  ///< a bit a rank, and kSkips
+  uint32_t ranks_ = 0;  ///< one bit for each rank, and kSkips
 };
 
 /// Copies bytes between rows by the threads of the block.
@@ -90,17 +92,17 @@ SYMMETRA_DEVICE void copy_bytes(const Bytes& into, const Bytes& from) {
   for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) into.store(packet, from.load(packet));
 }
 
-/// Writes what becomes of one received row beside the row itself.
+/// Writes the metadata of received rows.
 class RowOutputs {
  public:
   SYMMETRA_DEVICE explicit RowOutputs(const ExpertArgs& args) : args_(args), heads_(args), places_(args) {}
 
-  /// The bits of the scale of a group of a row that travelled.
+  /// The bits of the scale of a group of a staged row.
   SYMMETRA_DEVICE uint32_t scale(const uint8_t* from, uint32_t group) const {
     return args_.scales == kCodeScalesE8M0 ? from[group] : platform::load<uint32_t>(from + uint64_t{group} * 4);
   }
 
-  /// Writes the scale of a group of a row at `place`. `expert`: with equal room for every expert, the local expert of the row.
+  /// Writes the scale of a group of a row at `place`. `expert`: in the padded layout, the local expert of the row.
   SYMMETRA_DEVICE void put_scale(uint32_t bits, uint32_t group, uint32_t place, uint32_t expert) const {
     const uint64_t at = scale_at(group, place, expert);
     if (args_.scales == kCodeScalesE8M0) {
@@ -110,7 +112,7 @@ class RowOutputs {
     }
   }
 
-  /// All scales of a row, by the threads of the block.
+  /// Writes all scales of a row, by the threads of the block.
   SYMMETRA_DEVICE void scales(const uint8_t* from, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
     for (uint32_t group = platform::thread(); group < code_groups(args_); group += platform::threads()) {
@@ -118,7 +120,7 @@ class RowOutputs {
     }
   }
 
-  /// A packet of scales of a row at `place`, of which packet `i` begins with another group.
+  /// Writes packet `i` of the scales of a row at `place`.
   SYMMETRA_DEVICE void scale_packet(const Words<4>& data, uint32_t i, uint32_t place, uint32_t expert) const {
     if (args_.into.scales == nullptr) return;
     const uint32_t bits = args_.scales == kCodeScalesE8M0 ? 8 : 32, groups = code_groups(args_);
@@ -130,21 +132,21 @@ class RowOutputs {
     }
   }
 
-  /// One thread calls it.
+  /// Writes the source of a row. One thread calls it.
   SYMMETRA_DEVICE void source(uint32_t place, uint32_t rank, uint32_t token) const {
     if (args_.into.sources == nullptr) return;
     args_.into.sources[uint64_t{place} * 2] = rank;
     args_.into.sources[uint64_t{place} * 2 + 1] = token;
   }
 
-  /// The expert of a row at `place`, and its weight.
+  /// Writes the expert of a row at `place`, and its weight.
   SYMMETRA_DEVICE void expert(uint32_t place, uint32_t expert, float weight) const {
     if (platform::thread() != 0) return;
     if (args_.into.ids != nullptr) args_.into.ids[place] = static_cast<int32_t>(expert);
     if (args_.into.weights != nullptr) args_.into.weights[place] = weight;
   }
 
-  /// A token's expert, and its weight.
+  /// The replica of one of a token's experts, and its weight.
   struct Expert {
     uint32_t copy;
     float weight;
@@ -154,7 +156,7 @@ class RowOutputs {
     return {heads_.copies(rank)[pair], args_.into.weights != nullptr ? heads_.weights(rank)[pair] : 0.0f};
   }
 
-  /// By rank, writes one of the experts of a token whose row is at `place`.
+  /// By rank and by source, writes one of the experts of a token whose row is at `place`.
   SYMMETRA_DEVICE void put_expert(Expert expert, uint32_t k, uint32_t place, uint32_t rank, uint32_t token) const {
     const bool here = heads_.is_here(expert.copy);
     const uint64_t at = uint64_t{place} * args_.top_k + k;
@@ -166,14 +168,14 @@ class RowOutputs {
     }
   }
 
-  /// All of them, by the threads of the block.
+  /// Writes all experts of a token, by the threads of the block.
   SYMMETRA_DEVICE void experts(uint32_t place, uint32_t rank, uint32_t token) const {
     for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) {
       put_expert(expert_of(k, rank, token), k, place, rank, token);
     }
   }
 
-  /// By source, writes that a row has no expert here in the place of one of its token's experts.
+  /// By source, writes expert id -1 and weight 0 for one expert of a token without an expert here.
   SYMMETRA_DEVICE void nobody(uint32_t place, uint32_t k) const {
     if (args_.layout != kRowsBySource) return;
     const uint64_t at = uint64_t{place} * args_.top_k + k;
@@ -181,13 +183,13 @@ class RowOutputs {
     if (args_.into.weights != nullptr) args_.into.weights[at] = 0.0f;
   }
 
-  /// In those of all of them, by the threads of the block.
+  /// The same for all experts of the token, by the threads of the block.
   SYMMETRA_DEVICE void nobody(uint32_t place) const {
     for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) nobody(place, k);
   }
 
  private:
-  /// Where the scale of a group of a row at `place` goes.
+  /// The index of the scale of a group of a row at `place`.
   SYMMETRA_DEVICE uint64_t scale_at(uint32_t group, uint32_t place, uint32_t expert) const {
     const uint64_t groups = code_groups(args_);
     if (args_.into.columns == 0) return place * groups + group;
@@ -200,7 +202,7 @@ class RowOutputs {
   Places places_;
 };
 
-/// Copies rows that came into their places. A block takes a token of a rank.
+/// Copies received rows to their places. A block takes a token of a rank.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(ExpertArgs) args) {
   const Heads heads(args);
   const Places places(args);
@@ -241,14 +243,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(Exper
   platform::release_next();
 }
 
-/// Writes what is beside rows by rank that are in their places. A thread takes a scale or an expert of a token of a rank.
+/// Writes the metadata of rows that are already in their places, for layouts with one row for each token. A thread
+/// takes a scale or an expert of a token of a rank.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(ExpertArgs) args) {
   const Heads heads(args);
   const RowOutputs outputs(args);
   platform::wait_prior();
   const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
   const uint32_t groups = args.into.scales != nullptr ? code_groups(args) : 0, width = groups > args.top_k ? groups : args.top_k;
-  // As many threads as a token has items, for as many tokens at once as the block has threads for.
+  // One thread for each item of a token, for as many tokens at once as the block has threads for.
   const uint32_t lanes = width < platform::threads() ? width : platform::threads(), at_once = platform::threads() / lanes;
   const uint32_t mine = platform::thread() / lanes, first = platform::thread() - mine * lanes;
   for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
@@ -256,7 +259,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Exp
     const uint32_t tokens = heads.tokens(rank), place = place_of(args, heads, rank, token);
     const uint8_t* const scales = travelling(args, rank, token) + args.scales_offset;
     for (uint32_t item = first; item < width; item += lanes) {
-      // All loads at once, also of a token that has nothing here.
+      // All loads are issued at once, even for a token without a row here.
       const uint32_t scale = item < groups ? outputs.scale(scales, item) : 0;
       const RowOutputs::Expert expert = item < args.top_k ? outputs.expert_of(item, rank, token) : RowOutputs::Expert{};
       if (token >= tokens || place == kNone) {

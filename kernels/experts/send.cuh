@@ -5,22 +5,23 @@
 
 namespace symmetra::kernels {
 
-/// Sends packet `i` of the head to every rank.
+/// Sends packet `i` of the routing header to every rank.
 SYMMETRA_DEVICE void tell(const ExpertArgs& args, const ExpertPackets& packets, uint32_t i, const Words<2>& data) {
   const Packet packet = ByteProtocol::encode(data, packets.epoch());
   each_rank(args, [&](uint32_t rank) { platform::store_packet(packets.telling(rank, args.rank, i), packet); });
 }
 
-/// Pairs of a head that a block finds and sends. Packets of copies begin at multiples of four pairs.
+/// Pairs of a routing header that a block finds and sends. Packets of replicas begin at multiples of four pairs.
 SYMMETRA_DEVICE uint32_t head_run() { return (platform::threads() + 3) / 4 * 4; }
 
-/// How many runs the pairs of the own head are.
+/// The number of runs of pairs in the own routing header.
 SYMMETRA_DEVICE uint32_t head_runs(const ExpertArgs& args) {
   const uint32_t room = args.tokens * args.top_k;
   return room == 0 ? 1 : (room + head_run() - 1) / head_run();
 }
 
-/// Sends what a head begins with, to every rank. The last threads send, because they have least of the rest.
+/// Sends the fixed part of the routing header to every rank. The last threads send it, because they have the least
+/// other work.
 SYMMETRA_DEVICE void tell_head(const ExpertArgs& args, const ExpertPackets& packets, const ExpertHead& head) {
   const auto expert = static_cast<uint64_t>(head.bad_expert);
   SYMMETRA_ROLLED
@@ -31,7 +32,8 @@ SYMMETRA_DEVICE void tell_head(const ExpertArgs& args, const ExpertPackets& pack
   }
 }
 
-/// By source, sends what the head begins with, to every rank; blocks of tokens send the pairs. `words`: of block-shared memory.
+/// By source, sends the fixed part of the routing header to every rank; the blocks of the tokens send the pairs.
+/// `words`: in block-shared memory.
 SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
   const uint32_t room = args.tokens * args.top_k;
   uint32_t first_bad = kNone;
@@ -44,10 +46,10 @@ SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, con
   if (call.poisoned == 0) tell_head(args, ExpertPackets(args, call.epoch), head);
 }
 
-/// Writes run `number` of the head to every rank, and keeps what combines need of it. A thread finds the copy of a pair, then
-/// sends a packet of what all have found. The first run has what the head begins with, so its block looks at all pairs for a
-/// bad one. What is loaded depends neither on the state nor on how many tokens take part, so that all of it arrives at once.
-/// `words`: of block-shared memory, two for each pair of a run.
+/// Writes run `number` of the routing header to every rank, and stores what combines need of it. A thread finds the
+/// replicas of pairs, then sends packets of the replicas that all threads have found. The first run includes the fixed
+/// part of the header, so its block validates all pairs. The loads depend neither on the state nor on the token count,
+/// so that they are all in flight at once. `words`: in block-shared memory, two for each pair of a run.
 SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
   const Heads heads(args);
   const uint32_t room = args.tokens * args.top_k, threads = platform::threads(), mine = platform::thread();
@@ -90,17 +92,17 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
     }
   }
   if (number != 0) return;
-  if (bad) platform::sync_block();  // all have read
+  if (bad) platform::sync_block();  // all threads have read the lists
   const ExpertHead head = asked.head(bad, first_bad, words);
   if (call.poisoned == 0) tell_head(args, packets, head);
 }
 
-/// Sends the row of a token to the ranks of its experts, by all threads of the block; by source, also where its pairs go and with
-/// which weights, to all ranks.
+/// Sends the row of a token to the ranks of its experts, by all threads of the block; by source, also sends its pairs
+/// and their weights to all ranks.
 template <class Protocol>
 class RowSender {
  public:
-  /// Words of block-shared memory: three for each of a token's experts.
+  /// Words of block-shared memory: three for each expert of a token.
   static constexpr uint32_t kWords = 3 * kMostTopK;
 
   /// Begins to find the targets.
@@ -114,7 +116,8 @@ class RowSender {
         weights_(copies_ + kMostTopK) {
     const auto rank = [&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
-      const float weight = tells() && args.weights != nullptr ? args.weights[pair] : 1.0f;  // on its way beside the expert
+      const float weight = tells() && args.weights != nullptr ? args.weights[pair] : 1.0f;  // loaded concurrently with
+                                                                                            // the expert
       const Target target = asked.target(pair);
       copies_[k] = target.copy;
       weights_[k] = platform::bits_of(weight);
@@ -122,25 +125,26 @@ class RowSender {
     };
     targets_.begin(rank, !sends());
   }
-  /// Learns the targets. All threads call it. False on all: nothing is to be sent. Threads that each judged for themselves could
-  /// disagree, because another stream may write the count, and another block may be failing.
+  /// Reads the targets. All threads call it. Returns false on all threads if the token is not sent. One thread decides
+  /// for all: threads could disagree, because another stream may write the count, and another block may be failing.
   SYMMETRA_DEVICE bool meet() {
     targets_.meet();
     return !targets_.skips();
   }
-  /// Sends sixteen bytes, behind `meet`.
+  /// Sends sixteen bytes, after `meet`.
   SYMMETRA_DEVICE void send(const ExpertPackets& packets, uint32_t i, const Words<4>& data, uint32_t quiet) const {
     const uint64_t number = uint64_t{args_.rank} * args_.max_tokens + token_;
     targets_.each([&](uint32_t rank) {
       send_bytes<Protocol>(packets.row(rank, number, row_packets<Protocol>(args_.row_bytes)), i, data, quiet, call_.epoch);
     });
   }
-  /// By source, sends where the pairs go, ahead of `meet` or behind it. The threads that found the targets do.
+  /// By source, sends the pairs, before or after `meet`. The threads that found the targets send them.
   SYMMETRA_DEVICE void tell(const ExpertPackets& packets) const {
     if (!tells() || !sends()) return;
     for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
   }
-  /// Keeps for combines whether the row is on a rank, with a row a token, behind `meet`. By rank only the receiver knows where.
+  /// Stores for combines whether the row is on a rank, for layouts with one row for each token; called after `meet`. By
+  /// rank only the receiver knows the place of the row.
   SYMMETRA_DEVICE void keep() const {
     const uint32_t ranks = is_by_token(args_) ? args_.world : 0, place = args_.rank * args_.max_tokens + token_;
     for (uint32_t rank = from_end(); rank < ranks; rank += platform::threads()) {
@@ -149,11 +153,11 @@ class RowSender {
   }
 
  private:
-  /// Whether the token takes part, as this thread has read.
+  /// Whether the token takes part, as read by this thread.
   SYMMETRA_DEVICE bool sends() const { return token_ < asked_.tokens() && call_.poisoned == 0; }
   SYMMETRA_DEVICE bool tells() const { return args_.layout == kRowsBySource; }
   SYMMETRA_DEVICE static uint32_t from_end() { return platform::threads() - 1 - platform::thread(); }
-  /// Sends a pair, and keeps what combines need of it.
+  /// Sends a pair, and stores what combines need of it.
   SYMMETRA_DEVICE void tell_pair(const ExpertPackets& packets, uint32_t k) const {
     const uint32_t pair = token_ * args_.top_k + k;
     kernels::tell(args_, packets, packets.pair_at(pair), {{copies_[k], weights_[k]}});
@@ -171,11 +175,12 @@ class RowSender {
   uint32_t* weights_;  ///< as bits
 };
 
-/// Most tokens of a rank whose pairs leave behind the sync.
+/// The largest number of tokens of a rank for which pairs are sent after the sync.
 constexpr uint32_t kFewTokens = 8;
 
-/// Sends a row in the form in which rows travel. Loads precede the sync in which the block learns the targets, and all that
-/// depends on the state. `words`: of block-shared memory, those of the sender; behind them room for the scales of a row.
+/// Sends a row in its wire format. Loads precede the sync after which the block knows the targets, and everything that
+/// depends on the state. `words`: in block-shared memory, those of the sender, followed by capacity for the scales of a
+/// row.
 template <class Element, class Protocol>
 SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words) {
   RowSender<Protocol> sender(args, asked, call, token, words);
@@ -202,8 +207,8 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
     }
     sender.keep();
     platform::sync_block();  // all scales are there
-    // Bytes behind the last scale may be anything: nobody reads them. A word of four NaN scales would be a missing one: its last scale is
-    // 2^127 then, the largest that there is.
+    // Bytes after the last scale may have any value: they are not read. A word of four NaN scales equals the "not
+    // arrived" pattern, so its last scale is replaced with 2^127, the largest finite scale.
     constexpr uint32_t scales_quiet = 0xFEFFFFFF;
     const uint32_t count = bytes ? (code_groups(args) + 3) / 4 : code_groups(args);
     for (uint32_t i = platform::threads() - 1 - platform::thread(); i * 4 < count; i += platform::threads()) {
@@ -224,7 +229,8 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
     const Words<4> data = first < row.packets() ? row.load(first) : Words<4>{};
     const Words<4> scale = from_end < scale_packets ? scales.load(from_end) : Words<4>{};
     const ExpertPackets packets(args, call.epoch);
-    // Pairs are needed first. Of few tokens they do not wait behind rows, and would delay the sync.
+    // The receiver needs the pairs first. With few tokens the pairs would not wait for rows, and sending them early
+    // would delay the sync.
     const bool early = args.tokens > kFewTokens;
     if (early) sender.tell(packets);
     if (!sender.meet()) return;
@@ -239,12 +245,13 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
   }
 }
 
-/// Sends the head to all ranks, and each row to the ranks of its token's experts. A block takes a run of the head, or by source what
-/// the head begins with, or a token.
+/// Sends the routing header to all ranks, and each row to the ranks of its token's experts. A block takes a run of the
+/// header, or by source the fixed part of the header, or a token.
 template <class Element, class Protocol>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
   auto* words = platform::kept_shared<uint32_t>();
-  // No kernel writes the table: a placement does, while no call is under way. So these loads need not wait for the kernels ahead.
+  // No kernel writes the table; only a placement does, while no call is in flight. So these loads need not wait for
+  // earlier kernels.
   const uint32_t* experts = args.table + args.world + 1;
   if (args.experts <= kMostStagedExperts) {
     for (uint32_t i = platform::thread(); i < args.experts; i += platform::threads()) words[i] = experts[i];
@@ -253,7 +260,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(Exper
     platform::sync_block();
   }
   platform::wait_prior();
-  platform::release_next();  // the receiving kernel needs nothing of this one but packets
+  platform::release_next();  // the receiving kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
   const Asked asked(args, ExpertTable(args, experts));
   const bool by_source = args.layout == kRowsBySource;
@@ -268,7 +275,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(Exper
     }
     platform::sync_block();  // the words are free again
   }
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_telling(args.calls, call.epoch, 0);
 }
 

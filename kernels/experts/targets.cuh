@@ -1,17 +1,17 @@
-// Where the packets of a row that came go.
+// The places of the packets of a received row.
 #pragma once
 #include "kernels/experts/rows.cuh"
 
 namespace symmetra::kernels {
 
-/// Where sixteen bytes of a row go, in the places of the row.
+/// The place of sixteen bytes of a row, relative to the place of the row.
 struct RowTarget {
-  uint8_t* base;    ///< of place 0; null: nobody asks for them
-  uint32_t stride;  ///< bytes from a place to the next
-  bool whole;       ///< somebody asks for them, and each is sixteen bytes, at a multiple of sixteen
+  uint8_t* base;    ///< address in place 0; null: not requested
+  uint32_t stride;  ///< bytes from one place to the next
+  bool whole;       ///< requested, and each packet is sixteen bytes at a multiple of sixteen
 };
 
-/// The targets of the packets of a row: first those of the row itself, then those of its scales.
+/// The targets of the packets of a row: first the packets of the row itself, then those of its scales.
 class RowTargets {
  public:
   SYMMETRA_DEVICE explicit RowTargets(const ExpertArgs& args) : args_(args), scales_at_(static_cast<uint32_t>(args.scales_offset / 16)) {
@@ -34,7 +34,8 @@ class RowTargets {
     return {scales ? scales_.base : payload_.base, scales ? scales_.stride : payload_.stride, scales ? scales_.whole : payload_.whole};
   }
 
-  /// Puts packet `i` of a row to a place, where not all packets lie at multiples of sixteen bytes, or some are nobody's.
+  /// Writes packet `i` of a row to a place, for targets that are not whole: packets that are unaligned, partial or not
+  /// requested.
   SYMMETRA_DEVICE void put(uint32_t i, uint32_t place, uint32_t expert, const Words<4>& data) const {
     if (is_scales(i)) {
       RowOutputs(args_).scale_packet(data, number(i), place, expert);
@@ -45,7 +46,7 @@ class RowTargets {
 
  private:
   const ExpertArgs& args_;
-  uint32_t scales_at_;  ///< the packet of a row that has the first scale
+  uint32_t scales_at_;  ///< the packet of a row that contains the first scale
   RowTarget payload_{};
   RowTarget scales_{};
 };
