@@ -15,8 +15,8 @@ constexpr uint32_t kExpertRows = 2;      ///< stages this rank's rows in their w
 constexpr uint32_t kExpertCount = 3;     ///< validates the routing headers of all ranks, and counts rows
 constexpr uint32_t kExpertPlace = 4;     ///< computes the place of every received row and of every own row
 constexpr uint32_t kExpertCopy = 5;      ///< copies received rows to their places
-constexpr uint32_t kExpertBeside = 6;    ///< layout by rank: the metadata part of kExpertCopy, for rows that are
-                                         ///< already in their places
+constexpr uint32_t kExpertBeside = 6;    ///< kExpertCopy without the rows: writes the metadata of rows that senders
+                                         ///< have placed
 constexpr uint32_t kExpertGive = 7;      ///< computes this rank's part of every token from this rank's results
 constexpr uint32_t kExpertTake = 8;      ///< sums the parts of this rank's tokens
 constexpr uint32_t kExpertPush = 9;      ///< writes this rank's rows to the ranks of their experts

@@ -1,6 +1,6 @@
-// One-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters: every rank sends all its rows to every
-// peer, and reduces and norms all rows. In the region and epochs of the one-shot all-reduce. A cluster of blocks takes a row,
-// and then the row that is as many rows further as there are clusters.
+// One-shot all-reduce and norm of rows of whole packets, on GPUs with thread block clusters: every rank sends all its
+// rows to every peer, and reduces and norms all rows. Uses the region and epochs of a one-shot all-reduce. Clusters
+// take rows in a grid-stride loop.
 #pragma once
 #include <type_traits>
 
@@ -10,7 +10,7 @@
 
 namespace symmetra::kernels {
 
-/// Format: of quantised rows. kTiled: for rows of more packets than columns.
+/// Format: the format of quantised rows. kTiled: for rows of more packets than columns.
 template <class Element, uint32_t kWorld, class Format, bool kTiled>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(FusedNormArgs) args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -29,7 +29,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
   TeamTotals<kTiled> totals(platform::shared<void>(), seat, packets, Operands::wants_largest(norm));
 
   platform::wait_prior();
-  const Call call = begin_call(sum.state + platform::hidden_zero(), sum.wait);  // a tenth of a microsecond sooner
+  const Call call = begin_call(sum.state + platform::hidden_zero(), sum.wait);  // saves a tenth of a microsecond
   const auto input = [&](uint32_t number) {
     const Row<Element, true> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
     return row.load(packet);
@@ -43,14 +43,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
   const auto send = [&](uint32_t number, const Data& row) {
     const Data data = Protocol::sendable(row);
     SYMMETRA_UNROLL
-    for (uint32_t i = 1; i < world; ++i) {  // the next rank first, so that ranks do not all send to one at once
+    for (uint32_t i = 1; i < world; ++i) {  // starts at the next rank, so that ranks do not all send to the same rank at once
       const uint32_t peer = rank + i < world ? rank + i : rank + i - world;
       if (!waiter.gave_up()) scratch.send(0, peer, number * packets + packet, data);
     }
   };
   if (has && first < rows) {
     send(first, own);
-    // What does not come from peers is loaded before the wait for them, but behind the row on its way to them.
+    // Loads that do not need peers are issued before the wait for peers, but after the row has been sent.
     residual = Operands(norm, first).residual(packet);
     weights = Operands(norm, first).weights(packet);
     scratch.clear(0, first * packets + packet);
@@ -63,7 +63,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
   typename Operands::Values factors;
   Operands(norm, first).factors(weights, factors);
   totals.open();
-  platform::release_next();  // its blocks begin while these wait
+  platform::release_next();  // blocks of the next kernel start while these wait
   for (uint32_t number = first; number < rows; number += step) {
     const Operands epilogue(norm, number);
     typename Operands::Values weighed{};
@@ -82,7 +82,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     totals.tell(mine);
     const float of_group = epilogue.largest_of_group(has, weighed);
     const RowTotals total = totals.hear();
-    if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
+    if (has) epilogue.keep(packet, x);  // after the exchange, which then waits for no store
     epilogue.norm_in_team(packet, has, weighed, of_group, epilogue.scale(total));
   }
   platform::sync_block();  // before the state advances

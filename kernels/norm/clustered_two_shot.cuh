@@ -1,7 +1,8 @@
-// Two-shot all-reduce and norm of rows of whole packets, on GPUs that have clusters, after norm/two_shot.cuh, whose region, epochs and
-// packets these are: a rank reduces the rows of its share and sends x, and behind each row one packet with its scale. A cluster of
-// blocks takes the first row of all shares, and then the rows that are as many further as there are clusters. Of few rows it takes those of
-// one share: of its rank's it sums them, of another rank's it sends what the owner sums, and awaits x.
+// Two-shot all-reduce and norm of rows of whole packets, on GPUs with thread block clusters. Region, epochs and packets
+// are those of norm/two_shot.cuh: a rank reduces the rows of its share and sends x, and after each row one packet with
+// the row's scale. Clusters take the rows of all shares in a grid-stride loop. With few rows, a cluster takes rows of
+// one share only: it sums the rows of its own rank's share; for the share of another rank it sends its inputs to the
+// owner, and waits for x.
 #pragma once
 #include <type_traits>
 
@@ -11,7 +12,7 @@
 
 namespace symmetra::kernels {
 
-/// One of a few values, which stay in registers where an index would put them into memory.
+/// Selects one of a few values. The values stay in registers; an index would place them in memory.
 template <uint32_t kCount>
 SYMMETRA_DEVICE Words<4> pick(const Words<4> (&values)[kCount], uint32_t number) {
   Words<4> picked = values[0];
@@ -22,16 +23,17 @@ SYMMETRA_DEVICE Words<4> pick(const Words<4> (&values)[kCount], uint32_t number)
   return picked;
 }
 
-/// Blocks of a kernel that a multiprocessor must have room for. By share three, so that blocks of the next kernel begin beside these; most
-/// kernels have room for so many by themselves, and a bound would make their code slower. For more than four ranks such clusters are few.
+/// The minimum number of resident blocks on a multiprocessor, as a launch bound. By share the number is three, so that
+/// blocks of the next kernel can start while these run. Most kernels fit three blocks without a bound, and a bound
+/// would make their code slower. With more than four ranks, clusters by share are few.
 template <uint32_t kWorld, class Format, bool kByShare, bool kTiled>
 constexpr uint32_t blocks_at_once =
     !kByShare || kWorld > 4 || !(kTiled || std::is_same_v<Format, KnownFormat<kNarrowE4M3, kScalingMx>>) ? 1 : 3;
 template <uint32_t kBlocks>
 constexpr uint32_t threads_at_once = kBlocks == 1 ? kMostClusteredThreads : kMostByShareThreads;
 
-/// Format: of quantised rows. kByShare: a cluster takes rows of one share; there are as many clusters as shares, or a multiple of that.
-/// kTiled: for rows of more packets than columns.
+/// Format: the format of quantised rows. kByShare: a cluster takes rows of one share; the number of clusters is a
+/// multiple of the number of shares. kTiled: for rows of more packets than columns.
 template <class Element, uint32_t kWorld, class Format, bool kByShare, bool kTiled,
           uint32_t kBlocks = blocks_at_once<kWorld, Format, kByShare, kTiled>>
 SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) norm_clustered_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
@@ -65,7 +67,7 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
     const Row<Element, true> row(norm.input, row_of(owner, number) * norm.hidden, norm.hidden);
     return row.load(packet);
   };
-  // The next rank first, so that ranks do not all send to one at once.
+  // Starts at the next rank, so that ranks do not all send to the same rank at once.
   const auto behind = [&](uint32_t i) { return rank + i < world ? rank + i : rank + i - world; };
   const bool owns = turn == 0;  // sums rows of the own share
   const Scratch<Protocol, 2> scratch(sum, world, call);
@@ -92,7 +94,7 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
       if (packet < pitch - packets) scratch.clear(hop, number * pitch + packets + packet);
     }
   }
-  // What does not come from peers is loaded before the wait for them, but behind the rows on their way to them.
+  // Loads that do not need peers are issued before the wait for peers, but after the rows have been sent.
   Data own{}, residual{};
   typename Operands::Weights weights{};
   if (has) weights = Operands(norm, 0).weights(packet);
@@ -103,7 +105,7 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
   typename Operands::Values factors;
   Operands(norm, 0).factors(weights, factors);
   totals.open();
-  platform::release_next();  // its blocks begin while these wait
+  platform::release_next();  // blocks of the next kernel start while these wait
   SYMMETRA_ROLLED
   for (uint32_t number = first; owns && shares.has(rank, number); number += step) {
     const Operands epilogue(norm, row_of(rank, number));
@@ -130,11 +132,11 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
     const float of_group = epilogue.largest_of_group(has, weighed);
     const RowTotals total = totals.hear(failed);
     const RowScale scale = epilogue.scale(total);
-    // A thread without a packet has no part of the total, so then nobody gets a scale.
+    // A thread without a packet has contributed nothing to the total, so no peer gets a scale.
     if (gathers && packet < world - 1 && !failed) {
       scratch.send(1, behind(1 + packet), place + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     }
-    if (has) epilogue.keep(packet, x);  // behind the exchange, which waits for no store then
+    if (has) epilogue.keep(packet, x);  // after the exchange, which then waits for no store
     epilogue.norm_in_team(packet, has, weighed, of_group, scale);
   }
   SYMMETRA_ROLLED

@@ -1,14 +1,14 @@
-// What becomes of a row's sum over the ranks: the residual is added, the row is normed, and if asked for quantised.
+// The epilogue of a row's sum over the ranks: the residual is added, and the row is normed and optionally quantised.
 #pragma once
 #include "kernels/norm/groups.cuh"
 #include "kernels/norm/quantise.cuh"
 
 namespace symmetra::kernels {
 
-/// What the norm of a packet needs of its row.
+/// The scale of a row, which the norm of each packet needs.
 struct RowScale {
   float factor;   ///< 1 / sqrt(squares / hidden + epsilon)
-  float largest;  ///< the largest size in y, if the row's scale depends on that
+  float largest;  ///< the largest absolute value in y, if the row's scale depends on it
 };
 
 /// The operands of one row.
@@ -32,7 +32,7 @@ class Epilogue {
         wide_weight_(args.weight, 0, args.hidden),
         quantiser_(args, row) {}
 
-  /// Whether the scale of a row depends on the largest size in the row.
+  /// Whether the scale of a row depends on the largest absolute value in the row.
   SYMMETRA_DEVICE static bool wants_largest(const NormArgs& args) {
     return kQuantised && Format::scaling(args.quantised) == kScalingPerToken;
   }
@@ -45,7 +45,7 @@ class Epilogue {
   /// A packet of the residual, if there is one.
   SYMMETRA_DEVICE Data residual(uint32_t packet) const { return args_.residual == nullptr ? Data{} : residual_.load(packet); }
 
-  /// A packet of x, by those of the sum and of the residual.
+  /// A packet of x: the sum of the packet and of the residual's packet.
   SYMMETRA_DEVICE Data with_residual(const Data& sum, const Data& residual) const {
     if (args_.residual == nullptr) return sum;
     Values x, added;
@@ -56,7 +56,8 @@ class Epilogue {
     return Element::template pack<4>(x);
   }
 
-  /// The weights of a packet, as they lie in memory. Who loads them before a wait does not wait for them behind it.
+  /// The weights of a packet, as stored in memory. Load the weights before waiting for peers, so that the load latency
+  /// overlaps the wait.
   SYMMETRA_DEVICE Weights weights(uint32_t packet) const {
     Weights weights{};
     if (args_.weight_dtype != kF32) {
@@ -68,11 +69,11 @@ class Epilogue {
     return weights;
   }
 
-  /// Writes a packet of x, if asked for.
+  /// Writes a packet of x, if requested.
   SYMMETRA_DEVICE void keep(uint32_t packet, const Data& x) const {
     if (args_.residual_out != nullptr) residual_out_.store(packet, x);
   }
-  /// A packet of x that keep has written; `args.residual_out` is given.
+  /// A packet of x that `keep` has written. Requires `args.residual_out`.
   SYMMETRA_DEVICE Data kept(uint32_t packet) const { return residual_out_.load(packet); }
 
   /// Adds a packet of x to the columns of its row. `weights(packet)`: the packet's weights.
@@ -83,35 +84,35 @@ class Epilogue {
     columns.add(packet, totals(x, values));
   }
 
-  /// The totals of a packet of x. `weighed`: that of x (weight + offset), where the scale of a row depends on it.
+  /// The totals of a packet of x. `weighed`: the packet of x (weight + offset), if the scale of a row depends on it.
   SYMMETRA_DEVICE RowTotals totals(const Data& x, const Values& weighed) const {
     Values values;
     Element::unpack(x, values);
     return {sum_of_squares(values), wants_largest(args_) ? largest_of(weighed) : 0.0f};
   }
 
-  /// The largest size in y is that of the largest x (weight + offset), because rounding keeps the order. A row whose factor
-  /// is infinite has no number for it.
+  /// The largest absolute value in y is computed from the largest of x (weight + offset), because rounding preserves
+  /// the order. It is NaN for a row with an infinite factor.
   SYMMETRA_DEVICE RowScale scale(const RowTotals& totals) const {
     const float factor = platform::reciprocal(platform::square_root(platform::add(mean(totals.squares), args_.epsilon)));
     if (!wants_largest(args_)) return {factor, 0.0f};
     return {factor, is_endless(factor) ? platform::f32_of(F32::kQuietNan) : of_y(totals.largest, factor)};
   }
 
-  /// The largest size in a packet of y.
+  /// The largest absolute value in a packet of y.
   SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, const Weights& weights, float factor) const {
     Values values;
     weighed(packet, x, weights, values);
     return largest(y(packet, values, factor));
   }
 
-  /// What a packet of x is multiplied by: weight + offset.
+  /// The factors of a packet of x: weight + offset.
   SYMMETRA_DEVICE void factors(const Weights& held, Values& factors) const {
     unpack(held, factors);
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) factors[i] = platform::add(factors[i], args_.weight_offset);
   }
-  /// A packet of x (weight + offset). Values behind the row's end are zero.
+  /// A packet of x (weight + offset). Values after the row's end are zero.
   SYMMETRA_DEVICE void weighed(uint32_t packet, const Data& x, const Values& factors, Values& values) const {
     Element::unpack(x, values);
     SYMMETRA_UNROLL
@@ -125,7 +126,7 @@ class Epilogue {
     factors(weights, by);
     weighed(packet, x, by, values);
   }
-  /// A packet of y, by that of x (weight + offset).
+  /// A packet of y, from the packet of x (weight + offset).
   SYMMETRA_DEVICE Data y(uint32_t packet, const Values& weighed, float factor) const {
     Values values;
     SYMMETRA_UNROLL
@@ -135,24 +136,26 @@ class Epilogue {
     }
     return Element::template pack<4>(values);
   }
-  /// The largest size in a packet of y.
+  /// The largest absolute value in a packet of y.
   SYMMETRA_DEVICE float largest(const Data& y) const {
     Values values;
     Element::unpack(y, values);
     return largest_of(values);
   }
-  /// Whether a packet of y shares its scale with those of some neighbours alone.
+  /// Whether a packet of y shares its scale with a few neighbouring packets only.
   SYMMETRA_DEVICE bool grouped() const {
     const uint32_t scaling = Format::scaling(args_.quantised);
     return kQuantised && scaling != kScalingStatic && scaling != kScalingPerToken;
   }
-  /// The largest size in the group of a packet of x (weight + offset), if a packet shares its scale with neighbours alone. Threads of a
-  /// team have packets that follow each other, and groups are whole in a team. `has`: whether this thread has a packet. All threads of the
-  /// team call it, while the teams exchange the sums of the row: behind these a group needs no exchange of its own.
+  /// The largest absolute value in the group of a packet of x (weight + offset), if packets share a scale with
+  /// neighbours only. The threads of a team have consecutive packets, and a group never spans teams. `has`: whether
+  /// this thread has a packet. All threads of the team call it while the teams exchange the sums of the row, so that a
+  /// group needs no exchange of its own afterwards.
   SYMMETRA_DEVICE float largest_of_group(bool has, const Values& weighed) const {
     return grouped() ? in_group(has ? largest_of(weighed) : 0.0f) : 0.0f;
   }
-  /// Writes a packet of y and its codes, as far as asked for. `largest`: the largest size in y of what has the packet's scale.
+  /// Writes a packet of y and its quantised values, as requested. `largest`: the largest absolute value in y among the
+  /// packets that share the packet's scale.
   SYMMETRA_DEVICE void store(uint32_t packet, const Data& y, float largest) const {
     if (args_.output != nullptr) output_.store(packet, y);
     if constexpr (kQuantised) {
@@ -162,21 +165,21 @@ class Epilogue {
     }
   }
 
-  /// Norms and writes the packet of each thread of a team, as far as asked for, by x (weight + offset). `has`: whether this thread has a
-  /// packet; `of_group`: by largest_of_group. All threads of the team call it.
+  /// Norms and writes the packet of each thread of a team, as requested, from x (weight + offset). `has`: whether this
+  /// thread has a packet; `of_group`: the result of largest_of_group. All threads of the team call it.
   SYMMETRA_DEVICE void norm_in_team(uint32_t packet, bool has, const Values& weighed, float of_group, const RowScale& scale) const {
     const Data normed = y(packet, weighed, scale.factor);
     float most = scale.largest;
     if (grouped()) {
       most = of_y(of_group, scale.factor);
-      // A lane behind the row has no y: zero times an infinite scale is NaN, which would be the largest.
+      // A thread without a packet has no y: zero times an infinite scale is NaN, which would count as the largest.
       if (platform::sync_team_or(is_endless(scale.factor))) most = in_group(has ? largest(normed) : 0.0f);
     }
     if (has) store(packet, normed, most);
   }
 
-  /// Writes a packet of the output and its codes, as far as asked for. Elements behind the row's end are zero. `largest`:
-  /// the largest size in y of what has the packet's scale.
+  /// Writes a packet of the output and its quantised values, as requested. Elements after the row's end are zero.
+  /// `scale.largest`: the largest absolute value in y among the packets that share the packet's scale.
   SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
     if (!kQuantised && args_.output == nullptr) return;
     Values values;
@@ -184,8 +187,9 @@ class Epilogue {
     store(packet, y(packet, values, scale.factor), scale.largest);
   }
 
-  /// Writes the output row and its codes by all threads of the block. `x(packet)` and `weights(packet)`: packets of x and of the weights;
-  /// `noted`: kNormColumns words of shared memory, if the row has groups. All threads sync before they use these words otherwise.
+  /// Writes the output row and its quantised values, by all threads of the block. `x(packet)` and `weights(packet)`:
+  /// packets of x and of the weights; `noted`: kNormColumns words of shared memory, if the row has groups. All threads
+  /// sync before these words are reused.
   template <class X, class W>
   SYMMETRA_DEVICE void norm_row(X x, W weights, const RowScale& scale, float* noted) const {
     if (!kQuantised && args_.output == nullptr) return;
@@ -194,7 +198,7 @@ class Epilogue {
     for (uint32_t start = 0; start < groups.packets(); start += groups.span()) {
       const uint32_t count = groups.count(start);
       if (groups.any()) {
-        if (start != 0) platform::sync_block();  // all have read what the span before noted
+        if (start != 0) platform::sync_block();  // all threads have read the values of the previous span
         for (uint32_t place = platform::thread(); place < kNormColumns; place += platform::threads()) {
           for (uint32_t offset = place; offset < count; offset += kNormColumns) {
             groups.note(noted, offset, largest(start + offset, padded(start + offset), weights(start + offset), scale.factor));
@@ -211,27 +215,27 @@ class Epilogue {
 
  private:
   SYMMETRA_DEVICE static bool is_endless(float factor) { return platform::bits_of(factor) == 0x7F800000; }
-  /// The largest size in some values of y, by that in x (weight + offset), because rounding keeps the order. An infinite factor has no
-  /// order for zeros.
+  /// The largest absolute value in some values of y, from the largest of x (weight + offset), because rounding
+  /// preserves the order. With an infinite factor, zeros have no order.
   SYMMETRA_DEVICE static float of_y(float largest, float factor) {
     Values values = {platform::multiply(largest, factor)};
     Element::unpack(Element::template pack<4>(values), values);
     return values[0];
   }
-  /// The largest size among the threads of a group.
+  /// The largest absolute value among the threads of a group.
   SYMMETRA_DEVICE float in_group(float largest) const {
     return platform::f32_of(platform::team_max(args_.quantised.elems / kCount, platform::bits_of(largest)));
   }
 
-  /// The mean of `sum`, a sum over a row. The reciprocal of a power of two is exact, so a product with the reciprocal has the bits of the
-  /// quotient, and comes sooner.
+  /// The mean of `sum`, a sum over a row. The reciprocal of a power of two is exact, so multiplying with the reciprocal
+  /// gives the same bits as the division, and is faster.
   SYMMETRA_DEVICE float mean(float sum) const {
     const float hidden = static_cast<float>(args_.hidden);
     if ((args_.hidden & (args_.hidden - 1)) != 0) return platform::divide(sum, hidden);
     return platform::multiply(sum, platform::f32_of(0x7F000000 - platform::bits_of(hidden)));
   }
 
-  /// The largest size of some values.
+  /// The largest absolute value of some values.
   SYMMETRA_DEVICE static float largest_of(const Values& values) {
     float most = 0.0f;
     SYMMETRA_UNROLL

@@ -1,7 +1,7 @@
-// Zero-copy reduce-scatter, norm and all-gather: every rank reads the rows of its share from all inputs, reduces them, adds
-// its residual, norms them, and writes the normed rows, their codes and scales into the memory of all ranks. Between two
-// barriers, with the flags and epochs of the zero-copy two-shot. A block takes a row, and then the row that is as many rows
-// further as there are blocks.
+// Zero-copy reduce-scatter, norm and all-gather: every rank reads the rows of its share from all inputs, reduces them,
+// adds its residual, norms them, and writes the normed rows, their quantised values and scales into the memory of all
+// ranks. The accesses lie between two barriers, with the flags and epochs of the zero-copy two-shot. Blocks take rows
+// in a grid-stride loop.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/norm/epilogue.cuh"
@@ -45,7 +45,7 @@ class PeerRow {
   Reduction reduction_;
 };
 
-/// The operands of a norm whose outputs are those of a rank. Everything that is gathered is here.
+/// The operands of a norm whose outputs are in the memory of a rank. Lists all gathered outputs.
 SYMMETRA_DEVICE NormArgs outputs_of(const FusedNormArgs& args, uint32_t rank) {
   const auto theirs = [&](const void* own, const PeerTable* table, uint64_t offset_bytes) -> uint8_t* {
     return own == nullptr ? nullptr : static_cast<uint8_t*>(table->address[rank]) + offset_bytes;
@@ -64,7 +64,7 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
   const uint32_t world = world_of<kWorld>(args.sum.world), rank = args.sum.rank;
   const PeerRow<Element, kWorld> inputs(args, number);
   const Epilogue<Element, kQuantised> epilogue(norm, number);
-  // A row that is too long for the stage waits in this rank's own output, which no peer reads.
+  // A row that is too long for the stage is kept in this rank's own output, which peers do not read.
   const Row<Element> own(norm.output, number * norm.width, norm.hidden);
   const bool staged = own.packets() <= kStagePackets;
   const auto weights = [&](uint32_t packet) { return epilogue.weights(packet); };
@@ -83,14 +83,15 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
     }
   }
   const RowScale scale = epilogue.scale(columns.total());
-  // Ranks start at different peers, so that they do not all write to one at once; a rank's own output is the last.
+  // Ranks start at different peers, so that they do not all write to the same peer at once; a rank's own output is the
+  // last.
   for (uint32_t k = 1; k <= world; ++k) {
     const NormArgs theirs = outputs_of(args, (rank + k) % world);
     const Epilogue<Element, kQuantised> store(theirs, number);
     store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, weights, scale, shared.largest);
-    if (kQuantised && k < world) platform::sync_block();  // all have read what is largest
+    if (kQuantised && k < world) platform::sync_block();  // all threads have read the largest values
   }
-  platform::sync_block();  // all have read the stage and the total
+  platform::sync_block();  // all threads have read the stage and the total
 }
 
 template <class Element, uint32_t kWorld, bool kQuantised>

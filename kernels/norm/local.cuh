@@ -1,5 +1,5 @@
-// Norm of rows that are summed already: a block takes a row, and then the row that is as many rows further as there are
-// blocks. Reads the input twice unless x is written.
+// Norm of rows that are already summed. Blocks take rows in a grid-stride loop. Reads the input twice unless x is
+// written.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 
@@ -28,7 +28,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_rows(SYMMETRA_ARGS(NormArg
     if (number + platform::blocks() >= args.rows) platform::release_next();
     const bool kept = args.residual_out != nullptr;
     epilogue.norm_row([&](uint32_t packet) { return kept ? epilogue.kept(packet) : x_of(packet); }, weights, scale, largest);
-    platform::sync_block();  // all have read the total and what is largest
+    platform::sync_block();  // all threads have read the total and the largest values
   }
 }
 

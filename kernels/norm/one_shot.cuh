@@ -1,7 +1,7 @@
-// One-shot all-reduce and norm: every rank sends all its rows to every peer, and reduces and norms all rows. In the region
-// and epochs of the one-shot all-reduce. A block takes a row, and then the row that is as many rows further as there are
-// blocks; a lane takes packets of the row in ascending order, so that it owns the columns of its packets. Which lane has a
-// packet never changes, so packets pass through no other thread.
+// One-shot all-reduce and norm: every rank sends all its rows to every peer, and reduces and norms all rows. Uses the
+// region and epochs of a one-shot all-reduce. Blocks take rows in a grid-stride loop. A lane takes packets of the row
+// in ascending order, so that it owns the columns of its packets. A packet always belongs to the same lane, so packets
+// need no exchange between threads.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "kernels/norm/stage.cuh"
@@ -38,7 +38,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
     each_packet([&](uint32_t packet) {
       const Data data = Protocol::sendable(row.load(packet));
       SYMMETRA_UNROLL
-      for (uint32_t i = 1; i < world; ++i) {  // the next rank first, so that ranks do not all send to one at once
+      for (uint32_t i = 1; i < world; ++i) {  // starts at the next rank, so that ranks do not all send to the same rank
+                                              // at once
         const uint32_t peer = rank + i < world ? rank + i : rank + i - world;
         if (!waiter.gave_up()) scratch.send(0, peer, number * packets + packet, data);
       }
@@ -50,13 +51,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
     const Row<Element> row(norm.input, uint64_t{number} * norm.hidden, norm.hidden);
     const Operands epilogue(norm, number);
     const Stage<Protocol> stage(shared.stage, scratch.own_slot(), number * packets, packets);
-    // Of a thread's first packet, where a lane is a thread. A kernel that quantises has no registers left for them.
+    // The weights of a thread's first packet, if a lane is a thread. A kernel that quantises has no registers left for
+    // them.
     typename Operands::Weights ahead{};
     constexpr bool kAhead = platform::kTeam > 1 && !kQuantised;
     const auto is_ahead = [&](uint32_t packet) { return kAhead && packet == platform::thread() && packet < lanes; };
     const auto weights = [&](uint32_t packet) { return is_ahead(packet) ? ahead : epilogue.weights(packet); };
     each_packet([&](uint32_t packet) {
-      // What does not come from peers is loaded before the wait for them.
+      // Loads that do not need peers are issued before the wait for peers.
       const Data own = Protocol::sendable(row.load(packet)), residual = epilogue.residual(packet);
       if (is_ahead(packet)) ahead = epilogue.weights(packet);
       const Data all = scratch.template await_sum<kWorld>(waiter, 0, number * packets + packet, own, reduction);
@@ -68,7 +70,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
     const RowScale scale = epilogue.scale(columns.total());
     if (number + platform::blocks() >= rows) platform::release_next();
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
-    // All have read the stage, the total and what is largest.
+    // All threads have read the stage, the total and the largest values.
     if (number + platform::blocks() < rows || stage.is_long()) platform::sync_block();
     stage.clear();
   }

@@ -1,20 +1,21 @@
-// Rows of y in a narrow format, with their scales. A code is the nearest to the product of a value and the inverse of its
-// scale, in single precision. Values move by packet: as many codes as a packet of y has values.
+// Rows of y in a narrow format, with their scales. A quantised value is the value nearest to the element times the
+// inverse of its scale, in single precision. Elements are processed by packet: a packet of y gives as many quantised
+// values as it has elements.
 #pragma once
 #include "kernels/norm/rows.cuh"
 
 namespace symmetra::kernels {
 
-/// `value` / `by`, which is a power of two if kPower: a division takes a hundred clocks.
+/// `value` / `by`, where `by` is a power of two if kPower: a division takes a hundred clocks.
 template <bool kPower>
 SYMMETRA_DEVICE uint32_t quotient(uint32_t value, uint32_t by) {
   return kPower ? value >> platform::log2_of(by) : value / by;
 }
 
-/// Where the scales of a row are, by their layout.
+/// The places of the scales of a row, for each layout.
 class ScalePlaces {
  public:
-  /// `groups`: of a row.
+  /// `groups`: groups in a row.
   SYMMETRA_DEVICE ScalePlaces(const QuantisedRows& how, uint64_t row, uint32_t groups) : how_(how), row_(row), groups_(groups) {}
 
   SYMMETRA_DEVICE void store(uint32_t group, float scale) const {
@@ -36,7 +37,8 @@ class ScalePlaces {
     platform::store(static_cast<uint8_t*>(how_.scales) + place, static_cast<uint8_t>(byte));
   }
 
-  /// Writes the byte of a group, and zeros behind the last group of a row and behind the last row of a column.
+  /// Writes the byte of a group, and the padding zeros after the last group of a row and after the last row of a
+  /// column.
   SYMMETRA_DEVICE void store_packed(uint32_t group, uint32_t byte) const {
     const uint64_t pitch = (how_.all_rows + 3) / 4 * 4, column = group / 4 * pitch;
     put((column + row_) * 4 + group % 4, byte);
@@ -55,15 +57,15 @@ class ScalePlaces {
   uint32_t groups_;
 };
 
-/// A format that the launch names.
+/// A format that the launch selects at run time.
 struct AnyFormat {
   static constexpr bool kKnown = false;
   SYMMETRA_DEVICE static uint32_t to(const QuantisedRows& how) { return how.to; }
   SYMMETRA_DEVICE static uint32_t scaling(const QuantisedRows& how) { return how.scaling; }
 };
 
-/// A format that the kernel is compiled for: without branches and without the code of other formats, rows of a few packets a
-/// thread are written a tenth of a microsecond sooner.
+/// A format that the kernel is compiled for. Without branches and the code of other formats, rows of a few packets for
+/// each thread are written a tenth of a microsecond faster.
 template <uint32_t kTo, uint32_t kScaling>
 struct KnownFormat {
   static constexpr bool kKnown = true;
@@ -71,22 +73,23 @@ struct KnownFormat {
   SYMMETRA_DEVICE static uint32_t scaling(const QuantisedRows&) { return kScaling; }
 };
 
-/// The codes and scales of one row. kWhole: the codes of a packet are aligned, and a group has a power of two of packets.
+/// The quantised values and scales of one row. kWhole: the quantised values of a packet are aligned, and a group has a
+/// power of two of packets.
 template <class Element, bool kWhole, class Format>
 class Quantiser {
  public:
   static constexpr uint32_t kCount = kValues<Element, 4>;
   using Values = float[kCount];
 
-  /// `row`: its number in the launch.
+  /// `row`: the row's number in the launch.
   SYMMETRA_DEVICE Quantiser(const NormArgs& args, uint64_t row)
       : args_(args),
         how_(args.quantised),
         row_(args.quantised.first_row + row),
         known_(how_.known_scale == nullptr ? 1.0f : platform::load<float>(how_.known_scale)) {}
 
-  /// Writes the codes of a packet of y, and the scale if the packet is the first that has the scale. `largest`: the
-  /// largest size in y of what has this scale; of a static scale nothing.
+  /// Writes the quantised values of a packet of y, and the scale if the packet is the first one with this scale.
+  /// `largest`: the largest absolute value in y among the packets with this scale; ignored for a static scale.
   SYMMETRA_DEVICE void store(uint32_t packet, const Values& y, float largest) const {
     const Scale scale = scale_of(largest);
     switch (Format::to(how_)) {
@@ -107,8 +110,8 @@ class Quantiser {
 
  private:
   struct Scale {
-    float inverse;  ///< what values are multiplied by
-    uint32_t bits;  ///< as the scale is written: a byte, or an f32
+    float inverse;  ///< values are multiplied by this
+    uint32_t bits;  ///< the stored scale: a byte, or the bits of an f32
   };
 
   SYMMETRA_DEVICE Scale scale_of(float largest) const {
@@ -148,14 +151,14 @@ class Quantiser {
     return narrow::E8M0::covering<narrow::E2M1>(largest);
   }
 
-  /// A scale in f32: at least the least normal number, so that its inverse is finite.
+  /// A scale in f32: at least the smallest normal number, so that its inverse is finite.
   SYMMETRA_DEVICE float of_single(float largest) const {
     const float exact = platform::divide(largest, most()), least = platform::f32_of(0x00800000);
     if (largest != largest) return platform::f32_of(F32::kQuietNan);
     return largest == 0 ? 1.0f : exact < least ? least : exact;
   }
 
-  /// The largest value of a format that has scales in f32.
+  /// The largest value of a format whose scales are f32.
   SYMMETRA_DEVICE float most() const {
     if (Format::to(how_) == kNarrowE4M3) return narrow::E4M3::kMost;
     if (Format::to(how_) == kNarrowE5M2) return narrow::E5M2::kMost;
@@ -179,7 +182,7 @@ class Quantiser {
       if constexpr (kBytes == 4) return platform::store(whole, codes.word[0]);
       return platform::store(whole, static_cast<uint16_t>(codes.word[0]));
     }
-    // Rows of codes of four bits are whole packets.
+    // Rows of 4-bit values are whole packets.
     const uint32_t bytes = rest >= kCount ? kBytes : rest;
     SYMMETRA_ROLLED
     for (uint32_t i = 0; i < bytes; ++i) {
@@ -192,7 +195,7 @@ class Quantiser {
   const NormArgs& args_;
   const QuantisedRows& how_;
   uint64_t row_;
-  float known_;  ///< the static scale or the global one, loaded before a row is waited for
+  float known_;  ///< the static scale or the global scale, loaded before waiting for a row
 };
 
 }  // namespace symmetra::kernels

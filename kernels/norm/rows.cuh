@@ -1,7 +1,7 @@
-// What all elements of a row add up to: the sum of the squares, and in quantised rows the largest size. The sum has an
-// order that no launch shape changes. The squares of a packet are added as a tree of neighbours. Packet p belongs to column
-// p modulo kNormColumns, and a column adds its packets in ascending order. The columns are added as a tree of neighbours.
-// So the bits of a row depend on its values alone.
+// The totals of all elements of a row: the sum of squares and, in quantised rows, the largest absolute value. The order
+// of the sum does not depend on the launch shape. The squares of a packet are added as a tree of neighbours. Packet p
+// belongs to column p modulo kNormColumns, and a column adds its packets in ascending order. The columns are added as a
+// tree of neighbours. So the bits of a row depend on its values only.
 #pragma once
 #include "kernels/operand.cuh"
 
@@ -33,33 +33,33 @@ SYMMETRA_DEVICE float sum_of_squares(const float (&values)[kCount]) {
   return tree_sum(squares);
 }
 
-/// The larger of two sizes, which have no sign. A NaN wins.
+/// The larger of two absolute values. A NaN counts as the largest.
 SYMMETRA_DEVICE float larger(float a, float b) { return platform::bits_of(a) > platform::bits_of(b) ? a : b; }
 
-/// What all packets of a row add up to.
+/// The totals of some packets of a row.
 struct RowTotals {
   float squares;
   float largest;
 
-  /// With the totals of a packet behind.
+  /// The totals after adding those of later packets.
   SYMMETRA_DEVICE RowTotals with(const RowTotals& behind) const {
     return {platform::add(squares, behind.squares), larger(largest, behind.largest)};
   }
 };
 
-/// The columns of one row at a time, in shared memory of the block. Columns that a row does not have are +0, which
-/// changes neither a sum of squares nor a largest size, so they are left out.
+/// The columns of one row at a time, in block-shared memory. A missing column of a short row would be +0, which changes
+/// neither a sum of squares nor a largest absolute value, so it is left out.
 class Columns {
  public:
-  /// `largest`: as much shared memory again, for the largest size in a row; null: not asked for.
+  /// `largest`: the same amount of shared memory, for the largest absolute value in a row; null: not requested.
   SYMMETRA_DEVICE Columns(float* squares, uint32_t packets, float* largest = nullptr)
       : squares_(squares), largest_(largest), count_(packets < kNormColumns ? packets : kNormColumns) {}
 
   SYMMETRA_DEVICE uint32_t count() const { return count_; }
   SYMMETRA_DEVICE bool wants_largest() const { return largest_ != nullptr; }
 
-  /// Adds a packet to its column: its squares, and its largest size if that is asked for. One thread adds all packets of
-  /// a column, in ascending order.
+  /// Adds a packet to its column: its squares, and its largest absolute value if requested. One thread adds all packets
+  /// of a column, in ascending order.
   SYMMETRA_DEVICE void add(uint32_t packet, const RowTotals& of_packet) const {
     const uint32_t column = packet % kNormColumns;
     const bool first = packet < kNormColumns;
@@ -89,11 +89,11 @@ class Columns {
   }
 
  private:
-  /// Columns that are folded into one at a time: by a team, a column a thread, or by one thread.
+  /// Columns that are folded into one at a time: by a team, one column for each thread, or by one thread.
   static constexpr uint32_t kFold = platform::kTeam == 1 ? kNormFold : platform::kTeam;
 
-  /// The totals of those of `count` columns behind `level` that are folded with column `i`. A thread that is a team folds
-  /// kFold columns.
+  /// The totals of the columns that are folded with column `i`, among the `count` columns from `level` on. If a team is
+  /// one thread, the thread folds kFold columns.
   SYMMETRA_DEVICE RowTotals fold(uint32_t level, uint32_t count, uint32_t i) const {
     if constexpr (platform::kTeam == 1) {
       const uint32_t first = level + i * kFold, end = level + count;
@@ -105,7 +105,8 @@ class Columns {
       RowTotals totals{platform::team_sum(i < count ? squares_[level + i] : 0.0f), 0.0f};
       if (largest_ != nullptr) {
         const uint32_t bits = i < count ? platform::bits_of(largest_[level + i]) : 0;
-        totals.largest = platform::f32_of(platform::team_max(kFold, bits));  // in the order of sizes, and NaNs above
+        totals.largest = platform::f32_of(platform::team_max(kFold, bits));  // absolute values have the order of their
+                                                                             // bits, and NaNs are above
       }
       return totals;
     }
@@ -116,16 +117,16 @@ class Columns {
   uint32_t count_;
 };
 
-/// One row of an operand. Packets that do not begin at a multiple of their size move by element.
+/// One row of an operand. Packets that do not begin at a multiple of their size are accessed by element.
 template <class Element, bool kWhole = false>
 class Row {
  public:
   SYMMETRA_DEVICE Row(const void* base, uint64_t start, uint32_t count)
       : at_(reinterpret_cast<uintptr_t>(base) + start * Element::kBytes), cut_(count, at_ % sizeof(Words<4>) == 0) {}
 
-  /// A packet behind the row's end is zero.
+  /// A packet after the row's end is zero.
   SYMMETRA_DEVICE Words<4> load(uint32_t packet) const { return cut_.load(reinterpret_cast<const uint8_t*>(at_), packet); }
-  /// Of a packet behind the row's end nothing is written.
+  /// A packet after the row's end is not written.
   SYMMETRA_DEVICE void store(uint32_t packet, const Words<4>& data) const { cut_.store(reinterpret_cast<uint8_t*>(at_), packet, data); }
   SYMMETRA_DEVICE uint32_t packets() const { return cut_.packets(); }
 
@@ -134,7 +135,7 @@ class Row {
   Packets<Element, Words<4>> cut_;
 };
 
-/// One row of an operand that is whole packets, which begin at multiples of their size.
+/// One row of an operand of whole packets, at multiples of the packet size.
 template <class Element>
 class Row<Element, true> {
  public:

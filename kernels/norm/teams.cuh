@@ -1,19 +1,19 @@
-// How a cluster of blocks adds up a row, of which each of its threads has one packet, in registers. One block for a row would be
-// slower: one multiprocessor moves a row's operands and packets at 64 bytes a clock.
+// The totals of a row in a cluster of blocks, of which each thread has one packet in registers. One block for each row
+// would be slower: one multiprocessor moves a row's operands and packets at 64 bytes a clock.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "symmetra/device/platform/clusters.cuh"
 
 namespace symmetra::kernels {
 
-static_assert(platform::ClusterWords::kBytes == kClusteredSharedBytes && platform::kTeam == kMostClusteredGroup, "as fits says");
+static_assert(platform::ClusterWords::kBytes == kClusteredSharedBytes && platform::kTeam == kMostClusteredGroup, "as geometry.hpp assumes");
 
-/// The packet of a row that a thread of a cluster has, among `packets`. A column's packets are kNormColumns apart, and each
-/// belongs to another tile of the row. A block has the same columns of every tile: first those of the first tile.
+/// The packet of a row that a thread of a cluster has, among `packets`. The packets of a column are kNormColumns apart,
+/// one in each tile of the row. A block has the same columns of every tile, ordered by tile.
 template <bool kTiled>
 struct Seat {
   uint32_t tiles, columns;  ///< of the row, and of this block
-  uint32_t tile, column;    ///< of this thread, the column among those of the block
+  uint32_t tile, column;    ///< of this thread; the column is an index among the block's columns
   uint32_t packet;
 
   SYMMETRA_DEVICE explicit Seat(uint32_t packets)
@@ -28,7 +28,7 @@ struct Seat {
 template <bool kTiled>
 class TeamTotals {
  public:
-  /// `shared`: shared memory, of which kClusteredSharedBytes are for the teams' words, and the rest for the tiles' totals. All
+  /// `shared`: kClusteredSharedBytes of shared memory for the teams' words, followed by the totals of the tiles. All
   /// threads of the cluster call it.
   SYMMETRA_DEVICE TeamTotals(void* shared, const Seat<kTiled>& seat, uint32_t packets, bool wants_largest)
       : seat_(seat),
@@ -41,20 +41,20 @@ class TeamTotals {
   /// All threads call it once, before the first total.
   SYMMETRA_DEVICE void open() const { words_.open(); }
 
-  /// Tells all blocks of the cluster the totals of this thread's packet. All threads call it.
+  /// Sends the totals of this thread's packet to all blocks of the cluster. All threads call it.
   SYMMETRA_DEVICE void tell(const RowTotals& mine) { tell<false>(mine, false); }
-  /// The totals of all columns, for every thread of the cluster. All threads call it, behind tell.
+  /// The totals of all columns, for every thread of the cluster. All threads call it, after `tell`.
   SYMMETRA_DEVICE RowTotals hear() {
     bool unheard = false;
     return hear<false>(unheard);
   }
-  /// Of threads that may have failed. `failed`: whether this thread has no packet.
+  /// For threads that may have failed. `failed`: whether this thread has no packet.
   SYMMETRA_DEVICE void tell(const RowTotals& mine, bool failed) { tell<true>(mine, failed); }
-  /// `failed`: afterwards, whether any thread of the cluster has no packet.
+  /// `failed`: set to whether any thread of the cluster has no packet.
   SYMMETRA_DEVICE RowTotals hear(bool& failed) { return hear<true>(failed); }
 
  private:
-  /// In place of a sum of squares, which never has these bits.
+  /// Replaces a sum of squares, which never has these bits.
   static constexpr uint32_t kFailed = 0xFFFFFFFF;
 
   template <bool kCares>
@@ -62,7 +62,8 @@ class TeamTotals {
     static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
     if constexpr (kTiled) {
       if (kCares && failed) mine.squares = platform::f32_of(kFailed);
-      // Who writes the places for the next row has heard of this one from all teams, which have read the places before.
+      // A thread writes these places for the next row only after it has received this row's totals from all teams, and
+      // every team has read the places by then.
       if (seat_.tile != 0) behind_[(seat_.tile - 1) * seat_.columns + seat_.column] = mine;
       platform::sync_block();
       SYMMETRA_ROLLED
@@ -94,7 +95,7 @@ class TeamTotals {
   }
 
   Seat<kTiled> seat_;
-  RowTotals* behind_;  ///< of the columns of this block, in the tiles behind the first
+  RowTotals* behind_;  ///< of the columns of this block, in the tiles after the first
   uint32_t teams_, team_;
   bool wants_largest_;
   platform::ClusterWords words_;

@@ -1,7 +1,8 @@
-// Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends every peer x, and behind it one
-// packet with the row's scale and largest size, which are known when all of the row is summed. A peer norms and quantises
-// what arrives. So x alone travels, whatever is written. In the region and epochs of the two-shot all-reduce. Where rows are
-// scattered, a rank has the rows of its share alone, or gathers the normed rows of all.
+// Two-shot all-reduce and norm: rank p owns the rows of share p, reduces them, and sends x to every peer, followed by
+// one packet with the row's scale and largest absolute value, which are known only after the whole row is summed. A
+// peer norms and quantises the rows that it receives. So only x is sent, for any set of outputs. Uses the region and
+// epochs of the two-shot all-reduce. If rows are scattered, a rank outputs the rows of its share only, or gathers the
+// normed rows of all shares.
 #pragma once
 #include "kernels/norm/epilogue.cuh"
 #include "kernels/norm/stage.cuh"
@@ -60,7 +61,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         shared.arrived[pair.place] =
             pair.peer == rank ? Protocol::sendable(row.load(packet)) : scratch.await(waiter, 0, pair, number * pitch + tile);
       });
-      // A thread without a packet has no result, so then the whole block sends none.
+      // A thread without a packet has no result, so the whole block sends nothing.
       failed |= platform::sync_block_or(waiter.gave_up());
       platform::each(lanes, [&](uint32_t lane) {
         const uint32_t packet = tile + lane;
@@ -84,7 +85,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
       scratch.send(1, pair, number * pitch + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     });
     epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
-    platform::sync_block();  // all have read the stage, the total and what is largest
+    platform::sync_block();  // all threads have read the stage, the total and the largest values
     stage.clear();
   }
   const Groups groups = Operands::groups(norm, lanes);
@@ -124,7 +125,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
           epilogue.norm(start + offset, x, epilogue.weights(start + offset), {scale.factor, largest});
         }
       });
-      if (groups.any()) platform::sync_block();  // all have read what is largest
+      if (groups.any()) platform::sync_block();  // all threads have read the largest values
     }
   }
   platform::release_next();
