@@ -29,7 +29,7 @@ constexpr uint32_t kU32 = 8;
 constexpr uint32_t kU64 = 9;
 constexpr uint32_t kF8E4M3 = 10;
 constexpr uint32_t kF8E5M2 = 11;
-constexpr uint32_t kElementTypes = 12;  ///< how many there are
+constexpr uint32_t kElementTypes = 12;  ///< the number of element types
 
 /// Reductions. The numbers cross the language boundary.
 constexpr uint32_t kSum = 0;
@@ -46,17 +46,17 @@ constexpr uint32_t kTwoShotSentinel = 3;      ///< reduce-scatter and all-gather
 constexpr uint32_t kTwoShotZeroCopy = 4;      ///< zero-copy: reads and reduces inputs, writes outputs
 constexpr uint32_t kRing = 5;                 ///< round a ring, through queues or into the outputs
 constexpr uint32_t kRecursiveDoubling = 6;    ///< exchanges with one partner a step; LL packets
-constexpr uint32_t kAllReduceAlgorithms = 7;  ///< how many there are for memory of all kinds
+constexpr uint32_t kAllReduceAlgorithms = 7;  ///< the number of algorithms for memory of all kinds
 constexpr uint32_t kMulticastOneShot = 7;     ///< every rank sums all inputs by multicast
 constexpr uint32_t kMulticastTwoShot = 8;     ///< every rank sums a share by multicast and stores it by multicast
 
 /// Codecs: how a quantised all-reduce sends values. The numbers cross the language boundary.
-constexpr uint32_t kCodecNone = 0;  ///< as they are
+constexpr uint32_t kCodecNone = 0;  ///< unchanged
 constexpr uint32_t kCodecFp8 = 1;   ///< e4m3, 8 bits
 constexpr uint32_t kCodecInt8 = 2;
 constexpr uint32_t kCodecInt6 = 3;
 constexpr uint32_t kCodecInt4 = 4;
-constexpr uint32_t kCodecs = 5;  ///< how many there are
+constexpr uint32_t kCodecs = 5;  ///< the number of codecs
 /// Elements of a unit of a quantised message, which is whole packets, and of a group in it, which has one scale.
 constexpr uint32_t kUnitElems = 512;
 constexpr uint32_t kGroupElems = 32;
@@ -71,8 +71,9 @@ constexpr uint32_t kRingCountsOffset = kMaxBlocks * kMaxWorld * 4;
 constexpr uint32_t kRingCountBytes = 64;
 constexpr uint32_t kRingQueuesOffset = kRingCountsOffset + 2 * kRingChannels * kRingCountBytes;
 
-/// Per-block protocol state in own device memory, kMaxBlocks entries per region. All entries advance together, one step
-/// per call, whatever the grid: block b of a grid of g blocks reads entry b and writes entries b, b + g, b + 2g...
+/// Per-block protocol state in device memory of this rank, kMaxBlocks entries for each region. All entries advance
+/// together, one step in each call, for any grid: block b of a grid of g blocks reads entry b and writes entries b, b +
+/// g, b + 2g...
 struct BlockState {
   uint32_t epoch;     ///< calls made in this region, modulo kEpochModulus
   uint32_t previous;  ///< sentinels: packets per source of the previous call; ring: counters of its channels
@@ -81,8 +82,8 @@ struct BlockState {
 constexpr uint32_t kEpochModulus = 0xFFFFFFFCu;
 
 /// One all-reduce. Fields that a kernel needs first come first: constant memory is cold when a kernel starts, and one
-/// line of it (64 bytes, of which a launch takes 16) costs a few percent of a small message. Everything up to
-/// wait.progress is on the first line, and the rest of what packets need, for up to four ranks, on the second.
+/// line of it (64 bytes, of which a launch takes 16) costs a few percent of a small message. The first line ends with
+/// wait.progress. The second line contains the other fields that packets need, for up to four ranks.
 struct AllReduceArgs {
   const void* input;
   void* output;
@@ -97,29 +98,30 @@ struct AllReduceArgs {
   uint8_t* peers[kMaxWorld];  ///< scratch region of this protocol on every rank; this rank's at [rank]
   uint32_t dtype;
   uint32_t algorithm;
-  uint32_t codec;                 ///< kCodec*; other than kCodecNone by the two algorithms of sentinel packets alone
+  uint32_t codec;                 ///< kCodec*; only the two algorithms of sentinel packets support codecs
   const PeerTable* inputs;        ///< kTwoShotZeroCopy: device memory
   const PeerTable* outputs;       ///< kTwoShotZeroCopy, or kRing with direct output: device memory; else null
   uint64_t inputs_offset_bytes;   ///< from every address of `inputs` to the operand
   uint64_t outputs_offset_bytes;  ///< from every address of `outputs` to the operand
 };
 
-/// How an exchange is done.
+/// Algorithms of an exchange.
 constexpr uint32_t kExchangePackets = 0;     ///< LL packets through scratch; any memory
 constexpr uint32_t kExchangePush = 1;        ///< each rank writes into the outputs of the others
 constexpr uint32_t kExchangeRelay = 2;       ///< each rank reads a share of the root's data and writes it to all others
-constexpr uint32_t kReducePackets = 3;       ///< LL packets through scratch; a rank reduces what it gets from all
+constexpr uint32_t kReducePackets = 3;       ///< LL packets through scratch; a rank reduces what it receives from all ranks
 constexpr uint32_t kReducePull = 4;          ///< each rank reads all inputs and reduces them
 constexpr uint32_t kReduceLocal = 5;         ///< a rank reduces parts already copied to it; `from` has one per rank
 constexpr uint32_t kRelayPackets = 6;        ///< kExchangeRelay by LL packets through scratch; any memory
 constexpr uint32_t kReduceSentinels = 7;     ///< kReducePackets by sentinel packets, floating types
 constexpr uint32_t kExchangeEscaped = 8;     ///< kExchangePackets by sentinel packets, which are escaped so that they carry any bits
-constexpr uint32_t kExchangeAlgorithms = 9;  ///< how many there are
+constexpr uint32_t kExchangeAlgorithms = 9;  ///< the number of algorithms
 
 /// Packets per line of memory: shares of kRelayPackets start at a line.
 constexpr uint32_t kRelayLine = 8;
 
-/// Packets of a unit of kExchangeEscaped, which has a word beside them, units of a group, and packets of a group with the words.
+/// kExchangeEscaped: packets in a unit, which also has an escape word; units in a group; packets in a group, including
+/// its escape words.
 constexpr uint32_t kEscapedUnitPackets = 4;
 constexpr uint32_t kEscapedGroupUnits = 32;
 constexpr uint32_t kEscapedGroupPackets = kEscapedGroupUnits * (4 * kEscapedUnitPackets + 1) / 4;
@@ -177,7 +179,8 @@ struct ExchangeArgs {
   uint64_t into_pitch_bytes;         ///< from one row of `into` to the next
   const PeerTable* table;            ///< direct: device memory; the operand that peers access
   uint64_t theirs_bytes[kMaxWorld];  ///< zero-copy: from the table's addresses to what this rank accesses
-  uint32_t sources;                  ///< reductions through scratch: so many consecutive ranks make a result; 0: all ranks
+  uint32_t sources;                  ///< reductions through scratch: each result is that of this many consecutive
+                                     ///< ranks; 0: of all ranks
 };
 
 /// Actions of a signal kernel.
@@ -233,22 +236,23 @@ constexpr uint32_t kNormFold = 8;
 constexpr uint32_t kNormWords = 1172;
 /// Block-shared memory of a norm of summed rows: votes, then the columns.
 constexpr uint32_t kNormSharedBytes = 16 + kNormWords * 4;
-/// Words of what is largest in a row, or in its groups: in a quantised norm, behind the columns.
+/// Words for the largest absolute values of a row or of its groups. In a quantised norm they follow the columns.
 constexpr uint32_t kNormLargestWords = kNormWords;
-/// Most blocks of a cluster; every chip with clusters has room for so many.
+/// Most blocks of a cluster; every chip with clusters supports this size.
 constexpr uint32_t kMostCluster = 8;
 /// Most threads a block of a norm by clusters may have.
 constexpr uint32_t kMostClusteredThreads = 512;
-/// Block-shared memory of a norm by clusters: two rounds of words of its teams, and what counts their arrival. Beside it there
-/// are eight bytes for each thread of a tile behind the first.
+/// Block-shared memory of a norm by clusters: two rounds of words of its teams, and the barriers that count their
+/// arrival. In addition there are eight bytes for each thread of a tile after the first.
 constexpr uint32_t kClusteredSharedBytes = 528;
-/// Most packets of a column in a norm by clusters, each of which another tile of the row has.
+/// Most packets of a column in a norm by clusters. Each packet of a column is in a different tile of the row.
 constexpr uint32_t kMostClusteredTiles = 4;
-/// How clusters take the rows of a two-shot: a cluster those of all shares, or of one share.
+/// The distribution of the rows of a two-shot over clusters: a cluster takes rows of all shares, or of one share.
 constexpr uint32_t kClusteredByRow = 1, kClusteredByShare = 2;
-/// Most threads of a block whose cluster takes rows of one share: so few that a multiprocessor has room for three such blocks.
+/// Most threads of a block whose cluster takes rows of one share. The limit lets three such blocks reside on a
+/// multiprocessor.
 constexpr uint32_t kMostByShareThreads = 256;
-/// Most packets of a group of a row that a norm by clusters quantises.
+/// Most packets in a group of a row that a norm by clusters quantises.
 constexpr uint32_t kMostClusteredGroup = 32;
 /// Packets of a line of memory.
 constexpr uint32_t kLinePackets = 8;
@@ -261,42 +265,44 @@ constexpr uint32_t kMostHidden = 1u << 20;
 /// Most elements of an output row.
 constexpr uint32_t kMostWidth = 1u << 31;
 
-/// How rows are quantised: what has a scale of its own, and how that is stored. The numbers cross the language boundary.
+/// Scalings of quantised rows: the elements that share a scale, and the type of the scale. The numbers cross the
+/// language boundary.
 constexpr uint32_t kScalingStatic = 0;    ///< the caller's scale for all rows
 constexpr uint32_t kScalingPerToken = 1;  ///< a row, f32
 constexpr uint32_t kScalingPerGroup = 2;  ///< a group of a row, f32
 constexpr uint32_t kScalingMx = 3;        ///< a group of a row, e8m0
 constexpr uint32_t kScalingNvfp4 = 4;     ///< 16 elements of a row, e4m3 times the caller's scale for all rows
-constexpr uint32_t kScalings = 5;         ///< how many there are
+constexpr uint32_t kScalings = 5;         ///< the number of scalings
 
 /// Formats of quantised values. The numbers cross the language boundary.
 constexpr uint32_t kNarrowE4M3 = 0;
 constexpr uint32_t kNarrowE5M2 = 1;
 constexpr uint32_t kNarrowE2M1 = 2;  ///< two values a byte, the even element in the low bits
 constexpr uint32_t kNarrowI8 = 3;
-constexpr uint32_t kNarrows = 4;  ///< how many there are
+constexpr uint32_t kNarrows = 4;  ///< the number of formats
 
-/// Where the scale of group g of a row is. The numbers cross the language boundary.
+/// Layouts of scales: the place of the scale of group g of a row. The numbers cross the language boundary.
 constexpr uint32_t kScalesRows = 0;           ///< [row][g]
 constexpr uint32_t kScalesColumns = 1;        ///< [g][row]
 constexpr uint32_t kScalesPackedColumns = 2;  ///< bytes: four groups a word, [g / 4][row], columns padded to four words
 constexpr uint32_t kScalesSwizzled128x4 = 3;  ///< bytes: blocks of 128 rows by 4 groups
-constexpr uint32_t kScaleLayouts = 4;         ///< how many there are
-/// Groups have a multiple of so many elements, which are whole packets of every type of rows.
+constexpr uint32_t kScaleLayouts = 4;         ///< the number of layouts
+/// The number of elements in a group is a multiple of this, which is whole packets for every type of rows.
 constexpr uint32_t kGroupStep = 16;
 /// Most elements of a group that has a scale.
 constexpr uint32_t kMostGroup = 1u << 20;
 
 /// Quantised rows of a norm.
 struct QuantisedRows {
-  void* values;              ///< own; rows of `width` codes; null: not asked for
+  void* values;              ///< own; rows of `width` quantised values; null: not requested
   void* scales;              ///< own; null: kScalingStatic
-  const float* known_scale;  ///< own; kScalingStatic: the scale; kScalingNvfp4: the scale of scales; else null
-  uint64_t first_row;        ///< number of the launch's row 0 among those with codes; modulo 2^64, where own rows alone have codes
-  uint64_t all_rows;         ///< rows with codes: layouts of columns depend on it
+  const float* known_scale;  ///< own; kScalingStatic: the scale; kScalingNvfp4: the global scale; else null
+  uint64_t first_row;        ///< index of the launch's row 0 among the quantised rows; modulo 2^64, if only own rows
+                             ///< are quantised
+  uint64_t all_rows;         ///< the number of quantised rows, on which layouts in columns depend
   uint32_t scaling;          ///< kScaling*
   uint32_t to;               ///< kNarrow*
-  uint32_t elems;            ///< of a group; without groups 0
+  uint32_t elems;            ///< elements in a group; 0: no groups
   uint32_t layout;           ///< kScales*
 };
 
@@ -305,8 +311,8 @@ struct NormArgs {
   const void* input;     ///< own; rows of `hidden` elements, `input_pitch` apart
   const void* residual;  ///< own; null: none
   const void* weight;    ///< own; `hidden` elements
-  void* residual_out;    ///< own; x; null: not asked for
-  void* output;          ///< own; y, in rows of `width` elements; null: not asked for
+  void* residual_out;    ///< own; x; null: not requested
+  void* output;          ///< own; y, in rows of `width` elements; null: not requested
   uint64_t rows;
   uint64_t input_pitch;
   uint32_t hidden;
@@ -318,34 +324,34 @@ struct NormArgs {
   QuantisedRows quantised;
 };
 
-/// A sum and norm in one kernel: kOneShotSentinel, kTwoShotSentinel, or kTwoShotZeroCopy where rows are gathered. Of `sum`,
-/// the region and what waits need, and the operands of peers; of `norm`, the own operands, whose input rows follow each
-/// other. Where rows are scattered, rank r has rows [r share_rows, r share_rows + rows / world) of the operands. The
-/// addresses of an operand that has these rows alone are moved back, so that all operands have equal numbers of rows. Fields lie in
+/// A sum and norm in one kernel: kOneShotSentinel, kTwoShotSentinel, or kTwoShotZeroCopy if rows are gathered. `sum`
+/// has the region, the wait and the operands of peers; `norm` has the own operands, whose input rows are contiguous. If
+/// rows are scattered, rank r has rows [r share_rows, r share_rows + rows / world) of the operands. The address of an
+/// operand that contains only these rows is moved back, so that all operands have equal numbers of rows. Fields lie in
 /// few lines of constant memory, as in AllReduceArgs: those of rows in three, and those of `sum` in two.
 struct FusedNormArgs {
   NormArgs norm;
-  uint64_t share_rows;  ///< rows from the share of a rank to that of the next; 0: rows are not scattered
+  uint64_t share_rows;  ///< rows from the share of one rank to that of the next; 0: rows are not scattered
   uint32_t op;          ///< the number of the operation
-  uint32_t gathers;     ///< of scattered rows: nonzero: the output has the rows of all ranks
+  uint32_t gathers;     ///< for scattered rows: nonzero: the output has the rows of all ranks
   uint32_t clustered;   ///< nonzero: by clusters of blocks, see takes_clusters; kClustered*
   AllReduceArgs sum;
-  const PeerTable* values;       ///< kTwoShotZeroCopy with codes: device memory; else null
-  const PeerTable* scales;       ///< kTwoShotZeroCopy with codes that have scales: device memory; else null
-  uint64_t values_offset_bytes;  ///< from every address of `values` to the codes
+  const PeerTable* values;       ///< kTwoShotZeroCopy with quantised values: device memory; else null
+  const PeerTable* scales;       ///< kTwoShotZeroCopy with quantised values that have scales: device memory; else null
+  uint64_t values_offset_bytes;  ///< from every address of `values` to the quantised values
   uint64_t scales_offset_bytes;  ///< from every address of `scales` to the scales
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.
 struct Geometry {
   uint32_t blocks;
-  uint32_t threads;       ///< a block
-  uint32_t shared_bytes;  ///< a block
+  uint32_t threads;       ///< in a block
+  uint32_t shared_bytes;  ///< in a block
   uint32_t programmatic;  ///< nonzero: may start while its predecessor drains (dependent launch)
-  uint32_t cluster = 0;   ///< blocks of a cluster; 0: the kernel knows none
+  uint32_t cluster = 0;   ///< blocks in a cluster; 0: the kernel does not use clusters
 };
 
-/// What a launch runs, one of launches.def. The numbers cross the language boundary.
+/// The kind of a launch, one of launches.def. The numbers cross the language boundary.
 enum class Kind : uint32_t {
 #define LAUNCH(name, Args, bytes) name,
 #include "kernels/launches.def"

@@ -28,8 +28,8 @@ class BlockBarrier {
       : args_(args), world_(world), epoch_(call.epoch), waiter_(args.wait, op, call.epoch, call.poisoned != 0) {}
 
   /// Returns true when all twins have begun this call: their inputs may be read and their outputs written. Returns
-  /// false on all threads when the wait gave up. Then this block takes back the arrival it announced, so that a late
-  /// rank does not touch memory whose owner was told of the failure.
+  /// false on all threads when the wait gave up. In that case this block withdraws its flag, so that a late rank does
+  /// not access memory whose owner has reported a failure.
   SYMMETRA_DEVICE bool enter() {
     const bool announced = !waiter_.gave_up();
     if (meet(kEnter)) return true;
@@ -37,17 +37,17 @@ class BlockBarrier {
     return false;
   }
 
-  /// Waits until all twins are done. What they wrote here is visible when all blocks of the kernel have ended, and what
-  /// they read may change.
+  /// Waits until all twins are done. When all blocks of the kernel have ended, the writes of the twins to this rank are
+  /// visible, and memory that they read may change.
   SYMMETRA_DEVICE void leave() {
     refresh();
     platform::sync_block();  // orders what the block wrote before the flags
     meet(kLeave);
   }
 
-  /// Flags of blocks that no call uses for 2^30 calls would look like flags of the future, so each call updates one
-  /// unused row. Peers write that row in the next call at the earliest, after block 0 has left this call or sent data
-  /// that all wait for, and block 0 does either only after this update.
+  /// A flag that no call writes for 2^30 calls would look like a later one, so each call updates one unused row. Peers
+  /// write that row in the next call at the earliest, after block 0 has left this call or sent data that all ranks wait
+  /// for, and block 0 does either only after this update.
   SYMMETRA_DEVICE void refresh() const {
     const uint32_t row = epoch_ % kMaxBlocks;
     if (platform::block() != 0 || row < platform::blocks()) return;
@@ -57,7 +57,7 @@ class BlockBarrier {
   }
 
  private:
-  /// Steps of a call: not arrived or taken back; arrived; done.
+  /// Steps of a call: not arrived or withdrawn; arrived; done.
   static constexpr uint32_t kBack = 0, kEnter = 1, kLeave = 2;
 
   SYMMETRA_DEVICE uint32_t* flag(uint32_t rank, uint32_t block, uint32_t source) const {

@@ -174,7 +174,7 @@ typename Backend::Entry quantised_kernel(const AllReduceArgs& args) {
   });
 }
 
-/// Norms of rows, by the rows' type. Kernels that quantise are apart, because encoders would crowd the others.
+/// Norms of rows, by the rows' type. Kernels that quantise are separate, because encoders would slow down the others.
 template <class Backend, class Element>
 typename Backend::Entry summed_norm_kernel(const NormArgs& args) {
   if (args.quantised.values != nullptr) return Backend::template entry<&norm_rows<Element, true>>();
@@ -194,9 +194,9 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
   }
 }
 
-/// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels of one world size are worth it;
-/// `Backend::kClusters`: whether rows of whole packets may go by clusters of blocks;
-/// `Backend::kQuantisesAtOnce`: whether the one-shot and the gather kernel write codes.
+/// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels for one world size are worthwhile;
+/// `Backend::kClusters`: whether clusters of blocks may process rows of whole packets; `Backend::kQuantisesAtOnce`:
+/// whether one-shot kernels and the gather kernel can quantise.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
 typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
@@ -308,7 +308,7 @@ constexpr bool fits_here(const Args& args, const Geometry& geometry) {
   return fits(args, geometry);
 }
 
-/// The kernel of a launch. Null: there is none, or the launch does not fit what kernels take for granted.
+/// The kernel of a launch. Null: no such kernel exists, or the launch violates the kernels' assumptions.
 template <class Backend>
 typename Backend::Entry kernel(Kind kind, const void* block, const Geometry& geometry) {
   const auto fitting = [&geometry](const auto& args) -> typename Backend::Entry {

@@ -1,4 +1,4 @@
-// Checks that a launch is right: the conditions that the kernels rely on.
+// Validates a launch: the conditions that the kernels rely on.
 #pragma once
 #include "kernels/args.hpp"
 
@@ -7,7 +7,7 @@ namespace symmetra::kernels {
 /// Block-shared memory of every kernel; the host platform uses it for votes.
 constexpr uint32_t kSharedBytes = 16;
 
-/// Whether a launch has blocks and threads, and not more than the kernel takes.
+/// Whether a launch has blocks and threads, and not more than the kernel supports.
 constexpr bool has_shape(const Geometry& geometry, uint32_t most_blocks, uint32_t most_threads) {
   return geometry.blocks >= 1 && geometry.blocks <= most_blocks && geometry.threads >= 1 && geometry.threads <= most_threads;
 }
@@ -120,7 +120,7 @@ constexpr uint64_t quantised_packets(const AllReduceArgs& args) {
 /// Most threads a block of a quantised all-reduce may have.
 constexpr uint32_t kMostQuantisedThreads = 512;
 
-/// Whether the launch of a quantised all-reduce stays within its memory, where a team has so many threads.
+/// Whether the launch of a quantised all-reduce stays within its memory, for a team of `team` threads.
 constexpr bool quantised_fits(const AllReduceArgs& args, const Geometry& geometry, uint32_t team) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && codec_bits(args.codec) != 0 &&
                      (args.dtype == kF16 || args.dtype == kBF16) && (args.reduction == kSum || args.reduction == kAverage) &&
@@ -154,7 +154,7 @@ constexpr bool by_ll(const ExchangeArgs& args) {
 constexpr bool by_sentinels(const ExchangeArgs& args) { return args.algorithm == kReduceSentinels || args.algorithm == kExchangeEscaped; }
 constexpr bool through_scratch(const ExchangeArgs& args) { return by_ll(args) || by_sentinels(args); }
 
-/// Whether all strips of this rank are one row each, of whole packets of so many bytes in aligned memory.
+/// Whether all strips of this rank are one row each, of whole packets of `packet_bytes` bytes in aligned memory.
 inline bool is_whole(const ExchangeArgs& args, uint32_t packet_bytes) {
   uint64_t all = args.row_bytes != 0;
   for (uint32_t peer = 0; peer < args.world; ++peer) {
@@ -163,10 +163,11 @@ inline bool is_whole(const ExchangeArgs& args, uint32_t packet_bytes) {
   }
   return all % packet_bytes == 0;
 }
-/// Whether a reduction has a result of each few ranks. Only kernels for any world size make them, and none of one round.
+/// Whether a reduction has several results, each of a few ranks. Only kernels for any world size with several rounds
+/// support this.
 constexpr bool has_several_results(const AllReduceArgs&) { return false; }
 constexpr bool has_several_results(const ExchangeArgs& args) { return args.sources != 0; }
-/// Whether the ranks divide into the sources of results, in a reduction that has such kernels.
+/// Whether the ranks divide evenly into the sources of results, in a reduction that supports several results.
 constexpr bool results_fit(const ExchangeArgs& args) {
   const bool reduces = args.algorithm == kReducePackets || args.algorithm == kReduceSentinels;
   return reduces && args.learned == nullptr && args.world % args.sources == 0;
@@ -189,7 +190,7 @@ constexpr bool relay_fits(const ExchangeArgs& args) {
   return packets <= room && room < uint64_t{1} << 31 && args.slot_packets >= kRelayLine * args.world;
 }
 
-/// Packets of a slot that a strip takes as escaped packets.
+/// Packets of a slot that a strip needs as escaped packets.
 constexpr uint64_t escaped_packets(uint64_t bytes) {
   constexpr uint64_t kGroupBytes = kEscapedGroupUnits * kEscapedUnitPackets * 16;
   return (bytes == 0 ? 1 : (bytes + kGroupBytes - 1) / kGroupBytes) * kEscapedGroupPackets;
@@ -201,7 +202,7 @@ constexpr bool sentinels_fit(const ExchangeArgs& args) {
   return args.algorithm != kExchangeEscaped || escaped_packets(args.largest_bytes) <= args.slot_packets;
 }
 
-/// What a block's threads share among them at once: on a device a block has at least so many threads.
+/// Items that a block's threads process at once. On a device a block has at least this many threads.
 template <class Args>
 constexpr uint32_t items(const Args&) {
   return 1;
@@ -212,7 +213,7 @@ constexpr uint32_t items(const ExchangeArgs& args) {
   return through_scratch(args) ? args.world << args.lanes_log2 : 1u << args.lanes_log2;
 }
 constexpr uint32_t items(const MulticastArgs& args) { return 1u << args.lanes_log2; }
-/// Block-shared memory of an exchange: where data are reduced, those of one packet per item.
+/// Block-shared memory of an exchange. A reduction needs the data of one packet for each item.
 constexpr uint32_t shared_bytes(const ExchangeArgs& args) {
   if (args.algorithm == kReducePackets) return kSharedBytes + items(args) * 8;
   return kSharedBytes + (args.algorithm == kReduceSentinels ? items(args) * 16 : 0);
@@ -238,7 +239,7 @@ constexpr bool fits(const HeapProbeArgs& args, const Geometry& geometry) {
 }
 /// Whether a multicast sum adds values of the type.
 constexpr bool multicast_adds(uint32_t dtype) { return dtype < kElementTypes && dtype != kF64 && dtype != kI8 && dtype != kU8; }
-/// Whether a range of a multicast call is whole elements, where the call looks for them.
+/// Whether a range of a multicast call is whole elements and has the addresses that the call needs.
 constexpr bool fits(const MulticastArgs& args, const Geometry& geometry) {
   const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.task < kMulticastTasks &&
                      args.arenas.world == args.world && args.flags.world == args.world;
@@ -256,7 +257,7 @@ constexpr uint32_t norm_words() {
   return words;
 }
 static_assert(kNormWords >= norm_words() && kNormWords % 4 == 0, "room for every level, and whole packets");
-/// Whether scales can be stored so.
+/// Whether a scaling supports a layout of scales.
 constexpr bool has_layout(uint32_t scaling, uint32_t layout) {
   switch (scaling) {
     case kScalingPerGroup:
@@ -269,12 +270,12 @@ constexpr bool has_layout(uint32_t scaling, uint32_t layout) {
       return layout == kScalesRows;
   }
 }
-/// Whether values can be of a format.
+/// Whether a scaling supports a format of values.
 constexpr bool has_format(uint32_t scaling, uint32_t to) {
   if (scaling == kScalingNvfp4) return to == kNarrowE2M1;
   return to < kNarrows && to != (scaling == kScalingMx ? kNarrowI8 : kNarrowE2M1);
 }
-/// Whether rows can be quantised so, or are not quantised.
+/// Whether rows can be quantised as requested, or are not quantised.
 constexpr bool is_quantised(const QuantisedRows& how, uint32_t width) {
   if (how.values == nullptr) return true;
   const bool grouped = how.scaling >= kScalingPerGroup, known = how.scaling == kScalingStatic || how.scaling == kScalingNvfp4;
@@ -283,7 +284,7 @@ constexpr bool is_quantised(const QuantisedRows& how, uint32_t width) {
   if (grouped ? how.elems == 0 || how.elems > kMostGroup || how.elems % kGroupStep != 0 : how.elems != 0) return false;
   return how.scaling < kScalingMx || width % how.elems == 0;
 }
-/// Whether there are codes for so many rows from a row on, or rows are not quantised.
+/// Whether the output has quantised values for `rows` rows from `first_row` on, or rows are not quantised.
 constexpr bool has_codes(const QuantisedRows& how, uint64_t first_row, uint64_t rows) {
   return how.values == nullptr || (first_row + rows <= how.all_rows && how.all_rows < uint64_t{1} << 40);
 }
@@ -293,7 +294,7 @@ constexpr bool is_row(const NormArgs& args) {
          args.input_pitch >= args.hidden && args.rows < uint64_t{1} << 40 &&
          (args.weight_dtype == args.dtype || args.weight_dtype == kF32) && is_quantised(args.quantised, args.width);
 }
-/// Words for what is largest: in a norm of summed rows `items` is 0.
+/// Words for the largest absolute values. `items` is 0 in a norm of summed rows.
 constexpr uint32_t largest_words(const NormArgs& args, uint32_t items) {
   if (args.quantised.values == nullptr) return 0;
   return items > kNormLargestWords ? (items + 3) / 4 * 4 : kNormLargestWords;
@@ -304,44 +305,44 @@ constexpr bool fits(const NormArgs& args, const Geometry& geometry) {
 }
 
 constexpr uint64_t row_packets(const NormArgs& args) { return (uint64_t{args.hidden} * element_bytes(args.dtype) + 15) / 16; }
-/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share, which are whole
-/// lines of memory, each with a line for its scale.
+/// Packets that one source needs in one buffer of the region: those of all rows, or of the rows of a share. Each row of
+/// a share takes whole lines of memory, followed by a line for its scale.
 constexpr uint64_t norm_slot_packets(const FusedNormArgs& args) {
   const uint64_t packets = row_packets(args.norm), pitch = ((packets + kLinePackets - 1) / kLinePackets + 1) * kLinePackets;
   return args.sum.algorithm == kOneShotSentinel ? args.norm.rows * packets : (args.norm.rows + args.sum.world - 1) / args.sum.world * pitch;
 }
-/// In a zero-copy kernel nothing arrives.
+/// Items of a fused norm. A zero-copy kernel receives no packets.
 constexpr uint32_t items(const FusedNormArgs& args) {
   const bool alone = args.sum.algorithm == kOneShotSentinel;  // a lane is an item, else a lane and a rank
   return args.sum.algorithm == kTwoShotZeroCopy ? 0 : (alone ? 1 : args.sum.world) << args.sum.lanes_log2;
 }
-/// Block-shared memory of a fused norm: in a two-shot what arrived; the columns, if rows are quantised what is largest, and
-/// the stage of a row that is not too long for it.
+/// Block-shared memory of a fused norm: in a two-shot the arrived packets; the columns; the largest absolute values if
+/// rows are quantised; and the stage of a row that fits.
 constexpr uint64_t norm_shared_bytes(const FusedNormArgs& args) {
   const uint64_t packets = row_packets(args.norm), stage = packets <= kStagePackets ? packets * 16 : 0;
   const uint64_t arrived = args.sum.algorithm == kOneShotSentinel ? 0 : uint64_t{items(args)} * 16;
   return kNormSharedBytes + arrived + uint64_t{largest_words(args.norm, items(args))} * 4 + stage;
 }
-/// Whether there are codes for all rows that a rank quantises: of all ranks, or where rows are scattered and not gathered of
-/// its own share.
+/// Whether the output has quantised values for all rows that a rank quantises: the rows of all ranks or, if rows are
+/// scattered and not gathered, of its own share.
 constexpr bool has_codes(const FusedNormArgs& args) {
   const QuantisedRows& how = args.norm.quantised;
   if (args.share_rows == 0 || args.gathers != 0) return has_codes(how, how.first_row, args.norm.rows);
   return has_codes(how, how.first_row + args.sum.rank * args.share_rows, args.norm.rows / args.sum.world);
 }
-/// Whether rows are scattered in a way that the algorithm has.
+/// Whether the algorithm supports the scattering of the rows.
 constexpr bool is_scattered(const FusedNormArgs& args) {
   if (args.share_rows == 0) return args.sum.algorithm != kTwoShotZeroCopy;
   const bool whole =
       args.norm.rows % args.sum.world == 0 && args.norm.rows / args.sum.world <= args.share_rows && args.share_rows < uint64_t{1} << 32;
   if (args.norm.quantised.values != nullptr && args.sum.algorithm == kOneShotSentinel) return false;
-  // A row that is too long for the stage waits in the output.
+  // A row that is too long for the stage is kept in the output.
   const bool staged = row_packets(args.norm) <= kStagePackets;
   const bool all = args.gathers != 0 && args.norm.rows / args.sum.world == args.share_rows && (args.norm.output != nullptr || staged);
   return whole && (args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kTwoShotZeroCopy && all));
 }
-/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles for each
-/// column, whose groups are those of threads that follow each other, and whose codes are at multiples of eight bytes.
+/// Whether clusters can sum and norm the rows: whole packets at multiples of their size, at most kMostClusteredTiles
+/// for each column, with groups of consecutive threads, and quantised values at multiples of eight bytes.
 inline bool takes_clusters(const FusedNormArgs& args) {
   const NormArgs& norm = args.norm;
   const uint64_t packets = row_packets(norm), group = uint64_t{norm.quantised.elems} * element_bytes(norm.dtype) / 16;
@@ -352,8 +353,8 @@ inline bool takes_clusters(const FusedNormArgs& args) {
   const bool pushed = args.sum.algorithm == kTwoShotSentinel || (args.sum.algorithm == kOneShotSentinel && args.share_rows == 0);
   return pushed && norm.width == norm.hidden && packets <= kNormColumns * kMostClusteredTiles && all % 16 == 0 && groups;
 }
-/// Whether a cluster of the launch has a thread for each packet of a row, the same columns of every tile in a block, and room
-/// for the totals of the tiles behind the first.
+/// Whether a cluster of the launch has a thread for each packet of a row, the same columns of every tile in a block,
+/// and shared memory for the totals of the tiles after the first.
 inline bool clustered_fits(const FusedNormArgs& args, const Geometry& geometry) {
   const uint64_t packets = row_packets(args.norm), tiles = (packets + kNormColumns - 1) / kNormColumns;
   if (!takes_clusters(args) || tiles == 0 || geometry.threads % (32 * tiles) != 0) return false;
@@ -369,7 +370,7 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
   const bool known = sum.world >= 2 && sum.world <= kMaxWorld && sum.rank < sum.world && is_row(args.norm) &&
                      args.norm.input_pitch == args.norm.hidden && args.norm.rows < uint64_t{1} << 32 &&
                      (sum.algorithm == kOneShotSentinel || sum.algorithm == kTwoShotSentinel || sum.algorithm == kTwoShotZeroCopy);
-  // Packets of a column are added in order, so one lane has them all.
+  // Packets of a column are added in order, so all packets of a column belong to one lane.
   if (!known || sum.lanes_log2 > 16 || 1u << sum.lanes_log2 > kNormColumns || !is_scattered(args) || !has_codes(args)) return false;
   const bool shape = has_shape(geometry, kMaxBlocks, 1024) &&
                      (args.clustered != 0 ? clustered_fits(args, geometry) : geometry.shared_bytes >= norm_shared_bytes(args));
@@ -384,37 +385,39 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
                     norm_slot_packets(args) <= sum.slot_packets;
   return shape && room;
 }
-/// Whether rows travel in a form that there is, and have a layout.
+/// Whether the wire format and the layout of rows are valid.
 constexpr bool is_wired(const ExpertArgs& args) {
   const bool types = args.dtype == kF32 || args.dtype == kF16 || args.dtype == kBF16;
   return types && args.wire < kWires && args.scales < kCodeScales && args.layout < kRowLayouts && args.align >= 1 &&
          args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0 && args.head_bytes % 16 == 0 && args.copies_offset % 16 == 0;
 }
-/// Whether rows of whole packets go to their places, where peers address them: of layouts in which a row has one place.
+/// Whether rows of whole packets can be written to their places in memory that peers address. Requires a layout with
+/// one row for each token.
 constexpr bool is_placed(const ExpertArgs& args) {
   if (args.placed_offset == kStaged) return args.task != kExpertPull;
   const bool whole = args.task != kExpertPush || args.payload_bytes % 16 == 0;
   const bool by_token = (kLayoutsByToken >> args.layout & 1) != 0;
   return by_token && args.placed_offset % 16 == 0 && whole && args.exact == 0;
 }
-/// Whether what is beside rows goes to its places, where peers address it: of a push of rows that go to theirs, by source.
+/// Whether the metadata of rows can be written to its places in memory that peers address. Requires a push by source
+/// that also writes the rows to their places.
 constexpr bool is_placed_beside(const ExpertArgs& args) {
   const bool push = args.task == kExpertPush && args.layout == kRowsBySource && args.placed_offset != kStaged;
   const auto is_whole = [&](uint64_t offset) { return offset == kStaged || (push && offset % 4 == 0); };
   const bool scales = args.placed_scales == kStaged || (push && (args.scales == kCodeScalesE8M0 || args.placed_scales % 4 == 0));
   return scales && is_whole(args.placed_ids) && is_whole(args.placed_weights);
 }
-/// Whether a kernel of experts has a state, which has an entry for each block.
+/// Whether an expert kernel has a state, with an entry for each block.
 constexpr bool has_calls(const ExpertArgs& args) { return args.task >= kExpertPush; }
-/// Whether packets of experts are where the kernels take them to be.
+/// Whether the offsets and sizes of expert packets satisfy the kernels' assumptions.
 constexpr bool has_packets(const ExpertArgs& args) {
   if (args.task < kExpertSend) return true;
   const bool offsets = (args.tellings_offset | args.travelling_offset | args.buffer_bytes) % 16 == 0;
   return offsets && args.buffers >= 1 && kEpochModulus % args.buffers == 0 && args.telling_packets >= 1 && args.rows_at_once >= 1 &&
          args.parts >= 1 && args.max_tokens < 1u << 16;
 }
-/// Words of a block's memory in a kernel of experts. A receiving block has heads, counts and lists, but by source; another one
-/// kExpertWords, room for the scales of a row, and where it sends packets the table of experts.
+/// Words of block-shared memory of an expert kernel. A receiving block has routing headers, counts and lists, except by
+/// source. Other blocks have kExpertWords, the scales of a row, and if they send packets the table of experts.
 constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t scan = uint64_t{threads} * kScanWords, top_k = args.top_k;
   const uint64_t staged = args.task == kExpertSend ? kMostStagedExperts : 0, scales = (args.hidden + kCodeGroup - 1) / kCodeGroup;
@@ -424,7 +427,7 @@ constexpr uint64_t expert_words(const ExpertArgs& args, uint32_t threads) {
   const uint64_t held = args.holds != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
   return scan + heads + args.copies + 2 * uint64_t{args.local} + 1 + args.world + lists + held;
 }
-/// Whether experts can be served so.
+/// Whether a launch of an expert kernel is valid.
 constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
   const bool known = args.task < kExpertKernels && args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world;
   const bool experts = args.experts >= 1 && args.copies >= args.experts && args.copies <= kMostCopies && args.first_copy <= args.copies &&
@@ -439,20 +442,20 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && is_placed(args) && is_placed_beside(args) && has_packets(args) && shape;
 }
-/// Work of a launch: each channel of each lane. A block takes every so manieth.
+/// Tasks of a launch: each channel of each lane. The tasks are distributed over the blocks round-robin.
 constexpr uint32_t pair_tasks(const PairsArgs& args) { return args.lanes * args.channels; }
 /// Block-shared memory of messages between pairs: 16 bytes, and 16 for each task of a block.
 constexpr uint32_t pair_shared_bytes(const PairsArgs& args, uint32_t blocks) {
   return kSharedBytes + 16 * (1 + (pair_tasks(args) + blocks - 1) / blocks);
 }
-/// Whether a message is cut as its length says, into pieces that fit a slot.
+/// Whether a message is cut into pieces as its length requires, and the pieces fit a slot.
 constexpr bool is_pair_end(const PairsArgs& args, const PairEnd& end) {
   if (end.peer >= args.world || end.peer == args.rank || end.bytes > uint64_t{1} << 60) return false;
   if (end.piece_packets == 0 || end.piece_packets >= args.slot_packets || end.pieces >= 1u << 31) return false;
   const uint64_t packets = (end.bytes + 15) / 16, pieces = (packets + end.piece_packets - 1) / end.piece_packets;
   return end.pieces == (pieces == 0 ? 1 : pieces);
 }
-/// Whether a lane has messages, all of one rank and direction, of which no earlier lane has any.
+/// Whether a lane has messages, all of one peer and direction that no earlier lane has.
 constexpr bool is_pair_lane(const PairsArgs& args, uint32_t lane) {
   const uint32_t begin = args.first[lane], end = args.first[lane + 1];
   if (begin >= end || end > kMostPairEnds || (lane == 0 && begin != 0)) return false;

@@ -1,4 +1,4 @@
-// The argument block of calls by multicast, a part of kernels/args.hpp.
+// The argument block of multicast calls, a part of kernels/args.hpp.
 #pragma once
 #include <cstdint>
 
@@ -8,13 +8,13 @@ namespace symmetra::kernels {
 
 struct BlockState;
 
-/// What a rank does with its range of a multicast call.
+/// Tasks of a rank on its range of a multicast call.
 constexpr uint32_t kMulticastSumToAll = 0;  ///< stores the sum of all ranks' range on all ranks
 constexpr uint32_t kMulticastSum = 1;       ///< stores the sum of all ranks' range in own memory
 constexpr uint32_t kMulticastToAll = 2;     ///< stores own memory on all ranks
-constexpr uint32_t kMulticastTasks = 3;     ///< how many there are
+constexpr uint32_t kMulticastTasks = 3;     ///< the number of tasks
 
-/// One call by multicast, between two barriers. Each rank has a range of the message; ranges of ranks do not overlap.
+/// One multicast call, between two barriers. Each rank has a range of the message; the ranges of ranks do not overlap.
 struct MulticastArgs {
   BlockState* state;  ///< own, of the barrier
   Wait wait;

@@ -5,8 +5,9 @@
 
 namespace symmetra::kernels {
 
-/// Elements divided into packets of Data. `aligned`: every packet starts at a multiple of its size. No elements take
-/// one empty packet: every rank hears from the others in every call, which keeps ranks within one call of each other.
+/// Elements divided into packets of Data. `aligned`: every packet starts at a multiple of its size. An empty operand
+/// takes one empty packet: every rank receives from the others in every call, which keeps ranks within one call of each
+/// other.
 template <class Element, class Data>
 class Packets {
  public:

@@ -6,13 +6,13 @@
 
 namespace symmetra::kernels {
 
-/// A packet and a peer: what one thread handles of a tile. Every rank starts with itself and goes round, so that ranks
-/// do not all send to one at once.
+/// A packet and a peer: the work of one thread in a tile. Every rank starts with itself and proceeds in rank order, so
+/// that ranks do not all send to the same rank at once.
 struct Pair {
   uint32_t index;  ///< of the item
   uint32_t peer;
   uint32_t lane;
-  uint32_t place;  ///< index among what arrives: lanes of rank 0, lanes of rank 1...
+  uint32_t place;  ///< index among the arrived packets: lanes of rank 0, lanes of rank 1...
   Packet* to;      ///< this rank's slot in the memory of `peer`, at this lane
   Packet* from;    ///< the slot of `peer` in the memory of this rank, at this lane
 };
@@ -74,8 +74,8 @@ class Scratch {
     platform::store_packet(to, Protocol::encode(data, call_.epoch));
   }
 
-  /// Waits for the packets at a place of the slots of kCount ranks from `first` on, as far as `comes(peer)`. All are polled at
-  /// once. Undefined when the wait gave up.
+  /// Waits for the packets at a place of the slots of all ranks with `comes(peer)` among the kCount ranks from `first` on.
+  /// All are polled at once. Undefined when the wait gave up.
   template <uint32_t kCount, class Comes>
   SYMMETRA_DEVICE void await_each(device::Waiter& waiter, uint32_t hop, uint32_t place, uint32_t first, Comes comes,
                                   Data (&into)[kCount]) const {
@@ -92,8 +92,8 @@ class Scratch {
     }
   }
 
-  /// Waits for the packets of all peers at a place of their slots, and reduces them and this rank's, in rank order. All are
-  /// polled at once where the world size is fixed. kFew: few packets are under way. Undefined when the wait gave up.
+  /// Waits for the packets of all peers at a place of their slots, and reduces them and this rank's, in rank order. All
+  /// are polled at once if the world size is fixed. kFew: few packets are in transit. Undefined when the wait gave up.
   template <uint32_t kWorld, bool kFew = true>
   SYMMETRA_DEVICE Data await_sum(device::Waiter& waiter, uint32_t hop, uint32_t place, const Data& own, const Reduction& reduction) const {
     const Packet* const from = reinterpret_cast<const Packet*>(args_.peers[args_.rank]) + (now(hop) + place);
@@ -157,11 +157,11 @@ class Scratch {
     }
   }
 
-  /// LL: tags repeat after 2^32 calls, and a packet not written since would look new. So one thread of each call
-  /// empties one packet per source that this call does not use. After slot_packets calls of either parity each packet
-  /// has been used or emptied. No peer writes it now: peers do so in call k + 2 at the earliest, after they have
-  /// received our packets of call k + 1, which we sent after call k had ended. `used(hop, source)`: packets of this
-  /// call.
+  /// LL: tags repeat after 2^32 calls, and a packet that has not been written since would look new. So one thread of
+  /// each call clears one packet of each source that this call does not use. After slot_packets calls of either parity
+  /// each packet has been used or cleared. No peer writes it now: peers do so in call k + 2 at the earliest, after they
+  /// have received our packets of call k + 1, which we sent after call k had ended. `used(hop, source)`: packets of
+  /// this call.
   template <class Used>
   SYMMETRA_DEVICE void scrub(Used used) const {
     if constexpr (!Protocol::kClears) {
@@ -177,9 +177,10 @@ class Scratch {
   }
 
  private:
-  /// Waits for the packets at `from`, which is a place of the first slot, of kCount ranks from `first` on, as far as `comes(peer)`. Of few
-  /// packets under way the last is found a whole poll late, so the loop computes no addresses and has no branch but its end: in the place
-  /// of a packet that does not come, that of `other` is loaded again. Undefined when the wait gave up.
+  /// Waits for the packets at `from`, a place of the first slot, of all ranks with `comes(peer)` among the kCount ranks
+  /// from `first` on. With few packets in transit the last is found a whole poll late, so the loop computes no
+  /// addresses and has no branch but its end: for a rank that sends no packet, the packet of `other` is loaded again.
+  /// Undefined when the wait gave up.
   template <uint32_t kCount, class Comes>
   SYMMETRA_DEVICE void await_all(device::Waiter& waiter, const Packet* from, uint32_t first, uint32_t other, Comes comes,
                                  Packet (&packets)[kCount]) const {
@@ -205,7 +206,7 @@ class Scratch {
       return all;
     });
   }
-  /// `await_all` that loads only what comes: where many packets are under way, polls delay them.
+  /// `await_all` that loads only packets that are sent: with many packets in transit, polls delay them.
   template <uint32_t kCount, class Comes>
   SYMMETRA_DEVICE void await_some(device::Waiter& waiter, const Packet* from, uint32_t first, Comes comes,
                                   Packet (&packets)[kCount]) const {

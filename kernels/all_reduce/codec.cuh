@@ -1,4 +1,5 @@
-// Codecs: groups of values as codes of a few bits and a scale. A value is its code times the scale of its group.
+// Codecs: groups of values as quantised values of a few bits and a scale. A value is its quantised value times the
+// scale of its group.
 //
 // A unit is 512 values, 16 groups of 32. It has 32 lanes of 16 values: lane l has values 8 l to 8 l + 7 of the unit's first
 // half, and those of the second half. So four lanes that follow each other have a group of each half. A lane is encoded as
@@ -23,7 +24,8 @@ using LaneValues = Octet[2];
 
 /// The least scale, 2^-126: its reciprocal is finite.
 constexpr float kLeastScale = 0x1p-126f;
-/// The scale of a group that holds a NaN, an infinity or a value so large that the largest code would decode to infinity.
+/// The scale of a group with a NaN, an infinity, or a value so large that the largest quantised value would decode to
+/// infinity.
 constexpr uint32_t kScaleOfNan = 0x7FFF;
 /// The bits of infinity in single precision.
 constexpr uint32_t kInfinity = 0x7F800000;
@@ -35,7 +37,7 @@ struct IntegerCode {
   static constexpr uint32_t kBits = kBitsOfCode;
   static constexpr float kMost = (1 << (kBits - 1)) - 1;
 
-  /// The values are at most kMost in size, but for a rounding.
+  /// The absolute values are at most kMost, except for a rounding.
   SYMMETRA_DEVICE static uint32_t pack(platform::Pair pair) { return encode(pair.low) | encode(pair.high) << kBits; }
   /// Ignores bits above the codes.
   SYMMETRA_DEVICE static platform::Pair unpack(uint32_t codes) { return {decode(codes & kMask), decode(codes >> kBits & kMask)}; }
@@ -52,7 +54,8 @@ struct IntegerCode {
   SYMMETRA_DEVICE static float decode(uint32_t code) { return platform::f32_of(kSumBits + code) - (kSum + kMost); }
 };
 
-/// The size of the largest value of an octet, as bits, which are in the order of sizes; NaNs are greater than infinity.
+/// The largest absolute value of an octet, as bits, which have the order of absolute values; NaNs are greater than
+/// infinity.
 SYMMETRA_DEVICE uint32_t most_of(const Octet& values) {
   uint32_t most = 0;
   SYMMETRA_UNROLL
@@ -63,7 +66,7 @@ SYMMETRA_DEVICE uint32_t most_of(const Octet& values) {
   return most;
 }
 
-/// A lane as it travels.
+/// The transferred form of a lane.
 template <class Code>
 struct EncodedLane {
   /// Bits of an octet's codes, and words of a lane's.
@@ -73,7 +76,8 @@ struct EncodedLane {
   uint32_t scales;  ///< of the group in the first half, in the low bits, and of that in the second
 };
 
-/// The codes of an octet and the scale of its group. `most`: the largest of the group, as most_of.
+/// The quantised values of an octet and the scale of its group. `most`: the largest absolute value of the group, from
+/// most_of.
 template <class Code>
 SYMMETRA_DEVICE uint64_t encode_octet(const Octet& values, uint32_t most, uint32_t& scale) {
   const float least = platform::f32_of(most) / Code::kMost;
@@ -89,7 +93,7 @@ SYMMETRA_DEVICE uint64_t encode_octet(const Octet& values, uint32_t most, uint32
   return finite ? codes : 0;
 }
 
-/// `most`: the largest of the groups of the lane, as most_of.
+/// `most`: the largest absolute values of the groups of the lane, from most_of.
 template <class Code>
 SYMMETRA_DEVICE EncodedLane<Code> encode(const LaneValues& values, const uint32_t (&most)[2]) {
   using Lane = EncodedLane<Code>;

@@ -39,7 +39,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) one_shot(SYMMETRA_ARGS(AllReduc
       scratch.clear(0, pair, tile);
     });
   }
-  for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
+  for (uint32_t tile = first;; platform::sync_block()) {  // all threads have read the arrived packets
     pairs.each([&](const Pair& pair) {
       if (tile + pair.lane >= packets) return;
       arrived[pair.place] = pair.peer == rank ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);

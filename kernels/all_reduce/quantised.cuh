@@ -1,11 +1,12 @@
-// All-reduce by codecs: one-shot and two-shot, in which every rank encodes what it sends and decodes what it gets. A
-// rank's own part goes through the codec too, so that all ranks have equal bits. For messages that are bound by the links.
+// All-reduce by codecs: one-shot and two-shot, in which every rank encodes the values that it sends and decodes the
+// values that it receives. A rank's own part passes through the codec too, so that all ranks have equal bits. For
+// messages that are bound by the links.
 //
-// Regions, buffers and epochs are those of the sentinel protocol, so plain and quantised calls mix. A rank does not send to
-// itself: the slots of a buffer are divided among the other ranks. A source's slot has the codes of all units, and behind
-// them the scales of all units. A team of threads handles a unit. A thread has lanes of the unit, in registers from the
-// input to the link and from the link to the output, so nothing passes between threads but the largest value of a group.
-// Who has read a lane clears it: no peer writes the buffer again before call k + 3.
+// Regions, buffers and epochs are those of the sentinel protocol, so plain and quantised calls mix. A rank does not
+// send to itself: the slots of a buffer are divided among the other ranks. A source's slot has the quantised values of
+// all units, followed by the scales of all units. A team of threads handles a unit. A thread has lanes of the unit in
+// registers, from the input to the link and from the link to the output, so that threads exchange only the largest
+// value of a group. The thread that has read a lane clears it: no peer writes the buffer again before call k + 3.
 #pragma once
 #include "kernels/all_reduce/codec.cuh"
 #include "kernels/operand.cuh"
@@ -24,7 +25,7 @@ class Quantised {
   /// The lanes of a unit that a thread has, and those among them that have one group of each half.
   static constexpr uint32_t kLanes = kUnitLanes / platform::kTeam;
   static constexpr uint32_t kRun = kLanes < kGroupLanes ? kLanes : kGroupLanes;
-  /// What a thread has of a unit.
+  /// The data of a unit that a thread has.
   using Values = LaneValues[kLanes];
   struct Encoded {
     Lane lane[kLanes];
@@ -45,11 +46,12 @@ class Quantised {
   template <class Body>
   SYMMETRA_DEVICE void each_unit(Body body) const {
     const uint32_t teams = platform::threads() / platform::kTeam, team = platform::thread() / platform::kTeam;
-    if (team >= teams) return;  // threads of no whole team
+    if (team >= teams) return;  // threads of an incomplete team
     SYMMETRA_ROLLED
     for (uint32_t unit = platform::block() * teams + team; unit < shares_.size; unit += platform::blocks() * teams) body(unit);
   }
-  /// Calls `body(peer)` for every other rank, the next first, so that ranks do not all send to one at once.
+  /// Calls `body(peer)` for every other rank, starting at the next, so that ranks do not all send to the same rank at
+  /// once.
   template <class Body>
   SYMMETRA_DEVICE void each_peer(Body body) const {
     SYMMETRA_ROLLED
@@ -160,10 +162,11 @@ class Quantised {
   using Data = Words<4>;
   static_assert(sizeof(Data) == kOctetElems * ElementType::kBytes, "a Data of the operand is an octet");
   static constexpr uint32_t kUnitData = 2 * kUnitLanes;
-  /// A lane's codes travel in parts, each of which one access moves. Lanes that follow each other have parts that do.
+  /// The quantised values of a lane are sent in parts, each of which one access moves. Consecutive lanes have
+  /// consecutive parts.
   static constexpr uint32_t kPart = Lane::kWords % 4 == 0 ? 4 : Lane::kWords % 2 == 0 ? 2 : 1, kParts = Lane::kWords / kPart;
 
-  /// What a source writes in the memory of a rank.
+  /// The slot of a source in the memory of a rank.
   struct Slot {
     uint32_t* codes;
     uint32_t* scales;
@@ -203,7 +206,8 @@ class Quantised {
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kLanes; ++i) body(i, member_ + i * platform::kTeam);
   }
-  /// Calls `body(octet, data)` for the values of a unit that this thread has, and the Data of the operand that they are.
+  /// Calls `body(octet, data)` for the values of a unit that this thread has, with the Data of the operand that
+  /// contains them.
   template <class Body>
   SYMMETRA_DEVICE void each_data(uint32_t share, uint32_t unit, Body body, Values& values) const {
     const uint32_t first = (shares_.first(share) + unit) * kUnitData;
@@ -251,7 +255,7 @@ SYMMETRA_DEVICE void reduce_in_one_shot(const AllReduceArgs& args, const Call& c
   };
 
   message.clear();
-  // A unit travels while the team encodes the next one.
+  // A unit is in transit while the team encodes the next one.
   uint32_t last = kNoUnit;
   typename Message::Encoded sent;
   message.each_unit([&](uint32_t unit) {
@@ -281,7 +285,7 @@ SYMMETRA_DEVICE void reduce_in_two_shots(const AllReduceArgs& args, const Call& 
     if (!message.has(rank, unit)) return;
     typename Message::Values totals;
     message.await_reduced(0, unit, message.encoded_input(rank, unit), totals);
-    // A thread without a lane has no result, so then the whole team sends none.
+    // A thread without a lane has no result, so the whole team sends nothing.
     const bool failed = platform::sync_team_or(message.gave_up());
     const auto sum = message.encoded(totals);
     if (!failed) message.each_peer([&](uint32_t peer) { message.send(1, peer, unit, sum); });
@@ -295,23 +299,23 @@ SYMMETRA_DEVICE void reduce_in_two_shots(const AllReduceArgs& args, const Call& 
   });
 }
 
-/// The state says that the call used no packets: what the call used is clear.
+/// The recorded state is that the call used no packets, because the call has cleared all packets that it used.
 template <class ElementType, class Code>
 SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(512, 2) quantised_one_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   reduce_in_one_shot<ElementType, Code>(args, call);
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_call(args.state, args.wait, call.epoch, 0);
 }
 
-/// The state says that the call used no packets: what the call used is clear.
+/// The recorded state is that the call used no packets, because the call has cleared all packets that it used.
 template <class ElementType, class Code>
 SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(512, 2) quantised_two_shot(SYMMETRA_ARGS(AllReduceArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.state, args.wait);
   reduce_in_two_shots<ElementType, Code>(args, call);
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_call(args.state, args.wait, call.epoch, 0);
 }
 

@@ -33,7 +33,7 @@ class Exchange {
     });
     return Protocol::decode(arrived);
   }
-  /// Empties one packet per slot that this call does not use; Scratch::scrub says why.
+  /// Clears one packet in each slot that this call does not use; see Scratch::scrub for the reason.
   SYMMETRA_DEVICE void scrub(uint32_t packets) const {
     const uint32_t packet = (call_.epoch / 2) % static_cast<uint32_t>(args_.slot_packets);
     if (packet < packets || platform::block() != 0 || platform::thread() != platform::threads() - 1) return;

@@ -2,9 +2,9 @@
 // busy all the time and carry the fewest bytes. For the largest messages. The schedule is in schedules.cuh.
 //
 // A block is a channel. It passes its pieces of every chunk round the ring, independently of other channels. A rank
-// writes to a queue of a few slots in the next rank's memory, so scratch does not grow with the message. One counter
-// says what has arrived, another what has been consumed and may be overwritten. When peers can address the outputs,
-// sums go directly into the next rank's output.
+// writes to a queue of a few slots in the next rank's memory, so scratch does not grow with the message. One counter is
+// the number of pieces that have arrived, another the number of pieces that have been consumed and may be overwritten.
+// When peers can address the outputs, sums go directly into the next rank's output.
 #pragma once
 #include "kernels/all_reduce/schedules.cuh"
 #include "kernels/barrier.cuh"
@@ -93,7 +93,7 @@ class RingChannel {
   SYMMETRA_DEVICE void tell(uint32_t peer, uint32_t which, uint32_t value) const {
     platform::store_release(count(peer, platform::block(), which), value);
   }
-  /// The counter value which says that the piece with this number in the queue was passed on.
+  /// The counter value at which the piece with this number in the queue has been passed on.
   SYMMETRA_DEVICE uint32_t count_of(uint32_t number) const { return begin_ + number / queued_ * schedule_.sends() + number % queued_ + 1; }
 
   /// One step: waits, moves a piece, updates the neighbours' counters. Returns false on all threads when the wait gave

@@ -17,7 +17,7 @@ namespace symmetra::kernels {
 ///     rank 2   0: 2   1: 1+   2: 0+   3: 3*   4: 2    5: 1    6: 0
 ///     rank 3   0: 3   1: 2+   2: 1+   3: 0*   4: 3    5: 2    6: 1
 ///
-/// What a rank has in step s, the next rank receives in step s + 1. The last step only receives.
+/// The next rank receives in step s + 1 the chunk that a rank has in step s. The last step only receives.
 struct RingSchedule {
   uint32_t rank;
   uint32_t world;
@@ -75,7 +75,7 @@ struct DoublingSchedule {
   }
   SYMMETRA_DEVICE uint32_t core() const { return 1u << steps(); }
   SYMMETRA_DEVICE bool in_core() const { return rank < core(); }
-  /// Whether this rank hands its part to a core rank, or takes another rank's.
+  /// Whether this rank sends its part to a core rank, or receives another rank's.
   SYMMETRA_DEVICE bool folds() const { return !in_core() || rank + core() < world; }
   SYMMETRA_DEVICE uint32_t fold_peer() const { return in_core() ? rank + core() : rank - core(); }
   SYMMETRA_DEVICE uint32_t peer(uint32_t step) const { return rank ^ 1u << step; }

@@ -47,7 +47,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
     });
   }
   bool failed = false;
-  for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
+  for (uint32_t tile = first;; platform::sync_block()) {  // all threads have read the arrived packets
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;
       if (pair.peer != rank) {
@@ -56,7 +56,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) two_shot(SYMMETRA_ARGS(AllReduc
         arrived[pair.place] = load(tile, pair);
       }
     });
-    // A thread without a packet has no result, so then the whole block sends none.
+    // A thread without a packet has no result, so the whole block sends nothing.
     failed |= platform::sync_block_or(waiter.gave_up());
     pairs.each([&](const Pair& pair) {
       if (!shares.has(rank, tile + pair.lane)) return;

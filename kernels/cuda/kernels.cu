@@ -51,7 +51,7 @@ struct Backend {
     return with_rows<kWorld != 0, kQuantised>(
         args, [](auto format, auto tiled) { return entry<&norm_clustered<Element, kWorld, decltype(format), tiled.value>>(); });
   }
-  /// At two ranks nobody chooses the two-shot, so kernels for any world size serve them.
+  /// The two-shot is never selected for two ranks, so kernels for any world size serve them.
   template <class Element, uint32_t kWorld, bool kQuantised>
   static Entry clustered_two_shot(const FusedNormArgs& args) {
     constexpr uint32_t kFixed = kWorld == 2 ? 0 : kWorld;

@@ -1,5 +1,5 @@
-// Ranks that know only their own counts tell each other what they send and expect before the exchange. A difference is
-// reported and the group fails; then the exchange moves nothing.
+// Ranks that know only their own counts exchange the numbers of bytes that they send and expect before the exchange. A
+// difference is reported and the group fails; in that case the exchange moves nothing.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/packet.cuh"
@@ -35,7 +35,7 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
       const Words<2> data = Protocol::decode(packet);
       told[i] = uint64_t{data.word[1]} << 32 | data.word[0];
     }
-    // Both ranks of a pair find a difference; the top bit tells whether the reporting rank is the sender.
+    // Both ranks of a pair find a difference; the top bit is set if the reporting rank is the sender.
     constexpr uint64_t kWeSend = uint64_t{1} << 63;
     if (!waiter.gave_up() && told[0] != ours[1]) {
       device::report(args.wait, kStatusMismatch, kOpCounts, peer, call.epoch, told[0], ours[1]);

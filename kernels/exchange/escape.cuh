@@ -1,47 +1,47 @@
-// Sentinel packets for any bits: what a sender puts in place of the word that means "not arrived", and how the receiver puts
-// the word back. Byte stuffing, on words.
+// Sentinel packets for any bits: a sender replaces the word that means "not arrived" by another word, and the receiver
+// restores it. This is byte stuffing, on words.
 #pragma once
 #include "kernels/packet.cuh"
 
 namespace symmetra::kernels {
 
-/// What one thread sends at once: packets, and beside them a word that says how they are escaped. Packets of 32 units that
-/// follow each other lie side by side, behind the words of these units, so that 32 threads write whole lines.
+/// The data that one thread sends at once: packets, and an escape word that describes their replacement. The escape
+/// words of 32 consecutive units are adjacent, followed by their packets, so that 32 threads write whole lines.
 struct EscapedUnit {
   using Wire = Sentinel<F32>;  // every word of a packet proves its own arrival
   using Data = Wire::Data;
   static constexpr uint32_t kPackets = kEscapedUnitPackets;
   static constexpr uint32_t kUnits = kEscapedGroupUnits;
-  /// Of a group in scratch: its units' words, then their packets.
+  /// Packets of the escape words of a group. In scratch a group has its units' escape words, followed by their packets.
   static constexpr uint32_t kWordPackets = kUnits / 4;
-  /// The word of a unit that is as it was.
+  /// The escape word of an unchanged unit.
   static constexpr uint32_t kAsItWas = 0xFFFFFFFE;
 
   /// Groups of a strip.
   SYMMETRA_DEVICE static uint32_t groups(uint32_t packets) { return (packets + kUnits * kPackets - 1) / (kUnits * kPackets); }
-  /// Where packet `i` of a unit is in the strip.
+  /// The index of packet `i` of a unit in the strip.
   SYMMETRA_DEVICE static uint32_t packet(uint32_t unit, uint32_t i) {
     return unit / kUnits * (kUnits * kPackets) + i * kUnits + unit % kUnits;
   }
-  /// Where it is in the slot.
+  /// The index of packet `i` of a unit in the slot.
   SYMMETRA_DEVICE static uint32_t place(uint32_t unit, uint32_t i) {
     return unit / kUnits * kEscapedGroupPackets + kWordPackets + i * kUnits + unit % kUnits;
   }
-  /// Where the word of a unit is in the slot, in words.
+  /// The index of the escape word of a unit in the slot, in words.
   SYMMETRA_DEVICE static uint32_t word(uint32_t unit) { return unit / kUnits * (kEscapedGroupPackets * 4) + unit % kUnits; }
 
   Data data[kPackets];
 
-  /// Replaces every word that looks like absence by one that the unit does not hold, and returns this one.
+  /// Replaces every "not arrived" word by a word that the unit does not contain, and returns that word.
   SYMMETRA_DEVICE uint32_t escape() {
     if (!holds(Wire::kMissing)) return kAsItWas;
-    // 16 words, one of which is the sentinel, leave one of 16 numbers.
+    // The unit has 16 words, at least one of which is the sentinel, so one of 16 numbers is unused.
     uint32_t instead = 0;
     while (holds(instead)) ++instead;
     replace(Wire::kMissing, instead);
     return instead;
   }
-  /// Makes a unit what it was.
+  /// Restores the original words of a unit.
   SYMMETRA_DEVICE void restore(uint32_t instead) {
     if (instead != kAsItWas) replace(instead, Wire::kMissing);
   }

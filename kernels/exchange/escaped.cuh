@@ -1,5 +1,5 @@
-// An exchange of strips by escaped packets, in the region of the one-shot all-reduce in sentinel packets: any bits, and nearly
-// all of a packet is data. Any memory; strips that fit their slots.
+// An exchange of strips by escaped packets, in the sentinel region of a one-shot all-reduce: any bits, and nearly all
+// of a packet is data. Any memory; strips that fit their slots.
 #pragma once
 #include "kernels/exchange/escape.cuh"
 #include "kernels/exchange/strip.cuh"
@@ -34,7 +34,7 @@ struct UnitPair : Pair {
   }
 
  private:
-  /// Packets of strips that are not whole take long code, which is there once.
+  /// Packets of strips that are not whole need long code, which exists once.
   template <class Body>
   SYMMETRA_DEVICE static void each(Body body) {
     if constexpr (Message::kShort) {
@@ -47,8 +47,8 @@ struct UnitPair : Pair {
   }
 };
 
-/// No strip takes less than a packet: ranks that neither send nor receive hear from each other too, so that none begins the
-/// call after next before another has ended this one.
+/// An empty strip takes one packet: all ranks exchange packets in every call, so that no rank begins the call after
+/// next before another has ended this one.
 template <class Message>
 SYMMETRA_DEVICE UnitPair<Message> make_unit_pair(const ExchangeArgs& args, uint32_t index) {
   const Pair pair = make_pair(args, index, args.world);
@@ -79,7 +79,7 @@ class EscapedSlots {
   SYMMETRA_DEVICE EscapedSlots(const ExchangeArgs& args, const Scratch<Wire, 1, ExchangeArgs>& scratch)
       : args_(args), scratch_(scratch), own_(scratch.sources(0, args.rank)) {}
 
-  /// Writes a unit of a strip of so many packets into the memory of the peer.
+  /// Writes a unit of a strip of `sends` packets into the memory of the peer.
   SYMMETRA_DEVICE void send(const Pair& pair, uint32_t sends, uint32_t unit, EscapedUnit data) const {
     Packet* slot = scratch_.sources(0, pair.peer) + args_.rank * args_.slot_packets;
     const uint32_t word = data.escape();
@@ -92,7 +92,7 @@ class EscapedSlots {
     platform::store_relaxed(reinterpret_cast<uint32_t*>(slot) + EscapedUnit::word(unit), word ^ Wire::kMask);
   }
 
-  /// Waits for a unit of a strip of so many packets from the peer. Undefined when the wait gave up.
+  /// Waits for a unit of a strip of `awaits` packets from the peer. Undefined when the wait gave up.
   SYMMETRA_DEVICE EscapedUnit await(device::Waiter& waiter, const Pair& pair, uint32_t awaits, uint32_t unit) const {
     const Packet* slot = own_ + pair.peer * args_.slot_packets;
     EscapedUnit arrived{};
@@ -165,7 +165,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) exchange_escaped(SYMMETRA_ARGS(E
     });
   }
   platform::release_next();
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_call(args.state, args.wait, call.epoch, groups * kEscapedGroupPackets);
 }
 

@@ -58,8 +58,8 @@ class Once {
     platform::keep(packets_);
   }
 
-  /// Calls `body(tile)` for each tile of this block. The first tile is always visited, because in it each block hears
-  /// from all its twins.
+  /// Calls `body(tile)` for each tile of this block. The first tile is always visited, because each block exchanges
+  /// packets with all its twins in it.
   template <class Body>
   SYMMETRA_DEVICE void tiles(Body body) const {
     for (uint32_t tile = first_; takes_part_ && (tile == first_ || tile < packets_); tile += step_) body(tile);
@@ -127,12 +127,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_once(SYMMETRA_ARGS(Exc
     });
   });
   platform::release_next();
-  platform::sync_block();  // all have read what arrived
+  platform::sync_block();  // all threads have read the arrived packets
   slots.scrub(stale);
   end_call(args.state, args.wait, call.epoch, 0);
 }
 
-/// Reduces what all ranks send, in rank order.
+/// Reduces the strips of all ranks, in rank order.
 template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(ExchangeArgs) args) {
   using Data = typename Protocol::Data;
@@ -167,7 +167,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_once(SYMMETRA_ARGS(Excha
       if (gave_up || tile + lane >= receives) return;
       platform::store(into + tile + lane, reduce_ranks<typename Protocol::Element, kWorld>(arrived + lane, lanes_log2, reduction));
     });
-    platform::sync_block();  // all have read what arrived
+    platform::sync_block();  // all threads have read the arrived packets
   });
   platform::release_next();
   platform::sync_block();  // a block without a tile has had no sync yet

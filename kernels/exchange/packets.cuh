@@ -34,16 +34,17 @@ class Slots {
     return Protocol::decode(packet);
   }
 
-  /// Tags repeat after 2^32 rounds, and a packet not written since would look new. So each round empties one packet per
-  /// source, in turn. The block that owns the packet has read it. Peers write it again only after they have heard from
-  /// that block in the next round, which no thread of the block begins before this is done.
+  /// Tags repeat after 2^32 rounds, and a packet that has not been written since would look new. So each round clears
+  /// one packet of each source, in turn. The block that owns the packet has read it. Peers write it again only after
+  /// they have received that block's packets of the next round, which no thread of the block begins before this is
+  /// done.
   SYMMETRA_DEVICE void scrub(uint32_t stale) const {
     if (stale == kNotOurs) return;
     SYMMETRA_ROLLED
     for (uint32_t source = 0; source < args_.world; ++source) platform::store_packet(at(args_.rank, source, stale), Packet{});
   }
 
-  /// The packet of each source that this thread empties in this round, if it does. Divisions, which a kernel may do while it waits.
+  /// The packet of each source that this thread clears in this round, if any. The divisions may overlap with waiting.
   SYMMETRA_DEVICE uint32_t stale() const {
     const uint32_t i = (epoch_ / 2) % static_cast<uint32_t>(args_.slot_packets);
     return (i >> args_.lanes_log2) % platform::blocks() == platform::block() && platform::thread() == 0 ? i : kNotOurs;
@@ -73,8 +74,8 @@ class Round {
       : args_(args), slots_(slots), start_(start), end_(end), waiter_(waiter) {}
 
   /// Calls `body(peer, slot index, strip index)` for the packets of this block. The block's first packet is always
-  /// visited, even if the strip does not contain it, so that in every round each block hears from all its twins and
-  /// none runs two rounds ahead of another.
+  /// visited, even if the strip does not contain it, so that each block receives from all its twins in every round, and
+  /// no block runs two rounds before another.
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
     const uint32_t lanes_log2 = args_.lanes_log2;
@@ -108,7 +109,7 @@ class Round {
     });
   }
 
-  /// Receives from all ranks and reduces, in rank order. `arrived`: shared memory for one packet per rank and lane.
+  /// Receives from all ranks and reduces, in rank order. `arrived`: shared memory for one packet of each rank and lane.
   template <class Element, uint32_t kWorld>
   SYMMETRA_DEVICE void reduce(Data* arrived) const {
     const uint32_t lanes_log2 = args_.lanes_log2, rank = args_.rank;
@@ -126,7 +127,7 @@ class Round {
       });
       platform::sync_block();
       results.template store<Element>(start_ + tile, end_, arrived);
-      platform::sync_block();  // all have read what arrived
+      platform::sync_block();  // all threads have read the arrived packets
     });
   }
 
@@ -156,7 +157,7 @@ class Round {
 /// The epoch that is `rounds` rounds later.
 SYMMETRA_DEVICE uint32_t epoch_after(uint32_t epoch, uint64_t rounds) { return static_cast<uint32_t>((epoch + rounds) % kEpochModulus); }
 
-/// Runs the rounds of a launch; `receive(round)` puts what has arrived in its place.
+/// Runs the rounds of a launch; `receive(round)` writes the arrived packets to their places.
 template <class Protocol, class Receive>
 SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) {
   const Call call = begin_call(args.state, args.wait);
@@ -172,10 +173,11 @@ SYMMETRA_DEVICE void exchange_rounds(const ExchangeArgs& args, Receive receive) 
       round.send();
       receive(round);
     }
-    // All threads have read what arrived. No thread goes on when one gave up.
+    // All threads have read the arrived packets. No thread continues after one gave up.
     if (platform::sync_block_or(waiter.gave_up())) break;
     slots.scrub(slots.stale());
-    platform::sync_block();  // once one thread sends in the next round, a peer may write what another still empties
+    platform::sync_block();  // once one thread sends in the next round, a peer may write packets that another thread
+                             // still clears
   }
   platform::release_next();
   end_call(args.state, args.wait, epoch_after(call.epoch, rounds - 1), 0);
@@ -188,7 +190,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) exchange_packets(SYMMETRA_ARGS(
   exchange_rounds<Protocol>(args, [](const Round<Protocol>& round) { round.receive(); });
 }
 
-/// Reduces what all ranks send, in rank order.
+/// Reduces the strips of all ranks, in rank order.
 template <class Protocol, uint32_t kWorld>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_packets(SYMMETRA_ARGS(ExchangeArgs) args) {
   platform::wait_prior();

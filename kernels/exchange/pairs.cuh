@@ -1,10 +1,11 @@
-// Messages between pairs of ranks: nobody else takes part. For each direction and channel between two ranks there is a
-// queue of a few slots in the receiver's memory. One counter says how many pieces have arrived there, another at the
-// sender how many the receiver has taken out. All counters only grow, from launch to launch, and wrap. A message is cut
-// into pieces, which the channels take in turn, and every piece begins with a head that says how long the message is.
+// Messages between pairs of ranks, without the other ranks. For each direction and channel between two ranks there is a
+// queue of a few slots in the receiver's memory. A counter there is the number of pieces that have arrived; a counter
+// at the sender is the number of pieces that the receiver has taken out. All counters only grow, from launch to launch,
+// and wrap. A message is cut into pieces, which the channels take in turn, and every piece begins with a header that
+// contains the length of the message.
 //
-// A task is a channel of a lane, at one of its ends: it moves its pieces of all messages of the lane. A block has any number
-// of tasks and moves a piece of any that is ready, so no task waits behind another one, however few blocks there are.
+// A task is a channel of a lane, at one of its ends: it moves its pieces of all messages of the lane. A block has any
+// number of tasks and moves a piece of any task that is ready, so no task waits for another one, even with few blocks.
 #pragma once
 #include "kernels/exchange/strip.cuh"
 #include "symmetra/device/wait.cuh"
@@ -48,12 +49,12 @@ class PairBlock {
   }
 
  private:
-  /// A channel of a lane, as far as it has come. In block-shared memory.
+  /// The progress of a channel of a lane. In block-shared memory.
   struct Task {
     uint32_t count;  ///< pieces that the queue has passed so far, in all launches
-    uint32_t end;    ///< the message that it is at
-    uint32_t left;   ///< its pieces to come; 0: there is no further message
-    uint32_t piece;  ///< the next one, as the message numbers them
+    uint32_t end;    ///< the current message
+    uint32_t left;   ///< its remaining pieces; 0: no further message
+    uint32_t piece;  ///< the number of the next piece in the message
   };
   static_assert(sizeof(Task) == 16, "pair_shared_bytes");
 
@@ -69,7 +70,7 @@ class PairBlock {
   SYMMETRA_DEVICE uint32_t lane_of(uint32_t number) const { return number % args_.lanes; }
   SYMMETRA_DEVICE uint32_t channel_of(uint32_t number) const { return number / args_.lanes; }
 
-  /// Begins with the message that a task is at, or with the next one of which the channel has pieces.
+  /// Begins the task's current message, or the next one of which the channel has pieces.
   SYMMETRA_DEVICE void begin(Task& task, uint32_t number) const {
     const uint32_t channel = channel_of(number), behind = args_.first[lane_of(number) + 1];
     for (; task.end < behind; ++task.end) {
@@ -89,7 +90,7 @@ class PairBlock {
     const uint32_t offset = (other * kPairChannels + channel) * kPairCountBytes + (taken ? kPairTakenOffset : 0);
     return reinterpret_cast<uint32_t*>(args_.peers[rank] + offset);
   }
-  /// The slot of a piece that goes from `source` to `target`.
+  /// The slot of a piece from `source` to `target`.
   SYMMETRA_DEVICE uint8_t* slot(uint32_t source, uint32_t target, uint32_t channel, uint32_t count) const {
     const uint32_t place = source < target ? source : source - 1;  // a rank has no queue of its own
     const uint32_t slot = (place * args_.channels + channel) * kPairSlots + count % kPairSlots;
@@ -163,7 +164,7 @@ class PairBlock {
     }
   }
 
-  /// Tells the other rank that the piece is there, or that its slot is free. By one thread.
+  /// Notifies the other rank that the piece is there, or that its slot is free. By one thread.
   SYMMETRA_DEVICE void pass(uint32_t number, Task& task) {
     const PairEnd& end = args_.end[task.end];
     const bool sends = end.sends != 0;

@@ -9,8 +9,8 @@ SYMMETRA_DEVICE uint64_t largest_bytes(const ExchangeArgs& args) {
   return args.learned != nullptr ? args.learned->largest_bytes : args.largest_bytes;
 }
 
-/// When ranks first learn whether all outputs can be addressed, the host enqueues two kernels, and this tells which one
-/// returns at once. All ranks run the same one.
+/// When ranks first learn whether all outputs can be addressed, the host enqueues two kernels. This function returns
+/// true in the kernel that must return at once. All ranks run the same one of the two.
 SYMMETRA_DEVICE bool skipped(const ExchangeArgs& args, bool direct) {
   return args.learned != nullptr && (args.learned->direct != 0) != direct;
 }
@@ -25,7 +25,7 @@ SYMMETRA_DEVICE uint8_t* theirs(const ExchangeArgs& args, uint32_t peer) {
 struct OfPeers {
   SYMMETRA_DEVICE static const uint8_t* at(const ExchangeArgs& args, uint32_t peer) { return theirs(args, peer); }
 };
-/// A reduction's sources: in own memory, where they were copied.
+/// A reduction's sources: in own memory, to which they were copied.
 struct Brought {
   SYMMETRA_DEVICE static const uint8_t* at(const ExchangeArgs& args, uint32_t peer) { return args.from[peer]; }
 };

@@ -1,6 +1,6 @@
-// Zero-copy reduce-scatter and reduce: each rank reads its part of all inputs and reduces it in rank order. This is the
-// work of exchange_direct between its two barriers, or, for parts that copy engines brought, a kernel that waits for
-// nothing.
+// Zero-copy reduce-scatter and reduce: each rank reads its part of all inputs and reduces it in rank order. This runs
+// between the two barriers of exchange_direct or, for parts that copy engines have copied, in a kernel that does not
+// wait.
 #pragma once
 #include "kernels/exchange/plan.cuh"
 #include "kernels/reduce.cuh"
@@ -62,7 +62,7 @@ class Pulled {
     });
   }
 
-  /// Ranks start at different peers, so that they do not all read from one at once.
+  /// Ranks start at different peers, so that they do not all read from the same peer at once.
   SYMMETRA_DEVICE void load_all(Data* data, const uint8_t* const* from, uint64_t offset_bytes) const {
     SYMMETRA_UNROLL
     for (uint32_t start = 0; start < kWorld; ++start) {

@@ -1,4 +1,4 @@
-// A broadcast through scratch in two hops, so that the root's link carries the message once and not once per rank.
+// A broadcast through scratch in two hops, so that the root's link carries the message once and not once for each rank.
 // Every rank but the root owns a share of the message. The root sends it there as LL packets, and the owner forwards
 // each packet to the other owners as soon as it arrives.
 #pragma once
@@ -9,9 +9,9 @@
 
 namespace symmetra::kernels {
 
-/// How a message is divided: owner n is the n-th rank after the root. Shares in scratch start at lines of memory, which
-/// links carry whole. No share is empty, because ranks must hear from each other in every call; packets beyond the
-/// message hold zeros.
+/// The division of a message: owner n is the n-th rank after the root. Shares in scratch start at lines of memory,
+/// which links carry whole. No share is empty, because ranks must exchange packets in every call; packets after the end
+/// of the message hold zeros.
 struct Owners {
   uint32_t root;
   uint32_t world;
@@ -96,7 +96,7 @@ class RelayedCall {
     return data;
   }
 
-  /// Tells the root that this rank has begun the call, which is all that the root waits for.
+  /// Sends the root a start flag, the only packet that the root waits for: this rank has begun the call.
   SYMMETRA_DEVICE void greet(uint32_t epoch, const device::Waiter& waiter) const {
     if (root_ || platform::block() != 0 || platform::thread() != 0 || waiter.gave_up()) return;
     Packet* to = reinterpret_cast<Packet*>(args_.peers[args_.root]) + (now(epoch) + owners_.number(args_.rank));
@@ -127,7 +127,7 @@ class RelayedCall {
     });
   }
 
-  /// The second hop's arrival on an owner; on the root, the owners' greetings.
+  /// Receives the second hop on an owner; on the root, receives the owners' start flags.
   template <class Legs>
   SYMMETRA_DEVICE void receive(const Legs& legs, uint32_t epoch, device::Waiter& waiter) const {
     tiles([&](uint32_t tile) {
@@ -139,8 +139,8 @@ class RelayedCall {
     });
   }
 
-  /// Tags repeat after 2^32 calls, and a packet not written since would look new. So one thread of each call empties
-  /// the packets that Slots::scrub would empty and that this call does not use. No peer writes them now.
+  /// Tags repeat after 2^32 calls, and a packet that has not been written since would look new. So one thread of each
+  /// call clears the packets that Slots::scrub would clear and that this call does not use. No peer writes them now.
   SYMMETRA_DEVICE void scrub(uint32_t epoch) const {
     if (platform::block() != platform::blocks() - 1 || platform::thread() != platform::threads() - 1) return;
     const uint32_t slot = static_cast<uint32_t>(args_.slot_packets), used = root_ ? owners_.count : owners_.packets;
@@ -201,7 +201,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) relay_packets(SYMMETRA_ARGS(Exc
   relayed.scrub(call.epoch);
   relayed.receive(legs, call.epoch, waiter);
   platform::release_next();
-  platform::sync_block();  // all have read the state
+  platform::sync_block();  // all threads have read the state
   end_call(args.state, args.wait, call.epoch, 0);
 }
 

@@ -1,11 +1,12 @@
-// The results of a reduction whose packets have arrived: one of all ranks, or one of each few consecutive ranks.
+// The results of a reduction whose packets have arrived: one result of all ranks, or one of each group of a few
+// consecutive ranks.
 #pragma once
 #include "kernels/exchange/strip.cuh"
 #include "kernels/reduce.cuh"
 
 namespace symmetra::kernels {
 
-/// kWorld: of a reduction over all ranks, or 0. Only kernels for any world size make several results.
+/// kWorld: the world size of a reduction over all ranks, or 0. Only kernels for any world size make several results.
 template <class Data, uint32_t kWorld, class Message>
 class Results {
  public:
@@ -17,7 +18,7 @@ class Results {
 
   SYMMETRA_DEVICE bool has(auto packet) const { return in_.has(packet); }
 
-  /// Reduces, in rank order, what has arrived of a tile of packets, up to packet `end`. A thread makes a packet of one result.
+  /// Reduces, in rank order, the arrived packets of a tile, up to packet `end`. A thread makes a packet of one result.
   template <class Element>
   SYMMETRA_DEVICE void store(auto tile, auto end, const Data* arrived) const {
     const uint32_t lanes_log2 = args_.lanes_log2;
@@ -32,9 +33,9 @@ class Results {
 
  private:
   SYMMETRA_DEVICE static bool several(const ExchangeArgs& args) { return kWorld == 0 && args.sources != 0; }
-  /// Where the result is whose first source this is.
+  /// The address of the result whose first source is `first`.
   SYMMETRA_DEVICE static uint8_t* into(const ExchangeArgs& args, uint32_t first) { return args.into[several(args) ? first : args.rank]; }
-  /// The bitwise or of where the results are.
+  /// The bitwise or of the addresses of the results.
   SYMMETRA_DEVICE static uintptr_t addresses(const ExchangeArgs& args) {
     if (!several(args)) return address_bits(args.into[args.rank]);
     uintptr_t all = 0;

@@ -1,5 +1,5 @@
-// A reduction of strips by sentinel packets, in the region of the one-shot all-reduce and by its wire format: every rank sends
-// each peer the strip that the peer reduces, 16 data bytes a packet. Any memory; strips that fit their slots.
+// A reduction of strips by sentinel packets, in the region and wire format of a one-shot all-reduce: every rank sends
+// each peer the strip that the peer reduces, 16 data bytes in each packet. Any memory; strips that fit their slots.
 #pragma once
 #include "kernels/exchange/results.cuh"
 #include "kernels/scratch.cuh"
@@ -21,8 +21,8 @@ struct StripPair : Pair {
   SYMMETRA_DEVICE Data load(uint32_t tile) const { return out.has(tile + lane) ? out.load(strip, tile + lane) : Data{}; }
 };
 
-/// No strip takes less than a packet: ranks that neither send nor receive hear from each other too, so that none begins the
-/// call after next before another has ended this one.
+/// An empty strip takes one packet: all ranks exchange packets in every call, so that no rank begins the call after
+/// next before another has ended this one.
 template <class Message>
 SYMMETRA_DEVICE StripPair<Message> make_strip_pair(const ExchangeArgs& args, uint32_t index, uint32_t world, uint32_t receives) {
   const Pair pair = make_pair(args, index, world);
@@ -36,7 +36,7 @@ SYMMETRA_DEVICE StripPair<Message> make_strip_pair(const ExchangeArgs& args, uin
   return made;
 }
 
-/// Reduces what all ranks send, in rank order. One thread per packet and peer, as in the one-shot all-reduce.
+/// Reduces the strips of all ranks, in rank order. One thread for each packet and peer, as in a one-shot all-reduce.
 template <class Protocol, uint32_t kWorld, class Message>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(ExchangeArgs) args) {
   using Data = typename Protocol::Data;
@@ -73,7 +73,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) reduce_sentinels(SYMMETRA_ARGS(
       scratch.clear(0, pair, tile);
     });
   }
-  for (uint32_t tile = first;; platform::sync_block()) {  // all have read what arrived
+  for (uint32_t tile = first;; platform::sync_block()) {  // all threads have read the arrived packets
     pairs.each([&](const StripPair<Message>& pair) {
       if (tile + pair.lane >= pair.awaits) return;
       arrived[pair.place] = pair.own ? load(tile, pair) : scratch.await(waiter, 0, pair, tile);

@@ -6,8 +6,8 @@
 
 namespace symmetra::kernels {
 
-/// Packets for `bytes` bytes. No bytes take one empty packet: a rank hears from every other in every call, which keeps
-/// ranks within one call of each other.
+/// Packets for `bytes` bytes. An empty strip takes one empty packet: a rank receives from every other rank in every
+/// call, which keeps ranks within one call of each other.
 template <class Data>
 SYMMETRA_DEVICE uint64_t packets_of(uint64_t bytes) {
   return bytes == 0 ? 1 : (bytes + sizeof(Data) - 1) / sizeof(Data);

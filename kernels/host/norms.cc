@@ -1,4 +1,4 @@
-// Norms of rows, alone and behind an all-reduce.
+// Norms of rows, alone and fused with an all-reduce.
 #include "kernels/host/backend.hpp"
 
 namespace symmetra::kernels {

@@ -1,9 +1,9 @@
-// Calls by multicast: between two barriers, every rank moves its own range of the message. Two-shot and one-shot
-// all-reduce, reduce-scatter, all-gather and broadcast differ in the range alone, and in whether the rank sums, and whether
-// it stores on all ranks. After NVLink SHARP as in NCCL and PyTorch's symmetric memory.
+// Multicast calls: between two barriers, every rank moves its own range of the message. Two-shot and one-shot
+// all-reduce, reduce-scatter, all-gather and broadcast differ only in the range, in whether the rank sums, and in
+// whether it stores on all ranks. After NVLink SHARP as in NCCL and PyTorch's symmetric memory.
 //
-// Multicast moves packets of 16 bytes at multiples of 16. The elements before and behind go by ordinary accesses to the
-// memory of each rank, as does a range whose two ends are not aligned alike.
+// Multicast moves packets of 16 bytes at multiples of 16. The elements before the first packet and after the last are
+// moved by ordinary accesses to the memory of each rank, as is a range whose two ends are not aligned alike.
 #pragma once
 #include "kernels/barrier.cuh"
 #include "kernels/operand.cuh"
@@ -17,8 +17,8 @@ struct AllFlags {
   }
 };
 
-/// 8-bit floats whose sums are those of a switch: each addition is rounded to f16, and the sum to the type. So elements beside
-/// packets get the bits that a packet has on the host device.
+/// 8-bit floats with the sums of a switch: each addition is rounded to f16, and the sum to the type. So elements
+/// outside packets get the same bits as those in a packet on the host device.
 template <class Float8>
 struct AddedInF16 : Float8 {
   SYMMETRA_DEVICE static float plus(float a, float b) { return platform::unpack_f16(platform::pack_f16({a + b, 0})).low; }

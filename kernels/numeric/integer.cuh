@@ -1,5 +1,5 @@
 // Integer element types: their layout in packets, and the arithmetic of their reductions. Everything is computed in 64
-// bits: results wrap as in the type itself, and the sum behind an average of a narrower type is exact.
+// bits: results wrap as in the type itself, and an average of a narrower type has an exact sum.
 #pragma once
 #include "kernels/words.cuh"
 

@@ -87,7 +87,7 @@ struct E5M2 : Floating<5, 2, 0x7B, 0x7F> {
   SYMMETRA_DEVICE static platform::Pair unpack(uint32_t codes) {
     return platform::unpack_f16((codes & 0xFF) << 8 | (codes & 0xFF00) << 16);
   }
-  static float decode(uint32_t code) = delete;  // not the one of Floating, which has no infinities
+  static float decode(uint32_t code) = delete;  // instead of that of Floating, which has no infinities
 };
 
 /// e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Has no NaN: that becomes 6.

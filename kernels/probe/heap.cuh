@@ -1,14 +1,16 @@
-// Measures what a kernel gets of a peer's memory: loads, atomics, messages and copies by the functions of users.
+// Measures the access of a kernel to a peer's memory: loads, atomics, messages and copies with the functions of user
+// kernels.
 #pragma once
 #include "kernels/args.hpp"
 #include "symmetra/device/heap.cuh"
 
 namespace symmetra::kernels {
 
-/// The fold of all words that came, in their order: one word that is not what was sent changes the result.
+/// The fold of all received words, in order: one wrong word changes the result.
 SYMMETRA_DEVICE uint64_t fold(uint64_t folded, uint64_t word) { return folded * kHeapProbeFold + word; }
 
-/// One load after the other: every word says where the next is. Each is in a line of its own, so no load finds what another fetched.
+/// Dependent loads: every word contains the index of the next. Each word is in a line of its own, so a load never hits
+/// a fetched line.
 SYMMETRA_DEVICE void load_chain(const HeapProbeArgs& args) {
   const auto* const words = static_cast<const uint64_t*>(args.at);
   uint64_t last = args.found[0], folded = args.found[1];
@@ -21,7 +23,7 @@ SYMMETRA_DEVICE void load_chain(const HeapProbeArgs& args) {
   args.found[1] = folded;
 }
 
-/// One addition after the other: what is added follows from what the last one returned.
+/// Dependent additions: each adds a function of the value that the last one returned.
 SYMMETRA_DEVICE void add_chain(const HeapProbeArgs& args) {
   auto* const word = static_cast<uint64_t*>(args.at);
   uint64_t last = args.found[0], folded = args.found[1];
@@ -34,8 +36,8 @@ SYMMETRA_DEVICE void add_chain(const HeapProbeArgs& args) {
   args.found[1] = folded;
 }
 
-/// Messages of 16 bytes there and back. Two slots take turns, so a message is read while the next is under way. Each message
-/// differs from all before, so one that was read too early is found.
+/// Messages of 16 bytes in both directions. Two slots alternate, so a message is read while the next is in transit.
+/// Each message differs from all earlier ones, so that a premature read is detected.
 SYMMETRA_DEVICE void pass_messages(const HeapProbeArgs& args) {
   auto* const sent = static_cast<uint64_t*>(args.from);
   auto* const came = static_cast<uint64_t*>(args.at);
@@ -54,7 +56,7 @@ SYMMETRA_DEVICE void pass_messages(const HeapProbeArgs& args) {
   SYMMETRA_ROLLED
   for (uint32_t round = 0; round < args.rounds; ++round) {
     if (first) send(round);
-    // Behind the message that the peer waits for.
+    // Sent after the message that the peer waits for.
     if (first && round > 0) read(round - 1);
     if (!device::wait_signal<device::Thread>(args.heap, device::Rank{args.peer}, device::Channel{0})) return;
     if (!first) {
