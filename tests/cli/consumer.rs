@@ -361,8 +361,8 @@ fn no_ordinary_access_goes_through_a_multicast_view() {
         ("f32.store(0, 1.0f)", "1.0"),
         ("f32.add(0, 1.0f)", "multicast adds to elements of uint32_t"),
         ("u32.add<Order::kAcquire>(0, 1)", "a multicast sum is relaxed or releases"),
-        ("(void)bits.load_sum(0)", "say how sums add the type"),
-        ("(void)Multicast<double>(data).load_sum(0)", "say how sums add the type"),
+        ("(void)bits.load_sum(0)", "specify how sums add the type"),
+        ("(void)Multicast<double>(data).load_sum(0)", "specify how sums add the type"),
         ("(void)Multicast<float, Adds::kF16>(data)", "another size than what is added"),
         ("struct Three { char c[3]; }; (void)Multicast<Three>(data)", "whole elements"),
     ];

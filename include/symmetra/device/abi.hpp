@@ -1,4 +1,4 @@
-// Plain data that hosts, kernels of the library and kernels of users share. kernels/args.hpp defines the rest.
+// Plain data that the host, kernels of the library and user kernels share. kernels/args.hpp defines the rest.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@ namespace symmetra::kernels {
 /// Most ranks a group may have.
 constexpr uint32_t kMaxWorld = 16;
 
-/// The operation of a waiting kernel; the `op` of Status. The numbers of all other operations are the host's.
+/// Operations of waiting kernels: the `op` of Status. The numbers of all other operations are defined by the host.
 constexpr uint32_t kOpAllReduce = 0;
 constexpr uint32_t kOpSignalWait = 1;
 constexpr uint32_t kOpSignalBarrier = 2;
@@ -24,15 +24,16 @@ constexpr uint32_t kStatusOk = 0;
 constexpr uint32_t kStatusTimeout = 1;   ///< a wait passed its deadline
 constexpr uint32_t kStatusAborted = 2;   ///< a wait saw the abort word
 constexpr uint32_t kStatusMismatch = 3;  ///< a peer's call differs from this rank's
-constexpr uint32_t kStatusRouting = 4;   ///< a token of Status::peer asks for an expert that there is not
-constexpr uint32_t kStatusCapacity = 5;  ///< Status::peer would receive more rows than it has room for
-constexpr uint32_t kStatusBounds = 6;    ///< a kernel of a user's would access what is not in the heap of Status::peer
+constexpr uint32_t kStatusRouting = 4;   ///< a token of Status::peer has an invalid expert id
+constexpr uint32_t kStatusCapacity = 5;  ///< Status::peer would receive more rows than its capacity
+constexpr uint32_t kStatusBounds = 6;    ///< a user kernel would access memory outside the heap of Status::peer
 
-/// Value of Status::theirs[1] with kStatusBounds when theirs[0] is the channel of a signal, and there is no such channel. It is no count
-/// of bytes.
+/// Value of Status::theirs[1] with kStatusBounds if theirs[0] is the invalid channel of a signal. It is no count of
+/// bytes.
 constexpr uint64_t kNoChannel = ~uint64_t{0};
 
-/// Set in Status::theirs[1] with kStatusCapacity: Status::peer's count on its device asks for more tokens than it gives ids of.
+/// Set in Status::theirs[1] with kStatusCapacity if the count on the device of Status::peer exceeds the number of
+/// tokens with ids.
 constexpr uint64_t kTokensAsked = uint64_t{1} << 63;
 
 /// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
@@ -46,15 +47,16 @@ struct Status {
   uint32_t epoch;     ///< the epoch that was waited for
   uint32_t reserved;
   uint64_t timeout_ns;  ///< the deadline of the wait
-  /// kStatusMismatch: the peer's descriptor, or of messages the bytes sent and expected; kStatusRouting: token and number of
-  /// experts << 32, expert; kStatusCapacity: rows or tokens, room; kStatusBounds: bytes from the heap's beginning, bytes accessed.
+  /// kStatusMismatch: the peer's descriptor, or for messages the bytes sent and expected; kStatusRouting: token and
+  /// number of experts << 32, expert; kStatusCapacity: rows or tokens, capacity; kStatusBounds: bytes from the start of
+  /// the heap, bytes accessed.
   uint64_t theirs[2];
 };
 
 /// Progress of a rank's device. It lies in the arena, so peers can read it after the rank has died.
 struct Progress {
   uint64_t done;    ///< collectives whose block 0 ended; not comparisons of calls or counts, nor signals
-  uint32_t failed;  ///< nonzero once a wait gave up: all others then give up too
+  uint32_t failed;  ///< nonzero once a wait gave up: all other waits then give up too
   uint32_t looked;  ///< when a wait last read the host's abort word, in 1024 ns, modulo 2^32
 };
 
@@ -70,12 +72,12 @@ struct PeerTable {
   void* address[kMaxWorld];
 };
 
-/// What lies at one offset of every rank's arena, for multicast accesses alone. What an ordinary load or store through the
-/// address does is undefined: on the host device it faults.
+/// The memory at one offset of every rank's arena, for multicast accesses only. An ordinary load or store through the
+/// address is undefined: on the host device it faults.
 struct Multicast {
   void* address;           ///< of the arenas, for the instructions of GPUs
   const PeerTable* table;  ///< the arenas, for the host device; device memory
-  uint64_t offset_bytes;   ///< from the arenas to what is meant
+  uint64_t offset_bytes;   ///< from the arenas to the memory
   uint32_t world;
   uint32_t reserved;
 };
@@ -84,10 +86,10 @@ static_assert(sizeof(Multicast) == 32, "one layout for host and device");
 
 }  // namespace symmetra::kernels
 
-/// Functions and types for kernels of users.
+/// Functions and types for user kernels.
 namespace symmetra::device {
 
-/// What device::Multicast of symmetra/device/multicast.cuh takes.
+/// The argument of device::Multicast of symmetra/device/multicast.cuh.
 using MulticastData = kernels::Multicast;
 using kernels::kMaxWorld;
 using kernels::PeerTable;
@@ -108,11 +110,12 @@ struct SignalPad {
 
 static_assert(sizeof(SignalPad) == 176, "one layout for host and device");
 
-/// The heap of a group as a kernel of this rank addresses it: what the functions of symmetra/device/heap.cuh take.
+/// The heap of a group as a kernel of this rank addresses it: the argument of the functions of
+/// symmetra/device/heap.cuh.
 struct Heap {
   uint8_t* base[kMaxWorld];  ///< the heap of every rank
   uint64_t bytes;            ///< of each heap
-  SignalPad signals;         ///< a pad for kernels alone
+  SignalPad signals;         ///< a pad for kernels only
   uint32_t channels;         ///< of that pad
   uint32_t reserved;
 };

@@ -4,9 +4,9 @@
 
 namespace symmetra::device {
 
-/// Who calls a function together. All of them call it, with equal arguments.
+/// The threads that call a function together. All of them call it, with equal arguments.
 ///
-/// A thread alone.
+/// A single thread.
 struct Thread {
   SYMMETRA_DEVICE static uint32_t number() { return 0; }
   SYMMETRA_DEVICE static uint32_t count() { return 1; }
@@ -14,8 +14,8 @@ struct Thread {
   SYMMETRA_DEVICE static bool sync_or(bool vote) { return vote; }
 };
 
-/// The platform::kTeam threads of a team that follow each other: a warp, on AMD GPUs half a wavefront, on the CPU one thread. The
-/// block has a multiple of as many threads.
+/// A team: platform::kTeam consecutive threads. A team is a warp, on AMD GPUs half a wavefront, on the CPU one thread.
+/// The number of threads of the block must be a multiple.
 struct Warp {
   SYMMETRA_DEVICE static uint32_t number() { return platform::thread() % platform::kTeam; }
   SYMMETRA_DEVICE static uint32_t count() { return platform::kTeam; }

@@ -1,19 +1,19 @@
 // The memory of all ranks from inside a kernel: loads, stores, atomics, copies and signals.
 //
-// A function takes a place by its address in the own heap: `mine` points into a symmetric buffer of this rank, and rank r's
-// memory is what lies at the same place in the buffer of rank r. Device memory lives until the group is closed.
+// A function takes an address in the own heap: `mine` points into a symmetric buffer of this rank, and the memory of
+// rank r is at the same place in the buffer of rank r. Device memory lives until the group is closed.
 //
 // Arguments have one order in all functions: heap, addresses, rank, then values, numbers of bytes and channels. A rank and a
 // channel are types of their own, so that swapped arguments do not compile.
 //
-// Nothing here blocks, but for functions whose names begin with `wait`. A wait ends at the group's deadline at the latest,
-// and never traps. Blocks that wait must run at once with the blocks that they wait for.
+// No function blocks, except those whose names begin with `wait`. A wait ends at the group's deadline at the latest,
+// and never traps. Blocks that wait must run concurrently with the blocks that they wait for.
 //
-// With SYMMETRA_CHECKED defined, an access outside the heap, or a signal on a channel that there is not, does nothing but fail
-// the group: the host's next call says what it was.
+// With SYMMETRA_CHECKED defined, an access outside the heap, or a signal on an invalid channel, does nothing but fail
+// the group: the host's next call reports the error.
 //
-// Atomic accesses of another rank's memory, but for loads and stores, need a link that has atomics: the host's
-// has_native_atomics() tells. Without such a link they are undefined.
+// Atomic accesses of another rank's memory, except loads and stores, need a link with native atomics: the host's
+// has_native_atomics() returns whether all links have them. Without such a link they are undefined.
 #pragma once
 #include <type_traits>
 
@@ -39,7 +39,7 @@ SYMMETRA_DEVICE bool holds(const Heap& heap, const void* mine, uint64_t bytes) {
   return offset <= heap.bytes && bytes <= heap.bytes - offset;
 }
 
-/// Where rank `rank` has what this rank has at `mine`.
+/// The counterpart on rank `rank` of this rank's address `mine`.
 template <class T>
 SYMMETRA_DEVICE T* at(const Heap& heap, T* mine, Rank rank) {
   const uint64_t offset = reinterpret_cast<uintptr_t>(mine) - reinterpret_cast<uintptr_t>(heap.base[heap.signals.rank]);
@@ -48,7 +48,8 @@ SYMMETRA_DEVICE T* at(const Heap& heap, T* mine, Rank rank) {
 
 namespace heap {
 
-/// Where rank `rank` has `bytes` bytes at `mine`; null, which the host hears of, for what is not in its heap.
+/// The counterpart on rank `rank` of `bytes` bytes at `mine`. If the memory is outside the heap, returns null and
+/// reports to the host.
 template <class T>
 SYMMETRA_DEVICE T* place(const Heap& heap, T* mine, Rank rank, uint64_t bytes) {
   if (!kChecked || (rank.number < heap.signals.world && holds(heap, mine, bytes))) return at(heap, mine, rank);
@@ -57,7 +58,7 @@ SYMMETRA_DEVICE T* place(const Heap& heap, T* mine, Rank rank, uint64_t bytes) {
   return nullptr;
 }
 
-/// Whether there is a channel and a rank for signals; if not, the host hears of it.
+/// Whether the channel and the rank of a signal are valid. If not, reports to the host.
 SYMMETRA_DEVICE bool has_channel(const Heap& heap, Rank rank, Channel channel) {
   const bool known = rank.number < heap.signals.world;
   if (!kChecked || (known && channel.number < heap.channels)) return true;
@@ -78,23 +79,23 @@ constexpr bool kInteger = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) 
 template <class T>
 constexpr bool kNumber = kInteger<T> || std::is_same_v<T, float>;
 
-/// A T that no argument decides.
+/// A T that is not deduced from the argument.
 template <class T>
 using Value = std::type_identity_t<T>;
 
 }  // namespace heap
 
-// Loads and stores without order, of types of 1, 2, 4, 8 and 16 bytes that are aligned to their size. Signals or atomics
-// must order them: no other rank writes the place meanwhile.
+// Loads and stores without order, of types of 1, 2, 4, 8 and 16 bytes that are aligned to their size. Signals or
+// atomics must order them: no other rank may write the memory concurrently.
 
-/// What rank `rank` has at `mine`.
+/// Loads the value at `mine` of rank `rank`.
 template <class T>
 SYMMETRA_DEVICE T load(const Heap& heap, const T* mine, Rank rank) {
   static_assert(heap::kMoves<T>, "a load moves 1, 2, 4, 8 or 16 bytes");
   const T* const place = heap::place(heap, mine, rank, sizeof(T));
   return heap::misses(place) ? T{} : platform::load<T>(place);
 }
-/// Stores at `mine` of rank `rank`.
+/// Stores a value at `mine` of rank `rank`.
 template <class T>
 SYMMETRA_DEVICE void store(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   static_assert(heap::kMoves<T>, "a store moves 1, 2, 4, 8 or 16 bytes");
@@ -141,7 +142,7 @@ namespace heap {
 
 using platform::Fetch;
 
-/// Changes a word of a rank, and returns what it was before.
+/// Changes a word of a rank, and returns its previous value.
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T fetch(const Heap& heap, T* mine, Rank rank, T value) {
   constexpr bool kFloats = kFetch == Fetch::kAdd || kFetch == Fetch::kExchange;
@@ -159,7 +160,7 @@ SYMMETRA_DEVICE T fetch_mine(const Heap& heap, T* mine, T value) {
   return fetch<kFetch, kOrder, kScope>(heap, mine, Rank{heap.signals.rank}, value);
 }
 
-/// What a subtraction adds.
+/// The number that a subtraction of `value` adds.
 template <class T>
 SYMMETRA_DEVICE T negative(T value) {
   if constexpr (std::is_same_v<T, float>) return -value;
@@ -169,7 +170,7 @@ SYMMETRA_DEVICE T negative(T value) {
 
 }  // namespace heap
 
-// What these change, they return as it was before.
+// These functions change a word and return its previous value.
 
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
 SYMMETRA_DEVICE T fetch_add(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
@@ -266,7 +267,7 @@ SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, Rank rank, T& e
 
 }  // namespace heap
 
-/// Adds, and returns nothing, which is faster.
+/// Adds without returning a value, which is faster.
 template <Order kOrder = Order::kRelease, Scope kScope = Scope::kSystem, class T>
 SYMMETRA_DEVICE void add(const Heap& heap, T* mine, Rank rank, heap::Value<T> value) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
@@ -277,7 +278,7 @@ SYMMETRA_DEVICE void add(const Heap& heap, T* mine, heap::Value<T> value) {
   heap::add<kOrder, kScope, T>(heap, mine, Rank{heap.signals.rank}, value);
 }
 
-/// Stores `desired` where `expected` is. False: something else is there, and `expected` is that now.
+/// Stores `desired` if the word equals `expected`. Otherwise returns false and sets `expected` to the current value.
 template <Order kOrder = Order::kAcquireRelease, Scope kScope = Scope::kSystem, class T>
 SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, Rank rank, heap::Value<T>& expected, heap::Value<T> desired) {
   static_assert(kScope == Scope::kSystem, "memory of another rank is accessed at system scope");
@@ -288,29 +289,30 @@ SYMMETRA_DEVICE bool compare_exchange(const Heap& heap, T* mine, heap::Value<T>&
   return heap::compare_exchange<kOrder, kScope, T>(heap, mine, Rank{heap.signals.rank}, expected, desired);
 }
 
-/// Orders the accesses before it and after it among all threads of the scope: of two threads that each store, call this and
-/// load what the other stored, one at least sees it.
+/// Orders the accesses before and after the call among all threads of the scope: of two threads that each store, call
+/// this function and load the value that the other stored, at least one sees it.
 template <Scope kScope = Scope::kSystem>
 SYMMETRA_DEVICE void fence() {
   platform::fence<kScope>();
 }
 
-// Copies of bytes of any alignment. Threads, a warp or a block call them together, and each copies a part: a sync must follow
-// before one of them reads what others copied. No order: signals or atomics make what was copied known.
+// Copies of bytes of any alignment. Threads, a warp or a block call them together, and each thread copies a part: a
+// sync must follow before a thread reads bytes that others copied. Copies have no order: publish them by signals or
+// atomics.
 
-/// Copies what rank `rank` has at `theirs` to `to`, which is any device memory of this rank.
+/// Copies from `theirs` of rank `rank` to `to`, which is any device memory of this rank.
 template <class Who = Block>
 SYMMETRA_DEVICE void get(const Heap& heap, void* to, const void* theirs, Rank rank, uint64_t bytes) {
   const void* const from = heap::place(heap, theirs, rank, bytes);
   if (!heap::misses(from)) bulk::copy<Who>(to, from, bytes);
 }
-/// Copies from `from`, which is any device memory of this rank, to what rank `rank` has at `theirs`.
+/// Copies from `from`, which is any device memory of this rank, to `theirs` of rank `rank`.
 template <class Who = Block>
 SYMMETRA_DEVICE void put(const Heap& heap, void* theirs, const void* from, Rank rank, uint64_t bytes) {
   void* const to = heap::place(heap, theirs, rank, bytes);
   if (!heap::misses(to)) bulk::copy<Who>(to, from, bytes);
 }
-/// Copies what rank `from_rank` has at `from` to what rank `to_rank` has at `to`.
+/// Copies from `from` of rank `from_rank` to `to` of rank `to_rank`.
 template <class Who = Block>
 SYMMETRA_DEVICE void copy(const Heap& heap, void* to, Rank to_rank, const void* from, Rank from_rank, uint64_t bytes) {
   void* const into = heap::place(heap, to, to_rank, bytes);
@@ -318,31 +320,32 @@ SYMMETRA_DEVICE void copy(const Heap& heap, void* to, Rank to_rank, const void* 
   if (!heap::misses(into) && !heap::misses(source)) bulk::copy<Who>(into, source, bytes);
 }
 
-// Signals, as in symmetra/device/signal.cuh, on the heap's pad: less than Heap::channels channels. At one time one thread, warp
-// or block puts to a rank on a channel, and one waits for a rank on a channel.
+// Signals, as in symmetra/device/signal.cuh, on the heap's pad, which has Heap::channels channels. At any time, only
+// one thread, warp or block may put to a rank on a channel, and only one may wait for a rank on a channel.
 
-/// A put, and then a signal to `rank` on `channel`. Whoever awaits the signal sees the bytes, and all that `Who` wrote before. A
-/// rank that has given up sends neither, because its data cannot be trusted.
+/// A put, followed by a signal to `rank` on `channel`. A thread that waits for the signal sees the bytes, and all
+/// earlier writes of `Who`. A rank that has given up sends neither, because its data cannot be trusted.
 template <class Who = Block>
 SYMMETRA_DEVICE void put_signal(const Heap& heap, void* theirs, const void* from, Rank rank, uint64_t bytes, Channel channel) {
   const bool sends = heap::has_channel(heap, rank, channel);
   if (sends && platform::load_relaxed(&heap.signals.wait.progress->failed) == 0) put<Who>(heap, theirs, from, rank, bytes);
-  // One thread's release covers what others of Who wrote before this.
+  // One thread's release covers the earlier writes of the other threads of Who.
   Who::sync();
   if (sends && Who::number() == 0) put(heap.signals, rank, channel);
 }
 
-/// Waits for one more signal of `peer` on `channel`. Then all of Who see what the peer wrote before. False, for all alike: the
-/// wait gave up, the data are not there, and the host finds the reason. On the CPU a block of several threads needs
-/// platform::host::kReservedSharedBytes of shared memory, which every launch by the library has.
+/// Waits for one more signal of `peer` on `channel`. Then all threads of Who see the earlier writes of the peer.
+/// Returns false, on all threads alike, when the wait gave up: the data are not there, and the host finds the reason.
+/// On the CPU a block of several threads needs platform::host::kReservedSharedBytes of shared memory, which every
+/// launch by the library has.
 template <class Who = Block>
 SYMMETRA_DEVICE bool wait_signal(const Heap& heap, Rank peer, Channel channel) {
   const bool met = Who::number() != 0 || (heap::has_channel(heap, peer, channel) && wait(heap.signals, peer, channel));
   return !Who::sync_or(!met);
 }
 
-/// Whether a wait for one more signal of `peer` on `channel` would end at once. Called by the thread that will wait. It sees the
-/// peer's data then, but the signal remains to be waited for.
+/// Whether a wait for one more signal of `peer` on `channel` would end at once. Called by the thread that will wait. If
+/// true, the thread sees the peer's data, but must still wait for the signal.
 SYMMETRA_DEVICE bool test_signal(const Heap& heap, Rank peer, Channel channel) {
   if (!heap::has_channel(heap, peer, channel)) return false;
   const uint32_t slot = channel.number * heap.signals.world + peer.number;
@@ -376,14 +379,14 @@ SYMMETRA_DEVICE bool holds_true(Compare compare, T left, T right) {
 
 }  // namespace heap
 
-/// Whether the own word at `mine` compares so with `value`. Acquires, and does not block.
+/// Whether the own word at `mine` compares with `value` in the given way. Acquires, and does not block.
 template <class T>
 SYMMETRA_DEVICE bool test(const Heap& heap, const T* mine, Compare compare, heap::Value<T> value) {
   return heap::holds_true<T>(compare, load_atomic<Order::kAcquire, Scope::kSystem>(heap, mine), value);
 }
 
-/// Waits until the own word at `mine` compares so with `value`. Called by one thread; acquires. `peer` is the rank to blame when
-/// the wait gives up. False: it gave up, and the host finds the reason.
+/// Waits until the own word at `mine` compares with `value` in the given way. Called by one thread; acquires. `peer` is
+/// the rank that is reported when the wait gives up. Returns false when the wait gave up; the host finds the reason.
 template <class T>
 SYMMETRA_DEVICE bool wait_until(const Heap& heap, const T* mine, Rank peer, Compare compare, heap::Value<T> value) {
   const bool failed = platform::load_relaxed(&heap.signals.wait.progress->failed) != 0;

@@ -1,12 +1,12 @@
-// The memory of all ranks at once, from inside a kernel: one load gives the sum over the ranks, and one store or sum changes the
-// memory of every rank, this one too. NVIDIA GPUs have such accesses from sm_90 on, where a switch makes them; on the CPU they are
-// accesses to the memory of one rank after another. They have been run on the CPU alone.
+// The memory of all ranks at once, from inside a kernel: one load returns the sum over the ranks, and one store or add
+// changes the memory of every rank, including this one. On NVIDIA GPUs, from sm_90 on, the switch makes these accesses;
+// on the CPU they are accesses to the memory of one rank after another. They have only been run on the CPU.
 //
-// For NVIDIA GPUs the program is compiled with SYMMETRA_MULTICAST defined. The host opens multicast by Config::multicast, which says
-// what else GPUs need.
+// For NVIDIA GPUs the program is compiled with SYMMETRA_MULTICAST defined. The host opens multicast with
+// Config::multicast, which lists the other requirements of GPUs.
 //
-// No access waits, and none but signal() orders other accesses. Signals order them: device::wait of symmetra/device/signal.cuh awaits
-// what signal() sends. Accesses are at system scope. An address that is not in the symmetric buffer is undefined.
+// No access waits, and only signal() orders other accesses. A peer waits for the signal with device::wait of
+// symmetra/device/signal.cuh. Accesses are at system scope. An address outside the symmetric buffer is undefined.
 #pragma once
 #include <cstring>
 #include <type_traits>
@@ -31,7 +31,7 @@ using platform::Order;
 
 namespace multicast {
 
-/// How sums add a type, where the type alone says so.
+/// The kind of sum of a type, if the type determines it.
 template <class T>
 constexpr Adds kUsual = Adds::kNothing;
 template <>
@@ -58,12 +58,12 @@ struct alignas(16) Packet {
   T values[16 / sizeof(T)];
 };
 
-/// Elements of T at one place of a symmetric buffer of every rank. SymmetricBuffer::multicast_data() in C++, or
-/// MulticastView::data() in Rust, gives the data; a kernel may also take this class in their place.
+/// Elements of T at the same place of a symmetric buffer on every rank. SymmetricBuffer::multicast_data() in C++, or
+/// MulticastView::data() in Rust, returns the data; a kernel may also take this class in their place.
 ///
-/// `kAdds` says how sums add T: floats and integers of 4 and 8 bytes say so themselves; for halves it is Adds::kF16 or Adds::kBF16, with
-/// any type of 2 bytes; for 8-bit floats it is Adds::kE4M3 or Adds::kE5M2, with any type of 1 byte. There is no pointer and no reference to
-/// get: ordinary accesses through the address are undefined.
+/// `kAdds` is the kind of sum of T. Floats and integers of 4 and 8 bytes have a default; for halves it is Adds::kF16 or
+/// Adds::kBF16, with any type of 2 bytes; for 8-bit floats it is Adds::kE4M3 or Adds::kE5M2, with any type of 1 byte.
+/// The class exposes neither a pointer nor a reference: ordinary accesses through the address are undefined.
 template <class T, Adds kAdds = multicast::kUsual<T>>
 class Multicast {
   static_assert(std::is_trivially_copyable_v<T> && 16 % sizeof(T) == 0, "a packet of 16 bytes holds whole elements");
@@ -78,15 +78,16 @@ class Multicast {
   /// The number of ranks.
   SYMMETRA_DEVICE uint32_t world() const { return data_.world; }
 
-  /// The sum over all ranks of packet `i`: of elements `i * kValues` and those that follow. Halves are added in single precision and
-  /// rounded once; integers wrap. A GPU's sum is in no known order, and may differ in its last bit from rank to rank; the CPU's is in rank
-  /// order.
+  /// The sum over all ranks of packet `i`: of `kValues` elements from `i * kValues` on. Halves are added in single
+  /// precision and rounded once; integers wrap. A GPU's sum has no documented order, and may differ in its last bit
+  /// from rank to rank; the CPU's is in rank order.
   ///
-  /// 8-bit floats are added in f16, and the sum is rounded to the type. The CPU rounds every addition; its sums saturate, and every NaN is
-  /// 0x7F. What a switch makes of sums beyond the type is not documented. Of NVIDIA GPUs those of compute capability 10.0 and 10.3 have
-  /// such sums, in code compiled for sm_100a and sm_103a; all other code traps.
+  /// 8-bit floats are added in f16, and the sum is rounded to the type. The CPU rounds every addition; its sums
+  /// saturate, and every NaN is 0x7F. The result of a switch for sums beyond the type's range is not documented. Only
+  /// NVIDIA GPUs of compute capability 10.0 and 10.3 have such sums, in code compiled for sm_100a and sm_103a; all
+  /// other code traps.
   SYMMETRA_DEVICE Packet<T> load_sum(uint64_t i) const {
-    static_assert(kAdds != Adds::kNothing, "say how sums add the type: Multicast<T, Adds::kF16>, for example");
+    static_assert(kAdds != Adds::kNothing, "specify how sums add the type: Multicast<T, Adds::kF16>, for example");
     const auto words = platform::multicast_load_sum<kAdds, multicast::Words>(data_, i * 16);
     Packet<T> sum;
     std::memcpy(&sum, &words, sizeof(sum));
@@ -100,7 +101,7 @@ class Multicast {
     platform::multicast_store(data_, i * 16, words);
   }
 
-  /// Adds to element `i` on all ranks; each rank's is changed atomically. Relaxed, or releases what this thread wrote before.
+  /// Adds to element `i` on all ranks, atomically on each rank. Relaxed, or releases this thread's earlier writes.
   template <Order kOrder = Order::kRelaxed>
   SYMMETRA_DEVICE void add(uint64_t i, std::type_identity_t<T> value) const {
     static_assert(std::is_same_v<T, uint32_t>, "multicast adds to elements of uint32_t");
@@ -112,15 +113,16 @@ class Multicast {
     }
   }
 
-  /// Signals every rank, this one too, on `channel` of a pad of the same communicator: what device::put does to one rank, by one access
-  /// for all. The signals of both count alike. Called by one thread. Whoever awaits the signal sees what device::put promises. A rank that
-  /// has given up signals nobody.
+  /// Signals every rank, including this one, on `channel` of a pad of the same communicator, like device::put to each
+  /// rank but with one access for all. Both kinds of signal count alike. Called by one thread. A thread that waits for
+  /// the signal has the guarantees of device::put. A rank that has given up sends no signal.
   template <class Pad>
   SYMMETRA_DEVICE void signal(const Pad& pad, Channel channel) const {
     const uint32_t row = channel.number * pad.world;
     if (platform::load_relaxed(&pad.wait.progress->failed) != 0) return;
     for (uint32_t peer = 0; peer < pad.world; ++peer) ++pad.sent[row + peer];
-    // The pad lies as far behind the start of every arena. A sum, because ranks may have had unlike numbers of signals before.
+    // The pad is at the same offset in every arena. The access adds, because ranks may have received different numbers
+    // of signals.
     const auto slot = reinterpret_cast<uintptr_t>(pad.pads[pad.rank] + row + pad.rank);
     const auto arena = reinterpret_cast<uintptr_t>(data_.table->address[pad.rank]);
     MulticastData arenas = data_;

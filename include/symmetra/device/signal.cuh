@@ -10,9 +10,9 @@
 
 namespace symmetra::device {
 
-/// Signals `peer` on `channel`. Called by one thread. Whoever awaits the signal sees what this thread wrote before,
-/// what other threads of the block wrote before a sync_block that precedes the call, and all earlier work of the
-/// kernel's stream. A rank that has given up signals no peer, because its data cannot be trusted.
+/// Signals `peer` on `channel`. Called by one thread. A thread that waits for the signal sees this thread's earlier
+/// writes, the writes of other threads of the block before a sync_block that precedes the call, and all earlier work of
+/// the kernel's stream. A rank that has given up sends no signal, because its data cannot be trusted.
 template <class Pad>
 SYMMETRA_DEVICE void put(const Pad& pad, Rank peer, Channel channel) {
   const uint32_t row = channel.number * pad.world;
@@ -24,8 +24,8 @@ SYMMETRA_DEVICE void put(const Pad& pad, Rank peer, Channel channel) {
 }
 
 /// Waits for one more signal of `peer` on `channel`. Called by one thread; after a sync_block other threads of the
-/// block see the peer's data too. False: the wait gave up, the peer's data are not there, and the host finds the reason
-/// in the status block.
+/// block see the peer's data too. Returns false when the wait gave up: the peer's data are not there, and the host
+/// finds the reason in the status block.
 template <class Pad>
 SYMMETRA_DEVICE bool wait(const Pad& pad, Rank peer, Channel channel, uint32_t op = kernels::kOpSignalWait) {
   const uint32_t row = channel.number * pad.world;
@@ -37,9 +37,9 @@ SYMMETRA_DEVICE bool wait(const Pad& pad, Rank peer, Channel channel, uint32_t o
   return waiter.until(peer.number, [&] { return static_cast<int32_t>(platform::load_acquire(slot) - count) >= 0; });
 }
 
-/// A barrier of one block of every rank. Called by all threads of the block, on all ranks. What they wrote before is
+/// A barrier of one block of every rank. Called by all threads of the block, on all ranks. Their earlier writes are
 /// visible to all of them afterwards. On the host the block needs at least platform::host::kReservedSharedBytes of
-/// shared memory. False, on all threads alike: the wait gave up.
+/// shared memory. Returns false, on all threads alike, when the wait gave up.
 template <class Pad>
 SYMMETRA_DEVICE bool barrier(const Pad& pad, Channel channel, uint32_t op = kernels::kOpSignalBarrier) {
   bool met = true;

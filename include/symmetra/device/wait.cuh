@@ -38,13 +38,13 @@ class Waiter {
 
   SYMMETRA_DEVICE bool gave_up() const { return kBounded && gave_up_; }
 
-  /// Calls `arrived` until it returns true, at least once. False: the wait gave up. `peer` is who is waited for, and
-  /// `arrived` may change it.
+  /// Calls `arrived` until it returns true, at least once. Returns false when the wait gave up. `peer` is the rank that
+  /// is waited for, and `arrived` may change it.
   template <class Arrived>
   SYMMETRA_DEVICE bool until(const uint32_t& peer, Arrived arrived) {
     return until_any([&] { return peer; }, arrived);
   }
-  /// `until`, where `peer()` says who is waited for once a check asks.
+  /// `until`, where `peer()` returns the rank that is waited for. Only checks call `peer()`.
   template <class Peer, class Arrived>
   SYMMETRA_DEVICE bool until_any(Peer peer, Arrived arrived) {
     while (!kBounded && !arrived()) platform::pause();
@@ -52,7 +52,7 @@ class Waiter {
     uint32_t spins = gave_up_ ? 1 : platform::kFirstPolls;
     for (uint64_t deadline_ns = 0; spins != 0; spins = patience(deadline_ns, peer())) {
       if (deadline_ns != 0) platform::sleep(spins, wait_.progress, arrived);  // not before the first polls
-      // What has already arrived returns here, so bounds cost only waits whose first polls failed.
+      // A wait whose data have already arrived returns here, so bounds cost only waits whose first polls failed.
       SYMMETRA_ROLLED
       for (;; platform::pause()) {
         if (arrived()) return true;
@@ -64,11 +64,11 @@ class Waiter {
   }
 
  private:
-  /// How many polls come before the next check; 0: give up. The first check sets the deadline.
+  /// The number of polls before the next check; 0: give up. The first check sets the deadline.
   SYMMETRA_DEVICE uint32_t patience(uint64_t& deadline_ns, uint32_t peer) const {
     if (gave_up_ || platform::load_relaxed(&wait_.progress->failed) != 0) return 0;
     const uint64_t now_ns = platform::now_ns();
-    // Whoever waits forever waits a century, which the clock can still count.
+    // An infinite wait is limited to a century, which the clock can still count.
     const uint64_t timeout_ns = wait_.timeout_ns >> 62 == 0 ? wait_.timeout_ns : uint64_t{1} << 62;
     if (deadline_ns == 0) deadline_ns = now_ns + timeout_ns;
     uint32_t code = kernels::kStatusOk;
@@ -81,8 +81,8 @@ class Waiter {
     return platform::rest(now_ns + timeout_ns - deadline_ns);
   }
 
-  /// The host's word lies behind a slow bus. If thousands of waits read it, they would delay each other for longer than
-  /// their waits last. So one reads it for all, every 64 us.
+  /// A read of the host's word crosses a slow bus. If thousands of waits read it, they would delay each other for
+  /// longer than their waits last. So one wait reads it for all, every 64 us.
   SYMMETRA_DEVICE bool aborted(uint64_t now_ns) const {
     const uint32_t now = static_cast<uint32_t>(now_ns >> 10), last = platform::load_relaxed(&wait_.progress->looked);
     if (now - last < 64 || platform::exchange_relaxed(&wait_.progress->looked, now) != last) return false;

@@ -1,4 +1,4 @@
-// What the sum of a multicast load adds.
+// The kind of addition of a multicast sum.
 #pragma once
 #include <cstdint>
 

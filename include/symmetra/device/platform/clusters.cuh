@@ -1,5 +1,5 @@
-// Clusters, which NVIDIA GPUs have from sm_90 on: blocks that run at once and write each other's shared memory. Code for older chips
-// includes this file and uses nothing of it.
+// Clusters of NVIDIA GPUs, from sm_90 on: blocks that run at once and write each other's shared memory. Code for older
+// chips includes this file but does not use it.
 #pragma once
 #include "symmetra/device/platform/cuda.cuh"
 
@@ -16,7 +16,7 @@ SYMMETRA_DEVICE uint32_t cluster() {
   asm("mov.u32 %0, %%clusterid.x;" : "=r"(value));
   return value;
 }
-/// Blocks of a cluster, and this block's place among them.
+/// Blocks of a cluster, and this block's index among them.
 SYMMETRA_DEVICE uint32_t cluster_blocks() {
   uint32_t value;
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(value));
@@ -28,9 +28,9 @@ SYMMETRA_DEVICE uint32_t cluster_block() {
   return value;
 }
 
-/// Words that the teams of a cluster tell all its blocks, in rounds. Words travel by st.async, and a barrier of each block counts their
-/// bytes. A store and a poll would wait until the earlier stores of the block have reached the peers, which takes a microsecond; so would
-/// a barrier of the cluster.
+/// Words that the teams of a cluster send to all its blocks, in rounds. Words are sent by st.async, and a barrier of
+/// each block counts their bytes. A store and a poll would wait until the earlier stores of the block have reached the
+/// peers, which takes a microsecond; so would a barrier of the cluster.
 class ClusterWords {
  public:
   /// Most words of a round.
@@ -38,7 +38,7 @@ class ClusterWords {
   /// Shared memory: two barriers, and words of two rounds.
   static constexpr uint32_t kBytes = 2 * (8 + kMost * 4);
 
-  /// `expected`: words of a round, each of which one team tells. All threads of the cluster call it.
+  /// `expected`: words of a round, each sent by one team. All threads of the cluster call it.
   SYMMETRA_DEVICE ClusterWords(void* shared, uint32_t expected)
       : barriers_(static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
         words_(static_cast<uint32_t*>(shared) + 4),
@@ -53,10 +53,10 @@ class ClusterWords {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // the fence has released
   }
 
-  /// Waits until all blocks of the cluster have begun. All threads call it once, before the first word is told.
+  /// Waits until all blocks of the cluster have begun. All threads call it once, before the first word is sent.
   SYMMETRA_DEVICE void open() const { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-  /// Tells a word of the round to all blocks. All threads of the team call it.
+  /// Sends a word of the round to all blocks. All threads of the team call it.
   SYMMETRA_DEVICE void tell(uint32_t place, uint32_t word) const {
     const uint32_t block = thread() % kTeam;
     if (block >= cluster_blocks()) return;
@@ -68,8 +68,8 @@ class ClusterWords {
                  : "memory");
   }
 
-  /// Waits for all words of the round, and begins the next. All threads of the block call it. The words stay until all teams have told
-  /// the words of the next round.
+  /// Waits for all words of the round, and begins the next round. All threads of the block call it. The words stay
+  /// valid until all teams have sent the words of the next round.
   SYMMETRA_DEVICE const uint32_t* hear() {
     const uint32_t* const heard = words_ + round_ % 2 * kMost;
     uint32_t complete = 0;
@@ -82,15 +82,15 @@ class ClusterWords {
           : "r"(barrier(round_)), "r"(round_ / 2 % 2)
           : "memory");
     }
-    // For the round after the next. Its words come after this block has told those of the next, so the round does not end before
-    // every thread has seen the end of this one.
+    // Arms the barrier for the round after the next. Words of that round are sent only after this block has sent its
+    // words of the next round, so the round does not end before every thread has seen the end of this one.
     if (thread() == 0) expect(round_);
     ++round_;
     return heard;
   }
 
  private:
-  /// The barrier of every other round.
+  /// The barrier of a round; consecutive rounds alternate between two barriers.
   SYMMETRA_DEVICE uint32_t barrier(uint32_t round) const { return barriers_ + round % 2 * 8; }
   SYMMETRA_DEVICE void expect(uint32_t round) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier(round)), "r"(expected_bytes_) : "memory");

@@ -30,7 +30,7 @@ SYMMETRA_DEVICE uint32_t threads() { return blockDim.x; }
 SYMMETRA_DEVICE uint32_t block() { return blockIdx.x; }
 SYMMETRA_DEVICE uint32_t blocks() { return gridDim.x; }
 
-/// A word of a packet region that nothing was written to since the region was allocated.
+/// A word of a packet region that has not been written since the region was allocated.
 constexpr uint32_t kFreshWord = 0xFFFFFFFF;
 
 /// Threads of a team. Thread t of a block belongs to team t / kTeam.
@@ -64,12 +64,12 @@ class Items {
   decltype(std::declval<Make>()(0u)) item_;
 };
 
-/// 0, which the compiler does not know. An address with it differs between threads as far as the compiler can tell, so what
-/// is computed from a load there stays in the registers of the threads. What all threads of a team share goes through
-/// registers of the team otherwise, whose arithmetic takes twice as long.
+/// 0, but the compiler does not know. It must assume that an address with this value differs between threads, so a
+/// value that is computed from a load there stays in the registers of the threads. Otherwise the compiler keeps values
+/// that all threads of a team share in uniform registers, whose arithmetic takes twice as long.
 SYMMETRA_DEVICE uint32_t hidden_zero() { return thread() >> 10; }
 
-/// Forces `value` to be computed here, not at its first use. In the shadow of a load or a wait that costs nothing.
+/// Forces `value` to be computed here, not at its first use. While a load or a wait is pending, that costs nothing.
 SYMMETRA_DEVICE void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 template <class T>
 SYMMETRA_DEVICE void keep(T*& value) {
@@ -82,7 +82,8 @@ SYMMETRA_DEVICE T* shared() {
   return reinterpret_cast<T*>(block_shared);
 }
 
-/// `shared`, whose address stays in a register. Else it is found anew at each use, which takes longer than the use.
+/// `shared`, whose address stays in a register. Otherwise the address is computed again at each use, which takes longer
+/// than the use.
 template <class T>
 SYMMETRA_DEVICE T* kept_shared() {
   T* memory = shared<T>();
@@ -92,17 +93,17 @@ SYMMETRA_DEVICE T* kept_shared() {
 }
 
 SYMMETRA_DEVICE void sync_block() { __syncthreads(); }
-/// A sync_block that tells every thread whether any thread voted true.
+/// A sync_block that returns to every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) { return __syncthreads_or(vote) != 0; }
 
-/// A sync of the threads of a team, all of which call it. It orders their accesses to memory of the block.
+/// A sync of the threads of a team, all of which call it. It orders their accesses to block-shared memory.
 SYMMETRA_DEVICE void sync_team() { __syncwarp(); }
-/// A sync_team that tells every thread whether any thread of the team voted true.
+/// A sync_team that returns to every thread whether any thread of the team voted true.
 SYMMETRA_DEVICE bool sync_team_or(bool vote) {
   __syncwarp();
   return __any_sync(0xFFFFFFFF, vote) != 0;
 }
-/// The largest value among `run` threads of a team that follow each other. `run` is a power of two, of at most kTeam.
+/// The largest value among `run` consecutive threads of a team. `run` is a power of two, at most kTeam.
 SYMMETRA_DEVICE uint32_t team_max(uint32_t run, uint32_t value) {
   if (run == kTeam) return __reduce_max_sync(0xFFFFFFFF, value);
   SYMMETRA_UNROLL
@@ -198,14 +199,14 @@ SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   asm volatile("atom.relaxed.sys.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(value) : "memory");
   return before;
 }
-/// Adds one to a word of the own device, and returns what it was.
+/// Adds one to a word of the own device, and returns its previous value.
 SYMMETRA_DEVICE uint32_t take_relaxed(uint32_t* p) {
   uint32_t before;
   asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p) : "memory");
   return before;
 }
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) {
-  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value));  // a counter: orders nothing
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(value));  // a counter: without order
 }
 
 SYMMETRA_DEVICE Packet load_packet(const Packet* p) {
@@ -228,7 +229,7 @@ template <class T>
 SYMMETRA_DEVICE void store(void* p, const T& value) {
   *static_cast<T*>(p) = value;
 }
-/// Memory of the block, which a T may share with other types.
+/// Block-shared memory, which may also be accessed as other types.
 template <class T>
 SYMMETRA_DEVICE T load_shared(const void* p) {
   return load<T>(p);
@@ -238,7 +239,7 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
   store(p, value);
 }
 
-/// Adds to a word of the block's memory. The order among threads is open.
+/// Adds to a word of block-shared memory. The order among threads is unspecified.
 SYMMETRA_DEVICE void add_shared(uint32_t* p, uint32_t value) { atomicAdd(p, value); }
 
 // Numbers. Conversions round to nearest even.
@@ -255,15 +256,15 @@ SYMMETRA_DEVICE uint32_t bits_of(float value) { return __float_as_uint(value); }
 SYMMETRA_DEVICE double f64_of(uint32_t low, uint32_t high) { return __hiloint2double(static_cast<int>(high), static_cast<int>(low)); }
 SYMMETRA_DEVICE uint64_t bits_of(double value) { return static_cast<uint64_t>(__double_as_longlong(value)); }
 
-// Arithmetic in which every step is rounded, to nearest even. The compiler fuses none of these intrinsics, whatever
-// its flags.
+// Arithmetic in which every step is rounded, to nearest even. The compiler fuses none of these intrinsics, with any
+// flags.
 
 SYMMETRA_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 SYMMETRA_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 SYMMETRA_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 /// The bits of 1 / a, in fewer instructions than a quotient.
 SYMMETRA_DEVICE float reciprocal(float a) { return __frcp_rn(a); }
-/// `sum` and a product that a float holds, which need not be rounded apart.
+/// `sum` plus a product. The product is exact in a float, so it need not be rounded separately.
 SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return __fmaf_rn(a, b, sum); }
 SYMMETRA_DEVICE float square_root(float a) { return __fsqrt_rn(a); }
 
@@ -287,15 +288,15 @@ SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) {
 }
 
 #ifdef SYMMETRA_MULTICASTS
-// Multicast accesses: to what lies at one offset of every rank's arena, by the switch between the GPUs, on sm_90 and
+// Multicast accesses: to the memory at one offset of every rank's arena, by the switch between the GPUs, on sm_90 and
 // later. `At` has the members of device::Multicast. Every access is at system scope.
 
-// Sums of 8-bit floats, which ptxas refuses in code that is not for one of these chips alone.
+// Sums of 8-bit floats. ptxas refuses them in code that is not for one of these chips only.
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL)
 #define SYMMETRA_ADDS_F8
 #endif
 
-/// Where an access goes.
+/// The address of an access.
 template <class At>
 SYMMETRA_DEVICE uint8_t* multicast_address(const At& at, uint64_t bytes) {
 #if __CUDA_ARCH__ < 900
@@ -371,7 +372,7 @@ SYMMETRA_DEVICE void multicast_store(const At& at, uint64_t bytes, const Data& d
                : "memory");
 #endif
 }
-/// Stores a word on every rank, and releases what this thread wrote before.
+/// Stores a word on every rank, and releases this thread's earlier writes.
 template <class At>
 SYMMETRA_DEVICE void multicast_store_release(const At& at, uint64_t bytes, uint32_t value) {
   [[maybe_unused]] uint8_t* const p = multicast_address(at, bytes);
@@ -387,7 +388,7 @@ SYMMETRA_DEVICE void multicast_add(const At& at, uint64_t bytes, uint32_t value)
   asm volatile("multimem.red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 #endif
 }
-/// Adds to a word of every rank, and releases what this thread wrote before.
+/// Adds to a word of every rank, and releases this thread's earlier writes.
 template <class At>
 SYMMETRA_DEVICE void multicast_add_release(const At& at, uint64_t bytes, uint32_t value) {
   [[maybe_unused]] uint8_t* const p = multicast_address(at, bytes);
@@ -397,8 +398,8 @@ SYMMETRA_DEVICE void multicast_add_release(const At& at, uint64_t bytes, uint32_
 }
 #endif
 
-// Conversions of narrow formats. SYMMETRA_CONVERTS_F8 and SYMMETRA_CONVERTS_F4 say that the chip has instructions for
-// them; kernels use integer arithmetic elsewhere. The first value is in the lowest bits.
+// Conversions of narrow formats. SYMMETRA_CONVERTS_F8 and SYMMETRA_CONVERTS_F4 are defined if the chip has instructions
+// for them; otherwise kernels use integer arithmetic. The first value is in the lowest bits.
 
 #if __CUDA_ARCH__ >= 890
 #define SYMMETRA_CONVERTS_F8
@@ -412,7 +413,7 @@ SYMMETRA_DEVICE uint32_t pack_e5m2(Pair pair) {
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(pair.high), "f"(pair.low));
   return codes;
 }
-/// By way of f16, which has every value of e4m3.
+/// Converts through f16, which has every value of e4m3.
 SYMMETRA_DEVICE Pair unpack_e4m3(uint32_t codes) {
   uint32_t halves;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));

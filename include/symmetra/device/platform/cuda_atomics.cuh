@@ -7,7 +7,7 @@
 #include "symmetra/device/platform/cuda.cuh"
 #include "symmetra/device/platform/order.hpp"
 
-// INSTRUCTION("order and scope", ...) for kOrder and kScope, which are known where a template is made.
+// INSTRUCTION("order and scope", ...) for kOrder and kScope, which are template arguments.
 #define SYMMETRA_IN_SCOPE(INSTRUCTION, order, ...) \
   if constexpr (kScope == Scope::kBlock) {         \
     INSTRUCTION(order ".cta.global", __VA_ARGS__); \
@@ -135,7 +135,7 @@ SYMMETRA_DEVICE void store_atomic(T* p, T value) {
   cuda::store<kOrder, kScope>(p, static_cast<cuda::Word<T>>(value));
 }
 
-/// Changes a word, and returns what it was before.
+/// Changes a word, and returns its previous value.
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T fetch(T* p, T value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -157,7 +157,7 @@ SYMMETRA_DEVICE void add_atomic(T* p, T addend) {
     SYMMETRA_IN_ORDER(SYMMETRA_RED, ".add.u64", "l")
   }
 }
-/// Stores `replacement` if the word is `wanted`. Returns what the word was before.
+/// Stores `replacement` if the word is `wanted`. Returns the previous value of the word.
 template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T compare_exchange(T* p, T wanted, T replacement) {
   const auto expected = static_cast<cuda::Word<T>>(wanted), desired = static_cast<cuda::Word<T>>(replacement);
@@ -170,7 +170,7 @@ SYMMETRA_DEVICE T compare_exchange(T* p, T wanted, T replacement) {
   return static_cast<T>(before);
 }
 
-/// Orders the accesses before it and after it, for all threads of the scope alike.
+/// Orders the accesses before and after the call, for all threads of the scope.
 template <Scope kScope>
 SYMMETRA_DEVICE void fence() {
   if constexpr (kScope == Scope::kBlock) {

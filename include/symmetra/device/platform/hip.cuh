@@ -2,7 +2,7 @@
 // builtins for the architecture, nothing of ROCm.
 //
 // Memory orders follow LLVM's memory model for the chip (AMDGPUUsage, "Memory Model"). Two rules make inline assembly
-// safe beside code that the compiler schedules. The compiler does not see accesses in assembly, so code that must come
+// safe next to code that the compiler schedules. The compiler does not see accesses in assembly, so code that must come
 // after them waits for them itself. A store of 16 bytes is followed by one idle slot before its registers may change.
 #pragma once
 
@@ -66,7 +66,7 @@ SYMMETRA_DEVICE uint32_t threads() { return __builtin_amdgcn_workgroup_size_x();
 SYMMETRA_DEVICE uint32_t block() { return __builtin_amdgcn_workgroup_id_x(); }
 SYMMETRA_DEVICE uint32_t blocks() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
 
-/// A word of a packet region that nothing was written to since the region was allocated.
+/// A word of a packet region that has not been written since the region was allocated.
 constexpr uint32_t kFreshWord = 0xFFFFFFFF;
 
 /// Threads of a team, half a wavefront. Thread t of a block belongs to team t / kTeam.
@@ -125,7 +125,7 @@ SYMMETRA_DEVICE void sync_block() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-/// A sync_block that tells every thread whether any thread voted true.
+/// A sync_block that returns to every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   static __attribute__((shared)) uint32_t votes[hip::kMostWaves];
   const uint32_t waves = (threads() + hip::kWave - 1) / hip::kWave;
@@ -133,33 +133,33 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   sync_block();
   uint32_t any = 0;
   for (uint32_t i = 0; i < waves; ++i) any |= votes[i];
-  sync_block();  // all have read the votes
+  sync_block();  // all threads have read the votes
   return any != 0;
 }
 
 namespace hip {
 
-/// What the thread with number `thread`, of the same wavefront, passes.
+/// The `value` that thread number `thread` of the same wavefront passes.
 SYMMETRA_DEVICE uint32_t of_lane(uint32_t thread, uint32_t value) {
   return static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(static_cast<int>(thread % kWave * 4), static_cast<int>(value)));
 }
 
 }  // namespace hip
 
-/// A sync of the threads of a team, all of which call it. It orders their accesses to memory of the block. Threads of a
-/// wavefront run in step, so the compiler alone must keep the order.
+/// A sync of the threads of a team, all of which call it. It orders their accesses to block-shared memory. Threads of a
+/// wavefront run in lockstep, so only the compiler must keep the order.
 SYMMETRA_DEVICE void sync_team() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
-/// A sync_team that tells every thread whether any thread of the team voted true.
+/// A sync_team that returns to every thread whether any thread of the team voted true.
 SYMMETRA_DEVICE bool sync_team_or(bool vote) {
   sync_team();
   const uint64_t votes = __builtin_amdgcn_uicmp(vote, 0, 33);  // 33: not equal; one bit per lane
   return static_cast<uint32_t>(votes >> (thread() & kTeam)) != 0;
 }
-/// The largest value among `run` threads of a team that follow each other. `run` is a power of two, of at most kTeam.
+/// The largest value among `run` consecutive threads of a team. `run` is a power of two, at most kTeam.
 SYMMETRA_DEVICE uint32_t team_max(uint32_t run, uint32_t value) {
   SYMMETRA_UNROLL
   for (uint32_t step = 1; step < kTeam; step *= 2) {
@@ -233,8 +233,8 @@ SYMMETRA_DEVICE void store_release(uint32_t* p, uint32_t value) {
 }
 namespace hip {
 
-/// What a release at system scope does before its own access, and at device scope. It is one piece of assembly, as in
-/// store_release.
+/// The part of a release that precedes its own access, at system scope and at device scope. It is one piece of
+/// assembly, as in store_release.
 SYMMETRA_DEVICE void release_system() { asm volatile(SYMMETRA_WRITE_BACK "s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory"); }
 SYMMETRA_DEVICE void release_device() { asm volatile(SYMMETRA_WRITE_BACK_DEVICE "s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory"); }
 
@@ -246,7 +246,7 @@ SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_re
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return __hip_atomic_exchange((hip::Global<uint32_t>)p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-/// Adds one to a word of the own device, and returns what it was.
+/// Adds one to a word of the own device, and returns its previous value.
 SYMMETRA_DEVICE uint32_t take_relaxed(uint32_t* p) {
   return __hip_atomic_fetch_add((hip::Global<uint32_t>)p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
@@ -287,7 +287,7 @@ template <class T>
 SYMMETRA_DEVICE void store(void* p, const T& value) {
   *(hip::Global<hip::Bits<T>>)p = __builtin_bit_cast(hip::Bits<T>, value);
 }
-/// Memory of the block, which a T may share with other types.
+/// Block-shared memory, which may also be accessed as other types.
 template <class T>
 SYMMETRA_DEVICE T load_shared(const void* p) {
   typedef hip::Bits<T> __attribute__((may_alias)) Any;
@@ -300,7 +300,7 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
   *static_cast<Any*>(p) = __builtin_bit_cast(hip::Bits<T>, value);
 }
 
-/// Adds to a word of the block's memory. The order among threads is open.
+/// Adds to a word of block-shared memory. The order among threads is unspecified.
 SYMMETRA_DEVICE void add_shared(uint32_t* p, uint32_t value) {
   __hip_atomic_fetch_add(p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
@@ -326,7 +326,7 @@ SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
 SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
 SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
 SYMMETRA_DEVICE float reciprocal(float a) { return 1.0f / a; }
-/// `sum` and a product that a float holds, which need not be rounded apart.
+/// `sum` plus a product. The product is exact in a float, so it need not be rounded separately.
 SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return __builtin_fmaf(a, b, sum); }
 /// The chip's root is off by at most one step. A root s is too large if s times the number below it exceeds a, and too
 /// small if s times the number above it is less than a: the midpoints to its neighbours differ from the square roots of

@@ -7,7 +7,8 @@
 #include "symmetra/device/platform/hip.cuh"
 #include "symmetra/device/platform/order.hpp"
 
-// For kOrder and kScope: the builtins take constants. What a release does comes before the access, so the access itself only acquires.
+// Scope and order for kScope and kOrder: the builtins take constants. The fence of a release precedes the access, so
+// the access itself only acquires.
 #define SYMMETRA_SCOPE                                    \
   (kScope == Scope::kBlock ? __HIP_MEMORY_SCOPE_WORKGROUP \
                            : (kScope == Scope::kDevice ? __HIP_MEMORY_SCOPE_AGENT : __HIP_MEMORY_SCOPE_SYSTEM))
@@ -17,8 +18,8 @@ namespace symmetra::platform {
 
 namespace hip {
 
-/// Makes what came before visible in the scope. The compiler's own release at system scope leaves out the wait for the write-back where it
-/// knows of no store before.
+/// Makes earlier writes visible in the scope. The compiler's own release at system scope omits the wait for the
+/// write-back where it knows of no earlier store.
 template <Order kOrder, Scope kScope>
 SYMMETRA_DEVICE void release() {
   if constexpr (kOrder == Order::kRelaxed || kOrder == Order::kAcquire) {
@@ -44,7 +45,7 @@ SYMMETRA_DEVICE void store_atomic(T* p, T value) {
   __hip_atomic_store((hip::Global<T>)p, value, SYMMETRA_ORDER, SYMMETRA_SCOPE);
 }
 
-/// Changes a word, and returns what it was before.
+/// Changes a word, and returns its previous value.
 template <Fetch kFetch, Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T fetch(T* generic, T value) {
   hip::release<kOrder, kScope>();
@@ -62,7 +63,7 @@ template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE void add_atomic(T* p, T value) {
   fetch<Fetch::kAdd, kOrder, kScope>(p, value);
 }
-/// Stores `desired` if the word is `expected`. Returns what the word was before.
+/// Stores `desired` if the word is `expected`. Returns the previous value of the word.
 template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE T compare_exchange(T* p, T expected, T desired) {
   hip::release<kOrder, kScope>();
@@ -70,7 +71,7 @@ SYMMETRA_DEVICE T compare_exchange(T* p, T expected, T desired) {
   return expected;
 }
 
-/// Orders the accesses before it and after it, for all threads of the scope alike.
+/// Orders the accesses before and after the call, for all threads of the scope.
 template <Scope kScope>
 SYMMETRA_DEVICE void fence() {
   hip::release<Order::kRelease, kScope>();

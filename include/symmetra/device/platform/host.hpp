@@ -22,21 +22,22 @@
 #define SYMMETRA_BLOCKS_AT_ONCE(threads, blocks)
 #define SYMMETRA_UNROLL
 #define SYMMETRA_ROLLED
-/// Behind a member that threads write ahead of every read: the host's compilers do not see that through the waits, and warn.
-/// On GPUs a value here would be instructions.
+/// Follows a member that threads write before every read: the host's compilers do not see that through the waits, and
+/// warn. On GPUs an initial value would cost instructions.
 #define SYMMETRA_ZERO_ON_HOST = {}
 
 namespace symmetra::platform::host {
 
-/// How a thread that waits for peers sleeps, and how a thread that stored something wakes peers.
+/// Functions by which a thread that waits for peers sleeps, and by which a thread that stored something wakes peers.
 struct Doorbell {
   /// Wakes the peers that sleep.
   void (*ring)();
-  /// Sleeps until a peer rings, at most `most_ns`; not at all if `arrived(context)`. `progress` is that of the thread's rank.
+  /// Sleeps until a peer rings, at most `most_ns`; not at all if `arrived(context)`. `progress` is the Progress of the
+  /// thread's rank.
   void (*sleep)(const void* progress, uint64_t most_ns, bool (*arrived)(void* context), void* context);
 };
 
-/// The calling thread's place in its launch. The launcher sets it; a thread outside a launch is a block of its own,
+/// The calling thread's place in its launch. The launcher sets it. A thread outside a launch is a block by itself,
 /// without shared memory.
 struct Thread {
   uint32_t thread;
@@ -56,8 +57,8 @@ constexpr uint32_t kReservedSharedBytes = 16;
 
 namespace symmetra::platform {
 
-/// Polls before the first check of a wait, and between two checks while the thread yields. Peers may sleep until they have what this
-/// thread stored, so the first check, which wakes them, comes at once.
+/// Polls before the first check of a wait, and between two checks while the thread yields. Peers may sleep until they
+/// receive the data that this thread stored, so the first check, which wakes them, comes at once.
 constexpr uint32_t kFirstPolls = 1, kSpinsPerCheck = 64;
 
 SYMMETRA_DEVICE uint32_t thread() { return host::current.thread; }
@@ -65,14 +66,14 @@ SYMMETRA_DEVICE uint32_t threads() { return host::current.threads; }
 SYMMETRA_DEVICE uint32_t block() { return host::current.block; }
 SYMMETRA_DEVICE uint32_t blocks() { return host::current.blocks; }
 
-/// A word of a packet region that nothing was written to since the region was allocated. The operating system gives
-/// memory of zeros, so no page of a region is touched before a packet needs it.
+/// A word of a packet region that has not been written since the region was allocated. The operating system provides
+/// zeroed memory, so a page of a region is not touched before a packet needs it.
 constexpr uint32_t kFreshWord = 0;
 
-/// Threads of a team: none of the threads of a block run in step.
+/// Threads of a team: threads of a block do not run in lockstep.
 constexpr uint32_t kTeam = 1;
 
-/// Packets that a thread reads from all ranks before it waits for the first. A CPU looks ahead by itself and prefers
+/// Packets that a thread reads from all ranks before it waits for the first. A CPU prefetches by itself and prefers
 /// sequential reads.
 constexpr uint32_t kLoadsInFlight = 1;
 
@@ -114,16 +115,16 @@ SYMMETRA_DEVICE T* kept_shared() {
 
 SYMMETRA_DEVICE void sync_block() {
   if (host::current.threads == 1) return;
-  // Another thread of the block may wait for a peer that sleeps until it has what this thread stored.
+  // Another thread of the block may wait for a peer that sleeps until it receives the data that this thread stored.
   if (host::current.doorbell != nullptr) host::current.doorbell->ring();
   host::current.barrier->arrive_and_wait();
 }
 
-/// A sync_block that tells every thread whether any thread voted true.
+/// A sync_block that returns to every thread whether any thread voted true.
 SYMMETRA_DEVICE bool sync_block_or(bool vote) {
   if (host::current.threads == 1) return vote;
   std::atomic_ref<uint32_t> any(*reinterpret_cast<uint32_t*>(host::current.shared));
-  sync_block();  // all have read the previous vote
+  sync_block();  // all threads have read the previous vote
   if (host::current.thread == 0) any.store(0, std::memory_order_relaxed);
   sync_block();
   if (vote) any.store(1, std::memory_order_relaxed);
@@ -133,9 +134,9 @@ SYMMETRA_DEVICE bool sync_block_or(bool vote) {
 
 /// A sync of the threads of a team, here one.
 SYMMETRA_DEVICE void sync_team() {}
-/// A sync_team that tells every thread whether any thread of the team voted true.
+/// A sync_team that returns to every thread whether any thread of the team voted true.
 SYMMETRA_DEVICE bool sync_team_or(bool vote) { return vote; }
-/// The largest value among `run` threads of a team that follow each other, here one.
+/// The largest value among `run` consecutive threads of a team, here one.
 SYMMETRA_DEVICE uint32_t team_max(uint32_t, uint32_t value) { return value; }
 
 /// The sum of the values of the threads of a team that come before this one, here none.
@@ -156,10 +157,10 @@ SYMMETRA_DEVICE uint64_t now_ns() {
 
 namespace host {
 
-/// Whether a thread that waits should yield or sleep. A yield costs less than a microsecond while cores are idle or run ranks that yield
-/// too. Beside a busy process a yield costs that process's time slice, which is milliseconds, whatever has arrived. A thread that sleeps
-/// is run as soon as a peer rings. A sleep costs tens of microseconds. So after a long yield the thread sleeps in its next waits, and then
-/// tries a yield again.
+/// Whether a waiting thread should yield or sleep. A yield costs less than a microsecond while cores are idle or run
+/// ranks that also yield. With a busy process on the core, a yield costs that process's time slice, which is
+/// milliseconds, even if data have arrived. A sleeping thread is run as soon as a peer rings, but a sleep costs tens of
+/// microseconds. So after a long yield the thread sleeps in its next waits, and then tries a yield again.
 class Yields {
  public:
   void yield() {
@@ -187,10 +188,10 @@ class Yields {
 };
 inline thread_local Yields yields;
 
-/// What `rest` returns for a thread that sleeps on its doorbell.
+/// The result of `rest` for a thread that sleeps on its doorbell.
 constexpr uint32_t kOnePoll = 1;
-/// The first sleep of a wait, the longest of a short wait, and the longest of all. Sleeps end by themselves, because a peer rings only when
-/// the peer waits or ends, and a store to the abort word is followed by no ring.
+/// The first sleep of a wait, the longest sleep of a short wait, and the longest of all. Sleeps end by themselves,
+/// because a peer rings only when the peer waits or ends, and a store to the abort word rings no doorbell.
 constexpr uint64_t kFirstSleepNs = 50'000, kMostSleepNs = 500'000, kLongestSleepNs = 4'000'000;
 inline thread_local uint64_t sleep_ns = kFirstSleepNs;  ///< of the next sleep
 inline thread_local bool rings = false;                 ///< whether this is the first check of a wait
@@ -198,13 +199,14 @@ inline thread_local bool rings = false;                 ///< whether this is the
 }  // namespace host
 
 SYMMETRA_DEVICE void pause() { host::yields.yield(); }
-/// Called between two checks of a wait that has lasted `waited_ns`. Returns how many polls come before the next check. A
-/// short wait only yields, unless yields are long. A long wait sleeps on the doorbell (see `sleep`). Without a doorbell the wait sleeps
-/// here for a sixteenth of the time waited, so that the wait leaves the core to others and ends hardly later.
+/// Called between two checks of a wait that has lasted `waited_ns`. Returns the number of polls before the next check.
+/// A short wait only yields, unless yields are long. A long wait sleeps on the doorbell (see `sleep`). Without a
+/// doorbell the wait sleeps here for a sixteenth of the time waited, which frees the core for others and delays the end
+/// of the wait only slightly.
 SYMMETRA_DEVICE uint32_t rest(uint64_t waited_ns) {
   constexpr uint64_t kShortNs = 2'000'000, kMostNs = 1'000'000;
   host::rings = waited_ns == 0;
-  // A wait of milliseconds ends a sixteenth later at most, and hardly works until then.
+  // A wait of milliseconds ends at most a sixteenth later, and uses little of the core until then.
   const uint64_t most_ns = std::clamp(waited_ns / 16, host::kMostSleepNs, host::kLongestSleepNs);
   host::sleep_ns = std::clamp(waited_ns, host::kFirstSleepNs, most_ns);
   if (host::current.doorbell != nullptr && host::yields.take_sleep()) return host::kOnePoll;
@@ -213,7 +215,7 @@ SYMMETRA_DEVICE uint32_t rest(uint64_t waited_ns) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited_ns / 16, kMostNs)));
   return 1;
 }
-/// Called before the `polls` that `rest` allows: wakes the peers that sleep, and sleeps if `rest` said so.
+/// Called before the `polls` that `rest` allows: wakes sleeping peers, and sleeps if `rest` requested it.
 template <class Arrived>
 SYMMETRA_DEVICE void sleep(uint32_t polls, const void* progress, Arrived& arrived) {
   const host::Doorbell* const doorbell = host::current.doorbell;
@@ -249,7 +251,7 @@ SYMMETRA_DEVICE void store_release_prior(uint32_t* p, uint32_t value) { store_re
 SYMMETRA_DEVICE uint32_t exchange_relaxed(uint32_t* p, uint32_t value) {
   return std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
 }
-/// Adds one to a word of the own device, and returns what it was.
+/// Adds one to a word of the own device, and returns its previous value.
 SYMMETRA_DEVICE uint32_t take_relaxed(uint32_t* p) { return std::atomic_ref<uint32_t>(*p).fetch_add(1, std::memory_order_relaxed); }
 SYMMETRA_DEVICE void add_relaxed(uint64_t* p, uint64_t value) { std::atomic_ref<uint64_t>(*p).fetch_add(value, std::memory_order_relaxed); }
 
@@ -272,7 +274,7 @@ template <class T>
 SYMMETRA_DEVICE void store(void* p, const T& value) {
   std::memcpy(p, &value, sizeof(T));
 }
-/// Memory of the block, which a T may share with other types.
+/// Block-shared memory, which may also be accessed as other types.
 template <class T>
 SYMMETRA_DEVICE T load_shared(const void* p) {
   return load<T>(p);
@@ -282,7 +284,7 @@ SYMMETRA_DEVICE void store_shared(void* p, const T& value) {
   store(p, value);
 }
 
-/// Adds to a word of the block's memory. The order among threads is open.
+/// Adds to a word of block-shared memory. The order among threads is unspecified.
 SYMMETRA_DEVICE void add_shared(uint32_t* p, uint32_t value) { std::atomic_ref<uint32_t>(*p).fetch_add(value, std::memory_order_relaxed); }
 
 // Numbers. Conversions round to nearest even and give the NaN that other platforms give.
@@ -306,7 +308,7 @@ SYMMETRA_DEVICE float add(float a, float b) { return a + b; }
 SYMMETRA_DEVICE float multiply(float a, float b) { return a * b; }
 SYMMETRA_DEVICE float divide(float a, float b) { return a / b; }
 SYMMETRA_DEVICE float reciprocal(float a) { return 1.0f / a; }
-/// `sum` and a product that a float holds, which need not be rounded apart.
+/// `sum` plus a product. The product is exact in a float, so it need not be rounded separately.
 SYMMETRA_DEVICE float add_exact_product(float a, float b, float sum) { return a * b + sum; }
 SYMMETRA_DEVICE float square_root(float a) { return std::sqrt(a); }
 
@@ -345,8 +347,8 @@ SYMMETRA_DEVICE uint32_t pack_f16(Pair pair) { return host::to_f16(pair.low) | h
 
 namespace host {
 
-// 8-bit floats by way of f16, which has every value of both. e5m2 is the upper byte of an f16. The bits of e4m3, moved to the lowest
-// place of an f16's exponent, are 256 times less. What is rounded saturates, and every NaN becomes 0x7F.
+// 8-bit floats are converted through f16, which has every value of both. e5m2 is the upper byte of an f16. The bits of
+// e4m3, shifted to the exponent of an f16, are 256 times smaller. Rounding saturates, and every NaN becomes 0x7F.
 
 SYMMETRA_DEVICE float from_e5m2(uint32_t code) { return from_f16(code << 8); }
 SYMMETRA_DEVICE uint32_t to_e5m2(uint32_t half) {
@@ -368,9 +370,9 @@ SYMMETRA_DEVICE uint32_t to_e4m3(uint32_t half) {
 
 }  // namespace host
 
-// Multicast accesses: to what lies at one offset of every rank's arena. `At` has the members of device::Multicast. Here
-// they are separate accesses to the memory of each rank, in an order that changes from call to call, because a switch
-// promises neither one access nor an order.
+// Multicast accesses: to the memory at one offset of every rank's arena. `At` has the members of device::Multicast.
+// Here they are separate accesses to the memory of each rank, in an order that changes from call to call, because a
+// switch guarantees neither one access nor an order.
 
 namespace host {
 
@@ -378,7 +380,7 @@ namespace host {
 constexpr uint32_t kMostCopies = 16;
 inline thread_local uint32_t multicasts = 0;
 
-/// Calls `visit` with the number of each rank and its memory, `bytes` behind `at`.
+/// Calls `visit` with the number of each rank and its memory at `at` plus `bytes`.
 template <class At, class Visit>
 SYMMETRA_DEVICE void each_copy(const At& at, uint64_t bytes, Visit visit) {
   const uint32_t start = multicasts++ % at.world;
@@ -388,7 +390,7 @@ SYMMETRA_DEVICE void each_copy(const At& at, uint64_t bytes, Visit visit) {
   }
 }
 
-/// The sum of the bytes at one place of words, in rank order: 8-bit floats, added in f16.
+/// The sum of one byte of words, in rank order: 8-bit floats, added in f16.
 template <Adds kAdds>
 SYMMETRA_DEVICE uint32_t sum_bytes(const uint32_t (&words)[kMostCopies][4], uint32_t world, uint32_t i, uint32_t shift) {
   constexpr auto from = kAdds == Adds::kE4M3 ? from_e4m3 : from_e5m2;
@@ -450,7 +452,7 @@ SYMMETRA_DEVICE void multicast_store(const At& at, uint64_t bytes, const Data& d
   std::memcpy(&packet, data.word, sizeof(packet));
   host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) { store_packet(reinterpret_cast<Packet*>(copy), packet); });
 }
-/// Stores a word on every rank, and releases what this thread wrote before.
+/// Stores a word on every rank, and releases this thread's earlier writes.
 template <class At>
 SYMMETRA_DEVICE void multicast_store_release(const At& at, uint64_t bytes, uint32_t value) {
   host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) { store_release(reinterpret_cast<uint32_t*>(copy), value); });
@@ -462,7 +464,7 @@ SYMMETRA_DEVICE void multicast_add(const At& at, uint64_t bytes, uint32_t value)
     std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(copy)).fetch_add(value, std::memory_order_relaxed);
   });
 }
-/// Adds to a word of every rank, and releases what this thread wrote before.
+/// Adds to a word of every rank, and releases this thread's earlier writes.
 template <class At>
 SYMMETRA_DEVICE void multicast_add_release(const At& at, uint64_t bytes, uint32_t value) {
   host::each_copy(at, bytes, [&](uint32_t, uint8_t* copy) {

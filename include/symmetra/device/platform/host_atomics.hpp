@@ -1,4 +1,4 @@
-// Atomic accesses with an order on the CPU. A scope is the CPU's, whatever it says.
+// Atomic accesses with an order on the CPU, which ignores the scope.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ constexpr std::memory_order order_of(Order order) {
   return order == Order::kRelease ? std::memory_order_release : std::memory_order_acq_rel;
 }
 
-/// What a fence of ThreadSanitizer's changes: it knows no fences, but it knows read-modify-writes of one word, which are as
-/// good among the threads of one process.
+/// The word that replaces a fence under ThreadSanitizer, which does not support fences. Read-modify-writes of one word
+/// are equivalent among the threads of one process.
 inline uint32_t fenced = 0;
 
 }  // namespace host
@@ -33,7 +33,7 @@ SYMMETRA_DEVICE void store_atomic(T* p, T value) {
   std::atomic_ref<T>(*p).store(value, host::order_of(kOrder));
 }
 
-/// Changes a word, and returns what it was before.
+/// Changes a word, and returns its previous value.
 template <Fetch kFetch, Order kOrder, Scope, class T>
 SYMMETRA_DEVICE T fetch(T* p, T value) {
   constexpr std::memory_order order = host::order_of(kOrder);
@@ -54,14 +54,14 @@ template <Order kOrder, Scope kScope, class T>
 SYMMETRA_DEVICE void add_atomic(T* p, T value) {
   fetch<Fetch::kAdd, kOrder, kScope>(p, value);
 }
-/// Stores `desired` if the word is `expected`. Returns what the word was before.
+/// Stores `desired` if the word is `expected`. Returns the previous value of the word.
 template <Order kOrder, Scope, class T>
 SYMMETRA_DEVICE T compare_exchange(T* p, T expected, T desired) {
   std::atomic_ref<T>(*p).compare_exchange_strong(expected, desired, host::order_of(kOrder));
   return expected;
 }
 
-/// Orders the accesses before it and after it, for all threads of the scope alike.
+/// Orders the accesses before and after the call, for all threads of the scope.
 template <Scope>
 SYMMETRA_DEVICE void fence() {
 #if defined(__SANITIZE_THREAD__)

@@ -1,24 +1,25 @@
-// How an atomic access is ordered, and for whom.
+// The order of an atomic access, and the threads for which it holds.
 #pragma once
 
 namespace symmetra::platform {
 
-/// What an atomic access promises of the accesses around it in its thread.
+/// The order of an atomic access relative to the other accesses of its thread.
 enum class Order {
-  kRelaxed,        ///< nothing
-  kAcquire,        ///< who reads what a release wrote sees what came before that release
-  kRelease,        ///< what came before is seen by whoever acquires this
+  kRelaxed,        ///< no order
+  kAcquire,        ///< a thread that reads a released value sees the writes before that release
+  kRelease,        ///< the writes before are visible to each thread that acquires this value
   kAcquireRelease  ///< both
 };
 
-/// Who takes part: threads outside the scope may see neither the value nor the order.
+/// The threads for which an access is atomic and ordered: threads outside the scope may see neither the value nor the
+/// order.
 enum class Scope {
   kBlock,   ///< the threads of the block
   kDevice,  ///< the threads of the device
   kSystem   ///< all devices, and the CPU
 };
 
-/// What `fetch` does with a word.
+/// The change of a word by `fetch`.
 enum class Fetch { kAdd, kAnd, kOr, kXor, kMin, kMax, kExchange };
 
 }  // namespace symmetra::platform
