@@ -18,8 +18,8 @@ struct Ready;
 struct UniqueId;
 }  // namespace core
 
-/// Exchanges small messages between all ranks while a group opens. Afterwards the group uses sockets of its own and
-/// needs the bootstrap no more. Implement it over what your program has (MPI, a store, shared memory), or take one of
+/// Exchanges small messages between all ranks while a group opens. Afterwards the group uses sockets of its own and no
+/// longer needs the bootstrap. Implement it with the means of your program (MPI, a store, shared memory), or use one of
 /// bootstrap::threads, local, tcp.
 ///
 /// Every rank makes equal calls in equal order, one thread at a time, not always the same thread. A call returns when
@@ -76,8 +76,8 @@ std::unique_ptr<Bootstrap> local(const std::string& directory, std::size_t rank,
 /// claimed before, another world size or another secret.
 std::unique_ptr<Bootstrap> tcp_from_env(std::chrono::milliseconds timeout = kTimeout);
 
-/// A port of this host and a 128-bit secret, as text for the other ranks. Whoever knows it can join: treat it as a
-/// password. Move-only.
+/// A port of this host and a 128-bit secret, as text for the other ranks. Anyone who knows the text can join: treat it
+/// as a password. Move-only.
 class UniqueId {
  public:
   /// For rank 0: listens at a free port of the loopback interface. Throws kSystem.

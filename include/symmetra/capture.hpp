@@ -79,9 +79,9 @@ class Graph {
   std::shared_ptr<core::Graph> core_;
 };
 
-/// Work that the owner of a stream captured (Stream::begin_capture), ready to launch any number of times. Move-only; usable from any
-/// thread. Owns nothing of what it uses. The library does not know when it runs: the owner orders launches, and makes one eager call on all
-/// ranks before the first.
+/// Work that the owner of a stream captured (Stream::begin_capture), ready to launch any number of times. Move-only;
+/// usable from any thread. Does not share ownership of the memory and communicators that it uses. The library does not
+/// see its launches: the owner orders them, and makes one eager call on all ranks before the first.
 class NativeGraph {
  public:
   NativeGraph(NativeGraph&&) noexcept = default;

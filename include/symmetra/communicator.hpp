@@ -29,21 +29,24 @@ struct Range {
   std::string reason;
 };
 
-/// The ranks of one host that work together, and their memory. Move-only. Any thread may use it, but all ranks make the same calls in the
-/// same order, whatever threads make them: give each thread that calls by itself a communicator of its own, from split().
+/// The ranks of one host that work together, and their memory. Move-only. Any thread may use it, but all ranks make the
+/// same calls in the same order, from any threads: give each thread that calls independently a communicator of its own,
+/// from split().
 ///
-/// Two threads that call side by side order their calls differently on each rank. Where two such calls are alike in operation, type and
-/// size, they meet, and both give wrong results without an error, unless each thread calls through a handle of its own from tagged().
+/// Two threads that call concurrently may order their calls differently on each rank. If two such calls are equal in
+/// operation, type and size, they match, and both give wrong results without an error, unless each thread calls through
+/// a handle of its own from tagged().
 ///
-/// Calls on one stream run in stream order; a call on another stream waits for the
-/// previous call. Collectives enqueue and return: a later call, or synchronize(), throws errors of the device.
+/// Calls on one stream run in stream order; a call on another stream waits for the previous call. Collectives enqueue
+/// and return: a later call, or synchronize(), throws errors of the device.
 ///
 /// A group fails as a whole: after a rank died, a deadline passed or a rank called abort(), every call on every rank throws the same error,
 /// and nothing spins.
 ///
-/// Call close() or depart() before destroying it. The destructor is not collective and does not throw. If it runs after all calls of this
-/// rank are done, only calls that need this rank fail on the others; if it runs earlier, the others report this rank as lost. Buffers,
-/// registrations and graphs share ownership of what they need and may be destroyed later.
+/// Call close() or depart() before destroying it. The destructor is not collective and does not throw. If it runs after
+/// all calls of this rank are done, only calls that need this rank fail on the others; if it runs earlier, the others
+/// report this rank as lost. Buffers, registrations and graphs share ownership of the resources that they need and may
+/// be destroyed later.
 class Communicator : public Collectives {
  public:
   /// Opens a group of all ranks of `bootstrap`, which is used only during the call, and its memory. Collective; blocks. Throws
@@ -72,14 +75,15 @@ class Communicator : public Collectives {
   /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, kTimeout after
   /// Deadlines::open, and kMismatch with both names if a rank makes another collective call of the host.
   void barrier() const;
-  /// Gives `bytes` bytes of host memory at `send` to every rank, and stores the bytes of every rank at `receive`, in rank order. Is no
-  /// collective of the device. Blocks. Throws what barrier throws, kInvalidArgument for null with bytes, and kMismatch if ranks give
-  /// different numbers of bytes.
+  /// Sends `bytes` bytes of host memory at `send` to every rank, and stores the bytes of every rank at `receive`, in
+  /// rank order. Not a collective of the device. Blocks. Throws the errors of barrier, kInvalidArgument for null with
+  /// bytes, and kMismatch if ranks pass different numbers of bytes.
   void all_gather_bytes(const void* send, void* receive, std::size_t bytes) const;
 
-  /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. The buffer takes room in the heap, whose size is
-  /// Config::heap_bytes: the elements, and 192 bytes for each rank of the group, which are the signals of the buffer. Both are rounded up
-  /// to multiples of 256 bytes. Throws kOutOfMemory if the heap has no such gap, kMismatch if ranks ask for different sizes.
+  /// Allocates a zeroed symmetric buffer of `count` elements. Collective; blocks. The buffer takes memory of the heap,
+  /// whose size is Config::heap_bytes: the elements, and 192 bytes for each rank of the group, which are the signals of
+  /// the buffer. Both are rounded up to multiples of 256 bytes. Throws kOutOfMemory if the heap has no gap of that
+  /// size, kMismatch if ranks request different sizes.
   SymmetricBuffer symmetric(std::size_t count, Dtype dtype) const;
   template <class T>
   SymmetricBuffer symmetric(std::size_t count) const {
@@ -111,10 +115,11 @@ class Communicator : public Collectives {
   /// types differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype, const std::vector<void*>& peers) const;
 
-  /// The memory of all ranks for a kernel that you enqueue on `queue`: what the functions of symmetra/device/heap.cuh take. With it a
-  /// kernel loads, stores, copies, changes atomically and signals what lies in the symmetric buffers of any rank. Asks no peer, and does
-  /// not block. Waits of the kernel give up after Deadlines::steady, or after `deadline`, 1 ms to 24 h; then synchronize() says why. The
-  /// library does not know of the kernel's order among the group's calls: signals between the kernels of the ranks make it.
+  /// The memory of all ranks for a kernel that you enqueue on `queue`: the argument of the functions of
+  /// symmetra/device/heap.cuh. With them a kernel loads, stores, copies, changes atomically and signals in the
+  /// symmetric buffers of any rank. Does not communicate and does not block. Waits of the kernel give up after
+  /// Deadlines::steady, or after `deadline`, 1 ms to 24 h; then synchronize() reports the reason. The library does not
+  /// order the kernel among the group's calls: order the kernels of the ranks by signals.
   ///
   /// Valid until the communicator is closed. In a capture the graph owns the memory of the group from here on, and its launches are
   /// refused once the communicator is closed or has failed. Throws kInvalidArgument for a stream of another device or a deadline outside
@@ -129,9 +134,9 @@ class Communicator : public Collectives {
   /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed, kMismatch if
   /// the ranks made different calls, kInvalidArgument for a stream of another device.
   void synchronize(const Stream& stream) const;
-  /// Compares the guards of this rank's memory, of which Config::guard_bytes says where they lie; without guards there is nothing to
-  /// compare. Blocks. Call this when the work of all ranks is done, as behind synchronize and a barrier; close compares them too.
-  /// Throws kInternal for a guard that was overwritten: how many bytes, and where.
+  /// Compares the guards of this rank's memory, which Config::guard_bytes places; without guards there is nothing to
+  /// compare. Blocks. Call this when the work of all ranks is done, for example after synchronize and a barrier; close
+  /// compares them too. Throws kInternal for an overwritten guard, with the number of bytes and their place.
   void check_guards() const;
   /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before destroying a borrowed
   /// stream. The stream's work need not be done. Does not block. Throws kDevice if the runtime cannot record an event,
@@ -146,14 +151,15 @@ class Communicator : public Collectives {
   /// calls throw kClosed, also those of buffers' signals and of graphs; a rank's own elements may still be read and written. Throws the
   /// group's error if the group had failed; the group is closed nevertheless.
   void close() const;
-  /// Leaves the group alone: waits for this rank's device, as close() does, and goes. Asks no peer: it blocks for peers only where work on
-  /// the device, also of another group, waits for them. Later calls throw kClosed, as after close(). The peers keep what they have mapped.
+  /// Leaves the group without the other ranks: waits for this rank's device, as close() does. Does not communicate: it
+  /// blocks for peers only if work on the device, also of another group, waits for them. Later calls throw kClosed, as
+  /// after close(). The peers keep the memory that they have mapped.
   ///
-  /// The group goes on: what the peers have finished stays good, and their idle group stays well. A call that a peer makes afterwards and
-  /// that needs this rank throws kPeerLost with ": it left in good order"; close() is such a call, so peers of a rank that departed depart
-  /// too. Ranks may depart in any order, and a process may end after it. Memory that this rank lent to other processes, by a registered
-  /// graph or by adopt(), must stay allocated. Launches of graphs that a stream's owner captured natively must be done, and no thread may
-  /// be in a collective call of the host, such as symmetric().
+  /// The group continues: finished work of the peers stays valid, and their idle group stays healthy. A later call of a
+  /// peer that needs this rank throws kPeerLost with ": it left in good order"; close() is such a call, so peers of a
+  /// departed rank depart too. Ranks may depart in any order, and a process may end afterwards. Memory that this rank
+  /// shares with other processes, by a registered graph or by adopt(), must stay allocated. Launches of natively
+  /// captured graphs must be done, and no thread may be in a collective call of the host, such as symmetric().
   ///
   /// Throws the group's error if the group had failed or if one of this rank's calls fails, which ends at its deadline at the latest;
   /// kMismatch if the ranks made different calls: the rank has left nevertheless, and the others learn of the failure. Throws kClosed if

@@ -22,25 +22,26 @@ struct Deadlines {
   std::chrono::milliseconds steady;
 };
 
-/// What the bits of a floating-point result may depend on, beside the inputs and the world size. Each promises what the one
-/// before promises, and more. Integer results are exact in each. Only multicast (Config::multicast) needs less than
-/// kPerAlgorithm. Without it the two below choose and compute what that one does.
+/// The guarantee for the bits of a floating-point result, for given inputs and world size. Each level includes the
+/// guarantee of the level before. Integer results are exact at each level. Only multicast (Config::multicast) needs
+/// less than kPerAlgorithm. Without multicast, the two lower levels behave like kPerAlgorithm.
 enum class Determinism : std::uint32_t {
-  kFree = 0,    ///< anything: the bits may differ from rank to rank and from run to run
-  kPerRun = 1,  ///< the run; the bits are equal on all ranks
-  /// The algorithm, and so size and memory; with kRing also an element's position in the message. The bits are equal on all
-  /// ranks and in every run.
+  kFree = 0,    ///< no guarantee: the bits may differ from rank to rank and from run to run
+  kPerRun = 1,  ///< the bits are equal on all ranks, but may differ from run to run
+  /// The bits depend on the algorithm, and so on size and memory; with kRing also on an element's position in the
+  /// message. They are equal on all ranks and in every run.
   kPerAlgorithm = 2,
-  kExact = 3,  ///< nothing else: sums in rank order, rounded once; algorithms that cannot promise this are refused
+  kExact = 3,  ///< the bits depend on nothing else: sums in rank order, rounded once; algorithms that cannot guarantee
+               ///< this are refused
 };
 
 /// Whether a group opens multicast: one address for the memory of all ranks, at which the switch between GPUs sums and
-/// stores. Needs the feature `multicast`, and on GPUs the environment variable SYMMETRA_MULTICAST=1, because multicast has
-/// been run on the host device alone.
+/// stores. Needs the feature `multicast`, and on GPUs the environment variable SYMMETRA_MULTICAST=1, because multicast
+/// has only been run on the host device.
 enum class Multicast : std::uint32_t {
   kOff = 0,      ///< no multicast
-  kTry = 1,      ///< multicast if every rank can open it, else without
-  kRequire = 2,  ///< multicast; opening throws kUnsupported on all ranks where it cannot be
+  kTry = 1,      ///< multicast if every rank can open it, otherwise none
+  kRequire = 2,  ///< multicast; opening throws kUnsupported on all ranks if multicast is not available
 };
 
 /// The settings of a communicator. They must be equal on all ranks: a difference throws kMismatch on every rank. A
@@ -56,14 +57,15 @@ struct Config {
   Deadlines deadlines;
   /// Size in bytes of the heap for symmetric buffers. Default 64 MiB.
   std::uint64_t heap_bytes;
-  /// Channels of the signals that kernels of yours send each other: see Communicator::heap. A channel takes 12 bytes for each rank.
-  /// 0 to 65536; default 256.
+  /// Channels of the signals between user kernels: see Communicator::heap. A channel takes 12 bytes for each rank. 0 to
+  /// 65536; default 256.
   std::uint32_t heap_channels;
   /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by LL packets move
-  /// as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
+  /// the same number of bytes between two ranks in a round. 1 KiB to 512 MiB; default 256 KiB.
   std::uint64_t one_shot_ll_bytes;
-  /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move as many bytes from rank to
-  /// rank in a launch. 1 KiB to 512 MiB. Unset, the default, is 16 MiB / (world size squared), clamped to 256 KiB..4 MiB.
+  /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move the same number
+  /// of bytes between two ranks in a launch. 1 KiB to 512 MiB. Unset, the default, is 16 MiB / (world size squared),
+  /// clamped to 256 KiB..4 MiB.
   std::optional<std::uint64_t> one_shot_sentinel_bytes;
   /// Largest message in bytes of one two-shot LL call, 1 KiB to 512 MiB. Default 1 MiB.
   std::uint64_t two_shot_ll_bytes;
@@ -77,25 +79,27 @@ struct Config {
   /// Scratch in bytes for messages from each other rank, 4 KiB to 512 MiB: see Collectives::pairs. It holds queues that a
   /// message of any size passes through; larger queues pass larger pieces. Default 512 KiB.
   std::uint64_t pair_bytes;
-  /// What the bits of a result may depend on. Default kPerAlgorithm.
+  /// The guarantee for the bits of a result. Default kPerAlgorithm.
   Determinism determinism;
   /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
   Transport transport;
   /// Whether the group opens multicast. Default kOff.
   Multicast multicast;
-  /// How many adopted allocations, and addresses of graphs that lie in none, can be registered at once. Default 1024.
+  /// The number of adopted allocations, and of addresses of graphs outside of them, that can be registered at once.
+  /// Default 1024.
   std::uint32_t registrations;
-  /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel has
-  /// use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at once
-  /// must fit the device together, with one block a multiprocessor at the least: else ranks that start them in unlike
-  /// order wait for each other. Fewer blocks do the same work with the same results, later.
+  /// Most blocks of any kernel that the communicator launches, 1 to 65535. Unset, the default: as many as each kernel
+  /// can use, which is 256 at most for kernels that wait for peers. Kernels of two communicators that wait for peers
+  /// concurrently must fit the device together, with at least one block on a multiprocessor: otherwise ranks that start
+  /// them in different orders wait for each other. Fewer blocks give the same results, more slowly.
   std::optional<std::uint32_t> most_blocks;
-  /// Whether the ranks compare every call before it runs. Costs one more small kernel a call. Default: on in debug
-  /// builds of the library. SYMMETRA_CHECK_CALLS=1 turns it on. Without it calls that differ are found after they ran.
+  /// Whether the ranks compare every call before it runs. Costs one more small kernel for each call. Default: on in
+  /// debug builds of the library. SYMMETRA_CHECK_CALLS=1 turns it on. Without it, calls that differ are found after
+  /// they ran.
   bool check_calls;
-  /// Bytes of a guard between the regions of the arena, and before and behind every symmetric buffer, for tests:
-  /// Communicator::check_guards and Communicator::close find what was written beside a buffer or the scratch. A buffer takes
-  /// three guards more of the heap. A multiple of 256, at most 16 MiB. Default 0: there are no guards.
+  /// Bytes of a guard between the regions of the arena, and before and after every symmetric buffer, for tests:
+  /// Communicator::check_guards and Communicator::close find writes outside a buffer or the scratch. A buffer takes
+  /// three more guards of the heap. A multiple of 256, at most 16 MiB. Default 0: no guards.
   std::uint64_t guard_bytes;
   /// Path of a file of crossovers that `symmetra tune` measured on this machine, instead of the built-in table.
   /// Default: none. Opening throws kSystem when it cannot be read, kInvalidArgument when it is malformed.

@@ -1,5 +1,5 @@
 /// \file
-/// A group of an environment or of its own: its ranks and operations, each on the first backend that serves it.
+/// A group of an environment or a standalone group: its ranks and operations, each on the first backend that serves it.
 #pragma once
 
 #include <cstddef>
@@ -33,15 +33,16 @@ struct GroupConfig {
   /// The interface for traffic between hosts: an IP address of this host or an interface's name. Unset: from SYMMETRA_INTERFACE. A group on
   /// several hosts needs one.
   std::optional<std::string> interface = std::nullopt;
-  /// The only backend that may serve a group of more than one rank: a call that it does not serve throws. Unset: from SYMMETRA_BACKEND,
-  /// else the first backend that serves a call gets the call. Equal on every rank.
+  /// The only backend that may serve a group of more than one rank: a call that it does not serve throws. Unset: from
+  /// SYMMETRA_BACKEND, else the first backend that serves a call. Equal on every rank.
   std::optional<Backend> backend = std::nullopt;
 };
 
-/// A group of ranks, on one host or on several, and its operations: a parallel group of an Environment, or a group that open() or split()
-/// opened. Move-only. Any thread may use it, but all ranks make the same calls in the same order, whatever threads make them: give each
-/// thread that calls by itself a group of its own, from split(). Communicator says what goes wrong otherwise. A group of an Environment may
-/// outlive it; when that is closed, every call throws kClosed.
+/// A group of ranks, on one host or on several, and its operations: a parallel group of an Environment, or a group that
+/// open() or split() opened. Move-only. Any thread may use it, but all ranks make the same calls in the same order,
+/// from any threads: give each thread that calls independently a group of its own, from split(). Communicator describes
+/// the errors otherwise. A group of an Environment may outlive it; when the Environment is closed, every call throws
+/// kClosed.
 ///
 /// All ranks of the group make the same calls in the same order. A group of one rank serves every call alone. Roots and peers are numbered
 /// in the group.
@@ -57,7 +58,8 @@ class Coordinator : public Collectives {
   /// Opens one group of all ranks of `bootstrap`, on one host or on several, without the parallel groups of an Environment. Ranks are
   /// numbered as the bootstrap numbers them. Each rank closes the group. Collective; blocks, for Deadlines::open at most.
   ///
-  /// When all ranks are on one host the object is destroyed after they have met, else with the group, as Environment::init says.
+  /// If all ranks are on one host, the bootstrap object is destroyed after they have met, else with the group, as for
+  /// Environment::init.
   ///
   /// Throws kMismatch if ranks differ in settings; kInvalidArgument for a setting outside its limits or a malformed variable; kUnsupported
   /// for ranks on several hosts, which the message names, without an interface, or in a build with neither NCCL (feature `nccl`) nor an
@@ -67,9 +69,9 @@ class Coordinator : public Collectives {
   Coordinator(Coordinator&&) noexcept = default;
   Coordinator& operator=(Coordinator&&) noexcept = default;
 
-  /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none. The new group has this
-  /// one's settings, numbers its ranks from 0, and needs this one no more: either may be closed first. Collective over all ranks of this
-  /// group; blocks. If a rank fails, so do all, of every colour.
+  /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none.
+  /// The new group has the settings of this group, numbers its ranks from 0, and does not depend on this group: either
+  /// may be closed first. Collective over all ranks of this group; blocks. If a rank fails, so do all, of every colour.
   ///
   /// Throws what open throws, with rank numbers of this group: kPeerLost at once for a rank of this host that dies meanwhile, and within
   /// Deadlines::open for a rank of another host; kPeer if another rank failed; kClosed, or the group's error if the group has failed.
@@ -78,11 +80,12 @@ class Coordinator : public Collectives {
   /// Throws the group's error if the group had failed; the group is closed nevertheless. Throws kUnsupported for a group of an Environment,
   /// which closes its groups.
   void close() const;
-  /// Leaves a group that open() or split() opened without the other ranks: see Communicator::depart. Throws what that throws, and
-  /// kUnsupported for a group of an Environment and for one that NCCL or the CPU serves, whose ranks need each other to end.
+  /// Leaves a group that open() or split() opened without the other ranks: see Communicator::depart. Throws the errors
+  /// of depart, and kUnsupported for a group of an Environment and for a group that NCCL or the CPU serves, whose ranks
+  /// need each other to end.
   void depart() const;
 
-  /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group that is no Environment's.
+  /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group outside an Environment.
   std::string name() const;
   /// The number of this rank in the group.
   std::size_t rank() const;
@@ -114,15 +117,16 @@ class Coordinator : public Collectives {
   /// Throws kMismatch on every rank if they name different backends; nothing changes then. Throws kPeer or this rank's error if the backend
   /// cannot be opened; the group's error if the group has failed. If the backend is not available at all, each call throws instead.
   Coordinator through(Backend backend) const;
-  /// A handle of this group whose collective calls carry `tag`, which ranks compare, on every backend: see Communicator::tagged. Between
-  /// hosts NCCL compares nothing. Experts by own kernels take the tag of a communicator alone: open them over communicator().
+  /// A handle of this group whose collective calls carry `tag`, which ranks compare, on every backend: see
+  /// Communicator::tagged. Between hosts NCCL compares nothing. Experts on symmetra kernels only use the tag of a
+  /// communicator: open them over communicator().
   Coordinator tagged(std::uint64_t tag) const;
   /// The backends in the order of choice, with the calls that each serves and refuses. Equal on every rank of the group.
   std::vector<Explanation> explain() const;
 
-  /// A message to the next rank of the group; the last rank's next is the first.
+  /// A message to the next rank of the group; the next rank of the last is the first.
   Message to_next(ConstOperand operand) const { return Message::send(operand, (rank() + 1) % world_size()); }
-  /// A message from the previous rank of the group; the first rank's previous is the last.
+  /// A message from the previous rank of the group; the previous rank of the first is the last.
   Message from_previous(Operand operand) const { return Message::receive(operand, (rank() + world_size() - 1) % world_size()); }
   /// Sends `operand` to the next rank; the last rank sends to the first. This is a whole batch, in which the next rank receives. A rank
   /// that neither sends nor receives calls batch with no message.
@@ -133,17 +137,17 @@ class Coordinator : public Collectives {
   /// Sends named tensors and other values of rank `root` to every rank. The other ranks pass null and receive the map, with tensors in new
   /// memory of their device. The root passes its map and receives nothing.
   ///
-  /// Blocks until every rank has received names, types and shapes and has allocated memory. Descriptions travel as an object of at most 64
-  /// MiB less 256 bytes. The tensors follow on `stream`, one broadcast each in the order of names: use them in stream order. Between hosts
-  /// the broadcasts block too.
+  /// Blocks until every rank has received names, types and shapes and has allocated memory. Descriptions are sent as an
+  /// object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one broadcast each in the order of names:
+  /// use them in stream order. Between hosts the broadcasts block too.
   ///
   /// Throws what broadcast_object and broadcast throw; kInvalidArgument for a value that is no JSON, a name that is not UTF-8 or a tensor
   /// or stream of another device; kUnsupported while the stream is being captured; kOutOfMemory or kInvalidArgument if this rank cannot
   /// allocate a tensor, with kPeer on the others: nothing is sent then.
   std::optional<NamedValues> broadcast_named(const NamedValues* map, std::size_t root, const Stream& stream) const;
 
-  /// Sends the bytes of rank `root`, at most 64 MiB less 256, to every rank. The other ranks pass null. The bytes are not interpreted;
-  /// ranks in Rust read and write CBOR (RFC 8949) here, as docs/protocols.md says. Blocks.
+  /// Sends the bytes of rank `root`, at most 64 MiB less 256, to every rank. The other ranks pass null. The bytes are
+  /// not interpreted; ranks in Rust read and write CBOR (RFC 8949) here, see docs/protocols.md. Blocks.
   ///
   /// Throws kInvalidArgument for an unknown root, a root without bytes, another rank with bytes, or too many bytes, with kPeer on the other
   /// ranks at once; kMismatch if ranks name different roots or make another collective call; the group's error if the group has failed.
@@ -168,14 +172,16 @@ class Coordinator : public Collectives {
   /// not be done. Does not block. Throws kDevice if the runtime cannot record an event, kInvalidArgument for a stream of
   /// another device.
   void leave(const Stream& stream) const;
-  /// Aborts the group on every rank: waits give up, NCCL is aborted, connections between hosts break, and later calls throw kAborted, on
-  /// this rank with `reason`, in UTF-8. Any thread may call it, more than once. Blocks for NCCL's abort, for a call through the CPU on
-  /// another thread, and, in a group that spans hosts, for at most two seconds in which the rank asks the others for the cause. Ranks on
-  /// other hosts learn the reason by that question, which each environment asks once, for its first group that fails. For a later group, or
-  /// if some rank does not answer in time, those ranks throw kBootstrap or another error that they see.
+  /// Aborts the group on every rank: waits give up, NCCL is aborted, connections between hosts break, and later calls
+  /// throw kAborted, on this rank with `reason`, in UTF-8. Any thread may call it, more than once. Blocks for NCCL's
+  /// abort, for a call through the CPU on another thread, and, in a group that spans hosts, for at most two seconds in
+  /// which the rank requests the cause from the others. Ranks on other hosts receive the reason by that request, which
+  /// each environment makes once, for its first group that fails. For a later group, or if some rank does not answer in
+  /// time, those ranks throw kBootstrap or another error that they detect.
   void abort(const std::string& reason) const;
-  /// Throws kClosed, or the first failure, unless the group is open and every rank is healthy, as far as this rank knows. Does not block,
-  /// except once in a failed group that spans hosts, where the rank asks the others for the cause.
+  /// Throws kClosed, or the first failure, unless the group is open and every rank is healthy, as far as this rank
+  /// knows. Does not block, except once in a failed group that spans hosts, where the rank requests the cause from the
+  /// others.
   void check() const;
 
  private:

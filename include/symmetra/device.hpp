@@ -1,5 +1,5 @@
 /// \file
-/// Devices: the CPU or a GPU behind one type.
+/// Devices: one type for the CPU and GPUs.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ enum class DeviceKind : std::uint32_t {
 };
 
 /// An open device. Move-only; usable from any thread. It may be destroyed before its streams, buffers and
-/// communicators, which keep what they need of it. In a child that the process forks, every use of the device, its
+/// communicators, which keep its resources alive. In a child that the process forks, every use of the device, its
 /// streams, events, graphs, memory and communicators throws kUnsupported; destroying them there does nothing.
 class Device {
  public:
@@ -47,7 +47,7 @@ class Device {
   std::int32_t ordinal() const;
   /// The vendor's name of the device.
   std::string name() const;
-  /// Blocks until all work that this process gave the device is done. Throws kDevice when some of it failed.
+  /// Blocks until all work that this process enqueued on the device is done. Throws kDevice when some of it failed.
   void synchronize() const;
 
  private:

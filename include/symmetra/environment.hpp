@@ -21,7 +21,7 @@ namespace core {
 struct Environment;
 }
 
-/// A way to divide the work between ranks.
+/// A dimension along which the work is divided between ranks.
 enum class Parallelism : std::uint32_t {
   kTensor = 0,    ///< ranks that share each layer
   kPipeline = 1,  ///< ranks that hold successive layers
@@ -29,18 +29,19 @@ enum class Parallelism : std::uint32_t {
   kExpert = 3,    ///< ranks that share the experts of a pipeline stage: data times tensor
 };
 
-/// Which all-reduces go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of these limits.
+/// The all-reduces that use a codec without naming one: sums and averages of f16 and bf16 with a size within these
+/// limits.
 struct QuantisedAllReduce {
   /// The codec. kNone sends every value as it is.
   Codec codec = Codec::kNone;
-  /// The smallest message, in bytes. Unset: the size from which on the codec is faster, as the tuning has it, else 2 MiB. Nothing goes by a
-  /// codec of which the tuning found no such size.
+  /// The smallest message, in bytes. Unset: the size from which the codec is faster, according to the tuning, else 2
+  /// MiB. If the tuning found no such size, the codec is not used.
   std::optional<std::size_t> min_bytes = std::nullopt;
   /// The largest message, in bytes. Unset: no limit.
   std::optional<std::size_t> max_bytes = std::nullopt;
 };
 
-/// How to set up an Environment. A value set here beats every environment variable.
+/// Settings of an Environment. A value set here takes precedence over every environment variable.
 struct EnvConfig {
   /// Number of ranks that share each layer.
   std::size_t tensor_parallel_size = 1;
@@ -111,15 +112,15 @@ class Environment {
   /// settings; kUnsupported for ranks on several hosts, which the message names, in a build without either; and the errors of
   /// Communicator::open.
   static Environment init(const EnvConfig& config);
-  /// Meets over the caller's bootstrap, which also gives rank and world size. One thread at a time uses the object, but
-  /// not always the same one. Ranks on several hosts use it after a failure to ask which rank died, and wait as long as
-  /// it does if it ignores deadlines.
+  /// Meets over the caller's bootstrap, which also provides rank and world size. One thread at a time uses the object,
+  /// but not always the same one. Ranks on several hosts use it after a failure to find out which rank died, and wait
+  /// as long as it does if it ignores deadlines.
   ///
-  /// When all ranks are on one host the object is destroyed after they have met, else with the environment and its
+  /// If all ranks are on one host, the object is destroyed after they have met, else with the environment and its
   /// coordinators. After a group has failed, a thread of the library stays in the object's all_gather until every other
   /// rank has failed or closed, or the call throws; the deadline is a day. That thread may outlive the environment, and
-  /// destroys the object at its end. A rank that gave up earlier would look dead to healthy ranks. What the object
-  /// works with (MPI, a store) must outlast its destructor, which tells the program that it is no longer used.
+  /// destroys the object at its end. A rank that gave up earlier would look dead to healthy ranks. The resources of the
+  /// object (MPI, a store) must outlast its destructor, which notifies the program that it is no longer used.
   static Environment init(std::unique_ptr<Bootstrap> bootstrap, const EnvConfig& config);
   /// Meets over the caller's bootstrap, which is used during this call only. For ranks of one host: throws kUnsupported
   /// for ranks of several hosts.

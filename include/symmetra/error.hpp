@@ -10,7 +10,7 @@
 
 namespace symmetra {
 
-/// What went wrong. The numbers are stable.
+/// The kind of an error. The numbers are stable.
 enum class ErrorKind : std::uint32_t {
   kInternal = 0,         ///< a defect in symmetra
   kInvalidArgument = 1,  ///< a value outside its limit; the message names both
@@ -26,8 +26,8 @@ enum class ErrorKind : std::uint32_t {
   kClosed = 11,          ///< the group was closed
   kNotRegistered = 12,   ///< a graph was replayed before its pointers were registered
   kPeer = 13,            ///< another rank failed in a collective step; rank() is that rank
-  kRouting = 14,         ///< a token of rank() goes to an expert that there is not; the message names token and expert
-  kCapacity = 15,        ///< rank() would receive more rows than it has room for, or asks for more tokens than it gives ids of
+  kRouting = 14,         ///< a token of rank() has an invalid expert id; the message names token and expert
+  kCapacity = 15,        ///< rank() would receive more rows than its capacity, or requests more tokens than it has ids for
 };
 
 /// Thrown by every function of symmetra that fails.
@@ -37,9 +37,9 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), kind_(kind), native_code_(native_code), rank_(rank) {}
 
   ErrorKind kind() const noexcept { return kind_; }
-  /// The device runtime's or the system's own code; 0 when there is none.
+  /// The error code of the device runtime or the system; 0 if there is none.
   std::int64_t native_code() const noexcept { return native_code_; }
-  /// The rank concerned; -1 when there is none.
+  /// The rank concerned; -1 if there is none.
   std::int32_t rank() const noexcept { return rank_; }
 
  private:

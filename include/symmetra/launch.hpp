@@ -1,5 +1,5 @@
 /// \file
-/// Kernels of the caller on the host device.
+/// User kernels on the host device.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace symmetra {
 
-/// The blocks of a launch on the host device, and the threads of each.
+/// The blocks of a launch on the host device, and the threads of each block.
 struct HostShape {
   std::uint32_t blocks = 1;   ///< 1 to 256
   std::uint32_t threads = 1;  ///< at least 1; 4096 at most in all blocks
@@ -24,8 +24,8 @@ namespace core {
 /// The most bytes of a kernel's arguments.
 constexpr std::size_t kMostArgs = 1024;
 
-/// Where a kernel finds its place: in C++20, whose programs may use the headers of symmetra/device, the program's own copy of what the
-/// library says.
+/// The place of a kernel's thread in its launch. In C++20, which the headers of symmetra/device need, this is the
+/// program's own copy of the place that the library sets.
 #if __cplusplus >= 202002L && !defined(__CUDACC__) && !defined(__HIP__)
 struct PlacedThread {
   static void enter(const void* place) { platform::host::current = *static_cast<const platform::host::Thread*>(place); }
@@ -52,16 +52,18 @@ struct Launched {
 
 }  // namespace core
 
-/// Runs a function with a copy of `bytes` bytes at `launched`, and with a platform::host::Thread: what `launch` calls.
+/// Runs a function with a copy of `bytes` bytes at `launched`, and with a platform::host::Thread: the callback of
+/// `launch`.
 void launch_bytes(HostShape shape, void (*entry)(const void* launched, const void* place), const void* launched, std::size_t bytes,
                   Queue queue);
 
 /// Runs a function of this process as a kernel of the host device, in the order of a stream or in a graph: each thread of each block
 /// calls `kernel` with a copy of `args`. All blocks run at once. Enqueues and returns.
 ///
-/// In C++20, with the headers of symmetra/device, the kernel finds its place by platform::thread() and platform::block(), and 48 KiB of
-/// memory of its block at platform::shared(). It must not throw. What it reaches through `args` must live until the work is done, or as
-/// long as a captured graph and its launches. On a GPU, launch the kernel by the GPU's own runtime.
+/// In C++20, with the headers of symmetra/device, the kernel gets its place from platform::thread() and
+/// platform::block(), and 48 KiB of block-shared memory from platform::shared(). It must not throw. Memory that it
+/// reaches through `args` must live until the work is done, or as long as a captured graph and its launches. On a GPU,
+/// launch the kernel with the GPU's own runtime.
 ///
 /// Throws kUnsupported on a GPU, and on a stream that Stream::capture records: launch on the Capture there; kInvalidArgument for a shape
 /// outside its limits; kDevice if the launch fails.

@@ -35,8 +35,8 @@ namespace nvshmem {
 class Session;
 }  // namespace nvshmem
 
-/// `count` elements of symmetric memory. Every rank has one at the same offset of its arena, and peers can address it.
-/// Collectives on it are zero-copy and need no registration. Made by Communicator::symmetric; starts as zeros.
+/// `count` elements of symmetric memory. Every rank has a buffer at the same offset of its arena, and peers can address
+/// it. Collectives on it are zero-copy and need no registration. Made by Communicator::symmetric; starts as zeros.
 /// Move-only; usable from any thread.
 ///
 /// Destroying it is immediate and does not block. Its space is reused once every rank has destroyed its buffer and
@@ -63,10 +63,11 @@ class SymmetricBuffer {
   /// symmetra::device::PeerView. Valid until the communicator is closed.
   const kernels::PeerTable* peer_table() const;
   std::uint64_t offset_bytes() const;
-  /// The elements from element `start` on by multicast, for your own kernel: what symmetra::device::Multicast takes. No ordinary access may
-  /// use its address. Asks no peer, and does not block. Valid until the communicator is closed. Throws kUnsupported, with the reason, where
-  /// multicast is not open (Config::multicast asks for it); kInvalidArgument for a start beyond count(), or one that is no multiple of 16
-  /// bytes; kClosed after close; the group's error if the group has failed.
+  /// The elements from element `start` on by multicast, for a user kernel: the argument of symmetra::device::Multicast.
+  /// Ordinary accesses must not use its address. Does not communicate and does not block. Valid until the communicator
+  /// is closed. Throws kUnsupported, with the reason, if multicast is not open (see Config::multicast);
+  /// kInvalidArgument for a start beyond count(), or a start that is not a multiple of 16 bytes; kClosed after close;
+  /// the group's error if the group has failed.
   device::MulticastData multicast_data(std::size_t start = 0) const;
 
   /// The buffer's signal pad. It shares ownership of the buffer.
@@ -117,8 +118,8 @@ class DeviceBuffer {
   }
 
   /// Copies count() elements from or to the host, after earlier work of `stream`. Blocks. Throws the errors of
-  /// SymmetricBuffer::write. Plain memory does not know groups: after a collective that gave up, a read gives old
-  /// values. Call Communicator::synchronize before a read.
+  /// SymmetricBuffer::write. A read of plain memory does not report collective failures: after a collective that gave
+  /// up, it returns old values. Call Communicator::synchronize before a read.
   void write(const void* values, const Stream& stream) const;
   void read(void* values, const Stream& stream) const;
   template <class T>
@@ -136,8 +137,8 @@ class DeviceBuffer {
 
 /// The caller's memory, registered with all ranks by Communicator::adopt. Move-only; usable from any thread.
 ///
-/// When every rank's memory can be shared, peers address it directly (zero-copy). When one rank's cannot (pool, mapped
-/// by address ranges, managed, host memory), messages pass through the arena, with equal results; is_shared() tells.
+/// If every rank's memory can be shared, peers address it directly (zero-copy). If one rank's cannot (pool, mapped by
+/// address ranges, managed, host memory), messages pass through the arena, with equal results; see is_shared().
 ///
 /// An operand of a call may be the whole memory, a part, elements of any type at a byte offset, or any address in the memory: the
 /// communicator finds an operand by its address. So a pool that is adopted as a whole takes one registration, for eager calls and for
@@ -146,7 +147,7 @@ class DeviceBuffer {
 /// calls, an operand by address is plain memory again.
 ///
 /// The memory must stay allocated until every rank has closed or destroyed its communicator, even if this object is
-/// destroyed earlier; Communicator::adopt says why.
+/// destroyed earlier; Communicator::adopt explains why.
 class Adopted {
  public:
   Adopted(Adopted&&) noexcept = default;
@@ -182,8 +183,9 @@ class ConstOperand {
   /// `count` elements from element `start`; `start` is equal on every rank.
   ConstOperand(const Adopted& adopted, std::size_t start, std::size_t count)
       : extent_(Extent::kPart), core_(adopted.core_.get()), start_(start), count_(count) {}
-  /// `count` elements of `dtype` from byte `offset_bytes` of the memory on, whatever its own type; `offset_bytes` is equal on every rank. A
-  /// call throws kInvalidArgument for elements outside the memory, and for an address that is not aligned to the type.
+  /// `count` elements of `dtype` from byte `offset_bytes` of the memory on, for memory of any type; `offset_bytes` is
+  /// equal on every rank. A call throws kInvalidArgument for elements outside the memory, and for an address that is
+  /// not aligned to the type.
   ConstOperand(const Adopted& adopted, std::size_t offset_bytes, std::size_t count, Dtype dtype)
       : extent_(Extent::kTyped), core_(adopted.core_.get()), start_(offset_bytes), count_(count), dtype_(dtype) {}
   /// The caller's memory: `count` elements at `address`, which the device can read. It stays valid until all work
@@ -193,8 +195,8 @@ class ConstOperand {
   template <class T>
   ConstOperand(const T* address, std::size_t count) : ConstOperand(address, count, DtypeOf<T>::kValue) {}
 
-  /// The operand, which goes through scratch although its address lies in adopted memory: for offsets that differ between ranks. All ranks
-  /// do so. Changes nothing for an operand that is no address.
+  /// The operand, sent through scratch although its address lies in adopted memory: for offsets that differ between
+  /// ranks. All ranks do so. No effect for an operand that is not an address.
   ConstOperand through_scratch() const {
     ConstOperand operand = *this;
     operand.pushed_ = true;
@@ -204,7 +206,7 @@ class ConstOperand {
  private:
   friend class Operand;
   friend core::Operand core::operand_of(const ConstOperand& operand);
-  /// What it refers to: the caller's memory, a part of an object, elements of another type there, or a whole object.
+  /// The kind of operand: the caller's memory, a part of an object, elements of another type there, or a whole object.
   enum class Extent { kAddress, kPart, kTyped, kWhole };
 
   Extent extent_;
@@ -226,7 +228,7 @@ class Operand : public ConstOperand {
   Operand(const Adopted& adopted) : ConstOperand(adopted) {}
   /// `count` elements from element `start`; `start` is equal on every rank.
   Operand(const Adopted& adopted, std::size_t start, std::size_t count) : ConstOperand(adopted, start, count) {}
-  /// `count` elements of `dtype` from byte `offset_bytes` of the memory on, as of a ConstOperand.
+  /// `count` elements of `dtype` from byte `offset_bytes` of the memory on: see ConstOperand.
   Operand(const Adopted& adopted, std::size_t offset_bytes, std::size_t count, Dtype dtype)
       : ConstOperand(adopted, offset_bytes, count, dtype) {}
   /// The caller's memory: `count` elements at `address`, which the device can read and write. It stays valid until all
@@ -237,7 +239,7 @@ class Operand : public ConstOperand {
   template <class T>
   Operand(T* address, std::size_t count) : Operand(writable(address), count, DtypeOf<std::remove_const_t<T>>::kValue) {}
 
-  /// The operand, which goes through scratch, as of a ConstOperand.
+  /// The operand, sent through scratch: see ConstOperand.
   Operand through_scratch() const {
     Operand operand = *this;
     operand.pushed_ = true;

@@ -1,5 +1,5 @@
 /// \file
-/// Collectives in progress beside the streams of their callers.
+/// Collectives in progress, concurrently with the streams of their callers.
 #pragma once
 
 #include <memory>

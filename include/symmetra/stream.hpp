@@ -26,29 +26,29 @@ class Stream {
 
   /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t`, null for the default stream.
   ///
-  /// On the host device a Stream of this library stands for the caller's: the handle is what native() of a Stream of the same Device
-  /// returned. So an engine that hands over its streams runs on a CPU as it is. There is no default stream. Once that Stream is destroyed,
-  /// a call with the result throws kDevice.
+  /// On the host device a Stream of this library takes the place of the caller's: the handle is the result of native()
+  /// of a Stream of the same Device. So an engine that passes its streams runs on a CPU unchanged. There is no default
+  /// stream. Once that Stream is destroyed, a call with the result throws kDevice.
   ///
-  /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it
-  /// was used with is closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). A Multiplier needs the
-  /// handle only during its calls. While one Stream of a handle is being captured no other is used. A handle that is another stream on each
-  /// thread, such as cudaStreamPerThread, is used from one thread. On the host device,
-  /// throws kInvalidArgument for a handle that no stream of the device has.
+  /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it was used with is
+  /// closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). A Multiplier needs
+  /// the handle only during its calls. While one Stream of a handle is being captured no other is used. A handle that
+  /// is another stream on each thread, such as cudaStreamPerThread, is used from one thread. On the host device, throws
+  /// kInvalidArgument for a handle that no stream of the device has.
   static Stream borrow(const Device& device, void* native);
 
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) noexcept = default;
 
-  /// The runtime's handle (`cudaStream_t`, `hipStream_t`), valid as long as this object. On the host device, a number for borrow(), which
-  /// no other stream of the process has or had, and no address.
+  /// The runtime's handle (`cudaStream_t`, `hipStream_t`), valid as long as this object. On the host device, a number
+  /// for borrow(), which is unique in the process and is not an address.
   void* native() const;
-  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some of it failed. A stream does not
-  /// know groups: a collective that gave up counts as done, and its output holds old values. Call
+  /// Whether all work enqueued so far is done. Does not block. Throws kDevice when some of it failed. Does not report
+  /// collective failures: a collective that gave up counts as done, and its output holds old values. Call
   /// Communicator::synchronize before you use the output.
   bool done() const;
-  /// Blocks until all work enqueued so far is done. Throws kDevice when some of it failed. A stream does not know
-  /// groups: a collective that gave up counts as done, and its output holds old values. Where the stream has
+  /// Blocks until all work enqueued so far is done. Throws kDevice when some of it failed. Does not report collective
+  /// failures: a collective that gave up counts as done, and its output holds old values. If the stream has
   /// collectives, call Communicator::synchronize instead.
   void synchronize() const;
 
@@ -63,15 +63,15 @@ class Stream {
   /// refuses.
   Graph capture(const std::function<void(Capture&)>& record) const;
 
-  /// Begins a capture as the owner of the stream, as `cudaStreamBeginCapture` does: work that is enqueued on the stream from now on is
-  /// recorded instead of run, whoever enqueues it, until NativeCapture::end. Unlike capture(), the library takes each call for an eager one
-  /// of a stream that its owner captures ("Graphs of the engine" in docs/porting.md). So the code of an engine that captures by itself,
-  /// with CUDA's or HIP's functions, is tested on the host device as it is. Works on every device. Does not block. Include
-  /// symmetra/capture.hpp to call this.
+  /// Begins a capture as the owner of the stream, as `cudaStreamBeginCapture` does: work that any thread enqueues on
+  /// the stream from now on is recorded instead of run, until NativeCapture::end. Unlike capture(), the library treats
+  /// each call as an eager one on a stream that its owner captures ("Graphs of the engine" in docs/porting.md). So the
+  /// code of an engine that captures by itself, with CUDA's or HIP's functions, can be tested on the host device
+  /// unchanged. Works on every device. Does not block. Include symmetra/capture.hpp to call this.
   ///
-  /// The memory and the communicators of all that is recorded live until the graph and its last launch are gone. Launches of the graph are
-  /// ordered as calls of the communicators would be, equally on all ranks. Throws kUnsupported inside a capture() of the stream,
-  /// kInvalidArgument or kDevice inside another capture, and kDevice where the runtime refuses.
+  /// The memory and the communicators of all recorded work live until the graph and its last launch are gone. Launches
+  /// of the graph are ordered as calls of the communicators would be, equally on all ranks. Throws kUnsupported inside
+  /// a capture() of the stream, kInvalidArgument or kDevice inside another capture, and kDevice if the runtime refuses.
   NativeCapture begin_capture() const;
 
  private:

@@ -1,6 +1,6 @@
 /// \file
-/// What a program is compiled with, where the library's classes depend on it. Every public header with a class or a
-/// function of the library includes this file.
+/// The compiler's settings on which the library's classes depend. Every public header with a class or a function of the
+/// library includes this file.
 #pragma once
 
 #include <cstddef>

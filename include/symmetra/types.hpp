@@ -23,7 +23,7 @@ enum class Dtype : std::uint32_t {
   kU32 = 8,      ///< 32-bit unsigned
   kU64 = 9,      ///< 64-bit unsigned
   kF8E4M3 = 10,  ///< e4m3 of the OCP (e4m3fn): at most 448, no infinities
-  kF8E5M2 = 11,  ///< e5m2 of the OCP: at most 57344 beside infinities
+  kF8E5M2 = 11,  ///< e5m2 of the OCP: finite values up to 57344, and infinities
 };
 
 /// Size of an element in bytes. Throws kInvalidArgument for a number that is no Dtype.
@@ -72,10 +72,11 @@ struct DtypeOf<std::uint64_t> {
   static constexpr Dtype kValue = Dtype::kU64;
 };
 
-/// How the values of all ranks are combined: in rank order, rounded once, except in floating all-reduces by kRing and
-/// kRecursiveDoubling, in all-reduces by a Codec and in calls that Backend::kNccl serves. 8-bit floats, f16, bf16 and f32 are reduced in
-/// single precision, f64 in double precision. Results of 8-bit floats saturate: what is beyond the largest finite value, infinities too,
-/// becomes that value with the sign. Sums and products of integers wrap. The numbers are stable.
+/// The combination of the values of all ranks: in rank order, rounded once, except in floating all-reduces by kRing and
+/// kRecursiveDoubling, in all-reduces by a Codec and in calls that Backend::kNccl serves. 8-bit floats, f16, bf16 and
+/// f32 are reduced in single precision, f64 in double precision. Results of 8-bit floats saturate: values beyond the
+/// largest finite value, including infinities, become that value with their sign. Sums and products of integers wrap.
+/// The numbers are stable.
 enum class Reduction : std::uint32_t {
   kSum = 0,      ///< the sum
   kProduct = 1,  ///< the product
@@ -92,7 +93,7 @@ Reduction reduction(const std::string& name);
 
 /// An all-reduce algorithm. The numbers are stable.
 enum class Algorithm : std::uint32_t {
-  kAuto = 0,  ///< the table's choice, which Communicator::explain prints
+  kAuto = 0,  ///< chosen by the table, which Communicator::explain prints
   /// Every rank sends its whole message to every rank, 8 data bytes a packet (NCCL's LL); any type.
   kOneShotLL = 1,
   /// Every rank sends its whole message to every rank, 16 data bytes a packet (Lamport style, as in TensorRT-LLM); floating types.
@@ -108,7 +109,7 @@ enum class Algorithm : std::uint32_t {
   kMulticastTwoShot = 9,
 };
 
-/// How an exchange (every collective but all-reduce) moves data. The numbers are stable.
+/// The transport of an exchange (every collective but all-reduce). The numbers are stable.
 enum class Transport : std::uint32_t {
   kAuto = 0,     ///< chosen by size, world size and memory
   kPackets = 1,  ///< packets through scratch, which prove their own arrival; any memory
@@ -127,26 +128,26 @@ std::string name(Algorithm algorithm);
 /// The algorithm with this name. Throws kInvalidArgument with the valid names.
 Algorithm algorithm(const std::string& name);
 
-/// How an all-reduce sends its values: as they are, or in fewer bits, for messages that are bound by the links. Sums and
-/// averages of f16 and bf16. The numbers are stable.
+/// The encoding of the values of an all-reduce: unchanged, or in fewer bits, for messages that are bound by the links.
+/// Sums and averages of f16 and bf16. The numbers are stable.
 ///
-/// A codec cuts the message into groups of 32 elements. A group is sent as codes of 8, 6 or 4 bits and one scale in bf16,
-/// which its largest magnitude decides. So an error is relative to the largest element of a group. Values are summed in
-/// single precision in rank order. Between more than two ranks a value passes the codec twice: as an input, and as a
-/// sum. All ranks have equal bits. These depend on the element's group, whose start is a multiple of 32 in the message,
-/// and on nothing else.
+/// A codec cuts the message into groups of 32 elements. A group is sent as quantised values of 8, 6 or 4 bits and one
+/// scale in bf16, which follows from its largest magnitude. So an error is relative to the largest element of a group.
+/// Values are summed in single precision in rank order. Between more than two ranks a value passes the codec twice: as
+/// an input, and as a sum. All ranks have equal bits. These depend only on the element's group, whose start is a
+/// multiple of 32 in the message.
 ///
-/// A NaN or an infinity on any rank, or a sum beyond single precision, makes its group NaN on all ranks. A magnitude above
-/// 3.37e38 may become infinite, or make its group NaN. The least scale is 2^-126. So a code may be off by 2^-127 (FP8: by
-/// 2^-136), where that is more than the bound of the codec. Groups of zeros give +0.
+/// A NaN or an infinity on any rank, or a sum beyond single precision, makes its group NaN on all ranks. A magnitude
+/// above 3.37e38 may become infinite, or make its group NaN. The smallest scale is 2^-126. So an error may be 2^-127
+/// (FP8: 2^-136), if that exceeds the bound of the codec. Groups of zeros give +0.
 enum class Codec : std::uint32_t {
-  kNone = 0,  ///< values are sent as they are
-  /// floats (e4m3): 8.5 bits an element; a code is off by at most 1/16 of its element, and small elements by at most
+  kNone = 0,  ///< values are sent unchanged
+  /// floats (e4m3): 8.5 bits for each element; the error is at most 1/16 of the element, and of small elements at most
   /// 2^-18 of the largest magnitude in the group: for groups whose elements differ much in size
   kFp8 = 1,
-  kInt8 = 2,  ///< integers: 8.5 bits an element; a code is off by at most 1/251 of the largest magnitude in its group
-  kInt6 = 3,  ///< integers: 6.5 bits an element; a code is off by at most 1/61.4 of the largest magnitude in its group
-  kInt4 = 4,  ///< integers: 4.5 bits an element; a code is off by at most 1/13.8 of the largest magnitude in its group
+  kInt8 = 2,  ///< integers: 8.5 bits for each element; the error is at most 1/251 of the largest magnitude in the group
+  kInt6 = 3,  ///< integers: 6.5 bits for each element; the error is at most 1/61.4 of the largest magnitude in the group
+  kInt4 = 4,  ///< integers: 4.5 bits for each element; the error is at most 1/13.8 of the largest magnitude in the group
 };
 
 /// The name used in messages and on the command line, for example "int8". Throws kInvalidArgument for a number that is
