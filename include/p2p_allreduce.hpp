@@ -27,7 +27,7 @@ class WithoutMpi : public Bootstrap {
 #endif
 };
 
-/// Says what is missing where a program makes one.
+/// Fails with the missing requirement if a program instantiates it.
 using MPIBootstrap = WithoutMpi<false>;
 
 }  // namespace p2p_allreduce

@@ -115,14 +115,14 @@ class AllReduce {
       try {
         leave(stream);
       } catch (const symmetra::Error&) {
-        // The first error says more.
+        // The first error has the cause.
       }
       throw;
     }
     leave(stream);
   }
 
-  /// Blocks until the work of `stream` is done, and throws what went wrong with it.
+  /// Blocks until the work of `stream` is done, and throws its errors.
   void Synchronize(hipStream_t stream = nullptr) { group().synchronize(manager_.streams_.of(stream)); }
 
  private:

@@ -41,7 +41,7 @@ class Meeting final : public symmetra::Bootstrap {
   explicit Meeting(p2p_allreduce::Bootstrap& ranks) : ranks_(ranks) {
     const int rank = ranks.GetRank(), world = ranks.GetWorldSize();
     if (world >= 1 && rank >= 0 && rank < world) return;
-    throw symmetra::Error(symmetra::ErrorKind::kInvalidArgument, "the bootstrap says rank " + std::to_string(rank) + " of " +
+    throw symmetra::Error(symmetra::ErrorKind::kInvalidArgument, "the bootstrap reports rank " + std::to_string(rank) + " of " +
                                                                      std::to_string(world) +
                                                                      ", but there must be one at least: call Initialize() before");
   }

@@ -119,7 +119,7 @@ class SymmMemManager {
  private:
   friend class AllReduce;
 
-  /// The memory behind an object of the caller.
+  /// The memory of an object of the caller.
   struct Object {
     template <class Peer>
     Object(std::size_t ranks, Peer peer) {

@@ -10,10 +10,10 @@
 
 namespace symmetra {
 
-/// A backend. Backends are asked in this order, and the first that serves a call gets it. The numbers are stable.
+/// A backend. Backends are tried in this order, and the first that serves a call runs it. The numbers are stable.
 enum class Backend : std::uint32_t {
-  /// own kernels by a codec: all-reduces, sums and averages, of f16 and bf16 in groups on one host, where
-  /// EnvConfig::quantised asks for that and for their size, and determinism is not exact
+  /// symmetra kernels with a codec: all-reduces, sums and averages, of f16 and bf16 in groups on one host, if
+  /// EnvConfig::quantised enables them for the size, and determinism is not exact
   kQuantised = 0,
   kOwn = 1,   ///< symmetra's own kernels: groups on one host, every call
   kNccl = 2,  ///< NCCL, found at run time (feature `nccl`): groups of GPUs; no averages of integers, no minima or
@@ -48,9 +48,9 @@ struct Served {
 /// A backend's part in a group.
 struct Explanation {
   Backend backend;
-  /// The calls that go to this backend. No call is in two entries, of one backend or several.
+  /// The calls that this backend serves. No call is in two entries, of one backend or several.
   std::vector<Served> serves;
-  /// Why the backend refuses calls that came to it, each reason once.
+  /// The reasons for which the backend refuses calls, each once.
   std::vector<std::string> refuses;
   /// The description as a line to print.
   std::string text;

@@ -13,13 +13,12 @@ namespace core {
 struct BoundAllReduce;
 }
 
-/// An all-reduce on operands that were found right when it was made, by Collectives::bind_all_reduce:
-/// algorithm, launch shape and kernel arguments are decided. Move-only; usable from any thread.
+/// An all-reduce on operands that were validated when it was made, by Collectives::bind_all_reduce: algorithm, launch
+/// shape and kernel arguments are fixed. Move-only; usable from any thread.
 ///
-/// It is the same operation as Collectives::all_reduce, and ranks may use either: a call of one meets a
-/// call of the other. Captured on memory that peers cannot address it stays what it is on a stream, a message
-/// that is pushed; an ordinary call, which has the graph register such memory, may be another algorithm, so
-/// there all ranks capture the same kind.
+/// It is the same operation as Collectives::all_reduce, and ranks may mix both. Captured on memory that peers cannot
+/// address, it remains a message that is pushed, as on a stream. An ordinary call makes the graph register such memory
+/// and may use another algorithm, so in that case all ranks must capture the same kind.
 ///
 /// Shares ownership of its communicator, buffers and adoptions. They may be destroyed before it; a closed communicator
 /// makes enqueue() throw.
@@ -28,9 +27,8 @@ class BoundAllReduce {
   BoundAllReduce(BoundAllReduce&&) noexcept = default;
   BoundAllReduce& operator=(BoundAllReduce&&) noexcept = default;
 
-  /// Enqueues the all-reduce once and returns; the operands are used when the queue reaches it. On a stream it looks
-  /// nothing up, waits for no lock and allocates nothing. In a capture the graph keeps what is recorded, which
-  /// allocates.
+  /// Enqueues the all-reduce once and returns; the operands are used in stream order. On a stream it looks nothing up,
+  /// takes no blocking lock and allocates nothing. In a capture the graph keeps the recorded call, which allocates.
   ///
   /// Calls of a communicator have one order on every rank, so enqueue them from one thread at a time. If another thread
   /// is enqueueing at this moment, the call is refused instead of waiting.

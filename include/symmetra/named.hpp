@@ -47,8 +47,8 @@ class NamedTensor {
   std::shared_ptr<const Held> held_;
 };
 
-/// The value of a name: a tensor, or JSON text such as `7`, `"relu"`, `{"layers": 2}`. JSON arrives as an equal value,
-/// though keys may be sorted and numbers beyond 64 bits become the nearest double.
+/// The value of a name: a tensor, or JSON text such as `7`, `"relu"`, `{"layers": 2}`. Receivers get an equal JSON
+/// value, but keys may be sorted and numbers beyond 64 bits become the nearest double.
 using NamedValue = std::variant<NamedTensor, std::string>;
 /// Names are UTF-8.
 using NamedValues = std::map<std::string, NamedValue>;

@@ -43,51 +43,57 @@ class Mapped {
 
 /// NVSHMEM with the ranks of a communicator, each a process of its own. Move-only; usable from any thread.
 ///
-/// Close a session before its communicator. NVSHMEM's calls have deadlines here: after a lost rank, or a call that lasts longer than
-/// Deadlines::open, nothing of NVSHMEM is called again in the process, and every call throws. `NVSHMEM_DISABLE_NVLS` must be 1 on every
-/// rank, which `symmetra launch --nvshmem` sets: NVSHMEM would else use NVLink multicast.
+/// Close a session before its communicator. NVSHMEM's calls have deadlines here: after a lost rank, or a call that
+/// lasts longer than Deadlines::open, the process does not call NVSHMEM again, and every call throws.
+/// `NVSHMEM_DISABLE_NVLS` must be 1 on every rank, which `symmetra launch --nvshmem` sets: otherwise NVSHMEM would use
+/// NVLink multicast.
 class Session {
  public:
-  /// Initialises NVSHMEM with the ranks of `communicator`. `library`: the file to load; empty: what SYMMETRA_NVSHMEM_LIBRARY names, else
-  /// libnvshmem_host.so.3. Collective; blocks. Throws kUnsupported in a build without the feature `nvshmem`, and before anything of
-  /// NVSHMEM is called: for a library that is missing or of another major version than 3, two ranks in one process, another value of
-  /// `NVSHMEM_DISABLE_NVLS`, an NVSHMEM that is initialised, and a session that was not closed, with kPeer on the other ranks; kMismatch
-  /// for versions that differ. After that kDevice with the code of NVSHMEM, kTimeout and kPeerLost.
+  /// Initialises NVSHMEM with the ranks of `communicator`. `library`: the file to load; empty: from
+  /// SYMMETRA_NVSHMEM_LIBRARY, else libnvshmem_host.so.3. Collective; blocks. Throws kUnsupported in a build without
+  /// the feature `nvshmem`, and, before it calls NVSHMEM, for a library that is missing or of another major version
+  /// than 3, two ranks in one process, another value of `NVSHMEM_DISABLE_NVLS`, an NVSHMEM that is already initialised,
+  /// and a session that was not closed, with kPeer on the other ranks; kMismatch for versions that differ. After that
+  /// kDevice with the code of NVSHMEM, kTimeout and kPeerLost.
   static Session open(const Communicator& communicator, const std::string& library = "");
-  /// Uses an NVSHMEM that the program has initialised, whose processing elements may have any order. The session does not end NVSHMEM.
-  /// Collective; blocks. Throws what open throws, and kUnsupported for an NVSHMEM that is not initialised.
+  /// Uses an NVSHMEM that the program has initialised, whose processing elements may have any order. The session does
+  /// not end NVSHMEM. Collective; blocks. Throws the errors of open, and kUnsupported for an NVSHMEM that is not
+  /// initialised.
   static Session join(const Communicator& communicator, const std::string& library = "");
 
   Session(Session&&) noexcept = default;
   Session& operator=(Session&&) noexcept = default;
 
-  /// Allocates `count` elements on every rank, contents undefined, and frees what every rank has destroyed. Collective; blocks. Throws
-  /// kMismatch if ranks ask for different sizes, kOutOfMemory if there is no room, kUnsupported if a rank does not reach another's memory
-  /// and where NVSHMEM has other processing elements than these ranks; kTimeout and kPeerLost, which end the session.
+  /// Allocates `count` elements on every rank, contents undefined, and frees memory that every rank has destroyed.
+  /// Collective; blocks. Throws kMismatch if ranks request different sizes, kOutOfMemory if there is too little memory,
+  /// kUnsupported if a rank cannot access another's memory and if NVSHMEM has other processing elements than these
+  /// ranks; kTimeout and kPeerLost, which end the session.
   Adopted symmetric(std::size_t count, Dtype dtype) const;
   template <class T>
   Adopted symmetric(std::size_t count) const {
     return symmetric(count, DtypeOf<T>::kValue);
   }
 
-  /// Registers memory that NVSHMEM allocated elsewhere: one symmetric object, from the same element on, on every rank. It must stay
-  /// allocated until every rank has destroyed the result, and until all devices are idle after that. Collective; blocks. Throws
-  /// kInvalidArgument for memory that is not, as a whole, in NVSHMEM's heap, with kPeer on the other ranks; kUnsupported if a rank does not
-  /// reach another's memory; kMismatch if lengths or types differ.
+  /// Registers memory that the program allocated from NVSHMEM: one symmetric object, from the same element on, on every
+  /// rank. It must stay allocated until every rank has destroyed the result, and until all devices are idle after that.
+  /// Collective; blocks. Throws kInvalidArgument for memory that is not entirely in NVSHMEM's heap, with kPeer on the
+  /// other ranks; kUnsupported if a rank cannot access another's memory; kMismatch if lengths or types differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
 
-  /// Maps the memory of `communicator`, whose ranks are those of the session, into NVSHMEM's heap. Collective; blocks. Throws kUnsupported
-  /// for a library without such a function, and for memory that is no multiple of NVSHMEM_CUMEM_GRANULARITY (512 MiB where unset;
-  /// `symmetra launch --nvshmem` sets 2 MiB), and kMismatch for memory of other sizes, all before NVSHMEM is called; kUnsupported where
-  /// NVSHMEM refuses the memory, which ends the session; what symmetric throws for a call that fails on some ranks, or does not end.
+  /// Maps the memory of `communicator`, whose ranks are those of the session, into NVSHMEM's heap. Collective; blocks.
+  /// Throws kUnsupported for a library without such a function, and for memory whose size is not a multiple of
+  /// NVSHMEM_CUMEM_GRANULARITY (512 MiB if unset; `symmetra launch --nvshmem` sets 2 MiB), and kMismatch for memory of
+  /// other sizes, all before it calls NVSHMEM; kUnsupported if NVSHMEM refuses the memory, which ends the session; the
+  /// errors of symmetric for a call that fails on some ranks, or does not end.
   Mapped map(const Communicator& communicator) const;
 
   /// Frees the memory that every rank has destroyed. Collective; blocks. Throws the error that ended the session, kTimeout, kPeerLost.
   void reclaim() const;
   /// The bytes of this rank's memory that are not freed yet.
   std::size_t memory_bytes() const;
-  /// Frees all memory and, unless the session joined, ends NVSHMEM. Collective; blocks. Throws kUnsupported while a rank has memory of the
-  /// session, with kPeer on the others: the session goes on. Throws kClosed when it is closed, and what reclaim throws.
+  /// Frees all memory and, unless the session joined, ends NVSHMEM. Collective; blocks. Throws kUnsupported while a
+  /// rank has memory of the session, with kPeer on the others: the session stays open. Throws kClosed when it is
+  /// closed, and the errors of reclaim.
   void close() const;
 
  private:

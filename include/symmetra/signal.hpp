@@ -23,11 +23,10 @@ constexpr std::size_t kSignalChannels = 16;
 /// outside its limit or a stream of another device, kClosed after close, and the group's error if the group has failed.
 class SignalPad {
  public:
-  /// Raises `peer`'s counter for this rank on `channel`, after all earlier work of the queue. The peer then sees that
-  /// work.
+  /// Raises `peer`'s counter for this rank on `channel`, after all earlier work of the queue, which the peer then sees.
   void put(std::size_t peer, std::size_t channel, Queue queue) const;
-  /// Makes the queue wait until `peer` has put once more on `channel` than was awaited so far. Gives up after
-  /// Deadlines::steady: Communicator::synchronize then throws kTimeout.
+  /// Makes the queue wait for one more put of `peer` on `channel`. Gives up after Deadlines::steady:
+  /// Communicator::synchronize then throws kTimeout.
   void wait(std::size_t peer, std::size_t channel, Queue queue) const;
   /// A barrier between the queues of all ranks: a put to every rank and a wait for every rank on `channel`.
   void barrier(std::size_t channel, Queue queue) const;

@@ -4,8 +4,8 @@
 /// hipMalloc can be registered with other processes; memory from hipHostMalloc, malloc and the stack cannot.
 ///
 /// Different from HIP: only Execute enqueues and returns. hipMemcpyAsync, hipMemsetAsync and hipEventRecord block until
-/// their stream is done, including an earlier Execute. A rank that calls one of them before it does what other ranks
-/// wait for, such as a barrier ahead of their Execute, blocks all ranks until the deadline.
+/// their stream is done, including an earlier Execute. A rank that calls one of them before an action that other ranks
+/// wait for, such as a barrier before their Execute, blocks all ranks until the deadline.
 #pragma once
 
 #include <array>
