@@ -12,10 +12,10 @@ pub enum Algorithm {
     /// The choice of the communicator's table.
     #[default]
     Auto,
-    /// Every rank sends its input to every other, in packets of 8 data bytes and two epochs (the LL protocol of NCCL).
+    /// Every rank sends its input to every other rank, in packets of 8 data bytes and two epochs (the LL protocol of NCCL).
     /// Any type. Lowest latency for the smallest messages.
     OneShotLL,
-    /// One-shot in packets of 16 data bytes. A packet that has not arrived is a NaN pattern that no sender sends
+    /// One-shot in packets of 16 data bytes. A packet that has not arrived is a NaN pattern that is never sent
     /// (Lamport style, as in TensorRT-LLM). Floating types.
     OneShotSentinel,
     /// Reduce-scatter and all-gather in LL packets, both pushed without a barrier. Any type.
@@ -25,18 +25,19 @@ pub enum Algorithm {
     /// Each rank reads its share of all inputs and writes the sum into all outputs, between two barriers. Symmetric or
     /// registered memory; any type.
     TwoShotZeroCopy,
-    /// A reduce-scatter and an all-gather in which every rank passes chunks to the next (after Patarasuk and Yuan, as
-    /// in NCCL), through queues, with results written straight into the next output if peers can address it. Any type.
+    /// A reduce-scatter and an all-gather in which every rank passes chunks to the next rank through queues (after Patarasuk
+    /// and Yuan, as in NCCL). Results are written directly into the next rank's output if peers can address it. Any type.
     /// Highest bandwidth for the largest messages.
     ///
     /// The message has one chunk a rank. The reduction of chunk c starts at rank c, goes round the ring, and is rounded
     /// at every rank; a partial sum that overflows the type stays infinite. No averages of integers, because partial
     /// sums would wrap.
     Ring,
-    /// Each rank exchanges the whole message with one partner after another, each twice as far away (Thakur,
-    /// Rabenseifner and Gropp), in LL packets. Ranks beyond a power of two fold in and out. Any type.
+    /// Each rank exchanges the whole message with partners at distance 1, 2, 4 and so on (Thakur, Rabenseifner and Gropp),
+    /// in LL packets. Ranks beyond a power of two fold in and out. Any type.
     ///
-    /// Sums are of neighbours, then of neighbouring pairs and so on, rounded every time. No averages of integers.
+    /// Each exchange rounds the sum: first of two neighbours, then of two neighbouring pairs, and so on. No averages of
+    /// integers.
     RecursiveDoubling,
     /// Every rank sums all inputs by multicast ([`Config::multicast`](crate::Config::multicast)), after PyTorch's symmetric
     /// memory: one read of each packet from the switch. The input is a symmetric buffer, and the output is another. Sums of
@@ -54,14 +55,14 @@ pub enum Algorithm {
     /// as in NCCL and PyTorch's symmetric memory), between two barriers. Both operands are symmetric buffers. Sums of the
     /// types of [`MulticastOneShot`](Self::MulticastOneShot).
     ///
-    /// All ranks have equal bits. On GPUs the order of a sum is the switch's, so floats over more than two ranks need
-    /// [`Determinism::PerRun`](crate::Determinism::PerRun) there; on the host device sums are in rank order.
+    /// All ranks have equal bits. On GPUs the switch decides the order of a sum, so floats over more than two ranks need
+    /// [`Determinism::PerRun`](crate::Determinism::PerRun) there. On the host device sums are in rank order.
     MulticastTwoShot,
 }
 
 impl Algorithm {
-    /// The algorithms that every communicator has, in the order of their numbers. `Auto` and those of
-    /// [`MULTICAST`](Self::MULTICAST) are not among them.
+    /// The algorithms that every communicator has, in the order of their numbers, without `Auto` and without the algorithms
+    /// of [`MULTICAST`](Self::MULTICAST).
     pub const ALL: [Self; 7] = [
         Self::OneShotLL,
         Self::OneShotSentinel,
@@ -94,7 +95,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether the algorithm can carry this type.
+    /// Whether the algorithm supports this type.
     pub const fn carries(self, dtype: Dtype) -> bool {
         match self {
             Self::OneShotSentinel | Self::TwoShotSentinel => dtype.is_float(),
@@ -111,7 +112,7 @@ impl Algorithm {
         matches!(self, Self::TwoShotZeroCopy) || self.is_multicast()
     }
 
-    /// Whether the algorithm has a kernel that also norms what it sums, in this operation on rows.
+    /// Whether the algorithm has a kernel that both sums and norms, for this operation on rows.
     pub(crate) fn norms(self, op: &Op) -> bool {
         match self {
             Self::OneShotSentinel => !op.scatters_rows(),
@@ -129,8 +130,8 @@ impl Algorithm {
         in_rank_order || !dtype.is_float() || world_size <= of_one_sum
     }
 
-    /// Whether the algorithm can carry this reduction of this type: partial sums wrap, so they cannot give averages of
-    /// integers. Multicast adds, and nothing else.
+    /// Whether the algorithm supports this reduction of this type. Partial sums of integers wrap, so ring and recursive
+    /// doubling support no averages of integers. Multicast supports only sums.
     pub const fn reduces(self, dtype: Dtype, reduction: Reduction) -> bool {
         if self.is_multicast() {
             return matches!(reduction, Reduction::Sum) && self.carries(dtype);

@@ -35,7 +35,7 @@ pub static ALL_TO_ALL: Op = Op {
 /// All-to-all in which each pair of ranks has its own count.
 pub static ALL_TO_ALL_V: Op = Op {
     operation: Operation::AllToAllV,
-    summary: "As many elements of every rank's input for every rank as the pair of ranks says",
+    summary: "A part of every rank's input for every rank, with a count for each pair of ranks",
     input: Extent::COUNTS,
     output: Extent::COUNTS,
     kernels: Kernels::Exchange { strips: ragged, access: Access::Told(Tell::Always) },
@@ -54,7 +54,7 @@ fn ragged(call: &Call<'_>, shape: &Shape) -> Strips {
     else {
         return Strips::default();
     };
-    // Each chunk follows the one before.
+    // Chunks are contiguous, in rank order.
     let packed = |view: &View<'_>, counts: &[usize], number: usize| {
         let start: usize = counts[..number].iter().sum();
         let address = view.address.wrapping_add(start * shape.dtype.bytes());

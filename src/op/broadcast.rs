@@ -1,4 +1,4 @@
-//! Broadcast: what one rank has, in the buffer of every rank.
+//! Broadcast: the root's buffer, in the buffer of every rank.
 
 use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
 use crate::error::Operation;
@@ -6,7 +6,7 @@ use crate::error::Operation;
 /// Broadcast. The output of the root is also its input.
 pub static BROADCAST: Op = Op {
     operation: Operation::Broadcast,
-    summary: "What the root has, in every rank",
+    summary: "The root's buffer, in every rank",
     input: Extent::NONE,
     output: Extent::ONE,
     in_place: InPlace::Same,

@@ -1,4 +1,4 @@
-//! A call of an operation, as every backend takes it.
+//! A call of an operation, as it is passed to every backend.
 
 use std::borrow::Cow;
 
@@ -32,29 +32,30 @@ pub(crate) enum Numbers<'v> {
     /// Elements for each rank, and from each rank.
     Counts([&'v [usize]; 2]),
     Messages(&'v [Message]),
-    /// What becomes of summed rows.
+    /// The residual, weight and outputs of a norm of the summed rows.
     Norm(&'v NormRows),
-    /// One of so many rows of a norm, each of which is a call.
+    /// One row of a norm that makes a call for each row. The number is the count of these calls.
     Row(&'v NormRows, usize),
-    /// Of an all-reduce, which own kernels alone make so.
+    /// An all-reduce form that only symmetra kernels support.
     Apart(Apart),
-    /// Of a reduce-scatter, which own kernels alone make so: so many consecutive ranks, which divide the group, get each part.
+    /// A reduce-scatter form that only symmetra kernels support: each part goes to this many consecutive ranks. The number
+    /// must divide the world size.
     Shared(usize),
-    /// A number of the caller's that ranks must have alike.
+    /// A number from the caller that must be equal on all ranks.
     Alike(u64),
 }
 
-/// An all-reduce of a few consecutive ranks each, whose results all ranks get, in the order of ranks. The input is rows; the
-/// results of a row lie side by side in the output.
+/// An all-reduce within each group of `ranks` consecutive ranks. Every rank receives the results of all these groups, in
+/// rank order. The input consists of rows; the results of a row are adjacent in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Apart {
-    /// Ranks of a result, which divide the group.
+    /// Number of ranks whose inputs make up one result. Divides the world size.
     pub(crate) ranks: usize,
     /// Rows of the input.
     pub(crate) rows: usize,
 }
 
-// The methods of communicators are generic and so belong to the caller's crate: a call is made there, in place.
+// The methods of communicators are generic, so the caller's crate instantiates them and these functions should inline there.
 impl<'v> Call<'v> {
     /// A call without operands. Its reduction is a sum, unless [`options`](Self::options) sets another.
     #[inline]
@@ -88,7 +89,7 @@ impl<'v> Call<'v> {
         Self { numbers, ..self }
     }
 
-    /// The call with the number of the handle that makes it, unless that has none.
+    /// The call with the number of the handle that makes it. 0 means that the handle has no number.
     #[inline]
     pub(crate) fn tagged(&self, tag: u64) -> Cow<'_, Self> {
         if tag == 0 { Cow::Borrowed(self) } else { Cow::Owned(Self { tag, ..self.clone() }) }
@@ -99,14 +100,14 @@ impl<'v> Call<'v> {
         (!self.op.reductions().is_empty()).then_some(self.options.reduction)
     }
 
-    /// Whether the call names an all-reduce algorithm or a codec, which own kernels alone have.
+    /// Whether the call names an all-reduce algorithm or a codec. Only symmetra kernels support these.
     pub(crate) fn names_way(&self) -> bool {
         let AllReduceOptions { algorithm, codec, .. } = self.options;
         let has_ways = matches!(self.op.kernels, Kernels::AllReduce) || matches!(self.numbers, Numbers::Norm(_));
         has_ways && (algorithm != Algorithm::Auto || codec != Codec::None)
     }
 
-    /// The type that all ranks have in common. Messages have types of their own.
+    /// The element type on which all ranks must agree. Bytes for a batch of messages, each of which has its own type.
     pub(crate) fn common_dtype(&self) -> Dtype {
         if matches!(self.numbers, Numbers::Messages(_)) { Dtype::U8 } else { self.dtype }
     }
@@ -121,12 +122,12 @@ impl<'v> Call<'v> {
         }
     }
 
-    /// An 8-bit value that tells calls of equal operation, size and type apart.
+    /// An 8-bit value that distinguishes calls of equal operation, size and type: the root or the distance.
     pub(crate) fn told_apart(&self) -> u32 {
         if self.op.operation.parameter() == Parameter::None { 0 } else { self.parameter as u32 }
     }
 
-    /// The bytes to note of a call of `bytes`: where the call is one row of a norm, those of all rows.
+    /// The bytes to record in the history for a call of `bytes`. For one row of a norm, the bytes of all rows.
     pub(crate) fn noted_bytes(&self, bytes: u64) -> u64 {
         match self.numbers {
             Numbers::Row(_, rows) => bytes * rows as u64,
@@ -144,8 +145,8 @@ impl<'v> Call<'v> {
             .tagged(self.tag)
     }
 
-    /// What else ranks must do alike: the rows of a tensor that is cut along a dimension, or a number of a norm's
-    /// settings, or a number of the caller's. 1 for other calls and calls without elements.
+    /// Further settings on which ranks must agree, as one number: the rows of a tensor that is cut along a dimension, a
+    /// hash of a norm's settings, or a number from the caller. 1 for other calls and for calls without elements.
     #[inline]
     pub(crate) fn form(&self) -> u64 {
         match self.numbers {
@@ -158,7 +159,7 @@ impl<'v> Call<'v> {
         }
     }
 
-    /// The history entry of a call that NCCL runs, without what only a pair of ranks has in common.
+    /// The history entry of a call that NCCL runs. Sizes on which only a pair of ranks agrees are left out.
     pub(crate) fn noted_by_nccl(&self) -> Noted {
         self.noted((self.elems() * self.common_dtype().bytes()) as u64, BY_NCCL)
     }

@@ -17,13 +17,12 @@ pub(crate) struct Shape {
     /// The root, or the distance between ranks.
     pub(crate) parameter: usize,
     pub(crate) dtype: Dtype,
-    /// How an operand of [`Size::PerRank`] is cut into parts. Each part has the count of elements that the ranks agree
-    /// on.
+    /// How an operand of [`Size::PerRank`] is cut into parts. Each part has the element count on which the ranks agree.
     pub(crate) cut: Cut,
 }
 
 impl Shape {
-    /// Bytes of the count that the ranks agree on.
+    /// Bytes of the element count on which the ranks agree.
     pub(crate) fn bytes(&self) -> u64 {
         (self.cut.part_elems().unwrap_or(0) * self.dtype.bytes()) as u64
     }
@@ -108,7 +107,7 @@ impl Call<'_> {
         Ok(Some(view))
     }
 
-    /// How many elements the ranks agree on: what a shape says, or the operand that every rank has.
+    /// The elements on which the ranks agree, from a tensor's shape or from the operand that every rank has.
     fn cut(&self, input: Option<&View<'_>>, output: Option<&View<'_>>, world: usize) -> Result<Cut> {
         let (what, view, extent) = match input.filter(|_| !self.op.input.at_root) {
             Some(input) => ("input", Some(input), self.op.input),
@@ -161,7 +160,7 @@ impl Call<'_> {
         check_apart((part, own), (whole, all), in_place)
     }
 
-    /// Refuses operands that do not fit the results of groups of ranks, and overlap.
+    /// Refuses operands that overlap or do not fit the results of groups of ranks.
     fn check_sums(&self, apart: Apart, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
         let Apart { ranks, rows } = apart;
         check_divides("the ranks of a result", ranks, world)?;
@@ -179,7 +178,7 @@ impl Call<'_> {
         check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
     }
 
-    /// Refuses operands that do not fit parts of which each goes to several ranks, and overlap.
+    /// Refuses operands that overlap, or do not fit parts that several ranks receive.
     fn check_shared(&self, ranks: usize, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
         check_divides("the ranks of a part", ranks, world)?;
         let needed = output.elems.checked_mul(world / ranks);
@@ -258,7 +257,7 @@ pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
     start..start + view.elems * dtype.bytes()
 }
 
-/// Refuses operands that overlap, and names them, unless the first is where an in-place call puts it.
+/// Refuses operands that overlap, unless the first is exactly at the place of an in-place call. The error names both.
 pub(crate) fn check_apart(
     (what, first): (impl Display, Range<usize>),
     (other, second): (impl Display, Range<usize>),

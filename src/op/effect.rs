@@ -1,4 +1,5 @@
-//! The effect of a call, stated apart from how the call runs. Commands, benchmarks and tests verify by the effect.
+//! The effect of a call, stated independently of how the call runs. Commands, benchmarks and tests verify results with
+//! the effect.
 
 /// The facts of a call that its effect depends on. Lengths are in elements.
 #[derive(Clone, Copy)]
@@ -7,11 +8,11 @@ pub struct Case<'a> {
     pub world_size: usize,
     /// The root, or the distance between ranks.
     pub parameter: usize,
-    /// The count that the ranks agree on.
+    /// The element count on which the ranks agree.
     pub count: usize,
     /// Rows of a part, for a call along a dimension; else 1.
     pub rows: usize,
-    /// How many elements one rank sends another, if each pair of ranks has its own count.
+    /// The number of elements that the first rank sends the second, if each pair of ranks has its own count.
     pub counts: Option<&'a dyn Fn(usize, usize) -> usize>,
 }
 
@@ -68,7 +69,7 @@ impl Case<'_> {
         (0..self.rows).map(|row| Stretch { at: row * width, source, start: start(row), count: width }).collect()
     }
 
-    /// What every rank has for `rank`, in rank order, where each pair of ranks has its own count.
+    /// The elements that every rank sends to `rank`, in rank order, where each pair of ranks has its own count.
     pub(super) fn exchanged(&self, rank: usize) -> Vec<Stretch> {
         let mut at = 0;
         let stretch = |from: usize| {
@@ -79,7 +80,7 @@ impl Case<'_> {
         (0..self.world_size).map(stretch).collect()
     }
 
-    /// How many elements rank `from` sends rank `to`.
+    /// The number of elements that rank `from` sends rank `to`.
     pub(super) fn pair(&self, from: usize, to: usize) -> usize {
         self.counts.map_or(self.count, |counts| counts(from, to))
     }

@@ -1,4 +1,4 @@
-//! An operand whose borrow and element type a builder's own type keeps.
+//! An operand handle without borrow and element type. The type of the builder that holds the handle keeps both.
 
 use super::Strip;
 use crate::device::Device;
@@ -21,7 +21,7 @@ impl Held {
         Self { dtype, elems, address, place, device: device.clone(), owner: owner.cloned() }
     }
 
-    /// Another of the operand, with the same memory.
+    /// A second handle to the same operand memory.
     pub(crate) fn again(&self) -> Self {
         Self::new(self.dtype, &self.view())
     }

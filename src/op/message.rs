@@ -47,7 +47,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// The messages that one rank sends and receives in a batch. An invalid message makes the batch fail.
+/// The messages that one rank sends and receives in a batch. The batch fails if a message is invalid.
 pub struct Messages<'op> {
     rank: usize,
     world_size: usize,
@@ -70,7 +70,7 @@ impl<'op> Messages<'op> {
         self.messages.push(Message::new(peer, true, T::DTYPE, &operand.view_of()));
     }
 
-    /// Receives from rank `peer` of the group as many elements as `operand` has.
+    /// Receives the elements of `operand` from rank `peer` of the group.
     pub fn receive<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) {
         self.messages.push(Message::new(peer, false, T::DTYPE, &operand.view_of()));
     }
@@ -80,7 +80,7 @@ impl<'op> Messages<'op> {
         self.send(operand, (self.rank + 1) % self.world_size);
     }
 
-    /// Receives from the previous rank as many elements as `operand` has; the first rank receives from the last.
+    /// Receives the elements of `operand` from the previous rank; the first rank receives from the last.
     pub fn receive_previous<T: Element>(&mut self, operand: impl Operand<'op, T>) {
         self.receive(operand, (self.rank + self.world_size - 1) % self.world_size);
     }

@@ -88,7 +88,7 @@ pub static ROW_OPERATIONS: [&Op; 3] = [&ALL_REDUCE_NORM, &REDUCE_SCATTER_NORM, &
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Op {
-    /// Name, number, and parameters beside operands.
+    /// Name, number, and parameters other than operands.
     pub operation: Operation,
     /// The effect, in one line.
     pub summary: &'static str,
@@ -112,7 +112,7 @@ pub struct Op {
     pub(crate) host: Host,
 }
 
-/// The size of an operand. Ranks agree on a count of elements, except where each pair of ranks has its own.
+/// The size of an operand. Ranks agree on an element count, except where each pair of ranks has its own count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Size {
@@ -122,13 +122,13 @@ pub enum Size {
     One,
     /// The count for each rank: world size times the count, parts in rank order.
     PerRank,
-    /// A count of its own for each rank, parts in rank order, at most the whole operand together.
+    /// A separate count for each rank, with parts in rank order. The sum of the counts is at most the operand's length.
     Counts,
     /// Any number of messages, at most one for each rank and direction.
     Messages,
     /// All rows of a call.
     Rows,
-    /// As many rows as every rank has of those of the input.
+    /// This rank's share of the rows of a call: the rows of the input over the world size.
     OwnRows,
 }
 
@@ -137,7 +137,7 @@ pub enum Size {
 pub struct Extent {
     /// How many elements.
     pub size: Size,
-    /// Whether only the root has the operand. An operand that another rank passes is ignored.
+    /// Whether only the root has the operand. Operands passed by other ranks are ignored.
     pub at_root: bool,
 }
 
@@ -159,11 +159,11 @@ impl Extent {
     }
 }
 
-/// Where input and output of a call may share memory. Otherwise they must not overlap.
+/// How input and output of a call may share memory. Otherwise they must not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InPlace {
-    /// Nowhere.
+    /// Input and output never share memory.
     Never,
     /// Input and output are the same.
     Same,
@@ -171,7 +171,7 @@ pub enum InPlace {
     OwnPart,
 }
 
-/// How own kernels run an operation.
+/// How symmetra kernels run an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kernels {
     /// By an all-reduce algorithm.
@@ -180,25 +180,25 @@ pub(crate) enum Kernels {
     Exchange { strips: fn(&Call<'_>, &Shape) -> Strips, access: Access },
 }
 
-/// The operand that peers access in an exchange if they can address it, and where this rank's bytes are in it.
+/// The operand that peers access in an exchange if they can address the operand, and the place of this rank's bytes there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {
     /// Each rank writes into the output of every other, at this offset in bytes.
     Write(fn(&Shape) -> u64),
-    /// Each receiving rank reads the input of every rank, from this offset in bytes, and reduces what it reads.
+    /// Each receiving rank reads the input of every rank, from this offset in bytes, and reduces the values.
     Reduce(fn(&Shape) -> u64),
     /// Each rank reads a share of the root's output and writes the share into the output of all others.
     Relay,
-    /// Only receivers know where their chunks are: they tell the senders on the device before the exchange.
+    /// Only receivers know the addresses of their chunks. They send these addresses on the device before the exchange.
     Told(Tell),
 }
 
-/// When ranks tell each other where their chunks are.
+/// When ranks send each other the addresses of their chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tell {
-    /// If the message is large enough for direct access to pay off: all ranks know the size.
+    /// Only if the message is large enough for direct access to pay off. All ranks know the size.
     Large,
-    /// Always: each rank knows only its own sizes.
+    /// Always, because each rank knows only its own sizes.
     Always,
 }
 
@@ -219,7 +219,7 @@ pub(crate) enum Nccl {
 pub(crate) enum Host {
     /// An exchange of the chunks.
     Strips,
-    /// An exchange of the chunks, in which each rank reduces what arrives.
+    /// An exchange of the chunks, in which each rank reduces the received chunks.
     ReducedStrips,
     /// Every rank reduces a share, all ranks gather the shares, and ranks that have an output write the result.
     Reduced,
@@ -248,7 +248,7 @@ impl Op {
         Self::all().find(|op| op.operation == operation)
     }
 
-    /// The element types that the operation carries.
+    /// The element types that the operation supports.
     pub const fn dtypes(&self) -> &'static [Dtype] {
         match self.input.size {
             Size::Rows => &[Dtype::F32, Dtype::F16, Dtype::BF16],
@@ -256,7 +256,7 @@ impl Op {
         }
     }
 
-    /// The reductions that the operation makes; none if the operation does not reduce.
+    /// The reductions that the operation supports; none if the operation does not reduce.
     pub const fn reductions(&self) -> &'static [Reduction] {
         match self.input.size {
             Size::Rows => &[Reduction::Sum],
@@ -265,18 +265,18 @@ impl Op {
         }
     }
 
-    /// Whether ranks tell each other on the device where their data go. Direct access then needs outputs in symmetric
-    /// memory.
+    /// Whether ranks send each other the addresses of their outputs on the device. Direct access then needs outputs in
+    /// symmetric memory.
     pub const fn tells_places(&self) -> bool {
         matches!(self.kernels, Kernels::Exchange { access: Access::Told(_), .. })
     }
 
-    /// Whether every rank knows how many bytes any rank gives another.
+    /// Whether every rank knows the number of bytes between any two ranks.
     pub(crate) const fn knows_sizes(&self) -> bool {
         !matches!(self.kernels, Kernels::Exchange { access: Access::Told(Tell::Always), .. })
     }
 
-    /// Whether each rank reduces its own rows of the input, and has a residual for these alone.
+    /// Whether each rank reduces only its share of the rows. Its residual then has only these rows.
     pub(crate) fn scatters_rows(&self) -> bool {
         self.input.size == Size::Rows && matches!(self.kernels, Kernels::Exchange { .. })
     }
@@ -286,12 +286,12 @@ impl Op {
         self.output.size == Size::Rows
     }
 
-    /// Whether rows that are scattered become an output of all rows.
+    /// Whether the operation scatters rows and then gathers them into an output of all rows.
     pub(crate) fn gathers_rows(&self) -> bool {
         self.scatters_rows() && self.outputs_all_rows()
     }
 
-    /// The bytes that go from rank to rank. None for an all-reduce, whose algorithms decide.
+    /// The chunks that go from rank to rank. Empty for an all-reduce, whose algorithm decides.
     pub(crate) fn strips(&self, call: &Call<'_>, shape: &Shape) -> Strips {
         match self.kernels {
             Kernels::AllReduce => Strips::default(),
@@ -308,7 +308,7 @@ impl PartialEq for Op {
     }
 }
 
-/// The part of a message that crosses a rank's link if each rank keeps its own part.
+/// The fraction of a message that crosses a rank's link if each rank keeps its own part.
 fn share_of_others(world_size: usize) -> f64 {
     (world_size as f64 - 1.0) / world_size as f64
 }

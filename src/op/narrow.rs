@@ -4,7 +4,7 @@ use crate::kernel::args;
 use crate::settings::named;
 use crate::types::Dtype;
 
-/// The format of quantised values. Codes are the nearest to a value, to even codes where two are as near. They saturate.
+/// The format of quantised values. Values are rounded to nearest, ties to even, and saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u32)]
@@ -59,9 +59,9 @@ pub enum ScaleLayout {
     /// Words of four groups, in columns that begin at a multiple of four words: byte g % 4 of word
     /// (g / 4) (rows rounded up to 4) + row. The last column has `rows` words. Other bytes become zero. Scales in e8m0.
     PackedColumns = args::kScalesPackedColumns,
-    /// Blocks of 128 rows by 4 groups, as block-scaled matrix products of GPUs read them: byte
-    /// ((row / 128) (n rounded up to 4) / 4 + g / 4) 512 + (row % 32) 16 + (row % 128 / 32) 4 + g % 4. Memory for whole
-    /// blocks; bytes without a row or a group keep what they have. Scales of one byte.
+    /// Blocks of 128 rows by 4 groups, as block-scaled GEMMs of GPUs read them: byte
+    /// ((row / 128) (n rounded up to 4) / 4 + g / 4) 512 + (row % 32) 16 + (row % 128 / 32) 4 + g % 4. The memory holds
+    /// whole blocks; bytes without a row or a group are not modified. Scales of one byte.
     Swizzled128x4 = args::kScalesSwizzled128x4,
 }
 

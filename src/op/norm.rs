@@ -56,7 +56,7 @@ pub static REDUCE_SCATTER_NORM_ALL_GATHER: Op = Op {
     ..REDUCE_SCATTER_NORM
 };
 
-/// Rows to sum over all ranks, and what becomes of their sum, for
+/// Rows to sum over all ranks, and the operands of their norm, for
 /// [`Communicator::all_reduce_norm`](crate::Communicator::all_reduce_norm) and its scattered forms. A row has as many
 /// elements as the weight.
 ///
@@ -93,16 +93,16 @@ impl<'op, T: Element> RowNorm<'op, T> {
         Self { input, output: None, rows, algorithm: Algorithm::Auto, _operands: PhantomData }
     }
 
-    /// Adds `residual` to the sum: x = T(sum + residual). The residual is as long as the input and equal on all ranks, or
-    /// in scattered forms has the rows of this rank's share.
+    /// Adds `residual` to the sum: x = T(sum + residual). The residual is as long as the input and equal on all ranks. In
+    /// scattered forms the residual has the rows of this rank's share.
     pub fn residual(mut self, residual: impl Operand<'op, T>) -> Self {
         self.rows.residual = Some(Held::new(T::DTYPE, &residual.view_of()));
         self
     }
 
-    /// Writes x: the sum with the residual, or the sum itself without one. May be the memory of the residual, or of the
-    /// input. In calls without an output, and in calls whose output is padded, all ranks write x over the residual, or none
-    /// does: where the sum goes decides how the ranks exchange it.
+    /// Writes x: the sum with the residual, or the sum alone if there is no residual. May be the memory of the residual, or
+    /// of the input. In calls without an output, and in calls with a padded output, either all ranks write x over the
+    /// residual or none does, because the place of the sum decides how the ranks exchange the sum.
     pub fn residual_out(mut self, sum: impl Operand<'op, T>) -> Self {
         self.rows.residual_out = Some(Held::new(T::DTYPE, &sum.view_of()));
         self
@@ -114,8 +114,8 @@ impl<'op, T: Element> RowNorm<'op, T> {
         self
     }
 
-    /// Writes the normed rows in a narrow format, with one scale for all rows, which one element in device memory holds:
-    /// `code = nearest code to (y (1 / scale))`. `values` has the type of [`Narrow::dtype`].
+    /// Writes the normed rows in a narrow format, with one scale for all rows. `scale` is one element in device memory, and
+    /// `value = nearest value of the format to (y (1 / scale))`. `values` has the type of [`Narrow::dtype`].
     pub fn static_scale<V: Element>(
         mut self,
         to: Narrow,
@@ -129,8 +129,8 @@ impl<'op, T: Element> RowNorm<'op, T> {
         self
     }
 
-    /// Writes the normed rows in a narrow format, with the scales that they need. [`Quantisation`] tells the types and
-    /// lengths of `values` and `scales`, and the formulas. Both are for as many rows as the output.
+    /// Writes the normed rows in a narrow format, with computed scales. [`Quantisation`] states the types and lengths of
+    /// `values` and `scales`, and the formulas. Both operands have as many rows as the output.
     pub fn quantised<V: Element, S: Element>(
         mut self,
         how: Quantisation,
@@ -143,22 +143,22 @@ impl<'op, T: Element> RowNorm<'op, T> {
         self
     }
 
-    /// What multiplies the scales of [`Quantisation::Nvfp4`]: one element in device memory, usually 448 times 6 over the
-    /// largest size expected.
+    /// The factor of the scales of [`Quantisation::Nvfp4`]: one element in device memory, usually 448 times 6 divided by
+    /// the largest expected magnitude.
     pub fn global_scale(mut self, scale: impl Operand<'op, f32>) -> Self {
         self.rows.global_scale = Some(Held::new(Dtype::F32, &scale.view_of()));
         self
     }
 
-    /// Makes each row of the output, and of quantised values, `width` elements wide, up to 2^31. Elements behind the row's
-    /// own are zeros.
+    /// Makes each row of the output, and of quantised values, `width` elements wide, up to 2^31. Elements after the normed
+    /// row are zeros.
     pub fn padded_to(mut self, width: usize) -> Self {
         self.rows.width = Some(width);
         self
     }
 
-    /// Sums by this algorithm instead of the choice that `explain_norm` prints. The one-shot and the two-shot in sentinel
-    /// packets also norm in one kernel, where a row fits their scratch.
+    /// Sums by this algorithm instead of the choice that `explain_norm` prints. [`Algorithm::OneShotSentinel`] and
+    /// [`Algorithm::TwoShotSentinel`] sum and norm in one kernel if a row fits their scratch.
     pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
         self

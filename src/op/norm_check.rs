@@ -1,4 +1,4 @@
-//! The check of a norm: its rows, and operands beside input and output.
+//! The check of a norm: its rows, and its operands other than input and output.
 
 use super::check::{check_apart, span};
 use super::quantised_rows::unneeded;
@@ -16,7 +16,7 @@ fn named<'a>(what: &'static str, held: &'a Held) -> Named<'a> {
     (what, held.view(), held.dtype)
 }
 
-/// Refuses rows that no norm takes, by the elements of a row and of an output row.
+/// Refuses rows that no norm supports. `hidden` and `width` are the elements of a row and of an output row.
 pub(crate) fn check_lengths(hidden: usize, width: usize) -> Result<()> {
     if hidden == 0 || hidden > MOST_HIDDEN as usize {
         return Err(Error::invalid("the weight's length", hidden, format!("a row has 1 to {MOST_HIDDEN} elements")));
@@ -92,9 +92,9 @@ impl Call<'_> {
         Ok(share * hidden)
     }
 
-    /// Refuses operands of another device, and operands that overlap otherwise than allowed: residual and residual_out,
-    /// input and output, input and residual_out may be the same. An operand for this rank's rows alone may be these rows
-    /// of the input, `own`.
+    /// Refuses operands of another device, and operands that overlap. Allowed are: residual_out that is the residual, and
+    /// output or residual_out that is the input. An operand for only this rank's rows may be `own`: these rows of the
+    /// input.
     fn check_norm_operands(&self, input: &View<'_>, own: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
         let weight = ("the weight", rows.weight.view(), rows.weight.dtype);
         let residual = rows.residual.as_ref().map(|residual| ("the residual", residual.view(), self.dtype));

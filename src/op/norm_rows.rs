@@ -27,16 +27,16 @@ impl RmsNorm {
     }
 }
 
-/// The operands and settings of a norm, beside input and output.
+/// The settings of a norm, and its operands other than input and output.
 pub(crate) struct NormRows {
     pub(crate) norm: RmsNorm,
     pub(crate) weight: Held,
     pub(crate) residual: Option<Held>,
     pub(crate) residual_out: Option<Held>,
     pub(crate) quantised: Option<Quantised>,
-    /// What multiplies the scales of NVFP4.
+    /// The factor of the scales of NVFP4.
     pub(crate) global_scale: Option<Held>,
-    /// Elements of an output row, if these are not as many as those of the weight.
+    /// Elements of an output row, if their number differs from the weight's.
     pub(crate) width: Option<usize>,
 }
 
@@ -62,10 +62,10 @@ impl NormRows {
         self.residual_out.is_some() && address(&self.residual_out) == address(&self.residual)
     }
 
-    /// A number that differs where settings do that ranks must have in common, but for one case in 2^63. The history of calls
-    /// keeps 24 bits of the number.
+    /// A hash of the settings on which ranks must agree. Different settings have equal hashes in one case in 2^63. The
+    /// history of calls keeps 24 bits of the hash.
     pub(super) fn form(&self, has_output: bool) -> u64 {
-        // An output that is not padded is where the sum goes, whatever becomes of the residual.
+        // The sum goes to an unpadded output, so the use of the residual's memory does not matter then.
         let placed = has_output && self.width() == self.hidden();
         let over = u64::from(!placed && self.is_over_residual()) << 3;
         let outputs = over | u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;

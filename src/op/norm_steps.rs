@@ -1,5 +1,5 @@
-//! The steps of a norm where no kernel sums and norms at once: collectives of rows, and kernels of this rank alone. Every
-//! backend runs the collectives in its own way.
+//! The steps of a norm where no kernel both sums and norms: collectives of rows, and kernels that run on this rank only.
+//! Every backend runs the collectives in its own way.
 
 use super::{ALL_GATHER, BROADCAST, Call, Cut, Held, NormRows, Numbers, REDUCE, Shape};
 use crate::error::{Error, Result};
@@ -9,13 +9,13 @@ use crate::memory::{Place, View};
 pub(crate) enum Step<'a> {
     /// A collective of all ranks.
     Collective(Call<'a>, Shape),
-    /// A kernel of this rank alone.
+    /// A kernel that runs on this rank only.
     Local(LocalRows<'a>),
 }
 
-/// Rows on this rank, and what becomes of them.
+/// Rows on this rank, and the operands of the kernel that processes them.
 pub(crate) struct LocalRows<'a> {
-    /// The rows, or the first of them.
+    /// The rows, or only the first row.
     pub(crate) input: View<'a>,
     /// Elements from one row to the next.
     pub(crate) pitch: usize,
@@ -23,7 +23,7 @@ pub(crate) struct LocalRows<'a> {
     pub(crate) residual: Option<View<'a>>,
     /// Receives the rows with the residual.
     pub(crate) kept: Option<View<'a>>,
-    /// Whether the rows are normed into what the call asks for.
+    /// Whether the rows are normed into the outputs of the call.
     pub(crate) finishes: bool,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Steps<'a> {
     call: &'a Call<'a>,
     rows: &'a NormRows,
     shape: Shape,
-    /// Rows of this rank's share; all rows, if they are not scattered.
+    /// Rows of this rank's share; all rows if the operation does not scatter.
     share: usize,
-    /// This rank's share of the output; all of it, unless all ranks gather it.
+    /// This rank's share of the output; the whole output if ranks do not gather it.
     own: Option<View<'a>>,
     /// Where collectives leave the sum.
     place: View<'a>,
@@ -43,8 +43,8 @@ pub(crate) struct Steps<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The steps of a checked norm. They leave the sum in the output, or in residual_out where that is not the residual.
-    /// Rows of a padded output have gaps, so each of them is a collective of its own.
+    /// The steps of a checked norm. They leave the sum in the output, or in residual_out if that is not the residual. Rows
+    /// of a padded output have gaps, so each row is a separate collective.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no output can hold the sum.
@@ -63,7 +63,7 @@ impl<'a> Call<'a> {
                 reason,
             ));
         }
-        // Nothing is written over where there are no rows.
+        // Without rows, writing over the residual changes nothing.
         let kept = rows.residual_out.as_ref().map(Held::view).filter(|_| share == 0 || !rows.is_over_residual());
         let (place, pitch) = match (&own, kept) {
             (Some(own), _) if width == hidden => (own.clone(), hidden),
@@ -83,12 +83,12 @@ impl<'a> Call<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// Whether the outputs have a place for the sum of all rows, and none of them is a collective of its own.
+    /// Whether the outputs have a contiguous place for the sum of all rows, so that one collective makes the sum.
     pub(crate) fn is_one_sum(&self) -> bool {
         self.pitch == self.rows.hidden()
     }
 
-    /// The steps, if the sum of all rows has a place in one piece.
+    /// The steps, if the sum of all rows has a contiguous place.
     pub(crate) fn in_one_sum(self) -> Result<Self> {
         if self.is_one_sum() {
             return Ok(self);
@@ -131,7 +131,7 @@ impl<'a> Steps<'a> {
         self.call.elems() / self.rows.hidden()
     }
 
-    /// The sum of all rows, or of this rank's share, into its place.
+    /// Writes the sum of all rows, or of this rank's share, to its place.
     fn reduce(&self, run: &mut impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
         let call = Call::new(self.call.op, self.call.dtype).options(self.call.options).numbers(self.call.numbers);
         if self.is_one_sum() || self.share == 0 {
@@ -149,7 +149,7 @@ impl<'a> Steps<'a> {
         })
     }
 
-    /// The rows of x of all ranks, one after the other.
+    /// Gathers the rows of x of all ranks contiguously.
     fn gather(&self, output: &View<'a>, run: &mut impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
         let from = self.kept().unwrap_or_else(|| self.place.clone());
         if let (None, Some(residual)) = (self.kept(), self.residual()) {
@@ -166,7 +166,8 @@ impl<'a> Steps<'a> {
         run(Step::Collective(call, self.shape))
     }
 
-    /// The rows of x of all ranks, with gaps between them: this rank puts its own rows where they belong.
+    /// Gathers the rows of x of all ranks with gaps between rows. This rank first copies its own rows to their places, then
+    /// broadcasts each row.
     fn gather_by_row(
         &self,
         output: &View<'a>,
@@ -200,7 +201,7 @@ impl<'a> Steps<'a> {
     /// A row of an operand whose rows are `pitch` elements apart.
     fn row(&self, view: &View<'a>, number: usize, pitch: usize) -> Result<View<'a>> {
         let row = view.part(number * pitch..number * pitch + self.rows.hidden(), self.call.dtype)?;
-        // A graph has room to register few addresses, and these may be many.
+        // A graph can register only a limited number of addresses, and there may be many rows.
         let place = if row.place == Place::Part { Place::Pushed } else { row.place };
         Ok(View { place, ..row })
     }

@@ -43,7 +43,7 @@ impl From<Codec> for AllReduceOptions {
 }
 
 impl AllReduceOptions {
-    /// Checks that the codec can do what else the options ask for.
+    /// Checks that the codec supports the other options.
     pub(crate) fn check_codec(&self, dtype: Dtype, determinism: Determinism) -> Result<()> {
         let Self { reduction, algorithm, codec } = *self;
         let refuse = |what: String, reason: &str| Err(Error::unsupported(what, reason));

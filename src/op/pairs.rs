@@ -1,4 +1,4 @@
-//! Messages between pairs of ranks, any number for each pair, in which no other rank takes part.
+//! Messages between pairs of ranks, any number for each pair. No other rank takes part.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::group::MAX_WORLD_SIZE;
 use crate::memory::{Operand, WithView};
 use crate::types::Element;
 
-/// As many messages as need no allocation.
+/// The number of messages that need no allocation.
 const FEW: usize = 2 * MAX_WORLD_SIZE;
 
 /// The messages of one call of [`Communicator::pairs`](crate::Communicator::pairs).
@@ -32,7 +32,7 @@ impl<'op> Pairs<'op> {
         &self.messages
     }
 
-    /// Sends the elements of `operand` to rank `peer` of the group, behind all earlier messages to this rank.
+    /// Sends the elements of `operand` to rank `peer` of the group, after all earlier messages to rank `peer`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group.
@@ -40,7 +40,7 @@ impl<'op> Pairs<'op> {
         self.push(Message::new(peer, true, T::DTYPE, &operand.view_of()))
     }
 
-    /// Receives the next message of rank `peer` of the group, of as many bytes as `operand` has.
+    /// Receives the next message from rank `peer` of the group. The message must have as many bytes as `operand`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group.
@@ -72,8 +72,8 @@ fn check_peer(message: &Message, world_size: usize) -> Result<()> {
     }
 }
 
-/// Checks the messages of a call, before anything runs: refuses those to or from unknown ranks, received memory that the call
-/// also uses otherwise, and messages from a rank to itself that have no equal counterpart.
+/// Checks the messages of a call, before anything runs. Refuses messages to or from unknown ranks, received memory that the
+/// call also uses otherwise, and messages from a rank to itself without a counterpart of equal size.
 pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, device: &Device) -> Result<()> {
     for message in messages {
         check_peer(message, world_size)?;
@@ -96,8 +96,8 @@ pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, 
     Ok(())
 }
 
-/// Refuses received memory that another message of the call uses too. By address, each message is compared with the ones
-/// before it that reach furthest.
+/// Refuses received memory that another message of the call also uses. Messages are visited by address, and each is compared
+/// with the earlier message that ends furthest; a sent message only with earlier received messages.
 fn check_places(messages: &[Message]) -> Result<()> {
     let place = |message: &Message| span(&message.view(), message.dtype());
     let mut ordered: SmallVec<[&Message; FEW]> = messages.iter().filter(|message| !place(message).is_empty()).collect();
@@ -120,18 +120,18 @@ fn check_places(messages: &[Message]) -> Result<()> {
     Ok(())
 }
 
-/// What a rank sends itself, and where it receives that, in order.
+/// The messages that a rank sends itself, in order: source and destination of each.
 pub(crate) fn own_messages(messages: &[Message], rank: usize) -> impl Iterator<Item = (Strip, Strip)> {
     let own = |sends: bool| messages.iter().filter(move |message| (message.peer, message.sends) == (rank, sends));
     own(true).zip(own(false)).map(|(from, into)| (from.strip(), into.strip()))
 }
 
-/// Passes the messages to and from other ranks to `visit`, in parts of at most `most`: in each part those of one peer and
-/// direction follow each other.
+/// Passes the messages to and from other ranks to `visit`, in parts of at most `most` messages. Within a part, the messages of
+/// one peer and direction are consecutive.
 ///
-/// Parts keep an order that is the same on all ranks: the first messages of all pairs, by sender and receiver, then the second
-/// ones. So where all ranks make one call of what they exchange, the first message that is not done is in a part that both
-/// its ranks have begun.
+/// The order of the messages is the same on all ranks: the first messages of all pairs, by sender and receiver, then the second
+/// messages, and so on. So the exchange cannot deadlock if ranks exchange all messages in one call: the first unfinished message
+/// is in a part that both its sender and its receiver have begun.
 pub(crate) fn each_part(
     messages: &[Message],
     rank: usize,

@@ -1,4 +1,4 @@
-//! How normed rows are quantised: what has a scale of its own, and how values and scales are stored.
+//! How normed rows are quantised: which elements share a scale, and how values and scales are stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,14 @@ use super::quantised_rows::{Format, Scaling};
 use crate::error::{Error, Result};
 use crate::types::Dtype;
 
-/// What of the normed rows y has a scale of its own, and how scales and values are stored.
+/// Which elements of the normed rows y share a scale, and how scales and values are stored.
 ///
-/// With a the largest size in what has one scale, each step rounded to f32: `code = nearest code to (y inverse)`.
+/// Let a be the largest magnitude of the elements that share a scale. Then, with each step rounded to f32,
+/// `value = nearest value of the format to (y inverse)`.
 ///
 /// | | scale | inverse |
 /// |---|---|---|
-/// | per token, per group | `max(a / most, 2^-126)`; 1 where a is 0, NaN where a is | `1 / scale` |
+/// | per token, per group | `max(a / most, 2^-126)`; 1 where a is 0, NaN where a is NaN | `1 / scale` |
 /// | `Mx` | 2^e with the least e for which a is at most `most 2^e`: no value is clipped | `1 / scale` |
 /// | `Nvfp4` | `f = nearest e4m3 to (global scale (a (1 / 6)))` | `global scale / f`; 0 where f is 0 |
 ///
@@ -46,7 +47,7 @@ pub enum Quantisation {
         /// Rows, packed columns or swizzled.
         layout: ScaleLayout,
     },
-    /// Values in e2m1, and a scale in e4m3 for each 16 elements of a row, which a global scale multiplies.
+    /// Values in e2m1, and a scale in e4m3 for each 16 elements of a row. A global scale multiplies these scales.
     Nvfp4 {
         /// Rows or swizzled.
         layout: ScaleLayout,

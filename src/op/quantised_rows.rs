@@ -1,4 +1,4 @@
-//! Quantised rows as kernels take them, and the check of their format.
+//! Quantised rows as they are passed to kernels, and the check of their format.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::types::Dtype;
 
-/// Elements of which a group has a multiple, and which have a scale in NVFP4.
+/// The elements of a group are a multiple of this number, which is also the group of NVFP4.
 const GROUP_STEP: usize = args::kGroupStep as usize;
 
-/// Most elements of a group that has a scale.
+/// Most elements of a group.
 const MOST_GROUP: usize = args::kMostGroup as usize;
 
-/// What has a scale of its own.
+/// The elements that share a scale, and its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Scaling {
-    /// All rows: the caller's.
+    /// One scale for all rows, which the caller provides.
     Static = args::kScalingStatic,
     PerToken = args::kScalingPerToken,
     PerGroup = args::kScalingPerGroup,
@@ -47,7 +47,7 @@ impl Scaling {
         }
     }
 
-    /// The type of scales; `None`: they are not written.
+    /// The type of written scales; `None` if no scales are written.
     const fn dtype(self) -> Option<Dtype> {
         match self {
             Self::Static => None,
@@ -74,13 +74,13 @@ impl fmt::Display for Scaling {
 pub(crate) struct Format {
     pub(crate) scaling: Scaling,
     pub(crate) to: Narrow,
-    /// Of a group; without groups 0.
+    /// Elements of a group; 0 without groups.
     pub(crate) elems: usize,
     pub(crate) layout: ScaleLayout,
 }
 
 impl Format {
-    /// `elems` counts where groups have any number of elements.
+    /// `elems` matters only for scalings whose group size is free.
     pub(crate) const fn new(scaling: Scaling, to: Narrow, elems: usize, layout: ScaleLayout) -> Self {
         let elems = match scaling {
             Scaling::Static | Scaling::PerToken => 0,
@@ -112,7 +112,7 @@ impl Format {
         }
     }
 
-    /// Checks that there is such a format, of rows of `width` elements.
+    /// Checks that the format is supported for rows of `width` elements.
     pub(crate) fn check(self, width: usize) -> Result<()> {
         self.check_form()?;
         let Self { scaling, elems, .. } = self;
@@ -124,7 +124,7 @@ impl Format {
         Ok(())
     }
 
-    /// Checks that there is such a format.
+    /// Checks that the combination of scaling, format, group size and layout is supported.
     pub(crate) fn check_form(self) -> Result<()> {
         let Self { scaling, to, elems, layout } = self;
         if !scaling.formats().contains(&to) {
@@ -156,7 +156,7 @@ pub(crate) struct Quantised {
 }
 
 impl Quantised {
-    /// Checks format, types and lengths, for `rows` rows of `width` elements, with the scale of scales if one is given.
+    /// Checks format, types and lengths for `rows` rows of `width` elements. `global` is the global scale, if given.
     pub(super) fn check(&self, rows: usize, width: usize, global: Option<&Held>) -> Result<()> {
         let format = self.format;
         format.check(width)?;

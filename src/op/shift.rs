@@ -1,4 +1,4 @@
-//! Shift: every rank's input in the output of the rank some further, round the group.
+//! Shift: every rank's input goes to the output of the rank that is `distance` further, modulo the world size.
 
 use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
 use crate::error::Operation;
@@ -6,7 +6,7 @@ use crate::error::Operation;
 /// Shift.
 pub static SHIFT: Op = Op {
     operation: Operation::Shift,
-    summary: "The input of the rank some before, in every rank",
+    summary: "The input of the rank at a distance before, in every rank",
     input: Extent::ONE,
     output: Extent::ONE,
     in_place: InPlace::Never,
