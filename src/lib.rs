@@ -45,21 +45,21 @@
 //! **[`Device`]** and **[`Stream`]**: the GPU or CPU that a rank works on, and a queue of work on it.
 //! One `Device` a rank: memory, streams and communicators that work together use clones of one device.
 //! An engine lends its own stream by [`Stream::borrow_raw`].
-//! A stream alone does not know whether a collective gave up: ask the communicator.
+//! A stream does not report whether a collective gave up: ask the communicator.
 //!
 //! **[`bootstrap`]**: how ranks find each other.
 //! [`Threads`](bootstrap::Threads) for ranks that are threads of one process.
 //! [`Tcp`](bootstrap::Tcp) for processes that a launcher starts; [`Local`](bootstrap::Local) for processes that share a
-//! directory. A program with a channel of its own implements [`Bootstrap`](bootstrap::Bootstrap).
+//! directory. A program with its own channel implements [`Bootstrap`](bootstrap::Bootstrap).
 //!
 //! ## To hold data
 //!
 //! **[`SymmetricBuffer`]**: memory that every rank can address; the fastest operand.
 //! [`Communicator::symmetric`] makes it on all ranks at once, in the heap of the group.
-//! Its [`SignalPad`] orders reads and writes of the ranks, for kernels of your own too.
+//! Its [`SignalPad`] orders reads and writes of the ranks, also for your own kernels.
 //! A part of it is a [`SymmetricSlice`].
 //!
-//! **[`DeviceBuffer`]**: memory of this rank alone.
+//! **[`DeviceBuffer`]**: memory of this rank only.
 //! Every operation takes it. In eager calls its data pass through scratch.
 //! In a [`Graph`], [`register`](Graph::register) lets peers address it.
 //! A part of it is a [`Ref`].
@@ -76,15 +76,15 @@
 //!
 //! ## To multiply
 //!
-//! **[`matmul::Multiplier`]**: products of matrices on a stream or in a graph.
+//! **[`matmul::Multiplier`]**: GEMMs on a stream or in a graph.
 //! cuBLASLt multiplies on NVIDIA GPUs; it is found at run time. The CPU multiplies with the same types and shapes.
-//! A [`matmul::Product`] says shapes and types, a [`matmul::Tensor`] is an operand.
+//! A [`matmul::Product`] describes shapes and types, a [`matmul::Tensor`] is an operand.
 //!
-//! **[`fused`]**: products fused with an all-gather, a reduce-scatter or an all-reduce, for tensor parallel layers.
+//! **[`fused`]**: GEMMs fused with an all-gather, a reduce-scatter or an all-reduce, for tensor parallel layers.
 //! [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) and its siblings make a plan, which is enqueued any
 //! number of times.
 //!
-//! ## To communicate from kernels of your own
+//! ## To communicate from your own kernels
 //!
 //! **[`HeapView`]**: the memory of all ranks, for a kernel on a GPU or on the CPU.
 //! [`Communicator::heap`] makes it; the functions of `symmetra/device/heap.cuh` take it.
@@ -95,12 +95,12 @@
 //!
 //! **[`Graph`]**: captured work that is launched any number of times.
 //! [`Stream::capture`] records what a closure enqueues on its [`Capture`].
-//! A graph borrows its operands, or owns what [`Capture::keep`] got.
+//! A graph borrows its operands, or owns the values passed to [`Capture::keep`].
 //! The fastest way to run a step.
 //!
 //! **[`BoundAllReduce`]**: one all-reduce, checked and planned once.
 //! [`bind_all_reduce`](Communicator::bind_all_reduce) makes it.
-//! Its [`enqueue`](BoundAllReduce::enqueue) looks nothing up and takes no lock.
+//! Its [`enqueue`](BoundAllReduce::enqueue) does no look-ups and takes no lock.
 //! For eager calls where each microsecond of the host counts.
 //!
 //! **[`Pending`]**: a collective by copy engines, which leaves the multiprocessors to other kernels.
@@ -111,12 +111,12 @@
 //! ## To choose and to diagnose
 //!
 //! **[`Config`]**: the settings of a group; equal on all ranks.
-//! [`Deadlines`] bound every wait; [`Determinism`] says what the bits of a sum may depend on.
-//! [`Tuning`] loads what `symmetra tune` measured.
+//! [`Deadlines`] bound every wait; [`Determinism`] states what the bits of a sum may depend on.
+//! [`Tuning`] loads the measurements of `symmetra tune`.
 //! [`AllReduceOptions`] choose a [`Reduction`], an [`Algorithm`] and a [`Codec`] for one call.
 //!
-//! **[`Error`]**: what went wrong, and the rank that caused it.
-//! An error of the caller changes nothing; after a failure the whole group returns one error.
+//! **[`Error`]**: the cause of a failure, and the rank that caused it.
+//! An error of the caller changes nothing; after a failure every call of the group returns the same error.
 //! The survivors may open another group.
 //! `docs/guarantees.md` lists every error.
 //!
@@ -128,7 +128,7 @@
 //! | `cuda`, `hip` | NVIDIA GPUs, AMD GPUs |
 //! | `nccl` | NCCL or RCCL as a backend, between hosts too |
 //! | `nvshmem` | NVSHMEM's memory as operands |
-//! | `multicast` | sums and stores by multicast; run on the host device alone |
+//! | `multicast` | sums and stores by multicast; has run only on the host device |
 //! | `gloo` | ranks on several hosts, through the CPU |
 //! | `cudarc`, `hip-sys` | conversions from the types of these crates |
 

@@ -13,12 +13,12 @@ both! {
     /// Sums `input` over all ranks into `output`, which has as many elements. Enqueues and returns: the operands are
     /// used in stream order.
     ///
-    /// The bits of the result are equal on all ranks and from run to run: [`Reduction`](crate::Reduction) says which
+    /// The bits of the result are equal on all ranks and from run to run. [`Reduction`](crate::Reduction) defines the
     /// bits. The ring and recursive doubling reduce floating types in another order and round at every rank, unless
     /// [`Config::determinism`](crate::Config) forbids these algorithms. `input` and `output` may be the same memory but
-    /// may not overlap otherwise. Any number of elements, also 0; any element-aligned address. Symmetric memory of
-    /// another group counts as plain memory. If one rank captures a plain buffer that it captured before, all ranks
-    /// must: [`Graph::register`](crate::Graph::register) compares.
+    /// may not overlap otherwise. Any number of elements, including 0; any element-aligned address. Symmetric memory of
+    /// another group counts as plain memory. If one rank captures a plain buffer again, all ranks must capture a buffer
+    /// again: [`Graph::register`](crate::Graph::register) compares.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another device,
@@ -36,7 +36,7 @@ both! {
     /// Sums `buffer` over all ranks in place: [`all_reduce`](Self::all_reduce) with one operand.
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn all_reduce_in_place<'op, T: Element>(
         &self,
         buffer: impl Operand<'op, T>,
@@ -47,14 +47,15 @@ both! {
     }
 
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
-    /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm), a [`Codec`](crate::Codec) or several of them. A
-    /// message that is too large for one launch of a push algorithm takes several. Over one rank the result is the input.
-    /// Only own kernels serve a call that names an algorithm or a codec.
+    /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm), a [`Codec`](crate::Codec) or several of these. A
+    /// message that is too large for one launch of a push algorithm takes several launches. Over one rank the result is the
+    /// input. Only symmetra kernels serve a call that names an algorithm or a codec.
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Unsupported`](crate::Error::Unsupported) when the algorithm
-    /// cannot carry the type, reach the operands, or keep to [`Config::determinism`](crate::Config), and when the codec
-    /// cannot carry the type or the reduction, go by the algorithm, keep to that determinism, or fit the scratch.
+    /// The errors of [`all_reduce`](Self::all_reduce). [`Error::Unsupported`](crate::Error::Unsupported) if the algorithm
+    /// does not support the type, cannot address the operands, or violates [`Config::determinism`](crate::Config); and if
+    /// the codec does not support the type, the reduction or the algorithm, violates that determinism, or does not fit the
+    /// scratch.
     pub fn all_reduce_with<'op, T: Element>(
         &self,
         options: impl Into<AllReduceOptions>,
@@ -68,7 +69,7 @@ both! {
 
     /// Binds an all-reduce (a sum) of `input` into `output`: checks and plans the call once, for any number of
     /// [`BoundAllReduce::enqueue`]. The operands are the same memory or do not overlap. Not collective; does not block.
-    /// Only own kernels serve bound calls.
+    /// Only symmetra kernels serve bound calls.
     ///
     /// The operands must outlive the bound call:
     /// ```compile_fail,E0515
@@ -106,7 +107,7 @@ both! {
     /// ```
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce) that do not concern a stream.
+    /// The errors of [`all_reduce`](Self::all_reduce) that do not concern a stream.
     pub fn bind_all_reduce<'a, T: Element>(
         &'a self,
         input: impl Operand<'a, T>,
@@ -115,10 +116,11 @@ both! {
         self.bind_all_reduce_with(AllReduceOptions::default(), input, output)
     }
 
-    /// Binds an all-reduce with a reduction, an algorithm, a codec or several of them: see [`bind_all_reduce`](Self::bind_all_reduce).
+    /// Binds an all-reduce with a reduction, an algorithm, a codec or several of these: see
+    /// [`bind_all_reduce`](Self::bind_all_reduce).
     ///
     /// # Errors
-    /// Those of [`all_reduce_with`](Self::all_reduce_with) that do not concern a stream.
+    /// The errors of [`all_reduce_with`](Self::all_reduce_with) that do not concern a stream.
     pub fn bind_all_reduce_with<'a, T: Element>(
         &'a self,
         options: impl Into<AllReduceOptions>,

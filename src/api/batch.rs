@@ -11,10 +11,9 @@ use crate::types::{Dtype, Element};
 
 both! {
     /// Sends to and receives from any ranks at once: `fill` adds messages, and then all messages are enqueued as one
-    /// operation. Every rank of the group takes part, if only with no message. A rank sends at most one message to each
+    /// operation. Every rank of the group takes part, even without messages. A rank sends at most one message to each
     /// rank, itself included, and receives at most one from each. Ranks compare the sizes in bytes on the device before
-    /// data move; NCCL does not compare them. Transfers are zero-copy if all that ranks receive goes to symmetric
-    /// memory.
+    /// data move; NCCL does not compare sizes. Transfers are zero-copy if all received messages go to symmetric memory.
     ///
     /// ```
     /// # use symmetra::*;
@@ -60,7 +59,7 @@ both! {
     /// The error of `fill`; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a peer outside the group,
     /// several messages of one direction for one peer, operands of another device, a rank whose message to itself has
     /// two sizes, or received memory that the batch also uses otherwise;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support `Config::transport`; the
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails. If the sizes
     /// at sender and receiver differ, later calls of every rank fail with [`Error::Mismatch`](crate::Error::Mismatch),
     /// which names both ranks; received data are undefined then.
@@ -79,7 +78,7 @@ both! {
     /// which the next rank receives. A rank that neither sends nor receives calls `batch` with no message.
     ///
     /// # Errors
-    /// Those of [`batch`](Self::batch).
+    /// The errors of [`batch`](Self::batch).
     pub fn send_next<'op, T: Element>(&self, operand: impl Operand<'op, T>, queue: impl Queue<'op>) -> Result<()> {
         self.batch(queue, |messages| {
             messages.send_next(operand);
@@ -91,7 +90,7 @@ both! {
     /// [`batch`](Self::batch), in which the previous rank sends.
     ///
     /// # Errors
-    /// Those of [`batch`](Self::batch).
+    /// The errors of [`batch`](Self::batch).
     pub fn receive_previous<'op, T: Element>(
         &self,
         operand: impl Operand<'op, T>,

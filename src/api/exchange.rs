@@ -1,5 +1,5 @@
-//! Every other collective. Each enqueues and returns: the operands are used in stream order. Any number of elements,
-//! also 0; any element-aligned address.
+//! All collectives except all-reduce. Each method enqueues and returns: the operands are used in stream order. Any number
+//! of elements, including 0; any element-aligned address.
 
 use super::both;
 use crate::collective::Communicator;
@@ -16,9 +16,9 @@ both! {
     /// Puts the `input` of every rank, in rank order, into the `output` of every rank. `input` has as many elements on
     /// every rank and `output` world size times as many. Enqueues and returns; the operands are used in stream order.
     ///
-    /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. Any number of elements, also
-    /// 0; any element-aligned address. `output` decides the transport: peers write into `output` directly if they can
-    /// address it.
+    /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. Any number of elements,
+    /// including 0; any element-aligned address. `output` decides the transport: peers write into `output` directly if
+    /// they can address `output`.
     ///
     /// ```
     /// # use symmetra::*;
@@ -31,8 +31,8 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit each other, operands of
-    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
-    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support
+    /// `Config::transport`; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
     /// if the launch fails.
     pub fn all_gather<'op, T: Element>(
         &self,
@@ -44,11 +44,11 @@ both! {
     }
 
     /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
-    /// the shape with `shape[dim]` times the world size, and the parts of the ranks lie side by side there. Nothing is
-    /// copied before or after. In place where `dim` is the first dimension of more than one element.
+    /// the shape with `shape[dim]` times the world size, with the parts of the ranks adjacent along `dim`. No data are
+    /// copied before or after. In place if `dim` is the first dimension of more than one element.
     ///
     /// # Errors
-    /// Those of [`all_gather`](Self::all_gather); also for a `dim` that the shape does not have.
+    /// The errors of [`all_gather`](Self::all_gather); also for a `dim` that the shape does not have.
     pub fn all_gather_along<'op, T: Element>(
         &self,
         dim: usize,
@@ -65,9 +65,9 @@ both! {
     /// every rank, in rank order: on every rank world size times as many elements as `output`. Enqueues and returns;
     /// the operands are used in stream order.
     ///
-    /// Values are taken in rank order and rounded once: see [`Reduction`]. In place: `output` is this rank's part of
+    /// Values are reduced in rank order and rounded once: see [`Reduction`]. In place: `output` is this rank's part of
     /// `input`; otherwise they may not overlap. Any element-aligned address. `input` decides the transport: peers read
-    /// `input` directly if they can address it.
+    /// `input` directly if they can address `input`.
     ///
     /// ```
     /// # use symmetra::*;
@@ -80,8 +80,8 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit each other, operands of
-    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
-    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support
+    /// `Config::transport`; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
     /// if the launch fails.
     pub fn reduce_scatter<'op, T: Element>(
         &self,
@@ -95,12 +95,12 @@ both! {
     }
 
     /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
-    /// the shape with `shape[dim]` divided by the world size. Nothing is copied before or after. In place where `dim`
-    /// is the first dimension of more than one element.
+    /// the shape with `shape[dim]` divided by the world size. No data are copied before or after. In place if `dim` is
+    /// the first dimension of more than one element.
     ///
     /// # Errors
-    /// Those of [`reduce_scatter`](Self::reduce_scatter); also for a `dim` that the shape does not have, or whose
-    /// length is no multiple of the world size.
+    /// The errors of [`reduce_scatter`](Self::reduce_scatter); also for a `dim` that the shape does not have, or whose
+    /// length is not a multiple of the world size.
     pub fn reduce_scatter_along<'op, T: Element>(
         &self,
         dim: usize,
@@ -114,12 +114,12 @@ both! {
         self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
     }
 
-    /// Cuts `input` into a part for every rank, in rank order, and fills `output` with the parts that came from every
-    /// rank. Both have as many elements, on every rank equally many, a multiple of the world size. Enqueues and
-    /// returns; the operands are used in stream order.
+    /// Cuts `input` into a part for every rank, in rank order, and fills `output` with the parts from every rank. Both
+    /// have the same number of elements on every rank, a multiple of the world size. Enqueues and returns; the operands
+    /// are used in stream order.
     ///
     /// `input` and `output` may not overlap. Any element-aligned address. `output` decides the transport: peers write
-    /// into `output` directly if they can address it.
+    /// into `output` directly if they can address `output`.
     ///
     /// ```
     /// # use symmetra::*;
@@ -132,8 +132,8 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that differ or do not divide, operands of
-    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
-    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// another device, or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support
+    /// `Config::transport`; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
     /// if the launch fails.
     pub fn all_to_all<'op, T: Element>(
         &self,
@@ -144,10 +144,11 @@ both! {
         self.run(&Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of()), &queue)
     }
 
-    /// All-to-all with a count of elements for each rank: the first `send_counts[0]` elements of `input` go to rank 0,
-    /// the next `send_counts[1]` to rank 1, and so on; what comes from rank 0 fills the first `receive_counts[0]` of
-    /// `output`. The rest of either operand is not touched. Ranks tell each other their counts on the device: one small
-    /// kernel more. Data move directly only into symmetric memory. NCCL does not compare what ranks send and expect.
+    /// All-to-all with a count of elements for each rank. The first `send_counts[0]` elements of `input` go to rank 0,
+    /// the next `send_counts[1]` to rank 1, and so on. The elements from rank 0 fill the first `receive_counts[0]` of
+    /// `output`, and so on. The rest of either operand is not touched. Ranks exchange their counts on the device, by an
+    /// additional small kernel. Data move directly only into symmetric memory. NCCL does not compare the counts of sender
+    /// and receiver.
     ///
     /// ```
     /// # use symmetra::*;
@@ -161,8 +162,8 @@ both! {
     /// ```
     ///
     /// # Errors
-    /// Those of [`all_to_all`](Self::all_to_all); also for counts that are not one for each rank, or are more than the
-    /// operand has. If sender and receiver differ in a count, later calls of every rank fail with
+    /// The errors of [`all_to_all`](Self::all_to_all); also if the number of counts is not the world size, or if the
+    /// counts exceed the operand. If sender and receiver differ in a count, later calls of every rank fail with
     /// [`Error::Mismatch`](crate::Error::Mismatch), which names both ranks; all outputs are undefined then.
     pub fn all_to_all_v<'op, T: Element>(
         &self,
@@ -176,11 +177,11 @@ both! {
         self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
     }
 
-    /// Copies the `buffer` of rank `root` into the buffer of every other rank; all have as many elements. Enqueues and
-    /// returns; the buffer is used in stream order. Any number of elements, also 0; any element-aligned address.
+    /// Copies the `buffer` of rank `root` into the buffer of every other rank. All buffers have the same length. Enqueues
+    /// and returns; the buffer is used in stream order. Any number of elements, including 0; any element-aligned address.
     ///
-    /// All but small messages go in two hops: each rank gets a share of the root's buffer and hands the share on to all
-    /// others, so that the root sends a message once and not once a rank.
+    /// Except for small messages, data go in two hops: each rank receives a share of the root's buffer and forwards the
+    /// share to all others. So the root sends the message once, and not once for each rank.
     ///
     /// ```
     /// # use symmetra::*;
@@ -191,8 +192,8 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group or a buffer of another
-    /// device; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks
-    /// for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
+    /// device; [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support `Config::transport`;
+    /// the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn broadcast<'op, T: Element>(
         &self,
         buffer: impl Operand<'op, T>,
@@ -205,8 +206,8 @@ both! {
     /// Reduces `input` over all ranks into the `output` of rank `root`, which has as many elements; on other ranks
     /// `output` is ignored and may be `None`. Enqueues and returns; the operands are used in stream order.
     ///
-    /// Values are taken in rank order and rounded once: see [`Reduction`]. The root's operands may be the same memory
-    /// but may not overlap otherwise. Any number of elements, also 0; any element-aligned address. The root reads
+    /// Values are reduced in rank order and rounded once: see [`Reduction`]. The root's operands may be the same memory
+    /// but may not overlap otherwise. Any number of elements, including 0; any element-aligned address. The root reads
     /// `input` of every rank directly if peers can address `input`.
     ///
     /// ```
@@ -220,7 +221,7 @@ both! {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without output,
     /// operands of different lengths, of another device, or that overlap;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support `Config::transport`; the
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn reduce<'op, T: Element, O: Operand<'op, T>>(
         &self,
@@ -234,11 +235,11 @@ both! {
         self.run(&call.input(input.view_of()).output(output.as_ref().map(WithView::view_of)), &queue)
     }
 
-    /// Reduces `buffer` over all ranks into the `buffer` of rank `root`; the contents of the other ranks' stay. A rank
-    /// may call [`reduce`](Self::reduce) in place of this: both are one operation.
+    /// Reduces `buffer` over all ranks into the `buffer` of rank `root`. The buffers of other ranks are not modified. Some
+    /// ranks may call [`reduce`](Self::reduce) instead: both methods run the same operation.
     ///
     /// # Errors
-    /// Those of [`reduce`](Self::reduce).
+    /// The errors of [`reduce`](Self::reduce).
     pub fn reduce_in_place<'op, T: Element>(
         &self,
         buffer: impl Operand<'op, T>,
@@ -256,8 +257,8 @@ both! {
     /// and returns; the operands are used in stream order.
     ///
     /// In place: the root's `input` is its part of `output`; otherwise they may not overlap. Any number of elements,
-    /// also 0; any element-aligned address. `output` decides the transport of large messages: peers write directly into
-    /// symmetric memory.
+    /// including 0; any element-aligned address. `output` decides the transport of large messages: peers write directly
+    /// into symmetric memory.
     ///
     /// ```
     /// # use symmetra::*;
@@ -269,7 +270,7 @@ both! {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without output,
     /// lengths that do not fit each other, operands of another device, or that overlap;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support `Config::transport`; the
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn gather<'op, T: Element, O: Operand<'op, T>>(
         &self,
@@ -287,8 +288,8 @@ both! {
     /// `input` is ignored and may be `None`. Enqueues and returns; the operands are used in stream order.
     ///
     /// In place: the root's `output` is its part of `input`; otherwise they may not overlap. Any number of elements,
-    /// also 0; any element-aligned address. `output` decides the transport of large messages: the root writes directly
-    /// into symmetric memory.
+    /// including 0; any element-aligned address. `output` decides the transport of large messages: the root writes
+    /// directly into symmetric memory.
     ///
     /// ```
     /// # use symmetra::*;
@@ -300,7 +301,7 @@ both! {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a root outside the group, a root without input,
     /// lengths that do not fit each other, operands of another device, or that overlap;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what `Config::transport` asks for; the
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support `Config::transport`; the
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn scatter<'op, T: Element, I: Operand<'op, T>>(
         &self,
@@ -313,13 +314,12 @@ both! {
         self.run(&Call::new(&SCATTER, T::DTYPE).parameter(root).input(input).output(output.view_of()), &queue)
     }
 
-    /// Puts the `input` of every rank into the `output` of the rank `by` further, modulo the world size: a step of ring
-    /// attention or of a pipeline. `by` is the same on every rank; a negative one goes the other way round. Both
-    /// operands have as many elements, on every rank equally many. Enqueues and returns; the operands are used in
-    /// stream order.
+    /// Puts the `input` of rank r into the `output` of rank r + `by`, modulo the world size: a step of ring attention or
+    /// of a pipeline. `by` is the same on every rank and may be negative. Both operands have the same number of elements
+    /// on every rank. Enqueues and returns; the operands are used in stream order.
     ///
-    /// `input` and `output` may not overlap. Any number of elements, also 0; any element-aligned address. `output`
-    /// decides the transport: the peer writes into `output` directly if the peer can address it.
+    /// `input` and `output` may not overlap. Any number of elements, including 0; any element-aligned address. `output`
+    /// decides the transport: the peer writes into `output` directly if the peer can address `output`.
     ///
     /// ```
     /// # use symmetra::*;
@@ -332,8 +332,8 @@ both! {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands of different lengths, of another device,
-    /// or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory cannot do what
-    /// `Config::transport` asks for; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
+    /// or that overlap; [`Error::Unsupported`](crate::Error::Unsupported) if the memory does not support
+    /// `Config::transport`; the group's error if the group has failed; [`Error::Device`](crate::Error::Device)
     /// if the launch fails.
     pub fn shift<'op, T: Element>(
         &self,

@@ -10,18 +10,18 @@ use crate::stream::Queue;
 use crate::types::{Element, Reduction};
 
 both! {
-    /// [`all_gather`](Self::all_gather) by the copy engines, on a side stream that waits for the queue: work enqueued
-    /// after this call runs beside the copies, up to [`Pending::wait`]. No multiprocessor moves data; each of the two
-    /// barriers is a kernel of one block. Only own kernels serve this form.
+    /// [`all_gather`](Self::all_gather) by the copy engines, on a side stream that waits for the queue. Work enqueued
+    /// after this call runs concurrently with the copies, up to [`Pending::wait`]. No multiprocessor moves data; each of
+    /// the two barriers is a kernel of one block. Only symmetra kernels serve this form.
     ///
     /// Each rank copies from the `input` of the others, if `input` is symmetric or registered memory at the same offset
-    /// on every rank. Other memory is staged in a workspace of as many bytes in the symmetric heap: see
-    /// [`reserve_workspace`](Self::reserve_workspace). So is registered memory if ranks with GPUs are threads of one
-    /// process. `output` is any memory. In place on every rank or on none. No stream may touch either operand before
-    /// the end.
+    /// on every rank. Other memory is staged in a workspace of the same size in the symmetric heap: see
+    /// [`reserve_workspace`](Self::reserve_workspace). Registered memory is also staged if ranks with GPUs are threads of
+    /// one process. `output` is any memory. Either all ranks call in place or none does. No stream may touch either
+    /// operand before the end.
     ///
-    /// The call waits for its queue, and not for calls of the communicator on other streams; nor do later calls on
-    /// other streams wait for it. Where such calls use the same memory, let the streams wait for each other.
+    /// The call waits for its queue, but not for calls of the communicator on other streams. Later calls on other streams
+    /// do not wait for this call either. If such calls use the same memory, let the streams wait for each other.
     ///
     /// Copies cannot be cancelled: after a failed call, they still read the inputs of peers and write this rank's
     /// `output`. So registered memory stays allocated until every rank has closed or dropped its communicator.
@@ -30,13 +30,13 @@ both! {
     /// # use symmetra::*;
     /// fn overlap(communicator: &Communicator, shard: &SymmetricBuffer<f32>, all: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
     ///     let pending = communicator.low_contention_all_gather(shard, all, stream)?;
-    ///     // Kernels enqueued here run beside the copies.
+    ///     // Kernels enqueued here run concurrently with the copies.
     ///     pending.wait(stream)
     /// }
     /// ```
     ///
     /// # Errors
-    /// Those of [`all_gather`](Self::all_gather); [`Error::Unsupported`](crate::Error::Unsupported) for a natively
+    /// The errors of [`all_gather`](Self::all_gather); [`Error::Unsupported`](crate::Error::Unsupported) for a natively
     /// captured stream, and in a capture if the workspace is too small;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no room for the workspace.
     pub fn low_contention_all_gather<'op, T: Element>(
@@ -52,12 +52,12 @@ both! {
     /// [`reduce_scatter`](Self::reduce_scatter) by the copy engines, with equal bits, on a side stream that waits for
     /// the queue: see [`low_contention_all_gather`](Self::low_contention_all_gather).
     ///
-    /// Each rank copies the parts of its `input` to the ranks that reduce them, into a workspace of as many bytes as
-    /// the input. Both operands are any memory. A kernel then reduces the parts in rank order: only this step uses
-    /// multiprocessors, and the kernel reads and writes local memory.
+    /// Each rank copies the parts of its `input` to the ranks that reduce them, into a workspace of the size of the
+    /// input. Both operands are any memory. A kernel then reduces the parts in rank order. Only this kernel uses
+    /// multiprocessors, and it reads and writes only local memory.
     ///
     /// # Errors
-    /// Those of [`reduce_scatter`](Self::reduce_scatter); [`Error::Unsupported`](crate::Error::Unsupported) for a
+    /// The errors of [`reduce_scatter`](Self::reduce_scatter); [`Error::Unsupported`](crate::Error::Unsupported) for a
     /// natively captured stream, and in a capture if the workspace is too small;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no room for the workspace.
     pub fn low_contention_reduce_scatter<'op, T: Element>(

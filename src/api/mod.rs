@@ -1,4 +1,4 @@
-//! The methods of [`Communicator`] and [`Coordinator`] that run operations: one text for both types.
+//! The methods of [`Communicator`] and [`Coordinator`] that run operations, written once for both types.
 
 mod all_reduce;
 mod batch;
@@ -31,24 +31,24 @@ pub struct How<'a> {
     pub options: AllReduceOptions,
     /// The root, or the distance between ranks: see [`Parameter`](crate::Parameter).
     pub parameter: usize,
-    /// A dimension, and the shape of the input, for operations that work along one.
+    /// A dimension, and the shape of the input, for operations along a dimension.
     pub along: Option<(usize, &'a [usize])>,
-    /// How many elements go to each rank, and how many come from each rank, where each pair has its own count.
+    /// Numbers of elements to each rank and from each rank, for operations with a count for each pair of ranks.
     pub counts: [&'a [usize]; 2],
 }
 
 both! {
     /// Enqueues an operation by its [description](crate::op::Op), for programs that treat all operations alike, such as
-    /// benchmarks, tests and bindings. Each operation also has a method of its own, which documents its operands.
-    /// Enqueues and returns.
+    /// benchmarks, tests and bindings. Each operation also has its own method, which documents the operands. Enqueues and
+    /// returns.
     ///
-    /// A rank passes `None` for an operand that it does not have. The operand of a broadcast is the output. A batch of
-    /// sends and receives takes its messages from `how.counts`, as an all-to-all does where each pair of ranks has its
-    /// own count: the messages to rank 0, 1 and so on lie one after the other in the input, and the messages from rank
-    /// 0, 1 and so on in the output. A count of 0 is no message.
+    /// A rank passes `None` for an operand that it does not have. The operand of a broadcast is the output. The counts of
+    /// `how.counts` define the messages of a batch of sends and receives, as for an all-to-all with a count for each pair
+    /// of ranks. The messages to rank 0, 1 and so on are consecutive in the input, and the messages from rank 0, 1 and so
+    /// on in the output. A count of 0 means no message.
     ///
     /// # Errors
-    /// Those of the operation's own method.
+    /// The errors of the operation's own method.
     pub fn perform<'op, T: Element, O: Operand<'op, T>>(
         &self,
         op: &'static Op,
@@ -72,10 +72,10 @@ both! {
     }
 }
 
-/// One message to and one from every rank with a count, one after the other in an operand.
+/// One message to and one from every rank with a count. The messages are consecutive in an operand.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for counts that are not one for each rank, or more than the operand has.
+/// [`Error::InvalidArgument`] if the number of counts is not the world size, or if the counts exceed the operand.
 fn messages<T: Element>(
     counts: [&[usize]; 2],
     operands: [Option<&View<'_>>; 2],
@@ -92,7 +92,7 @@ fn messages<T: Element>(
         let mut start = 0;
         for (peer, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             let Some(view) = operand.filter(|_| *count <= elems - start) else {
-                let limit = format!("the {what} has {} elements behind the messages of earlier ranks", elems - start);
+                let limit = format!("the {what} has {} elements after the messages of earlier ranks", elems - start);
                 return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
             };
             messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)?));

@@ -1,4 +1,4 @@
-//! Messages between pairs of ranks, in which no other rank takes part.
+//! Messages between pairs of ranks. No other rank takes part.
 
 use super::both;
 use crate::collective::Communicator;
@@ -12,19 +12,19 @@ both! {
     /// Only the ranks of a pair take part: a rank without a message makes no call, and may make other calls meanwhile.
     /// [`batch`](Self::batch) needs every rank, and moves data directly between symmetric buffers.
     ///
-    /// Any number of messages go from one rank to another. The first that a rank sends is the first that the other
-    /// receives, and so on, from call to call. Types are not compared, bytes are. A message may have no bytes. A rank's
-    /// message to itself is a copy; as many are sent as are received, in one call.
+    /// Any number of messages go from one rank to another. The receiver receives messages in the order in which they are
+    /// sent, within a call and from call to call. Sizes in bytes are compared, types are not. A message may have no bytes. A
+    /// rank's message to itself is a copy; a call must send and receive equally many of them.
     ///
-    /// The messages of a call progress side by side, so all ranks of a ring may send before they receive, in one call. A
-    /// call ends when the messages to this rank have arrived and those of this rank have left its memory: a sender waits
-    /// for the receiver only where [`Config::pair_bytes`](crate::Config::pair_bytes) has no room. Ranks may cut what they
-    /// exchange into other calls than their peers do, in an order in which no calls wait for each other in a circle. A
-    /// call of more than 96 messages is cut so, by the number of a message in its pair.
+    /// The messages of a call progress concurrently, so all ranks of a ring may send before they receive, in one call. A
+    /// call ends when the messages to this rank have arrived and the messages of this rank have left its memory. A sender
+    /// waits for the receiver only if [`Config::pair_bytes`](crate::Config::pair_bytes) is full. Ranks may split the same
+    /// messages into different calls, in an order in which no calls wait for each other in a circle. A call of more than 96
+    /// messages is split in this way, by the number of a message in its pair.
     ///
     /// Enqueues and returns. A graph may hold messages. Ranks may replay graphs, and make other calls, in any order in
-    /// which the messages of each pair match. On own kernels, calls of one rank on several streams run one after the
-    /// other, also behind and ahead of collectives. Where a peer has not enqueued any call of the communicator yet, and this
+    /// which the messages of each pair match. With symmetra kernels, calls of one rank on several streams run one after the
+    /// other, and also in order with collectives. If a peer has not enqueued any call of the communicator yet, and this
     /// rank no collective, the waits of a call may take `deadlines.first_use`. Other waits take at most `deadlines.steady`. A
     /// graph keeps the deadline that its waits had in the capture.
     ///
@@ -63,10 +63,10 @@ both! {
     /// The error of `fill`; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a peer outside the group,
     /// operands or a stream of another device, received memory that the call also uses otherwise, or messages of a rank
     /// to itself whose numbers or sizes differ; [`Error::Unsupported`](crate::Error::Unsupported) for a group that spans
-    /// hosts without NCCL: its engine needs all ranks; [`Error::PeerLost`](crate::Error::PeerLost) for a rank that left;
-    /// the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails. If a
-    /// message has other sizes at its two ends, later calls of every rank fail with
-    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both ranks and both sizes; what is received is undefined
+    /// hosts without NCCL, because its engine needs all ranks; [`Error::PeerLost`](crate::Error::PeerLost) for a rank that
+    /// left; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails. If
+    /// sender and receiver of a message expect different sizes, later calls of every rank fail with
+    /// [`Error::Mismatch`](crate::Error::Mismatch), which names both ranks and both sizes; received data are undefined
     /// then. NCCL does not compare sizes.
     pub fn pairs<'op>(
         &self,
