@@ -12,13 +12,13 @@ impl Communicator {
     /// Registers memory that the library did not allocate, so that peers can address it. All ranks register one buffer
     /// of the same length. Collective; blocks, and also waits for the devices if a registration was dropped before.
     ///
-    /// Operands that lie in the memory are found by their address, in calls and in graphs, so a pool of an engine is adopted
-    /// once, as a whole: see [`Adopted`]. [`adopt_bytes`](Self::adopt_bytes) takes a pool by its address.
+    /// Calls and graphs look up operands in the memory by their address, so a pool of an engine is adopted once, as a whole:
+    /// see [`Adopted`]. [`adopt_bytes`](Self::adopt_bytes) takes a pool by its address.
     ///
-    /// If ranks are threads of one process with a GPU each, the CUDA runtime orders some work for one GPU, such as
-    /// instantiating a graph or allocating, behind kernels of the other GPUs. A collective that runs on one rank would
-    /// then wait, up to its deadline, for a rank that the runtime holds up. Let all ranks end a capture before any rank
-    /// launches the graph: call [`Group::barrier`](crate::Group::barrier) between the two.
+    /// If ranks are threads of one process with a GPU each, the CUDA runtime may delay work for one GPU, such as
+    /// instantiating a graph or allocating, until kernels of the other GPUs have ended. A collective that runs on one rank
+    /// would then wait, up to its deadline, for the delayed rank. Let all ranks end a capture before any rank launches the
+    /// graph: call [`Group::barrier`](crate::Group::barrier) between the two.
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if the lengths differ;
@@ -27,12 +27,12 @@ impl Communicator {
     /// [`Error::Peer`](crate::Error::Peer) on the other ranks.
     ///
     /// # Safety
-    /// Operands by address in the memory lie at one offset on every rank, or go
-    /// [through scratch](Ref::through_scratch): peers write at their own offset in the memory of this rank.
+    /// Operands in the memory lie at the same offset on every rank, or go [through scratch](Ref::through_scratch), because
+    /// peers write at their own offset in the memory of this rank.
     ///
     /// The memory stays allocated until every rank has closed or dropped its communicator, even if the result was
     /// dropped long before: peers still map the memory, and may still write there after a call that failed. Ranks that
-    /// are all threads of one process map nothing: the memory may then be freed once this rank's calls on it have ended
+    /// are all threads of one process map nothing: the memory may then be freed when this rank's calls on it have ended
     /// without an error, because each call ends with a barrier after which no peer touches the memory.
     ///
     /// Safe code cannot promise this for memory of unknown origin:
@@ -46,7 +46,7 @@ impl Communicator {
     /// ```
     /// # use symmetra::*;
     /// fn adopt<'a>(communicator: &Communicator, buffer: &'a DeviceBuffer<f32>) -> Result<Adopted<'a, f32>> {
-    ///     // SAFETY: a `DeviceBuffer` that peers can reach stays allocated, whoever drops it.
+    ///     // SAFETY: a `DeviceBuffer` that peers can reach stays allocated after it is dropped.
     ///     unsafe { communicator.adopt(buffer.borrow()) }
     /// }
     /// ```
@@ -55,8 +55,9 @@ impl Communicator {
     }
 
     /// Registers a pool of an engine: `bytes` bytes at `address`, whose elements have no type yet. As
-    /// [`adopt`](Self::adopt) of a [`Ref`] to the bytes; an error in the memory also is reported to all ranks.
-    /// [`Adopted::elements`] is an operand by offset, count and type; an operand by its address is found by itself.
+    /// [`adopt`](Self::adopt) of a [`Ref`] to the bytes, but an invalid address is also reported to all ranks.
+    /// [`Adopted::elements`] makes an operand from offset, count and type; an operand given by address is found
+    /// automatically.
     /// ```
     /// # use half::bf16;
     /// # use symmetra::*;
@@ -68,10 +69,11 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// Those of [`adopt`](Self::adopt) and [`Ref::from_raw`].
+    /// The errors of [`adopt`](Self::adopt) and [`Ref::from_raw`].
     ///
     /// # Safety
-    /// Those of [`adopt`](Self::adopt) and [`Ref::from_raw`], until every rank has closed or dropped its communicator.
+    /// The requirements of [`adopt`](Self::adopt) and [`Ref::from_raw`], until every rank has closed or dropped its
+    /// communicator.
     pub unsafe fn adopt_bytes(&self, address: *mut u8, bytes: usize) -> Result<Adopted<'static, u8>> {
         // SAFETY: passed on.
         let memory = unsafe { Ref::from_raw(self.device(), address, bytes) };
@@ -81,7 +83,7 @@ impl Communicator {
     /// Registers memory, or takes part in the registration with an error.
     ///
     /// # Safety
-    /// That of [`adopt`](Self::adopt).
+    /// The requirements of [`adopt`](Self::adopt).
     pub(crate) unsafe fn adopt_made<'a, T: Element>(&self, memory: Result<Ref<'a, T>>) -> Result<Adopted<'a, T>> {
         Adopted::new(self.pools(), memory)
     }
@@ -93,14 +95,14 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if lengths or types differ;
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for memory of another device, another number of
-    /// addresses than ranks, an address that is null or not aligned, and an own address that is not the memory's;
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for memory of another device, if the number of addresses is
+    /// not the world size, for an address that is null or not aligned, and if this rank's address is not that of `memory`;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if all registrations are in use. The other ranks get
     /// [`Error::Peer`](crate::Error::Peer).
     ///
     /// # Safety
-    /// Each address reaches the memory that its rank registers here, as many elements, readable and writable by this rank's
-    /// device, until every rank has closed or dropped its communicator. So does `memory` itself, on its rank.
+    /// Each address must reach the memory that its rank registers here: the same number of elements, readable and writable by
+    /// this rank's device, until every rank has closed or dropped its communicator. `memory` itself must live as long.
     pub unsafe fn adopt_mapped<'a, T: Element>(&self, memory: Ref<'a, T>, peers: &[*mut T]) -> Result<Adopted<'a, T>> {
         Adopted::mapped(self.pools(), Ok(memory), peers)
     }
@@ -108,7 +110,7 @@ impl Communicator {
     /// Registers mapped memory, or takes part in the registration with an error.
     ///
     /// # Safety
-    /// That of [`adopt_mapped`](Self::adopt_mapped).
+    /// The requirements of [`adopt_mapped`](Self::adopt_mapped).
     pub(crate) unsafe fn adopt_mapped_made<'a, T: Element>(
         &self,
         memory: Result<Ref<'a, T>>,
@@ -117,7 +119,7 @@ impl Communicator {
         Adopted::mapped(self.pools(), memory, peers)
     }
 
-    /// Where adoptions of this rank are kept.
+    /// The arena, and the list of this rank's adoptions.
     fn pools(&self) -> (&Arc<Arena>, &Arc<Pools>) {
         (&self.0.arena, &self.0.pools)
     }

@@ -1,4 +1,4 @@
-//! Planning an all-reduce on own kernels: the algorithm, and the size and shape of each launch.
+//! Planning an all-reduce on symmetra kernels: the algorithm, and the size and shape of each launch.
 
 use super::graph_part::Recorded;
 use super::reach::{Located, Peers};
@@ -15,7 +15,7 @@ use crate::types::{Dtype, Reduction};
 /// Most bytes of one launch: kernels count packets in 32 bits.
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
-/// Most units of one launch by a codec: kernels count packets of 16 bytes of the message in 32 bits.
+/// Most units of one launch with a codec: kernels count packets of 16 bytes of the message in 32 bits.
 const MOST_CALL_UNITS: u64 = 1 << 23;
 
 /// The plan for one message.
@@ -83,7 +83,7 @@ impl Inner {
             Algorithm::TwoShotZeroCopy | Algorithm::MulticastTwoShot => {
                 Some([self.peers(input, bytes, recorded, 0)?, self.peers(output, bytes, recorded, 1)?])
             }
-            // Nobody reads another rank's input.
+            // No rank reads the input of another rank.
             Algorithm::Ring if reach(std::slice::from_ref(output)) == Reach::Direct => {
                 Some([Peers::NONE, self.peers(output, bytes, recorded, 1)?])
             }
@@ -96,18 +96,18 @@ impl Inner {
         Ok(Plan { algorithm, reduction, codec, dtype, peers, call_elems: call_elems as usize })
     }
 
-    /// Elements of each launch by a codec, but the last, of a message of `elems` elements.
+    /// Elements of each launch with a codec except the last, for a message of `elems` elements.
     fn codec_launch_elems(&self, codec: Codec, algorithm: Algorithm, elems: u64) -> Result<u64> {
         let most = self.codec_call_elems(codec, algorithm)?;
         if algorithm != Algorithm::TwoShotSentinel {
-            // One-shot sends a unit while the one before travels, so a launch is best as large as there is room.
+            // One-shot sends a unit while the previous unit is in flight, so the largest launch is the fastest.
             return Ok(most);
         }
         let row = self.group.world_size() as u64 * u64::from(args::kUnitElems);
         Ok(geometry::quantised_share(elems.div_ceil(row), most / row) * row)
     }
 
-    /// Most elements of one call by a codec: the units that fit the slots.
+    /// Most elements of one launch with a codec: the units that fit the slots.
     pub(super) fn codec_call_elems(&self, codec: Codec, algorithm: Algorithm) -> Result<u64> {
         let world = self.group.world_size();
         let slot_packets = geometry::quantised_slot(self.scratch(algorithm).slot_packets, world as u64);

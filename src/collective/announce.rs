@@ -21,17 +21,17 @@ impl Inner {
             Some(_) => false,
             None => self.arrive(lane, queue)?,
         };
-        // Entered before the call can run: a reader of the device's progress looks the entry up.
+        // Entered before the call can run, because readers of the device's progress look up the entry.
         self.enter(call, queue, recorded)?;
-        // A rank alone has nobody to compare with.
+        // In a group of one rank there are no calls to compare.
         if self.group.config().check_calls && self.group.world_size() > 1 {
             self.agree(call, fresh, queue)?;
         }
         Ok(fresh)
     }
 
-    /// With `check_calls`, enters a call without elements in the history and enqueues its comparison. Without, the call
-    /// launches nothing and meets nobody, so ranks may leave the call out.
+    /// With `check_calls`, enters a call without elements in the history and enqueues its comparison. Without
+    /// `check_calls`, the call launches nothing and waits for no peer, so ranks may omit the call.
     pub(super) fn announce_empty(
         &self,
         call: Call,
@@ -46,8 +46,8 @@ impl Inner {
         self.announce(call, lane, queue, recorded).map(drop)
     }
 
-    /// Enters a call in the history, or in that of a graph's launches. A call that the stream's owner captures is in
-    /// neither, because nobody knows how often it will run.
+    /// Enters a call in the history, or in the list that each launch of a graph enters. A natively captured call is entered
+    /// in neither, because it may run any number of times.
     fn enter(&self, call: Call, queue: &impl Enqueue, recorded: Option<&Recorded>) -> Result<()> {
         match recorded {
             Some(recorded) => recorded.note(call),

@@ -1,6 +1,7 @@
-//! Reductions of a grid's one-shot mode in one launch, after FlashInfer's MixedComm. The all-reduce of a few consecutive ranks
-//! each, whose results all ranks get: every rank sends all of its input to every peer. The reduce-scatter whose parts go to a
-//! few consecutive ranks each: every rank sends a peer the peer's part. Each rank reduces what comes.
+//! Reductions of a mesh's one-shot mode in one launch, after FlashInfer's MixedComm. In the all-reduce within groups of
+//! consecutive ranks, whose results all ranks receive, every rank sends its whole input to every peer. In the reduce-scatter
+//! whose parts go to several consecutive ranks, every rank sends each peer that peer's part. Each rank reduces the received
+//! data.
 
 use super::Inner;
 use super::call_order::Lane;
@@ -13,7 +14,7 @@ use crate::stream::Enqueue;
 use crate::types::{Transport, WAY_APART, WAY_NOTHING};
 
 impl Inner {
-    /// Enqueues a checked call, which any memory serves.
+    /// Enqueues a checked [`Numbers::Apart`] call. Supports any memory.
     pub(super) fn all_reduce_apart(
         &self,
         call: &Call<'_>,
@@ -40,7 +41,7 @@ impl Inner {
         self.reduce_packets(call, (Strips { rows, ..strips }, bytes), lane, queue, recorded)
     }
 
-    /// Enqueues a checked call, which any memory serves.
+    /// Enqueues a checked [`Numbers::Shared`] call. Supports any memory.
     pub(super) fn reduce_shared(
         &self,
         call: &Call<'_>,
@@ -58,7 +59,7 @@ impl Inner {
         self.reduce_packets(call, (strips, bytes), lane, queue, recorded)
     }
 
-    /// `bytes` are those of the largest strip.
+    /// `bytes`: the size of the largest chunk.
     fn reduce_packets(
         &self,
         call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! What one capture uses beside its stream.
+//! The auxiliary streams and workspaces of one capture.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Event, Recording, Stream};
 
-/// For what runs beside even the side: a stream, and an event for its fork and its join.
+/// A second auxiliary stream, with an event for its fork and its join.
 pub(super) struct Branch {
     pub(super) stream: Stream,
     pub(super) event: Event,
 }
 
 impl Branch {
-    /// The one there is, or a new one.
+    /// Returns the cached branch, creating it on first use.
     pub(super) fn of(branch: &mut Option<Arc<Self>>, device: &Device) -> Result<Arc<Self>> {
         Ok(match branch {
             Some(branch) => branch.clone(),
@@ -25,14 +25,14 @@ impl Branch {
     }
 }
 
-/// The side of one capture.
+/// The auxiliary streams of one capture.
 #[derive(Default)]
 pub(super) struct Aside {
-    /// Captured with the caller's, of which it forks.
+    /// The side stream, which forks from the captured stream.
     stream: Option<Stream>,
-    /// Of which this forks.
+    /// A stream that forks from the side stream.
     branch: Option<Arc<Branch>>,
-    /// What the graph's copies go through.
+    /// Workspaces of the graph's copies.
     workspaces: Vec<Arc<SymmetricBuffer<u8>>>,
     used: bool,
     /// Whether the stream has work for which no plan of the capture has waited.
@@ -40,12 +40,13 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Whether launches have to take turns.
+    /// Whether launches must not overlap.
     pub(super) fn is_used(&self) -> bool {
         self.used
     }
 
-    /// Where the work of a call goes: a stream that forks from the captured one. The host device captures one stream.
+    /// The stream for the work of a call, which forks from the captured stream. `None` on the host device, which captures
+    /// only one stream.
     pub(super) fn begin(&mut self, device: &Device) -> Result<Option<Stream>> {
         self.used = true;
         if device.kind() == DeviceKind::Host {
@@ -57,7 +58,7 @@ impl Aside {
         }))
     }
 
-    /// The stream, if it has such work, for which the caller makes the capture wait.
+    /// Returns the stream if it has [`loose`](Self::loose) work. The caller makes the capture wait for the stream.
     pub(super) fn take_loose(&mut self) -> Option<Stream> {
         self.stream.clone().filter(|_| std::mem::take(&mut self.loose))
     }
@@ -73,7 +74,7 @@ impl Aside {
         }
     }
 
-    /// Whatever became of its handles, a fork must have joined when the capture ends.
+    /// Joins all forks: CUDA requires this when the capture ends, even if handles of calls were dropped.
     pub(super) fn end(&mut self, recording: &Recording) -> Result<()> {
         for stream in self.stream.iter().chain(self.branch.iter().map(|branch| &branch.stream)) {
             let event = Event::new(stream.device())?;

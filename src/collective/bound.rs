@@ -15,9 +15,9 @@ use crate::stream::{Enqueue, Kept, Queue};
 /// decides algorithm, launch shape and kernel arguments. A call only checks that the group is healthy, takes its place
 /// in the order of calls, and launches.
 ///
-/// A bound call is the same operation as [`Communicator::all_reduce`]: on a stream, some ranks may use one and some the
-/// other. In a capture with plain memory, all ranks must capture the same kind: a bound call sends packets through
-/// scratch, while an ordinary call lets the graph register the memory and may use another algorithm.
+/// A bound call is the same operation as [`Communicator::all_reduce`]: on a stream, some ranks may make a bound call and
+/// others an ordinary call. In a capture with plain memory, all ranks must capture the same kind: a bound call sends packets
+/// through scratch, while an ordinary call lets the graph register the memory and may use another algorithm.
 ///
 /// `'a` is the lifetime of the communicator's handle and of the operands. A bound call that [owns](Self::owning) both
 /// is a `BoundAllReduce<'static>`. It can be used from any thread.
@@ -77,7 +77,7 @@ impl BoundAllReduce<'static> {
     ///     Ok(Layer { activations, sum })
     /// }
     /// ```
-    /// `bind` cannot use operands of anything else:
+    /// `bind` can only use operands of `owner`:
     /// ```compile_fail
     /// # use std::sync::Arc;
     /// # use symmetra::*;
@@ -88,7 +88,7 @@ impl BoundAllReduce<'static> {
     /// ```
     ///
     /// # Errors
-    /// Those of `bind`.
+    /// The errors of `bind`.
     pub fn owning<O: Send + Sync + 'static>(
         owner: Arc<O>,
         bind: impl for<'o> FnOnce(&'o O) -> Result<BoundAllReduce<'o>>,
@@ -103,8 +103,8 @@ impl BoundAllReduce<'static> {
 
 impl<'a> BoundAllReduce<'a> {
     /// Enqueues the all-reduce once and returns. The device uses the operands when the queue reaches the call. On a
-    /// stream, the call takes no lookups, waits for no lock and allocates nothing, except when the stream of the
-    /// previous call was dropped since. A captured call allocates, because the graph keeps its arguments.
+    /// stream, the call does no look-ups, waits for no lock and allocates nothing, unless the stream of the previous call
+    /// has been dropped. A captured call allocates, because the graph keeps its arguments.
     ///
     /// The call has a place in the order of the communicator's calls, which is equal on all ranks, so call from one
     /// thread at a time. If another thread is enqueueing a call of the communicator, this call is refused instead of
@@ -132,7 +132,7 @@ impl<'a> BoundAllReduce<'a> {
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Closed`] after the communicator was closed;
     /// the group's error if the group has failed; [`Error::Unsupported`] while another thread enqueues a call of the
     /// communicator, or on a stream that [`Stream::capture`](crate::Stream::capture) records (enqueue on the capture there);
-    /// [`Error::Device`] if the launch fails. A stream that its owner captures natively is served.
+    /// [`Error::Device`] if the launch fails. A natively captured stream is supported.
     pub fn enqueue<'op>(&self, queue: impl Queue<'op>) -> Result<()>
     where
         'a: 'op,
@@ -146,8 +146,8 @@ impl<'a> BoundAllReduce<'a> {
         });
         let mut lane = inner.lane.try_take("a bound all-reduce")?.ok_or_else(|| {
             Error::unsupported(
-                "a bound all-reduce beside another call",
-                "another thread enqueues on this communicator at the same time, so their order is up to chance",
+                "a bound all-reduce during another call",
+                "another thread enqueues on this communicator at the same time, so the order of the calls is undefined",
             )
         })?;
         inner.enqueue_prepared(&self.prepared, &mut lane, &queue, recorded.as_deref())

@@ -12,11 +12,11 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Order, Stream};
 
-/// The turns of a communicator's calls, of which one holds the lane. A call may run work of the caller's while it does; work
-/// that takes another turn would wait for itself, and is refused.
+/// The lock that orders a communicator's calls: one call at a time holds the lane. Meanwhile the call may run a callback of
+/// the caller. A callback that makes another call would deadlock, so that call is refused.
 pub(super) struct Turns {
     lane: Mutex<Lane>,
-    /// The thread in which the call that has the turn runs work of the caller's; else 0.
+    /// The thread in which the call that holds the lane runs a callback; else 0.
     worker: AtomicUsize,
 }
 
@@ -25,19 +25,19 @@ impl Turns {
         Ok(Self { lane: Mutex::new(Lane::new(device)?), worker: AtomicUsize::new(0) })
     }
 
-    /// Waits for the calls of other threads. `what` asks for a turn.
+    /// Waits for the calls of other threads. `what` names the call in errors.
     pub(super) fn take(&self, what: impl fmt::Display) -> Result<MutexGuard<'_, Lane>> {
         self.refuse_within(what)?;
         Ok(self.lane.lock())
     }
 
-    /// A turn, unless another thread has it.
+    /// The lane, unless another thread holds it.
     pub(super) fn try_take(&self, what: impl fmt::Display) -> Result<Option<MutexGuard<'_, Lane>>> {
         self.refuse_within(what)?;
         Ok(self.lane.try_lock())
     }
 
-    /// Refuses what work of the caller's asks for within a call of the same communicator.
+    /// Fails if called from a callback that runs inside a call of the same communicator.
     #[inline]
     pub(super) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
         // Relaxed: only this thread's own number matters, which only this thread writes.
@@ -46,14 +46,14 @@ impl Turns {
             worker if worker != this_thread() => Ok(()),
             _ => Err(Error::unsupported(
                 format!("{what} within another call of the same communicator"),
-                "work of the caller's runs in that call, which has the communicator until the work returns",
+                "a callback runs in that call, which holds the communicator until the callback returns",
             )),
         }
     }
 
-    /// Runs what may be work of the caller's, in the turn of a call.
+    /// Runs `work`, which may contain a callback, while a call holds the lane.
     pub(super) fn work<T>(&self, _turn: &mut MutexGuard<'_, Lane>, work: impl FnOnce() -> T) -> T {
-        /// Ends the work, also where the work panics.
+        /// Ends the work, also if the work panics.
         struct Worker<'a>(&'a AtomicUsize);
         impl Drop for Worker<'_> {
             fn drop(&mut self) {
@@ -84,7 +84,7 @@ impl Communicator {
     }
 
     /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
-    /// memory with calls. In a capture, each launch of the graph waits so.
+    /// memory with calls. In a capture, each launch of the graph waits in the same way.
     pub(crate) fn order(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
         let inner = &self.0;
         if let Some(recording) = queue.recording() {
@@ -93,13 +93,13 @@ impl Communicator {
         inner.lane.take(what)?.order_call(queue)
     }
 
-    /// Refuses what work of the caller's asks for within a call of this communicator, which would wait for that work.
+    /// Fails if called from a callback that runs inside a call of this communicator: the two would wait for each other.
     pub(crate) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
         self.0.lane.refuse_within(what)
     }
 }
 
-/// A number that no other living thread has.
+/// A number that is unique among living threads.
 fn this_thread() -> usize {
     RawThreadId::INIT.nonzero_thread_id().get()
 }
@@ -107,7 +107,7 @@ fn this_thread() -> usize {
 /// The order of a communicator's eager calls and graph launches.
 pub(crate) struct Lane {
     calls: Order,
-    /// Whether nothing has run yet. A peer may then still be loading.
+    /// Whether no call has run yet. A peer may then still be loading.
     pub(super) fresh: bool,
     /// Whether this rank has signalled its first call to the peers.
     pub(super) told: bool,
@@ -130,12 +130,12 @@ impl Lane {
         self.calls.order_call(queue)
     }
 
-    /// Whether all calls are done, but for those that a stream's owner captured. Does not block.
+    /// Whether all calls are done, except natively captured calls. Does not block.
     pub(super) fn is_done(&self) -> Result<bool> {
         self.calls.is_done()
     }
 
-    /// Keeps the order without `stream`, which may end.
+    /// Keeps the order without `stream`, which may then be destroyed.
     pub(super) fn leave(&mut self, stream: &Stream) -> Result<()> {
         self.calls.leave(stream)
     }

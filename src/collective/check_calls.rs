@@ -8,23 +8,23 @@ use crate::kernel::{args, geometry};
 use crate::memory::Scratch;
 use crate::stream::Enqueue;
 
-/// A known bit pattern. The low bits name the operation of a rank that waits in vain for it.
+/// A known bit pattern. The low bits are the operation that a timeout of the wait reports.
 const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3200 | args::kOpAgree as u64];
 
 impl Inner {
-    /// Enqueues a comparison of a call with the calls of all ranks, ahead of the call.
+    /// Enqueues a comparison of a call with the calls of all ranks, before the call.
     pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
         let wait = self.arena.wait(fresh);
         self.tell([call.bytes, call.descriptor], &self.arena.layout().agree, wait, queue)
     }
 
-    /// Checks that every rank can store into every other as operations do: a driver may report access that does not
-    /// work. Collective; blocks, for at most `deadlines.open`.
+    /// Checks that every rank can store into the memory of every other rank, in the way of operations, because a driver may
+    /// report access that does not work. Collective; blocks, for at most `deadlines.open`.
     pub(super) fn probe_peers(&self) -> Result<()> {
         self.probe_peers_with(HERE)
     }
 
-    /// Exchanges `ours` with all peers and expects the known bit pattern of each.
+    /// Sends `ours` to all peers and expects the known bit pattern from each peer.
     fn probe_peers_with(&self, ours: [u64; 2]) -> Result<()> {
         if self.group.world_size() == 1 {
             return Ok(());
@@ -35,19 +35,19 @@ impl Inner {
 
     fn see_peers(&self, ours: [u64; 2]) -> Result<()> {
         let stream = self.arena.stream();
-        // Ranks that receive everything wait for the word of those that do not.
+        // Ranks that receive all stores wait for the reports of ranks that do not.
         let wait = self.arena.wait_for(self.group.config().deadlines.open / 2);
         self.tell(ours, &self.arena.layout().meet, wait, &stream)?;
         stream.synchronize()?;
         let (peer, detail) = match self.group.own_finding() {
             // On a rank that a peer stopped, that peer reports the failure.
             None => return Ok(()),
-            Some(Finding::Late(peer)) => (peer, "does not arrive"),
-            Some(Finding::Different(peer)) => (peer, "arrives with other bits"),
+            Some(Finding::Late(peer)) => (peer, "do not arrive"),
+            Some(Finding::Different(peer)) => (peer, "arrive with other bits"),
         };
         Err(Error::unsupported(
             format!("access of rank {peer} to the memory of rank {}", self.group.rank()),
-            format!("what it stores there {detail} (`symmetra doctor` probes every pair of devices)"),
+            format!("its stores {detail} (`symmetra doctor` probes every pair of devices)"),
         ))
     }
 
@@ -61,8 +61,8 @@ impl Inner {
             world: self.group.world_size() as u32,
         };
         let launch = geometry::single(shape_of(&self.group), 2 * args.world);
-        // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane, or
-        // that there is no other call yet, orders its use (exclusion).
+        // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane orders its
+        // use, or no other call exists yet (exclusion).
         queue.enqueue("launch an agreement", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 }

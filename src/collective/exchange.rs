@@ -1,5 +1,5 @@
-//! Exchanges: every rank sends every other a chunk of bytes. All collectives except all-reduce are exchanges; an
-//! operation's description gives the chunks.
+//! Exchanges: every rank sends every other rank a chunk of bytes. All collectives except all-reduce are exchanges. The
+//! description of an operation defines the chunks.
 #![allow(unsafe_code)]
 
 use super::call_order::Lane;
@@ -34,7 +34,7 @@ pub(super) enum Way {
     ReduceSentinels,
 }
 
-/// The operand that peers access, and where this rank's bytes are in each peer's.
+/// The operand that peers access, and the offset of this rank's bytes in each peer's operand.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) way: Way,
@@ -42,12 +42,12 @@ pub(super) struct Shared<'a> {
     offset_bytes: u64,
 }
 
-/// Which ranks know how much is exchanged.
+/// Which ranks know the sizes of an exchange.
 #[derive(Clone, Copy)]
 pub(super) enum Counts<'a> {
-    /// Every rank: at most this much from one rank to another. Without a shared operand the bytes move by packets.
+    /// Every rank. `largest_bytes` go at most from one rank to another. Without a shared operand the bytes move by packets.
     Known { largest_bytes: u64, shared: Option<Shared<'a>> },
-    /// Each rank knows its own counts. Offsets of its chunks in the arena, if all of them are in the arena.
+    /// Each rank knows only its own counts. `arena_bytes`: offsets of its chunks in the arena, if all chunks are there.
     Own { arena_bytes: Option<[u64; MAX_WORLD_SIZE]> },
 }
 
@@ -64,7 +64,7 @@ impl<'a> Exchange<'a> {
         Self { call: self.call, strips, counts }
     }
 
-    /// The ranks of each result, where a reduction has several.
+    /// The ranks of each result, if the reduction has several results.
     fn apart(&self) -> Option<Apart> {
         match self.call.numbers {
             Numbers::Apart(apart) => Some(apart),
@@ -72,12 +72,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether own kernels alone make the call so: by packets.
+    /// Whether the call has a form that only packets of symmetra kernels serve.
     fn is_apart(&self) -> bool {
         matches!(self.call.numbers, Numbers::Apart(_) | Numbers::Shared(_))
     }
 
-    /// How the bytes move, except where an exchange takes a launch for each part.
+    /// How the bytes move, unless an exchange takes a launch for each part.
     pub(super) fn way(&self) -> Way {
         match &self.counts {
             _ if self.is_apart() => Way::Reduce,
@@ -86,8 +86,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// How the bytes move, the operand that peers access, and where this rank's bytes are in it; `None` if only the device
-    /// learns the latter.
+    /// How the bytes move, the operand that peers access, and the offset of this rank's bytes there; `None` if ranks
+    /// exchange the offsets on the device.
     pub(super) fn shared(&self) -> Option<(Way, &'a View<'a>, u64)> {
         match self.counts {
             Counts::Known { shared, .. } => shared.map(|shared| (shared.way, shared.operand, shared.offset_bytes)),
@@ -103,7 +103,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The offset of the operand that peers access, or would in a larger call.
+    /// The offset of the operand that peers access, or would access in a larger call.
     pub(super) fn place(&self, offset_bytes: Option<u64>) -> Places {
         match self.shared() {
             Some((Way::Reduce, ..)) => [offset_bytes, None, None, None],
@@ -124,8 +124,8 @@ impl<'a> Exchange<'a> {
 }
 
 impl Inner {
-    /// Where the operand of an exchange by packets lies that peers would access in a larger call, for `check_calls`: there a
-    /// difference is an error, before it is one of a larger call.
+    /// The offset, for `check_calls`, of the operand that peers would access if this exchange by packets were larger. With
+    /// `check_calls`, unequal offsets are already an error in small calls.
     pub(super) fn place_to_check(&self, exchange: &Exchange<'_>) -> Places {
         exchange.place(exchange.shared().and_then(|(_, operand, _)| self.offset_to_check(operand)))
     }
@@ -147,7 +147,7 @@ impl Inner {
         Exchange { call, strips, counts }
     }
 
-    /// Where in the arena this rank receives from each rank; `None` if a receiving operand is not in the arena.
+    /// Offsets in the arena at which this rank receives from each rank; `None` if a receiving operand is not in the arena.
     fn arena_bytes(&self, call: &Call<'_>, strips: &Strips) -> Option<[u64; MAX_WORLD_SIZE]> {
         let here = |view: &View<'_>| arena_offset(self.group.id(), view).is_some();
         let all_here = match call.numbers {
@@ -160,8 +160,8 @@ impl Inner {
         all_here.then(|| strips.into.map(offset))
     }
 
-    /// Whether an exchange of this many bytes from rank to rank is large enough for ranks to tell each other their
-    /// offsets, which a direct exchange needs if offsets differ by rank.
+    /// Whether an exchange of this many bytes from rank to rank is large enough for ranks to exchange their offsets. A
+    /// direct exchange needs the offsets if they differ by rank.
     pub(super) fn tells(&self, bytes: u64) -> bool {
         match self.group.config().transport {
             Transport::Packets | Transport::Multicast => false,
@@ -170,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// What the choice of a transport depends on beside the size.
+    /// The facts, other than the size, that decide the transport.
     pub(super) fn place(&self, reach: Reach) -> Place {
         Place::new(self.group.device().kind(), self.group.world_size(), reach, self.group.config())
     }
@@ -223,7 +223,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The transports to enqueue. Both, if only the device learns which one serves.
+    /// The transports to enqueue. Both, if the choice is made on the device.
     fn transports(
         &self,
         exchange: &Exchange<'_>,
@@ -235,7 +235,7 @@ impl Inner {
             Counts::Known { largest_bytes, shared: Some(shared) } => (shared, *largest_bytes),
             Counts::Own { arena_bytes } => {
                 let arenas = Peers { table: self.arena.table(0), ..Peers::NONE };
-                // If the exchange must be direct and cannot be, all ranks learn this with the counts.
+                // If the exchange must be direct and cannot be, the exchange of counts reports this to all ranks.
                 let direct =
                     (asked != Transport::Packets && arena_bytes.is_some()).then_some((Transport::Direct, arenas));
                 return Ok([Some((Transport::Packets, none)), direct]);
@@ -264,8 +264,7 @@ impl Inner {
         }
     }
 
-    /// Refuses an exchange of a checked call that the transport which the configuration names cannot make of the call's
-    /// operands. Enqueues nothing.
+    /// Refuses a checked call whose operands do not support the transport of the configuration. Enqueues nothing.
     fn check_transport(&self, call: &Call<'_>, shape: &Shape, recording: bool) -> Result<()> {
         let asked = self.group.config().transport;
         let Kernels::Exchange { strips, access } = call.op.kernels else { return Ok(()) };
@@ -284,7 +283,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues an exchange of counts on the device, ahead of the data.
+    /// Enqueues an exchange of counts on the device, before the data.
     fn tell_counts(
         &self,
         exchange: &Exchange<'_>,
@@ -313,7 +312,7 @@ impl Inner {
             },
         };
         let launch = geometry::single(shape_of(&self.group), args::kMaxWorld);
-        // SAFETY: scratch and what is learned lie in arenas that live until the device is idle
+        // SAFETY: scratch and learned counts lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion).
         queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
@@ -379,7 +378,7 @@ impl Inner {
         let (shape, world) = (shape_of(&self.group), self.group.world_size() as u64);
         let bytes = match exchange.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
-            // Blocks wait for the block of equal index on peers, so the grid depends only on what all ranks know.
+            // Blocks wait for the block of equal index on peers, so the grid depends only on facts that all ranks know.
             Counts::Own { .. } => 1 << 20,
         };
         match (transport, way) {
@@ -398,8 +397,8 @@ impl Inner {
 }
 
 impl Communicator {
-    /// Refuses a call of own kernels that the transport which the configuration names cannot make of the call's operands.
-    /// Enqueues nothing. `recording`: whether the call would be recorded.
+    /// Refuses a call on symmetra kernels whose operands do not support the transport of the configuration. Enqueues
+    /// nothing. `recording`: whether the call would be recorded.
     pub(crate) fn check_operands(&self, call: &Call<'_>, recording: bool) -> Result<()> {
         let (inner, group) = (&self.0, &self.0.group);
         if !matches!(group.config().transport, Transport::Direct | Transport::Multicast) {
@@ -440,6 +439,6 @@ pub(super) fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()>
         let message = format!("a copy of {} bytes into {} was asked for", from.bytes, into.bytes);
         return Err(Error::Internal { message });
     }
-    // SAFETY: the bytes lie in both strips, and these in operands that do not overlap there: the check of a call says so.
+    // SAFETY: the bytes lie in both strips, which lie in operands that do not overlap there, by the check of the call.
     queue.enqueue("copy", |raw| unsafe { raw.copy(into.address, from.address, from.bytes as usize) })
 }

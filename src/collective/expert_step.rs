@@ -1,4 +1,5 @@
-//! The steps of a dispatch and of a combine: kernels of this rank alone, and kernels that meet those of all ranks.
+//! The steps of a dispatch and of a combine: kernels that run on this rank only, and kernels that synchronise with the kernels
+//! of all ranks.
 #![allow(unsafe_code)]
 
 use super::graph_part::Recorded;
@@ -11,52 +12,52 @@ use crate::memory::{SymmetricBuffer, View};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
-/// A kernel of a step, and how much work it has.
+/// A kernel of a step, and the size of its work.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) args: args::ExpertArgs,
-    /// Units of the step, of which a block takes one at a time; and items of a unit, which the threads of a block share. Equal
-    /// on all ranks in a kernel between barriers.
+    /// Number of units, of which a block takes one at a time; and items of a unit, which the threads of a block share. Equal on
+    /// all ranks in a kernel between barriers.
     pub(crate) work: [usize; 2],
     /// Most blocks, if there is a limit. Equal on all ranks in a kernel between barriers.
     pub(crate) most_blocks: Option<u32>,
 }
 
-/// Which kernels of an exchange of experts.
+/// The stage of an exchange of experts to which kernels belong.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// The first, which enter the exchange in the history.
+    /// The first kernels, which enter the exchange in the history.
     New {
         operation: Operation,
-        /// Of the largest part that a rank may send another.
+        /// Bytes of the largest part that a rank may send to another.
         bytes: usize,
         /// The slot of the dispatch.
         slot: usize,
     },
-    /// Those behind. The value is what the first ones returned.
+    /// Later kernels. The value is the result of enqueueing the first kernels.
     Rest(bool),
 }
 
-/// What else ranks must do alike: which slot they exchange through, and how they make sums. An exact sum is weighed by the token's rank,
-/// which chooses alone. 1 for the first slot without weights.
+/// Further settings on which ranks must agree, as one number: the slot of the exchange, and how sums are made. For exact sums the
+/// token's rank applies the weights, so it alone decides whether to weigh. 1 for the first slot without weights.
 pub(crate) fn form_of(slot: usize, args: Option<&args::ExpertArgs>) -> u64 {
     let sums = args.map_or(0, |args| if args.exact != 0 { 2 } else { args.weighs.min(1) });
     1 + (slot as u64) * 4 + u64::from(sums)
 }
 
 impl Communicator {
-    /// Bytes from one operand to another on every rank, where both lie in the symmetric memory of this communicator; modulo
+    /// Bytes from one operand to another on every rank, if both lie in the symmetric memory of this communicator; modulo
     /// 2^64.
     pub(crate) fn offset_between(&self, from: &View<'_>, to: &View<'_>) -> Option<u64> {
         let at = |operand: &View<'_>| arena_offset(self.0.group.id(), operand);
         Some(at(to)?.wrapping_sub(at(from)?))
     }
 
-    /// Enqueues a step of experts that is this rank's alone.
+    /// Enqueues a step of experts that runs on this rank only.
     ///
     /// # Safety
-    /// The addresses of the block are valid for what its settings say, and stay so until the device has done the step, or
-    /// are the caller's duty.
+    /// The addresses of the argument block are valid for the accesses that its settings define, and stay valid until the
+    /// device has done the step, or are the caller's duty.
     pub(crate) unsafe fn expert_step(&self, step: &Step, queue: &impl Enqueue) -> Result<()> {
         if step.work[0] == 0 {
             return Ok(());
@@ -70,7 +71,7 @@ impl Communicator {
     /// exchange is the first call on the device.
     ///
     /// # Safety
-    /// That of [`expert_step`](Self::expert_step).
+    /// The requirements of [`expert_step`](Self::expert_step).
     pub(crate) unsafe fn expert_exchange(
         &self,
         stage: Stage,
@@ -88,7 +89,7 @@ impl Communicator {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
                 let noted = noted.tagged(self.1).in_form(form_of(slot, steps.first().map(|step| &step.args)));
-                // Peers take rows, and what is beside them, to be as far from the region as here.
+                // Peers assume that rows and their metadata are at the same distance from the region as on this rank.
                 let placed = steps.iter().map(|step| &step.args).find(|step| step.placed_offset != args::kStaged);
                 let noted = placed.map_or(noted, |step| {
                     noted.at([step.placed_offset, step.placed_scales, step.placed_ids, step.placed_weights].map(Some))
@@ -114,7 +115,7 @@ impl Communicator {
     /// Launches a kernel with these arguments.
     ///
     /// # Safety
-    /// That of [`expert_step`](Self::expert_step).
+    /// The requirements of [`expert_step`](Self::expert_step).
     unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: &impl Enqueue) -> Result<()> {
         let shape = shape_of(&self.0.group);
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);

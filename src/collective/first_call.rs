@@ -1,6 +1,6 @@
-//! The first call of each rank. Other ranks may come late to their first call, so its waits may take
-//! `deadlines.first_use`. A graph's calls wait no longer than `deadlines.steady`. Each rank therefore signals its peers
-//! once, ahead of its first call, and a graph that is a rank's first call waits until all ranks have signalled.
+//! The first call of each rank. Other ranks may make their first call late, so the waits of a first call may take
+//! `deadlines.first_use`. The calls of a graph wait at most `deadlines.steady`. Each rank therefore signals its peers once,
+//! before its first call, and a graph that is a rank's first call waits until all ranks have signalled.
 
 use super::Inner;
 use super::call_order::Lane;
@@ -13,18 +13,18 @@ use crate::stream::{Enqueue, Stream};
 const CHANNEL: usize = 1;
 
 impl Inner {
-    /// Enqueues the signals ahead of an eager call. An error refuses the call, and nothing is enqueued. Returns whether
+    /// Enqueues the signals before an eager call. On an error the call is refused and nothing is enqueued. Returns whether
     /// the call's waits may take `deadlines.first_use`.
     pub(super) fn arrive(&self, lane: &mut Lane, queue: &impl Enqueue) -> Result<bool> {
         queue.stream().refuse_captured("enqueue a call")?;
-        // Nobody knows when a natively captured call runs: it sends no signals, and another call is the first.
+        // A natively captured call may run at any time. It sends no signals, and another call is the first.
         if !lane.told && queue.stream().is_capturing()? {
             return Ok(!std::mem::replace(&mut lane.captured, true));
         }
         if !lane.told {
             let (rank, world) = (self.group.rank(), self.group.world_size());
             for peer in (0..world).filter(|peer| *peer != rank) {
-                // The signal does not wait. The call behind it does.
+                // The signal does not wait. The call after it does.
                 launch_signal(&self.group, &self.arrival(args::kSignalPut, peer)?, queue)?;
             }
             lane.told = true;
@@ -32,7 +32,7 @@ impl Inner {
         Ok(std::mem::take(&mut lane.fresh))
     }
 
-    /// Enqueues a barrier ahead of a graph whose first call is of operation `op`.
+    /// Enqueues a barrier before a graph whose first call is of operation `op`.
     pub(super) fn arrive_together(&self, op: u32, lane: &mut Lane, stream: &Stream) -> Result<()> {
         if lane.fresh && self.group.world_size() > 1 {
             // The barrier waits for one signal of each rank. An earlier signal of this rank does no harm.

@@ -14,7 +14,7 @@ use crate::group::Call;
 use crate::memory::{Pointer, Pooled, Registration, Use, Used, View, register};
 use crate::stream::{Part, Recording, Stream};
 
-/// What a launch of a graph is called in an error.
+/// The name of a launch of a graph in errors.
 const LAUNCH: &str = "a launch of a graph";
 
 /// The operations of one communicator in one graph.
@@ -24,7 +24,7 @@ pub(super) struct Recorded {
     pointers: Mutex<Vec<Captured>>,
     /// Length of `pointers`.
     captured: AtomicUsize,
-    /// Where the calls use `pointers` and adopted memory given by address, in order.
+    /// The uses of `pointers` and of adopted memory given by address, in the order of calls.
     uses: Mutex<Vec<Use>>,
     /// The registrations of adopted memory in which operands were found.
     adopted: Mutex<Vec<Arc<Registration>>>,
@@ -32,7 +32,7 @@ pub(super) struct Recorded {
     /// Calls of pairs, which are not among `calls`.
     pairs: AtomicU64,
     registered: AtomicBool,
-    /// What low-contention collectives of the capture use.
+    /// Auxiliary streams and workspaces of the capture's low-contention collectives.
     pub(super) aside: Mutex<Aside>,
 }
 
@@ -41,7 +41,7 @@ struct Captured {
     registration: Registration,
     address: usize,
     bytes: usize,
-    /// The owner of the memory, if known. Until the ranks hold the memory, the graph borrows or keeps it.
+    /// The owner of the memory, if known. Before registration, the graph borrows the memory or keeps its owner.
     owner: Option<Weak<dyn Any + Send + Sync>>,
 }
 
@@ -60,7 +60,7 @@ impl Recorded {
         }
     }
 
-    /// A table for plain memory, for operand number `operand` of the next call. Equal memory has one table.
+    /// A table for plain memory, for operand number `operand` of the next call. Equal memory shares a table.
     pub(super) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
         let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
@@ -146,7 +146,7 @@ impl Part for Recorded {
         if self.registered.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Messages between pairs alone: ranks without a message have recorded nothing, and do not take part.
+        // The graph has only messages between pairs. Ranks without a message have recorded nothing and do not take part.
         if pointers.is_empty() && self.calls.lock().is_empty() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The memory of all ranks for kernels of the caller.
+//! The memory of all ranks for the caller's kernels.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::memory::HeapView;
 use crate::stream::{Enqueue, Queue};
 
 impl Communicator {
-    /// The memory of all ranks for a kernel that you enqueue on `queue`: what the functions of `symmetra/device/heap.cuh` take.
-    /// With it a kernel loads, stores, copies, changes atomically and signals what lies in the symmetric buffers of any rank.
-    /// Asks no peer, and does not block.
+    /// The memory of all ranks for a kernel that you enqueue on `queue`, as an argument of the functions of
+    /// `symmetra/device/heap.cuh`. With this view a kernel loads, stores, copies, signals and atomically modifies data in the
+    /// symmetric buffers of any rank. Not collective; does not block.
     ///
     /// Waits of the kernel give up after [`Deadlines::steady`](crate::Deadlines::steady); then
-    /// [`synchronize`](Self::synchronize) says why. The library does not know of the kernel's order among the group's
-    /// calls: signals between the kernels of the ranks make it.
+    /// [`synchronize`](Self::synchronize) returns the cause. The library does not order the kernel relative to the group's
+    /// calls on other ranks: use signals between the kernels of the ranks.
     ///
-    /// The view is valid until the communicator is closed. In a capture the graph owns the memory of the group from here on, and
-    /// its launches are refused once the communicator is closed or has failed.
+    /// The view is valid until the communicator is closed. In a capture the graph owns the memory of the group from this call
+    /// on, and its launches are refused after the communicator was closed or has failed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a stream of another device; the group's error if the group has failed or is closed.
@@ -29,19 +29,19 @@ impl Communicator {
     /// [`heap`](Self::heap), whose waits give up after `deadline`.
     ///
     /// # Errors
-    /// Those of [`heap`](Self::heap), and [`Error::InvalidArgument`] for a deadline below 1 ms or above 24 h.
+    /// The errors of [`heap`](Self::heap), and [`Error::InvalidArgument`] for a deadline below 1 ms or above 24 h.
     pub fn heap_within<'op>(&self, deadline: Duration, queue: impl Queue<'op>) -> Result<HeapView> {
         self.heap_on(Some(deadline), &queue)
     }
 
-    /// Whether links between the devices of all ranks have atomics: kernels then change words of every rank by the functions of
-    /// `symmetra/device/heap.cuh` that add, exchange and compare. Loads, stores, copies and signals need no such links. Equal on
-    /// all ranks; true on the CPU, and false where a rank's process does not see the GPU of another.
+    /// Whether links between the devices of all ranks support atomics. Kernels may then modify words of every rank with the
+    /// functions of `symmetra/device/heap.cuh` that add, exchange and compare. Loads, stores, copies and signals need no such
+    /// links. Equal on all ranks; true on the CPU, and false if the GPU of another rank is invisible to a rank's process.
     pub fn has_native_atomics(&self) -> bool {
         self.group().capabilities().native_atomics
     }
 
-    /// The heap for kernels on a queue, whose waits give up after `deadline` or that of the group.
+    /// The heap for kernels on a queue. Their waits give up after `deadline`, by default the group's steady deadline.
     pub(crate) fn heap_on(&self, deadline: Option<Duration>, queue: &impl Enqueue) -> Result<HeapView> {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;

@@ -1,4 +1,4 @@
-//! Measurements of what a kernel gets of a peer's memory.
+//! Measurements of a kernel's loads, atomics, messages and copies in a peer's memory.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -16,8 +16,8 @@ const PACKET_BYTES: usize = 16;
 /// Threads a block of the copy.
 const PUT_THREADS: u32 = 1024;
 
-/// For `symmetra-bench` alone. `found` has two words: the last word that came, and the fold of all words in their order. A launch
-/// reads both and goes on from there.
+/// Only for `symmetra-bench`. `found` has two words: the last received word, and the fold of all words in order. A launch
+/// reads both words and continues from them.
 #[doc(hidden)]
 impl Communicator {
     /// Words from one word of a chain to the next.
@@ -27,13 +27,13 @@ impl Communicator {
     /// Blocks of a copy.
     pub const PROBE_PUT_BLOCKS: u32 = 8;
 
-    /// The fold of all words that came before and of one more.
+    /// The fold of all previous words and one more word.
     pub fn probe_fold(folded: u64, word: u64) -> u64 {
         folded.wrapping_mul(args::kHeapProbeFold).wrapping_add(word)
     }
 
-    /// Loads `rounds` words of `peer`'s `chain`, by one thread, one after the other. A word's lowest bits are the number of the
-    /// line of the next. The chain has the largest power of two of lines that fits. Enqueues and returns.
+    /// Loads `rounds` words of `peer`'s `chain` by one thread, one after the other. The lowest bits of a word are the number
+    /// of the line of the next word. The chain has the largest power of two of lines that fits. Enqueues and returns.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no rounds, short buffers, buffers of another group or an unknown peer; the group's error
@@ -53,11 +53,11 @@ impl Communicator {
         self.run_chain(probe, found, rounds, &queue)
     }
 
-    /// Adds `rounds` times to the first of `peer`'s `words`, by one thread: twice what the last addition returned, and 1.
-    /// Enqueues and returns.
+    /// Adds `rounds` times to the first of `peer`'s `words`, by one thread. Each time adds twice the result of the last
+    /// addition, plus 1. Enqueues and returns.
     ///
     /// # Errors
-    /// Those of [`probe_loads`](Self::probe_loads), and [`Error::Unsupported`] where links have no atomics.
+    /// The errors of [`probe_loads`](Self::probe_loads), and [`Error::Unsupported`] where links have no atomics.
     pub fn probe_additions<'op>(
         &self,
         words: &'op SymmetricBuffer<u64>,
@@ -75,12 +75,12 @@ impl Communicator {
         self.run_chain(probe, found, rounds, &queue)
     }
 
-    /// Sends `rounds` messages of 16 bytes to `peer`, which does the same, and awaits one after each: the rank of the lower
-    /// number sends first. Two slots of `from` and `to` take turns. Every sent word becomes its fold with its number, from 1 on.
+    /// Sends `rounds` messages of 16 bytes to `peer`, which does the same, and waits for a message after each. The lower rank
+    /// sends first. Two slots of `from` and `to` alternate. Every sent word becomes its fold with its number, from 1 on.
     /// Enqueues and returns.
     ///
     /// # Errors
-    /// Those of [`probe_loads`](Self::probe_loads).
+    /// The errors of [`probe_loads`](Self::probe_loads).
     pub fn probe_messages<'op>(
         &self,
         [from, to]: [&'op SymmetricBuffer<u64>; 2],

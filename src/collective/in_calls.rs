@@ -1,7 +1,7 @@
-//! Exchanges by packets that take a launch for each part of their strips. A broadcast goes in two hops: the root sends each
-//! rank a share of the message, and each rank passes its share on to the others, so the root's link carries the message
-//! once instead of once a rank. A reduction of a floating type goes in sentinel packets, as a one-shot all-reduce does, and
-//! other large exchanges go in escaped packets, which are sentinel packets of any bits.
+//! Exchanges by packets that take a launch for each part of their chunks. A broadcast takes two hops: the root sends each
+//! rank a share of the message, and each rank forwards its share to the others. So the root's link carries the message
+//! once, and not once for each rank. A reduction of a floating type uses sentinel packets, like a one-shot all-reduce.
+//! Other large exchanges use escaped packets, which are sentinel packets for any bits.
 
 use std::ops::Range;
 
@@ -17,17 +17,17 @@ use crate::stream::Enqueue;
 use crate::types::Transport;
 
 impl Inner {
-    /// How an exchange goes in several launches, and the bytes that a launch moves from rank to rank; `None` if one launch
-    /// does it all. Depends on what all ranks know.
+    /// How the bytes of an exchange in several launches move, and the bytes that a launch moves from rank to rank; `None` if
+    /// one launch suffices. Depends only on facts that all ranks know.
     pub(super) fn in_calls(&self, exchange: &Exchange<'_>, transport: Transport) -> Option<(Way, u64)> {
         let Counts::Known { largest_bytes, .. } = &exchange.counts else { return None };
         let (bytes, place) = (*largest_bytes, self.place(Reach::Pushed));
-        // A part of a strip of several rows need not be whole rows.
+        // A part of a chunk of several rows might not consist of whole rows.
         let cut = exchange.strips.rows.row_bytes == 0 || bytes <= place.slot_bytes;
         match exchange.way() {
             _ if transport != Transport::Packets => None,
             Way::Relay if place.relays(bytes) => {
-                // A launch carries what all slots of the scratch hold together.
+                // A launch fills all slots of the scratch.
                 let slots = self.arena.layout().one_shot_ll.slot_packets * self.group.world_size() as u64;
                 Some((Way::RelayPackets, slots * 8))
             }
@@ -39,7 +39,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues an exchange by packets in as many launches as its size needs.
+    /// Enqueues an exchange by packets in several launches.
     pub(super) fn exchange_in_calls(
         &self,
         exchange: &Exchange<'_>,
@@ -62,7 +62,7 @@ impl Inner {
 }
 
 impl Exchange<'_> {
-    /// The strips of this range of bytes. All strips are equally long.
+    /// The given range of bytes of all chunks, which are equally long.
     fn part(&self, bytes: Range<u64>) -> Self {
         let part_bytes = bytes.end - bytes.start;
         let cut = |strip: Strip| match strip.bytes {

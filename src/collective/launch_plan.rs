@@ -1,5 +1,5 @@
-//! A planned all-reduce: everything is decided except the queue. An ordinary call enqueues its plan once, a bound call
-//! any number of times.
+//! A planned all-reduce: everything is decided except the queue. An ordinary call enqueues its plan once. A bound call
+//! enqueues its plan any number of times.
 #![allow(unsafe_code)]
 
 use super::Inner;
@@ -30,14 +30,14 @@ pub(super) enum Prepared {
 
 // SAFETY: the addresses are for the device; the caller that enqueues ensures when the device may use them.
 unsafe impl Send for Prepared {}
-// SAFETY: as above; never changed.
+// SAFETY: as above; the plan is never modified.
 unsafe impl Sync for Prepared {}
 
 /// Launches of equal size, and a last launch that may be smaller.
 pub(super) struct Calls {
-    /// Arguments of the first launch. Each other launch starts where the one before ends.
+    /// Arguments of the first launch. Each other launch starts where the previous launch ends.
     args: Args,
-    /// The words that ranks compare ahead of each launch.
+    /// The words that ranks compare before each launch.
     noted: Call,
     count: usize,
     /// Every launch but the last.
@@ -47,13 +47,13 @@ pub(super) struct Calls {
     peers: [Peers; 2],
 }
 
-/// Arguments of a launch, without those that depend on its size.
+/// Arguments of a launch, except those that depend on its size.
 enum Args {
     Unicast(args::AllReduceArgs),
     Multicast(args::MulticastArgs),
 }
 
-/// What depends on the size of one launch.
+/// The values that depend on the size of one launch.
 pub(super) struct Part {
     elems: usize,
     pub(super) bytes: u64,
@@ -72,7 +72,7 @@ impl Inner {
         self.enqueue_prepared(&prepared, lane, queue, recorded)
     }
 
-    /// Plans a checked all-reduce: all that depends on operands and settings.
+    /// Plans a checked all-reduce: everything that depends on operands and settings.
     pub(super) fn prepare(&self, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Prepared> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
@@ -106,7 +106,7 @@ impl Inner {
         Part { elems, bytes, launch: self.geometry(plan, bytes) }
     }
 
-    /// The arguments of the first launch, without those that depend on its size.
+    /// The arguments of the first launch, except those that depend on its size.
     fn args(&self, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
         let scratch = self.scratch(plan.algorithm);
         let none = [Peers::NONE; 2];
@@ -189,8 +189,8 @@ impl Inner {
     }
 }
 
-/// The words that ranks compare of an all-reduce of so many elements. `to_check`: where operands lie that peers do not access
-/// in this call.
+/// The words that ranks compare for an all-reduce of `elems` elements. `to_check`: the offsets of operands that peers do not
+/// access in this call.
 #[inline]
 fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize, to_check: [Option<u64>; 2]) -> Call {
     let bytes = call.noted_bytes((elems * plan.dtype.bytes()) as u64);

@@ -19,11 +19,11 @@ impl Communicator {
         copy(Strip::whole(from, dtype), Strip::whole(into, dtype), queue)
     }
 
-    /// Reduces parts that follow each other in `from` into `into`, in their order, rounding once. Ordered by the queue alone.
-    /// The caller ensures that the operands do not overlap.
+    /// Reduces consecutive parts of `from` into `into`, in their order, rounding once. Only the queue orders the work. The
+    /// caller ensures that the operands do not overlap.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for more parts than a kernel takes; [`Error::Internal`] for more than `from` has.
+    /// [`Error::Unsupported`] for more parts than a kernel supports; [`Error::Internal`] for more parts than `from` has.
     pub(crate) fn reduce_own(
         &self,
         (dtype, reduction): (Dtype, Reduction),
@@ -57,8 +57,8 @@ impl Communicator {
 }
 
 impl Inner {
-    /// The launch that reduces as many sources as there are ranks, of which the caller's own has number `rank`. It overlaps no
-    /// kernel before it.
+    /// The launch that reduces `world` sources, of which `rank` is the number of the caller's own source. The launch overlaps
+    /// no earlier kernel.
     pub(super) fn local_reduction(
         &self,
         (operation, dtype, reduction): (u32, Dtype, Reduction),

@@ -1,6 +1,6 @@
 //! Operations of a group on memory, enqueued on a stream.
 //!
-//! Every call is validated, planned and enqueued. None of the three blocks.
+//! Every call is validated, planned and enqueued. None of these steps blocks.
 #![allow(unsafe_code)]
 
 mod adopt;
@@ -63,12 +63,12 @@ use select::{Reach, Table};
 use transport::Place;
 pub use transport::TransportRange;
 
-/// A group with memory, which runs collectives. Cheap to clone. Any thread may use it, but all ranks make the same calls in the
-/// same order, whatever threads make them: give each thread that calls by itself a communicator of its own.
+/// A group with memory, which runs collectives. Cheap to clone. Any thread may use a communicator, but all ranks must make the
+/// same calls in the same order, regardless of the threads. Give each thread that calls independently its own communicator.
 ///
-/// Calls of two threads side by side come in another order on each rank. Two that are alike in operation, type and size meet
-/// then, and give wrong results without an error, unless each thread calls through its own handle of [`tagged`](Self::tagged).
-/// [`split`](Self::split) makes a communicator for each thread:
+/// If two threads call concurrently, their calls may have another order on each rank. Two calls of equal operation, type and
+/// size are then matched with each other and give wrong results without an error, unless each thread calls through its own
+/// handle of [`tagged`](Self::tagged). [`split`](Self::split) makes a communicator for each thread:
 /// ```
 /// # use symmetra::*;
 /// fn two(communicator: &Communicator, run: impl Fn(Communicator) + Sync) -> Result<()> {
@@ -79,8 +79,8 @@ pub use transport::TransportRange;
 /// ```
 ///
 /// Calls on one stream run in stream order. A call on another stream
-/// waits for the previous call, so that two streams never share scratch. A call without elements orders nothing. Calls
-/// enqueue and return: a later call, or [`synchronize`](Self::synchronize), returns errors of the device.
+/// waits for the previous call, so that two streams never use scratch at the same time. A call without elements orders no
+/// streams. Calls enqueue and return: a later call, or [`synchronize`](Self::synchronize), returns errors of the device.
 #[derive(Clone)]
 #[must_use = "dropping the last clone leaves the group"]
 pub struct Communicator(Arc<Inner>, u64);
@@ -90,11 +90,11 @@ struct Inner {
     arena: Arc<Arena>,
     /// Adopted memory of this rank.
     pools: Arc<Pools>,
-    /// Declared before the lane, whose stream waits for work in flight. The side's workspace owns the arena, and waits
-    /// give up when the arena's last owner is gone.
+    /// Declared before the lane, because dropping the lane's stream waits for work in flight. The side's workspace owns the
+    /// arena, and waits give up when the arena's last owner is dropped.
     side: Mutex<Side>,
     lane: Turns,
-    /// Events that are free for low-contention collectives.
+    /// Unused events for low-contention collectives.
     events: Events,
     table: Table,
     norms: NormTable,
@@ -104,9 +104,9 @@ impl Communicator {
     /// Opens a group of all ranks of `bootstrap`, and its memory. Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device cannot hold the arena;
+    /// The errors of [`Group::open`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device cannot hold the arena;
     /// [`Error::Unsupported`](crate::Error::Unsupported) if stores of one rank do not arrive at another, and
-    /// [`Error::Peer`](crate::Error::Peer) on ranks that only learn of this.
+    /// [`Error::Peer`](crate::Error::Peer) on ranks to which another rank reports this.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
         Self::on(Group::open(bootstrap, device, config)?)
     }
@@ -114,7 +114,7 @@ impl Communicator {
     /// Opens the memory of a group. Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn on(group: Group) -> Result<Self> {
         let arena = Arena::open(&group)?;
         let communicator = Self::over(group, arena)?;
@@ -122,10 +122,10 @@ impl Communicator {
         Ok(communicator)
     }
 
-    /// A communicator over an arena on which nothing has run yet.
+    /// A communicator over an arena on which no call has run yet.
     fn over(group: Group, arena: Arc<Arena>) -> Result<Self> {
         let tuning = group.config().tuning.as_ref();
-        // All ranks agree on config and capabilities, so all ranks refuse alike.
+        // All ranks agree on config and capabilities, so all ranks fail in the same way.
         let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
         let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
         let norms = NormTable::new(kind, group.world_size(), tuning)?;
@@ -146,35 +146,36 @@ impl Communicator {
         ))
     }
 
-    /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If a rank
-    /// fails, so do all, of every colour.
+    /// Splits the group as [`Group::split`] does, and opens the memory of the new group. Collective; blocks. If one rank
+    /// fails, all ranks of every colour fail.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.split_as(color, key, self.group().config().clone())
     }
 
-    /// Splits the group into groups that have the settings `config`, equal on all ranks of a part.
+    /// Splits the group into groups with the settings `config`, equal on all ranks of a new group.
     pub(crate) fn split_as(&self, color: Option<u32>, key: i32, config: Config) -> Result<Option<Self>> {
         self.0.group.split_into(color, key, config, Self::on)
     }
 
-    /// A handle of this communicator whose collective calls carry `tag`, which ranks compare: the number of a thread, or of a
-    /// step. 0 is no tag. Calls of which the tags differ are [`Error::Mismatch`](crate::Error::Mismatch) on every rank, with both
-    /// tags: with [`Config::check_calls`] before the call runs, else at the latest from [`synchronize`](Self::synchronize).
-    /// Copies, signals and messages between pairs have no tags, because not all ranks make them.
+    /// A handle of this communicator whose collective calls carry `tag`, which ranks compare: for example the number of a
+    /// thread or of a step. 0 is no tag. Calls with different tags fail with [`Error::Mismatch`](crate::Error::Mismatch) on every
+    /// rank, with both tags: with [`Config::check_calls`] before the call runs, else at the latest from
+    /// [`synchronize`](Self::synchronize). Copies, signals and messages between pairs have no tags, because not all ranks make
+    /// these calls.
     pub fn tagged(&self, tag: u64) -> Self {
         Self(self.0.clone(), tag)
     }
 
-    /// Enqueues a call on own kernels.
+    /// Enqueues a call on symmetra kernels.
     pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         let (inner, call) = (&self.0, &*call.tagged(self.1));
         let _entered = inner.group.enter()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
-        // First, because closing the group ends any graph that holds a part of it.
+        // First, because closing the group ends every graph that has a part of the group.
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let lane = &mut inner.lane.take(call.op.operation)?;
         match call.numbers {
@@ -183,10 +184,10 @@ impl Communicator {
         }
     }
 
-    /// Whether multicast is open, or why not: [`Config::multicast`] asks for it. Equal on all ranks.
+    /// Whether multicast is open, and if not the reason. [`Config::multicast`] enables multicast. Equal on all ranks.
     ///
     /// # Errors
-    /// The reason, in words.
+    /// The reason, as text.
     pub fn multicast(&self) -> std::result::Result<(), &str> {
         self.0.arena.multicast().map(drop)
     }
@@ -213,7 +214,7 @@ impl Communicator {
 
     /// Allocates a zeroed symmetric buffer of `len` elements. Collective; blocks.
     ///
-    /// The buffer takes room in the heap, whose size is [`Config::heap_bytes`]: the elements, and 192 bytes for each
+    /// The buffer occupies space in the heap, whose size is [`Config::heap_bytes`]: the elements, and 192 bytes for each
     /// rank of the group, which are the [signals](SymmetricBuffer::signals) of the buffer. Both are rounded up to
     /// multiples of 256 bytes.
     ///
@@ -243,14 +244,14 @@ impl Communicator {
         self.0.group.confirm()
     }
 
-    /// Compares the guards of this rank's memory, of which [`Config::guard_bytes`](crate::Config::guard_bytes) says where they
-    /// lie; without guards there is nothing to compare. Blocks. Call this when the work of all ranks is done, as behind
-    /// [`synchronize`](Self::synchronize) and a barrier. [`close`](Self::close) compares them too, and so does
+    /// Compares the guards of this rank's memory. [`Config::guard_bytes`](crate::Config::guard_bytes) describes their places;
+    /// without guards there is nothing to compare. Blocks. Call this when the work of all ranks is done, for example after
+    /// [`synchronize`](Self::synchronize) and a barrier. [`close`](Self::close) also compares the guards, and so does
     /// [`symmetric`](Self::symmetric) for dropped buffers whose space it frees.
     ///
     /// # Errors
-    /// [`Error::Internal`](crate::Error::Internal) for a guard that was overwritten: how many bytes, and where; else the group's
-    /// error if it has failed or is closed.
+    /// [`Error::Internal`](crate::Error::Internal) for a guard that was overwritten, with the number of bytes and the place;
+    /// else the group's error if the group has failed or is closed.
     pub fn check_guards(&self) -> Result<()> {
         self.0.group.check()?;
         self.0.arena.check_guards()
@@ -268,31 +269,31 @@ impl Communicator {
     /// # Errors
     /// The group's error if the group had failed, or if a running call fails; [`Error::Internal`](crate::Error::Internal) for a guard
     /// that was overwritten. The group is closed nevertheless.
-    /// [`Error::Unsupported`](crate::Error::Unsupported) in work that a call of this communicator runs; the group stays open.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) in a callback of a call of this communicator; the group stays open.
     pub fn close(self) -> Result<()> {
         self.refuse_within("closing")?;
         self.0.arena.close()
     }
 
-    /// Leaves the group alone: waits for this rank's device, as [`close`](Self::close) does, and goes. Asks no peer: it
-    /// blocks for peers only where work on the device, also of another group, waits for them. Later calls fail as after
-    /// `close`, also on clones. The peers keep what they have mapped.
+    /// Leaves the group without the other ranks: waits for this rank's device, as [`close`](Self::close) does, and leaves. Not
+    /// collective: blocks for peers only if work on the device, also of another group, waits for them. Later calls fail as
+    /// after `close`, also on clones. Memory that peers have mapped stays mapped.
     ///
-    /// The group goes on: what the peers have finished stays good, and their idle group stays well. A call that a peer
-    /// makes afterwards and that needs this rank fails with [`Error::PeerLost`](crate::Error::PeerLost), whose detail
-    /// begins with ": it left in good order"; `close` is such a call, so peers of a rank that departed depart too. Ranks
-    /// may depart in any order, and a process may end after it.
+    /// The group continues: finished calls of the peers stay valid, and the departure alone does not fail the group. A later
+    /// call of a peer that needs this rank fails with [`Error::PeerLost`](crate::Error::PeerLost), whose detail begins with
+    /// ": it left in good order". `close` is such a call, so peers of a departed rank depart too. Ranks may depart in any
+    /// order, and a process may end after its departure.
     ///
-    /// Memory that this rank lent to other processes, by a registered graph or by [`adopt`](Self::adopt), stays allocated.
-    /// Launches of graphs that a stream's owner captured natively must be done, and no thread may be in a collective call
-    /// of the host, such as [`symmetric`](Self::symmetric).
+    /// Memory that this rank shared with other processes, by a registered graph or by [`adopt`](Self::adopt), stays allocated.
+    /// Launches of natively captured graphs must be done, and no thread may be in a collective call of the host, such as
+    /// [`symmetric`](Self::symmetric).
     ///
     /// # Errors
     /// The group's error if the group had failed, or if one of this rank's calls fails: a call that waits for a rank ends
     /// at its deadline at the latest. [`Error::Mismatch`](crate::Error::Mismatch) if the ranks made different calls. The
-    /// rank has left nevertheless; the others learn of the failure. [`Error::Closed`](crate::Error::Closed) if the
-    /// communicator is closed. [`Error::Unsupported`](crate::Error::Unsupported) in work that a call of this communicator
-    /// runs; the rank stays.
+    /// rank has left nevertheless, and the failure is reported to the others. [`Error::Closed`](crate::Error::Closed) if the
+    /// communicator is closed. [`Error::Unsupported`](crate::Error::Unsupported) in a callback of a call of this
+    /// communicator; the rank stays.
     pub fn depart(self) -> Result<()> {
         self.refuse_within("departing")?;
         self.0.arena.depart()
@@ -329,8 +330,8 @@ impl Communicator {
 }
 
 /// The transport for each range of bytes from one rank to another, smallest first, for every collective except
-/// all-reduce and broadcast, and except reductions of floating types. `direct`: whether peers can address the operand that
-/// they access.
+/// all-reduce and broadcast, and except reductions of floating types. `direct`: whether peers can address the operand that a
+/// direct exchange accesses.
 pub fn explain_exchange(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Vec<TransportRange> {
     place(kind, world_size, config, direct).ranges()
 }
@@ -342,7 +343,8 @@ pub fn explain_broadcast(kind: DeviceKind, world_size: usize, config: &Config, d
 }
 
 /// The transport of reduce-scatters and reduces of this type, for each range of bytes from one rank to another, smallest
-/// first. Integers go in LL packets, so fewer of their bytes go by packets than of floats. `direct`: whether peers can address the input.
+/// first. Integers use LL packets, so the largest exchange by packets is smaller than for floats. `direct`: whether peers can
+/// address the input.
 pub fn explain_reduction(
     kind: DeviceKind,
     world_size: usize,
@@ -411,7 +413,7 @@ fn shape_of(group: &Group) -> Shape {
 }
 
 impl Drop for Inner {
-    /// A rank whose calls are done leaves in good order, also without `close`.
+    /// A rank whose calls are done departs normally, also without `close`.
     fn drop(&mut self) {
         let Self { group, lane, side, .. } = self;
         if !group.device().is_here() {

@@ -1,4 +1,4 @@
-//! Calls by multicast: which there are, and each rank's range of the message.
+//! Calls by multicast: the supported calls, and each rank's range of the message.
 #![allow(unsafe_code)]
 
 use super::call_order::Lane;
@@ -17,15 +17,15 @@ use crate::op::{Algorithm, Strip, Strips};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction, WAY_MULTICAST};
 
-/// Bytes of a multicast access, which are at a multiple of as many.
+/// Bytes of a multicast access, and its alignment.
 const PACKET_BYTES: u64 = 16;
 
 /// Most bytes of one launch of an exchange.
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
-/// Smallest all-reduce that goes by multicast where the call leaves the choice, in bytes. An estimate: packets need no
-/// barrier, and between two ranks multicast saves nothing. 8-bit floats go by multicast only where a call names it, because
-/// their sums lose more there.
+/// Smallest all-reduce, in bytes, that uses multicast if the call names no algorithm. An estimate: packets need no barrier,
+/// and between two ranks multicast has no advantage. 8-bit floats use multicast only if a call names it, because their sums
+/// lose more precision there.
 pub(super) const fn from_bytes(kind: DeviceKind, world: usize, dtype: Dtype, determinism: Determinism) -> Option<u64> {
     let allowed = determinism as u32 <= allowance(Algorithm::MulticastTwoShot, kind, world, dtype) as u32;
     let carried = Algorithm::MulticastTwoShot.carries(dtype) && !dtype.is_f8();
@@ -43,21 +43,21 @@ const fn unable(dtype: Dtype, adds_f8: bool) -> Option<&'static str> {
     )
 }
 
-/// The most that a multicast algorithm promises of the bits of a result. A switch adds in an order of its own, which may
-/// depend on where the memory lies; the host device adds in rank order. Two ranks have one sum.
+/// The strongest determinism that a multicast algorithm guarantees. A switch adds in an unspecified order, which may depend on
+/// the address of the memory; the host device adds in rank order. Two ranks have only one possible sum.
 const fn allowance(algorithm: Algorithm, kind: DeviceKind, world: usize, dtype: Dtype) -> Determinism {
     match (algorithm, kind) {
         _ if algorithm.is_exact(dtype, world) => Determinism::Exact,
         _ if world <= 2 => Determinism::PerAlgorithm,
-        // Each rank asks the switch for its own sum.
+        // Each rank requests its own sum from the switch.
         (Algorithm::MulticastOneShot, _) => Determinism::Free,
         (_, DeviceKind::Host) => Determinism::PerAlgorithm,
         (_, DeviceKind::Cuda | DeviceKind::Hip) => Determinism::PerRun,
     }
 }
 
-/// Start and length of a rank's share of `bytes` bytes that begin `offset` bytes behind the start of an arena. Shares begin
-/// where packets do, so that multicast moves all but the ends of the message.
+/// Start and length of a rank's share of `bytes` bytes, which begin `offset` bytes after the start of an arena. Shares begin
+/// at packet boundaries, so that multicast moves everything except the ends of the message.
 fn share(offset: u64, bytes: u64, rank: u64, world: u64) -> (u64, u64) {
     let head = (offset.wrapping_neg() % PACKET_BYTES).min(bytes);
     let packets = (bytes - head).div_ceil(PACKET_BYTES).div_ceil(world);
@@ -70,7 +70,7 @@ fn share(offset: u64, bytes: u64, rank: u64, world: u64) -> (u64, u64) {
 }
 
 impl Inner {
-    /// Refuses an all-reduce that the named multicast algorithm cannot make.
+    /// Refuses an all-reduce that the named multicast algorithm does not support.
     pub(super) fn check_multicast(
         &self,
         algorithm: Algorithm,
@@ -110,7 +110,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether an all-reduce whose algorithm is the library's choice goes by multicast.
+    /// Whether an all-reduce without a named algorithm uses multicast.
     pub(super) fn prefers_multicast(
         &self,
         dtype: Dtype,
@@ -123,8 +123,8 @@ impl Inner {
             && operands.iter().all(|operand| self.arena_of(operand).is_some())
     }
 
-    /// Smallest all-reduce of symmetric memory that goes by multicast; `None` where none does. A tuning has measured other
-    /// algorithms alone, and is obeyed.
+    /// Smallest all-reduce of symmetric memory that uses multicast; `None` if none does. A tuning takes precedence, although
+    /// it has measured only other algorithms.
     pub(super) fn multicast_from_bytes(&self, dtype: Dtype) -> Option<u64> {
         let config = self.group.config();
         let open = config.tuning.is_none() && self.arena.multicast().is_ok();
@@ -141,7 +141,7 @@ impl Inner {
         arena_offset(self.group.id(), operand)
     }
 
-    /// A call on no bytes yet.
+    /// Arguments of a call, still without bytes.
     fn multicast_args(&self, task: u32, dtype: Dtype, op: u32) -> Result<args::MulticastArgs> {
         let closed = || Error::Internal { message: "a call by multicast without multicast was found right".to_owned() };
         let (bound, layout) = (self.arena.multicast().map_err(|_| closed())?, self.arena.layout());
@@ -185,7 +185,7 @@ impl Inner {
         })
     }
 
-    /// Enqueues the launch of a part of an all-reduce, `start` bytes behind its start.
+    /// Enqueues the launch of a part of an all-reduce, `start` bytes after its start.
     pub(super) fn launch_multicast(
         &self,
         whole: &args::MulticastArgs,
@@ -218,7 +218,7 @@ impl Inner {
     /// from the start of the arena and from the start of the operand. Enqueues nothing.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an exchange that multicast cannot make.
+    /// [`Error::Unsupported`] for an exchange that multicast does not support.
     pub(super) fn multicast_task(&self, exchange: &Exchange<'_>) -> Result<(u32, Strip, [u64; 2])> {
         let call = exchange.call;
         let what = || format!("{} by multicast", call.op.operation);
@@ -288,7 +288,7 @@ impl Inner {
                 into_bytes: arena_bytes + start,
                 ..whole
             };
-            // SAFETY: as for an all-reduce; this rank's chunk is as long as the call's check says.
+            // SAFETY: as for an all-reduce; the check of the call ensures the length of this rank's chunk.
             queue.enqueue("launch an exchange by multicast", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
             start += part_bytes;
         }
@@ -296,13 +296,12 @@ impl Inner {
     }
 }
 
-/// Whether a call of the operation has a form by multicast: all ranks get the same bytes, or the sum of the bytes at one
-/// place.
+/// Whether multicast supports the operation: all ranks receive the same bytes, or sums of the bytes at one offset.
 const fn has(operation: Operation) -> bool {
     matches!(operation, Operation::AllGather | Operation::Broadcast | Operation::ReduceScatter)
 }
 
-/// The error of operands that multicast does not reach.
+/// The error of operands outside multicast memory.
 fn outside(what: &str) -> Error {
     Error::unsupported(
         format!("{what} on other than symmetric memory"),

@@ -1,5 +1,5 @@
-//! Norms: sum and norm in one kernel, or collectives by the communicator's own choice and kernels that norm rows. Both give
-//! equal bits where both sum in rank order.
+//! Norms: either one fused kernel sums and norms, or collectives sum and separate kernels norm rows. Both give equal bits if
+//! both sum in rank order.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -20,14 +20,14 @@ use crate::types::{Dtype, Reduction, WAY_NOTHING};
 /// A kernel that sums and norms.
 struct Fused {
     algorithm: Algorithm,
-    /// How many rows one launch takes, of all rows or, where rows are scattered, of each share.
+    /// Number of rows of one launch: of all rows or, if rows are scattered, of each share.
     rows: usize,
-    /// Input, output, codes and scales, where peers address them.
+    /// Input, output, quantised values and scales, if peers address these operands.
     peers: Option<[Peers; 4]>,
 }
 
 impl Communicator {
-    /// Enqueues the step of a checked norm that is this rank's alone.
+    /// Enqueues a step of a checked norm that runs on this rank only.
     pub(crate) fn norm_local(&self, call: &Call<'_>, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
         let Numbers::Norm(rows) = call.numbers else {
             return Err(Error::Internal { message: format!("{} norms no rows", call.op.operation) });
@@ -56,7 +56,7 @@ impl Inner {
         if call.elems() == 0 {
             return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
         }
-        // No fused kernel has codecs.
+        // Fused kernels support no codecs.
         let fused = match call.options.codec {
             Codec::None => self.fused(call, rows, shape, recorded)?,
             _ => None,
@@ -70,8 +70,8 @@ impl Inner {
         })
     }
 
-    /// The fused kernel that serves a call, if one does and a row fits its scratch: a named one, that of the size, or the
-    /// two-shot for calls whose outputs have no place for the sum of all rows.
+    /// The fused kernel that serves a call, if any does and a row fits its scratch: the named algorithm, the algorithm for
+    /// the size, or the two-shot for calls whose outputs have no place for the sum of all rows.
     fn fused(
         &self,
         call: &Call<'_>,
@@ -85,7 +85,7 @@ impl Inner {
         let operands =
             gathered(call, rows).map(|operand| operand.map(|(view, bytes)| (self.locate(&view, bytes), bytes)));
         let reached = |(operand, _): &(Located<'_>, usize)| self.reaches(&operand.view, recorded.is_some());
-        // A row that is too long for a block's memory waits in the output.
+        // A row that is too long for a block's shared memory is kept in the output.
         let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
         let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
@@ -146,7 +146,7 @@ impl Inner {
         })
     }
 
-    /// Why a row of so many packets is not served by a named two-shot.
+    /// The reason why a named two-shot does not serve a row of `packets` packets.
     fn no_room(&self, packets: usize) -> String {
         let have = self.scratch(Algorithm::TwoShotSentinel).slot_packets * PACKET_BYTES as u64;
         let least = row_pitch(packets) * PACKET_BYTES;
@@ -155,13 +155,13 @@ impl Inner {
         )
     }
 
-    /// How many rows fit the scratch of an algorithm.
+    /// The number of rows that fit the scratch of an algorithm.
     fn rows_at_once(&self, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> usize {
         let slot_packets = self.scratch(algorithm).slot_packets;
         rows_at_once(algorithm, self.group.world_size(), slot_packets, packets(dtype, hidden))
     }
 
-    /// Enqueues launches of a fused kernel, each for as many rows as fit its scratch.
+    /// Enqueues launches of a fused kernel, each for at most the rows that fit its scratch.
     fn norm_fused(
         &self,
         call: &Call<'_>,
@@ -188,7 +188,7 @@ impl Inner {
         let noted = noted.at(match &fused.peers {
             Some(peers) => peers.each_ref().map(|peers| (!peers.table.is_null()).then_some(peers.offset_bytes)),
             None if self.group.config().check_calls => {
-                // A share of rows that no rank gathers may lie anywhere, such as in the own part of the input.
+                // If no rank gathers the rows, a rank's share may lie anywhere, for example in its part of the input.
                 let [input, others @ ..] = gathered(call, rows).map(|operand| self.offset_to_check(&operand?.0));
                 let [output, values, scales] = others.map(|offset| offset.filter(|_| call.op.gathers_rows()));
                 [input, output, values, scales]
@@ -196,7 +196,7 @@ impl Inner {
             None => Places::default(),
         });
         lane.order_call(queue)?;
-        // Launches of equally many rows: a launch of few takes nearly as long.
+        // All launches have the same number of rows, because a small launch takes nearly as long as a large one.
         let rows_at_once = share.div_ceil(share.div_ceil(fused.rows));
         for start in (0..share).step_by(rows_at_once) {
             let count = rows_at_once.min(share - start);
@@ -251,8 +251,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The arguments of scattered rows, whose operands for own rows are moved back to where the rows of rank 0 would be. Codes
-    /// of own rows are numbered so that own rows begin at 0.
+    /// The arguments of scattered rows. Operands that hold only this rank's rows are moved back to the address that row 0
+    /// would have. Quantised values of this rank's rows are numbered so that these rows begin at 0.
     fn as_all_rows(&self, whole: args::NormArgs, call: &Call<'_>) -> args::NormArgs {
         let share = whole.rows as usize / self.group.world_size();
         let before = self.group.rank() * share;
@@ -274,14 +274,14 @@ impl Inner {
         }
     }
 
-    /// Whether clusters of blocks take the rows. Ranks that do otherwise understand each other.
+    /// Whether clusters of blocks take the rows. Ranks may differ here, because the packets are the same.
     fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
         matches!(algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel)
             && self.group.device().has_clusters()
             && geometry::takes_clusters(shape_of(&self.group), norm, dtype.bytes() as u32)
     }
 
-    /// The launch of a fused kernel for this many rows of all ranks.
+    /// The launch of a fused kernel for `count` rows of all ranks.
     fn fused_geometry(&self, algorithm: Algorithm, count: u64, rows: &NormRows, dtype: Dtype) -> geometry::Launch {
         let (packets, quantised) = (packets(dtype, rows.hidden()) as u64, rows.quantised.is_some());
         let (shape, world) = (shape_of(&self.group), self.group.world_size() as u64);
@@ -292,7 +292,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues the kernel of rows that this rank has.
+    /// Enqueues the kernel for the rows of this rank.
     fn norm_rows(&self, call: &Call<'_>, rows: &NormRows, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
         let whole = self.norm_args(call, rows);
         let values = if local.finishes { whole.quantised.values } else { std::ptr::null_mut() };
@@ -338,7 +338,7 @@ impl Inner {
     }
 }
 
-/// The input, and all that is gathered: output, codes and scales. With their bytes.
+/// The input and the gathered operands: output, quantised values and scales. Each with its size in bytes.
 fn gathered<'a>(call: &'a Call<'_>, rows: &'a NormRows) -> [Option<(View<'a>, usize)>; 4] {
     let of_rows = |view: &Option<View<'a>>| {
         view.clone().map(|view| {
@@ -357,7 +357,7 @@ fn address(view: Option<&View<'_>>) -> *mut c_void {
     view.map_or(std::ptr::null_mut(), |view| view.address.cast())
 }
 
-/// The quantised part of all rows, `count` of them; no address where none is asked for.
+/// The arguments of quantised outputs for all rows, `count` rows; null addresses without quantised outputs.
 fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
     let at = |held: Option<&Held>| address(held.map(Held::view).as_ref());
     let quantised = rows.quantised.as_ref();
@@ -381,7 +381,7 @@ pub(super) fn packets(dtype: Dtype, elems: usize) -> usize {
     (elems * dtype.bytes()).div_ceil(PACKET_BYTES)
 }
 
-/// The bytes of this many rows, and of as many output rows.
+/// The bytes of `rows` rows, and of `rows` output rows.
 fn rows_bytes(args: &args::NormArgs, rows: usize, dtype: Dtype) -> (usize, usize) {
     (rows * args.hidden as usize * dtype.bytes(), rows * args.width as usize * dtype.bytes())
 }
@@ -403,12 +403,12 @@ fn from_row(whole: args::NormArgs, start: usize, count: usize, dtype: Dtype) -> 
     }
 }
 
-/// An operand some bytes further, if there is one.
+/// An operand's address plus `bytes`; null without an operand.
 fn behind<T>(operand: *mut T, bytes: usize) -> *mut T {
     if operand.is_null() { operand } else { operand.wrapping_byte_add(bytes) }
 }
 
-/// An operand some bytes before, if there is one.
+/// An operand's address minus `bytes`; null without an operand.
 fn ahead<T>(operand: *mut T, bytes: usize) -> *mut T {
     if operand.is_null() { operand } else { operand.wrapping_byte_sub(bytes) }
 }

@@ -1,8 +1,8 @@
-//! The choice between kernels that sum and norm at once, and an all-reduce and a norm one after the other: a pure function
-//! of device kind, world size, scratch, type, length and bytes of rows, and whether the outputs have a place for the sum. So
-//! ranks choose alike whose calls are alike. The built-in limits of two GPUs were measured on H200, those of four on H100 and
-//! H200. The limits of more GPUs are estimates from what the all-reduces of these algorithms measured. A tuning replaces the
-//! limits; rows that [`is_slow`] names go by an all-reduce and then a norm all the same.
+//! The choice between fused kernels, which both sum and norm, and an all-reduce followed by a norm. The choice is a pure
+//! function of device kind, world size, scratch, type, length and bytes of rows, and whether the outputs have a place for
+//! the sum, so ranks with equal calls choose equally. The built-in limits of two GPUs were measured on H200, those of four
+//! on H100 and H200. The limits of more GPUs are estimates from measured all-reduces of these algorithms. A tuning replaces
+//! the limits, but rows for which [`is_slow`] holds always use an all-reduce followed by a norm.
 
 use super::select::Range;
 use crate::device::DeviceKind;
@@ -17,11 +17,11 @@ use crate::types::Dtype;
 /// Bytes of a packet.
 pub(super) const PACKET_BYTES: usize = 16;
 
-/// What a tuning calls an all-reduce and then a norm.
+/// The name, in a tuning, of an all-reduce followed by a norm.
 const APART: &str = "apart";
 
-/// Largest message of the fused one-shot and of the fused two-shot, in bytes; 0: serves none. At two ranks both move as
-/// many bytes, and the two-shot was slower at every size.
+/// Largest message of the fused one-shot and of the fused two-shot, in bytes; 0: serves none. At two ranks both move the
+/// same number of bytes, and the two-shot was slower at every size.
 fn limits(kind: DeviceKind, world: usize) -> [u64; 2] {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
@@ -34,7 +34,7 @@ fn limits(kind: DeviceKind, world: usize) -> [u64; 2] {
     }
 }
 
-/// A range of sizes, and the kernel that sums and norms. `None`: an all-reduce and then a norm.
+/// A range of sizes, and the kernel that sums and norms. `None`: an all-reduce followed by a norm.
 #[derive(Clone, Copy)]
 struct Row {
     up_to_bytes: u64,
@@ -42,10 +42,10 @@ struct Row {
     reason: &'static str,
 }
 
-/// The choices of a communicator, computed when it opens: rising ranges, of which the last has no limit.
+/// The choices of a communicator, computed when it opens: ascending ranges, of which the last has no limit.
 pub(super) struct NormTable {
     rows: Vec<Row>,
-    /// Whether there is anything to sum.
+    /// Whether the group has several ranks, so that calls sum.
     sums: bool,
 }
 
@@ -87,13 +87,13 @@ impl NormTable {
         Ok(Self { rows, sums: world > 1 })
     }
 
-    /// The fused algorithm for all rows of a call; `None`: an all-reduce and then a norm.
+    /// The fused algorithm for all rows of a call; `None`: an all-reduce followed by a norm.
     pub(super) fn choice(&self, bytes: u64) -> Option<Algorithm> {
         self.rows.iter().find(|row| bytes <= row.up_to_bytes)?.fused
     }
 
-    /// The fused algorithm that serves all rows of a call: that of the table if a row fits, else the two-shot where the
-    /// outputs have no place for the sum of all rows. `None`: an all-reduce and then a norm.
+    /// The fused algorithm that serves all rows of a call: the table's algorithm if a row fits, else the two-shot if the
+    /// outputs have no place for the sum of all rows. `None`: an all-reduce followed by a norm.
     pub(super) fn fused(
         &self,
         bytes: u64,
@@ -104,8 +104,8 @@ impl NormTable {
         self.choice(bytes).filter(&fits).or_else(two_shot)
     }
 
-    /// The choice for every size. `sums` are the all-reduces of other sizes; `is_placed`: whether the outputs have a place
-    /// for the sum of all rows; `fits`: whether a row fits the scratch of a fused algorithm.
+    /// The choice for every size. `sums`: the algorithms of unfused all-reduces; `is_placed`: whether the outputs have a
+    /// place for the sum of all rows; `fits`: whether a row fits the scratch of a fused algorithm.
     pub(super) fn ranges(&self, sums: &[Range], is_placed: bool, fits: impl Fn(&Algorithm) -> bool) -> Vec<Range> {
         let mut ranges: Vec<Range> = Vec::new();
         let mut done = None;
@@ -127,7 +127,7 @@ impl NormTable {
         ranges
     }
 
-    /// The choice for every size of rows of `hidden` elements that are written quantised, `width` elements wide.
+    /// The choice for every size, for rows of `hidden` elements that are written quantised, `width` elements wide.
     pub(super) fn quantised_ranges(
         &self,
         sums: &[Range],
@@ -138,7 +138,7 @@ impl NormTable {
     ) -> Result<Vec<Range>> {
         check_lengths(hidden, width)?;
         format.check(width)?;
-        // A rank alone has no sum to place.
+        // A group of one rank needs no place for a sum.
         if !is_placed && self.sums && !fits(&Algorithm::TwoShotSentinel) {
             let reason = format!("the sum needs a place, because a row of {hidden} elements does not fit the scratch");
             return Err(Error::unsupported("a norm that writes quantised values alone", reason));
@@ -147,14 +147,15 @@ impl NormTable {
     }
 }
 
-/// Whether any fused kernel may quantise: AMD GPUs quantise in the two-shot alone.
+/// Whether every fused kernel may quantise. On AMD GPUs only the two-shot quantises.
 pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
     !quantised || kind != DeviceKind::Hip
 }
 
-/// Whether an all-reduce and then a norm is faster than the two-shot for rows of this length. On NVIDIA GPUs that holds for rows
-/// that end inside a packet, for rows of more than 4096 packets, and for rows of f32 of more than 1024 packets. Of these rows of
-/// f32 the two-shot is faster up to some MiB (4 ranks, rows of 32 KiB: 14.6 for 18.0 us at 2 MiB, but 60.3 for 54.4 at 8 MiB).
+/// Whether an all-reduce followed by a norm is faster than the two-shot for rows of this length. On NVIDIA GPUs that holds for
+/// rows that end inside a packet, for rows of more than 4096 packets, and for rows of f32 of more than 1024 packets. For these
+/// rows of f32 the two-shot is faster up to some MiB (4 ranks, rows of 32 KiB: the two-shot took 14.6 us and the alternative
+/// 18.0 us at 2 MiB, but 60.3 and 54.4 us at 8 MiB).
 fn is_slow(kind: DeviceKind, algorithm: Algorithm, (dtype, hidden): (Dtype, usize)) -> bool {
     let tiles = if dtype == Dtype::F32 { 1 } else { MOST_CLUSTERED_TILES };
     let most_bytes = (NORM_COLUMNS * tiles) as usize * PACKET_BYTES;
@@ -163,8 +164,8 @@ fn is_slow(kind: DeviceKind, algorithm: Algorithm, (dtype, hidden): (Dtype, usiz
     kind == DeviceKind::Cuda && algorithm == Algorithm::TwoShotSentinel && !clusters
 }
 
-/// Whether a fused algorithm that serves rows is also the best: one that is slow serves rows whose sum has no place. `fits`: whether
-/// the algorithm serves them.
+/// Whether a fused algorithm should serve rows. A slow algorithm serves only rows whose sum has no place. `fits`: whether the
+/// algorithm can serve the rows.
 pub(super) fn suits(
     (kind, row): (DeviceKind, (Dtype, usize)),
     placed: impl Fn() -> bool,
@@ -173,8 +174,8 @@ pub(super) fn suits(
     move |algorithm| fits(algorithm) && !(is_slow(kind, *algorithm, row) && placed())
 }
 
-/// Whether a fused algorithm can serve rows of so many packets: a row fits its scratch, whose slots have `slot_packets`, and
-/// it can quantise the rows if that is asked.
+/// Whether a fused algorithm can serve rows of `row_packets` packets: a row fits its scratch, whose slots have `slot_packets`
+/// packets, and the algorithm can quantise if `quantised`.
 pub(super) fn fits(
     (kind, world): (DeviceKind, usize),
     row_packets: usize,
@@ -188,14 +189,14 @@ pub(super) fn fits(
     }
 }
 
-/// Largest message of the fused two-shot of scattered rows. `gathers`: whether peers reach input and outputs, so that the zero-copy
-/// kernel serves larger ones. Measured on 2 and 4 H100; on the CPU an estimate.
+/// Largest message of the fused two-shot of scattered rows. `gathers`: whether peers can address input and outputs, so that the
+/// zero-copy kernel serves larger messages. Measured on 2 and 4 H100; on the CPU an estimate.
 fn most_scattered(kind: DeviceKind, gathers: bool) -> u64 {
     if kind == DeviceKind::Host && gathers { 1 << 20 } else { 8 << 20 }
 }
 
-/// The fused algorithm for all rows of a call whose rows are scattered. `direct`: whether rows are gathered into outputs
-/// that peers can address, from inputs that they can address. `None`: a reduce-scatter and so on, one after the other.
+/// The fused algorithm for all rows of a call whose rows are scattered. `direct`: whether rows are gathered, and peers can
+/// address both inputs and outputs. `None`: separate collectives and norm kernels.
 pub(super) fn scattered_choice(kind: DeviceKind, bytes: u64, direct: bool) -> Option<Algorithm> {
     match bytes <= most_scattered(kind, direct) {
         true => Some(Algorithm::TwoShotSentinel),
@@ -203,7 +204,7 @@ pub(super) fn scattered_choice(kind: DeviceKind, bytes: u64, direct: bool) -> Op
     }
 }
 
-/// The choice for every size of scattered rows. `Auto` stands for collectives and kernels one after the other.
+/// The choice for every size of scattered rows. `Auto` stands for separate collectives and norm kernels.
 pub(super) fn scattered_ranges(
     (kind, world): (DeviceKind, usize),
     direct: bool,
@@ -239,7 +240,7 @@ fn fused_by(name: &str) -> Result<Option<Algorithm>> {
     }
 }
 
-/// How many rows of so many packets fit the scratch of an algorithm, which has slots of so many packets.
+/// The number of rows of `row_packets` packets that fit the scratch of an algorithm, whose slots have `slot_packets` packets.
 pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64, row_packets: usize) -> usize {
     let slot = slot_packets as usize;
     match algorithm {
@@ -250,7 +251,7 @@ pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64
     }
 }
 
-/// Packets from one row to the next in the slots of a two-shot: whole lines of memory, and a line for the scale of the row.
+/// Packets from one row to the next in the slots of a two-shot: whole memory lines, and a line for the scale of the row.
 pub(super) fn row_pitch(row_packets: usize) -> usize {
     (row_packets.div_ceil(LINE_PACKETS as usize) + 1) * LINE_PACKETS as usize
 }

@@ -1,4 +1,4 @@
-//! Which algorithms norms use, said by the functions that calls use: of a communicator, and without one.
+//! Reports the algorithms of norms, with the functions that calls use: for a communicator, and without one.
 
 use super::Communicator;
 use super::norm::packets;
@@ -13,8 +13,8 @@ use crate::types::Dtype;
 
 impl Communicator {
     /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements, by the bytes of all
-    /// rows, smallest first, where the sum has a place: an output that is not padded, or a residual_out that is not the
-    /// residual. `direct`: whether peers can address the operands (symmetric or registered memory).
+    /// rows, smallest first. For calls with a place for the sum: an output that is not padded, or a residual_out that is not
+    /// the residual. `direct`: whether peers can address the operands (symmetric or registered memory).
     pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
         let inner = &self.0;
         let fits = self.suits((dtype, hidden), false, true);
@@ -22,15 +22,15 @@ impl Communicator {
     }
 
     /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows that are written quantised, by the bytes of
-    /// all rows, smallest first; a static scale is chosen alike. `hidden` and `width`: elements of a row and of an output
-    /// row, as [`padded_to`](crate::RowNorm::padded_to) says. `direct`: whether peers can address the operands (symmetric or
-    /// registered memory). `placed`: whether the call also has a place for the sum of all rows: an output that is not
-    /// padded, or a residual_out that is not the residual.
+    /// all rows, smallest first. Calls with a static scale use the same algorithms. `hidden` and `width`: elements of a row
+    /// and of an output row, see [`padded_to`](crate::RowNorm::padded_to). `direct`: whether peers can address the operands
+    /// (symmetric or registered memory). `placed`: whether the call also has a place for the sum of all rows: an output that
+    /// is not padded, or a residual_out that is not the residual.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a width below `hidden`, and for a format or a layout
-    /// that rows of `width` elements cannot have; [`Error::Unsupported`](crate::Error::Unsupported) if nothing serves:
-    /// without a place for the sum, a row must fit the scratch of the two-shot.
+    /// that rows of `width` elements cannot have; [`Error::Unsupported`](crate::Error::Unsupported) if no algorithm serves
+    /// the call: without a place for the sum, a row must fit the scratch of the two-shot.
     pub fn explain_quantised_norm(
         &self,
         (dtype, hidden, width): (Dtype, usize, usize),
@@ -41,7 +41,7 @@ impl Communicator {
         self.explain_norm_of((dtype, hidden, width), quantised.into(), direct, placed)
     }
 
-    /// [`explain_quantised_norm`](Self::explain_quantised_norm) of any format.
+    /// [`explain_quantised_norm`](Self::explain_quantised_norm) for any format.
     pub(crate) fn explain_norm_of(
         &self,
         (dtype, hidden, width): (Dtype, usize, usize),
@@ -54,11 +54,11 @@ impl Communicator {
         inner.norms.quantised_ranges(sums, (hidden, width), format, placed, fits)
     }
 
-    /// The ways of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
+    /// The algorithms of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
     /// [`reduce_scatter_norm_all_gather`](Self::reduce_scatter_norm_all_gather), for rows of `hidden` elements, by the
-    /// bytes of all rows, smallest first, of calls with an output that is not padded. `Algorithm::Auto` stands for
-    /// collectives and kernels one after the other. `quantised`: whether the rows are written quantised. `direct`: whether
-    /// peers can address the input and all that is gathered (symmetric or registered memory).
+    /// bytes of all rows, smallest first. For calls with an output that is not padded. `Algorithm::Auto` stands for separate
+    /// collectives and norm kernels. `quantised`: whether the rows are written quantised. `direct`: whether peers can
+    /// address the input and all gathered operands (symmetric or registered memory).
     pub fn explain_scattered_norm(
         &self,
         (dtype, hidden): (Dtype, usize),
@@ -76,7 +76,7 @@ impl Communicator {
     }
 }
 
-/// What decides the algorithms of norms where there is no communicator.
+/// The facts that decide the algorithms of norms without a communicator.
 struct Ranks {
     kind: DeviceKind,
     world: usize,
@@ -103,9 +103,9 @@ impl Ranks {
     }
 }
 
-/// The algorithms of norms that ranks on devices of this `kind` would use, without a communicator: by type, elements of a
-/// row, and whether peers can address the operands. All devices are like `device` if given. Uses scratch, tuning and
-/// determinism of `config`.
+/// The algorithms of norms that ranks on devices of this `kind` would use, without a communicator. The result is a function
+/// of type, elements of a row, and whether peers can address the operands. All devices are like `device` if given. Uses
+/// scratch, tuning and determinism of `config`.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a setting is outside its limits, or the tuning names an
@@ -127,7 +127,7 @@ pub fn explain_norm(
 /// [`Communicator::explain_quantised_norm`].
 ///
 /// # Errors
-/// Those of [`explain_norm`].
+/// The errors of [`explain_norm`].
 #[expect(clippy::type_complexity, reason = "the arguments and the result of the method, as a closure")]
 pub fn explain_quantised_norm(
     kind: DeviceKind,

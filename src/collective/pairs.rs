@@ -1,5 +1,5 @@
-//! Messages between pairs of ranks. As puts and signals, they are in no history and are not compared with calls of other
-//! ranks: each message says what it is.
+//! Messages between pairs of ranks. Like puts and signals, messages are in no history and are not compared with calls of
+//! other ranks: each message contains its own description.
 #![allow(unsafe_code)]
 
 use super::exchange::copy;
@@ -11,7 +11,7 @@ use crate::op::{Message, check_pairs, each_part, own_messages};
 use crate::stream::Enqueue;
 
 impl Communicator {
-    /// Enqueues messages on own kernels.
+    /// Enqueues messages on symmetra kernels.
     pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
         let inner = &self.0;
         let (rank, world) = (self.rank(), self.world_size());
@@ -21,19 +21,19 @@ impl Communicator {
         if messages.is_empty() {
             return Ok(());
         }
-        // First, because closing the group ends any graph that holds a part of it.
+        // First, because closing the group ends every graph that has a part of the group.
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         if recorded.is_none() {
             queue.stream().refuse_captured("enqueue messages")?;
         }
         let lane = &mut inner.lane.take("messages between pairs")?;
         lane.order_call(queue)?;
-        // Before the first collective, a rank that has enqueued nothing may still be loading.
+        // Before the first collective, a rank that has not enqueued any call may still be loading.
         let loading = |message: &Message| message.peer != rank && !inner.group.has_begun(message.peer);
         let first = lane.fresh && messages.iter().any(loading);
         match &recorded {
             Some(recorded) => recorded.note_pairs(),
-            // Nobody knows when, and how often, a natively captured call runs.
+            // A natively captured call may run at any time and any number of times.
             None if queue.stream().is_captured_natively()? => {}
             None => inner.group.note_pairs(1),
         }
@@ -57,7 +57,7 @@ impl Inner {
         args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces }
     }
 
-    /// The lanes of at most [`args::kMostPairEnds`] messages, among which those of a lane follow each other.
+    /// The lanes of at most [`args::kMostPairEnds`] messages. The messages of a lane must be consecutive.
     fn lanes_of(&self, messages: &mut dyn Iterator<Item = &Message>) -> Lanes {
         let end = [args::PairEnd::NONE; args::kMostPairEnds as usize];
         let mut lanes = Lanes { end, first: [0; args::kMostPairLanes as usize + 2], count: 0 };
@@ -67,7 +67,7 @@ impl Inner {
             if last.replace((message.peer, message.sends)) != Some((message.peer, message.sends)) {
                 lanes.count += 1;
             }
-            // Behind the last lane so far.
+            // The end of the last lane so far.
             lanes.first[lanes.count as usize] = number as u8 + 1;
         }
         lanes

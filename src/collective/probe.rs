@@ -16,11 +16,11 @@ const PACKET_BYTES: usize = 16;
 const STORE_THREADS: u32 = 512;
 const STORE_BLOCKS: u32 = 128;
 
-/// For `symmetra-bench` alone.
+/// Only for `symmetra-bench`.
 #[doc(hidden)]
 impl Communicator {
     /// Enqueues `launches` empty kernels of `blocks` blocks of `threads` threads, back to back. Their argument blocks
-    /// are as large as an all-reduce's, so that they cost what the bare launch of an all-reduce costs.
+    /// are as large as an all-reduce's, so that their cost is that of a bare launch of an all-reduce.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
@@ -29,10 +29,10 @@ impl Communicator {
         self.probe(&probe_args(), (blocks, threads), launches, &queue)
     }
 
-    /// [`probe_launches`](Self::probe_launches) with argument blocks as large as those of experts.
+    /// [`probe_launches`](Self::probe_launches) with argument blocks of the size that experts use.
     ///
     /// # Errors
-    /// Those of [`probe_launches`](Self::probe_launches).
+    /// The errors of [`probe_launches`](Self::probe_launches).
     pub fn probe_expert_launches<'op>(
         &self,
         blocks: u32,
@@ -72,7 +72,7 @@ impl Communicator {
         self.probe(&probe, (STORE_BLOCKS, STORE_THREADS), 1, &queue)
     }
 
-    /// Enqueues launches of a kernel. `gpu`: blocks and threads on a GPU; on a CPU the group's own.
+    /// Enqueues launches of a kernel. `gpu`: blocks and threads on a GPU; a CPU uses the group's launch shape.
     fn probe(&self, probe: &impl Block, gpu: (u32, u32), launches: u32, queue: &impl Enqueue) -> Result<()> {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
@@ -83,8 +83,8 @@ impl Communicator {
             Kind::Host { blocks, threads } => (blocks, threads),
         };
         let geometry = shape.launch(blocks, threads, 0, true);
-        // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room
-        // for the packets (bounds), or there are none; a graph's operands live as long as it.
+        // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room for the
+        // packets (bounds), or there are no addresses; a graph's operands live as long as the graph.
         let launch = |raw: &sys::Stream| unsafe { raw.launch(probe, &geometry) };
         queue.enqueue("launch a probe", |raw| (0..launches).map(|_| launch(raw)).find(|code| *code != 0).unwrap_or(0))
     }

@@ -46,7 +46,7 @@ impl Communicator {
         }
     }
 
-    /// Makes the graph refuse to launch once the group has closed or failed.
+    /// Makes the graph refuse to launch after the group has closed or failed.
     pub(super) fn record_one_sided(&self, queue: &impl Enqueue) {
         if let Some(recording) = queue.recording() {
             recording.part(self.group().id(), || Recorded(self.group().clone()));

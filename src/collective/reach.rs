@@ -23,14 +23,14 @@ impl Peers {
     pub(super) const NONE: Self = Self { table: std::ptr::null(), offset_bytes: 0, found: None };
 }
 
-/// An operand as peers reach it, and where in adopted memory it was found.
+/// An operand as peers address it, and its place in adopted memory, if it lies there.
 pub(super) struct Located<'a> {
     pub(super) view: View<'a>,
     pub(super) pooled: Option<Pooled>,
 }
 
 impl Inner {
-    /// Looks for plain memory of so many bytes in what this rank adopted.
+    /// Looks up plain memory of `bytes` bytes in the adopted memory of this rank.
     pub(super) fn locate<'a>(&self, operand: &View<'a>, bytes: usize) -> Located<'a> {
         let plain = operand.place == Place::Plain;
         let pooled = if plain { self.pools.find(operand.address, bytes) } else { None };
@@ -44,8 +44,8 @@ impl Inner {
         Located { view: View { place, ..operand.clone() }, pooled }
     }
 
-    /// Whether peers can address an operand, or can once its graph is registered. Equal on every rank that makes the
-    /// same call.
+    /// Whether peers can address an operand, or will be able to after its graph is registered. Equal on every rank that
+    /// makes the same call.
     pub(super) fn reaches(&self, operand: &View<'_>, recording: bool) -> bool {
         match operand.place {
             Place::Symmetric { group, .. } | Place::Registered { group, .. } => group == self.group.id(),
@@ -66,8 +66,8 @@ impl Inner {
         (1..processes.len()).any(|rank| processes[..rank].contains(&processes[rank]))
     }
 
-    /// With `check_calls`, the offset of an operand that peers could access: all ranks give one at the same offset, whether
-    /// peers access it or not.
+    /// With `check_calls`, the offset of an operand that peers could access. All ranks must pass such operands at the same
+    /// offset, even if peers do not access them.
     pub(super) fn offset_to_check(&self, operand: &View<'_>) -> Option<u64> {
         match operand.place {
             _ if !self.group.config().check_calls => None,
@@ -78,7 +78,7 @@ impl Inner {
         }
     }
 
-    /// Where peers find operand `number` of the next call.
+    /// The table and offset by which peers address operand `number` of the next call.
     pub(super) fn peers(
         &self,
         Located { view, pooled }: &Located<'_>,

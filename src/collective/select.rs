@@ -1,5 +1,5 @@
-//! The choice of an all-reduce algorithm: a pure table of world size, bytes, type and reach, so that every rank chooses
-//! alike. The built-in crossovers were measured on 2, 4 and 8 H200 (NVLink 4, no multicast) and, for the host device, on a
+//! The choice of an all-reduce algorithm: a pure table of world size, bytes, type and reach, so that all ranks choose
+//! equally. The built-in crossovers were measured on 2, 4 and 8 H200 (NVLink 4, no multicast) and, for the host device, on a
 //! CPU of two cores. Values for integers on more than 4 GPUs are estimates. A tuning replaces them. `explain` prints the
 //! table.
 
@@ -30,8 +30,8 @@ pub struct Range {
     pub reason: &'static str,
 }
 
-/// Largest message of each algorithm, in order of size. One-shot LL is fastest on a CPU alone: on GPUs sentinel packets
-/// are never slower. Integers have no sentinel packets, so one-shot serves them by LL.
+/// Largest message of each algorithm, in order of size. One-shot LL is fastest only on a CPU: on GPUs sentinel packets
+/// are never slower. Integers have no sentinel packets, so their one-shot uses LL packets.
 #[derive(Clone, Copy)]
 struct Crossovers {
     ll: u64,
@@ -41,14 +41,14 @@ struct Crossovers {
     one_shot_again: u64,
     /// The zero-copy two-shot, if peers can address the operands.
     zero_copy: u64,
-    /// The last push algorithm, in several launches, if they cannot. The ring serves larger messages.
+    /// The last push algorithm, in several launches, if peers cannot address the operands. The ring serves larger messages.
     several: u64,
     reason: &'static str,
 }
 
 const MEASURED: &str = "built-in, measured on H200";
 const TUNED: &str = "measured on this machine by `symmetra tune`";
-/// A tuning of another kind of device is obeyed, and `explain` says so.
+/// A tuning of another kind of device is used, and `explain` prints this reason.
 const TUNED_ELSEWHERE: &str = "measured by `symmetra tune`, but on another kind of device";
 
 /// The built-in crossovers: measured on 2, 4 and 8 H200, and used for all GPUs of that generation or later. Latencies
@@ -128,8 +128,8 @@ impl Table {
         &self.ranges[usize::from(dtype.is_float())][usize::from(reach == Reach::Direct)]
     }
 
-    /// The algorithm for one message: that of its range, or of the range before if that one cannot carry the reduction.
-    /// Allocates nothing.
+    /// The algorithm for one message: that of its range, or of an earlier range if the algorithm does not support the
+    /// reduction. Allocates nothing.
     pub(super) fn select(&self, dtype: Dtype, reduction: Reduction, reach: Reach, bytes: u64) -> Algorithm {
         let able = |range: &&Range| range.algorithm.reduces(dtype, reduction);
         let ranges = self.ranges(dtype, reach);
@@ -138,7 +138,7 @@ impl Table {
     }
 }
 
-/// The built-in rows for one kind of call. A row whose limit is not above the previous row's serves nothing.
+/// The built-in rows for one kind of call. A row serves no message if its limit is not above the previous row's.
 fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) -> [Range; 6] {
     let Crossovers { ll, one_shot, two_shot, one_shot_again, zero_copy, several, reason } = *crossovers;
     let until_ring = |bytes| if ring { bytes } else { u64::MAX };
@@ -155,7 +155,7 @@ fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) ->
     [row(ll, Algorithm::OneShotLL), one_shot, row(two_shot, two), again, large, row(u64::MAX, Algorithm::Ring)]
 }
 
-/// The ranges that serve something. Neighbours with equal algorithms become one range.
+/// The ranges that serve any message. Neighbours with equal algorithms become one range.
 fn merged(rows: &[Range]) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     for row in rows {
@@ -169,8 +169,8 @@ fn merged(rows: &[Range]) -> Vec<Range> {
     ranges
 }
 
-/// Ranges of memory that peers can address, with a last one for sums of symmetric buffers by multicast. Other reductions and
-/// registered memory have the ranges as they were.
+/// Ranges for memory that peers can address, with a last range for sums of symmetric buffers by multicast. Other reductions
+/// and registered memory keep the given ranges.
 pub(super) fn with_multicast(ranges: &[Range], from_bytes: u64) -> Vec<Range> {
     let reason = "built-in, estimated: sums of symmetric buffers; multicast was never measured";
     let below = ranges.iter().scan(false, |ended, range| {

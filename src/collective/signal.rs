@@ -27,7 +27,7 @@ impl<'buffer> SignalPad<'buffer> {
     /// returns. The wait on the device times out after `deadlines.steady`.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn wait<'op>(&self, peer: usize, channel: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
@@ -38,7 +38,7 @@ impl<'buffer> SignalPad<'buffer> {
     /// Makes the queues of all ranks meet: a put to and a wait for every peer, on `channel`. Enqueues and returns.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn barrier<'op>(&self, channel: usize, queue: impl Queue<'op>) -> Result<()>
     where
         'buffer: 'op,
@@ -64,15 +64,15 @@ impl<'buffer> SignalPad<'buffer> {
     }
 }
 
-/// Enqueues a signal kernel on arrays of an entered group. Who calls orders the signals of each channel.
+/// Enqueues a signal kernel on arrays of an entered group. The caller orders the signals of each channel.
 pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: &impl Enqueue) -> Result<()> {
     let launch = geometry::single(shape_of(group), args.world);
-    // SAFETY: this rank's array lies in an arena, those of peers in mappings, that live until the group is closed and the device is
-    // idle (liveness, bounds); the order of signals is the caller's (exclusion).
+    // SAFETY: this rank's array lies in an arena, the arrays of peers in mappings. These live until the group is closed and the
+    // device is idle (liveness, bounds); the caller orders signals (exclusion).
     queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })
 }
 
-/// The signals of one group in one graph. Once the group has closed or failed, peers' signal arrays are unmapped.
+/// The signals of one group in one graph. After the group has closed or failed, peers' signal arrays are unmapped.
 pub(super) struct Recorded(pub(super) Group);
 
 impl Part for Recorded {

@@ -1,5 +1,5 @@
 //! The choice of an exchange's transport: a pure table of device, world size, reach, bytes and the size of a slot, so that
-//! every rank chooses alike. `explain_exchange`, `explain_broadcast` and `explain_reduction` print the table.
+//! all ranks choose equally. `explain_exchange`, `explain_broadcast` and `explain_reduction` print the table.
 
 use super::select::Reach;
 use crate::device::DeviceKind;
@@ -11,7 +11,7 @@ use crate::types::{Dtype, Transport};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransportRange {
-    /// Largest exchange of the range: bytes that one rank sends one other.
+    /// Largest exchange of the range, in bytes from one rank to another.
     pub up_to_bytes: u64,
     /// The transport that serves the range.
     pub transport: Transport,
@@ -19,13 +19,13 @@ pub struct TransportRange {
     pub reason: &'static str,
 }
 
-/// What the choice depends on beside the size of an exchange.
+/// The facts, other than the size of an exchange, that decide its transport.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     kind: DeviceKind,
     world: usize,
     reach: Reach,
-    /// The bytes of a strip that one launch moves in sentinel or escaped packets.
+    /// The bytes of a chunk that one launch moves in sentinel or escaped packets.
     pub(super) slot_bytes: u64,
 }
 
@@ -38,8 +38,8 @@ const NO_BARRIER: &str = "no barrier";
 /// Most launches in which packets are faster than two barriers.
 const MOST_LAUNCHES: u64 = 2;
 
-/// Largest exchange, in bytes from rank to rank, for which LL packets are faster than two barriers, where ranks learn the
-/// sizes just before, or reduce integers.
+/// Largest exchange, in bytes from rank to rank, for which LL packets are faster than two barriers. For exchanges whose sizes
+/// ranks exchange on the device, and for reductions of integers.
 pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     match (kind, world) {
         (DeviceKind::Host, _) => 2 * KIB,
@@ -49,9 +49,9 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// Largest strip that goes as LL packets where it may go as escaped packets. LL packets need no words beside them, and
-/// nobody clears them; half of them is data. Measured on 2 H100; for more ranks an estimate, from the bytes that cross the
-/// link of a rank.
+/// Largest chunk that is sent as LL packets although escaped packets could carry it. LL packets need no additional words and
+/// no clearing, but only half of their bytes are data. Measured on 2 H100; for more ranks an estimate, from the bytes that
+/// cross the link of a rank.
 const fn ll_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     match (kind, world) {
         (DeviceKind::Host, _) => 2 * KIB,
@@ -61,8 +61,8 @@ const fn ll_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// Largest strip of a floating type that is reduced by LL packets, which nobody clears. On GPUs sentinel packets are never
-/// slower.
+/// Largest chunk of a floating type that is reduced with LL packets, which need no clearing. On GPUs sentinel packets are
+/// never slower.
 const fn reduced_by_ll_up_to_bytes(kind: DeviceKind) -> u64 {
     match kind {
         DeviceKind::Host => 2 * KIB,
@@ -70,10 +70,10 @@ const fn reduced_by_ll_up_to_bytes(kind: DeviceKind) -> u64 {
     }
 }
 
-/// Smallest broadcast by packets that is relayed: there the root's link saves more time than the second hop costs.
-/// `None` for two ranks, which have no second hop. On GPUs the hop costs as much as 128 KiB on that link, and relaying
-/// spares the link the message `world - 2` times. Measured on 4 H200: equal at 64 KiB with the root changing from call
-/// to call, faster from 32 KiB with a fixed root.
+/// Smallest broadcast by packets that is relayed. From this size on, relaying saves more time on the root's link than the
+/// second hop costs. `None` for two ranks, which have no second hop. On GPUs the hop costs as much as 128 KiB on that link,
+/// and relaying removes the message `world - 2` times from the link. Measured on 4 H200: equal at 64 KiB with a root that
+/// changes from call to call, faster from 32 KiB with a fixed root.
 const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
     match (kind, world) {
         (_, 0..=2) => None,
@@ -87,12 +87,12 @@ impl Place {
         Self { kind, world, reach, slot_bytes: escaped_room(config.one_shot_sentinel_bytes_for(world)) }
     }
 
-    /// Whether packets that are only moved are escaped packets.
+    /// Whether an exchange without a reduction uses escaped packets.
     pub(super) const fn takes_escapes(self, bytes: u64) -> bool {
         bytes > ll_up_to_bytes(self.kind, self.world)
     }
 
-    /// Whether packets of a reduction are sentinel packets.
+    /// Whether a reduction uses sentinel packets.
     pub(super) const fn takes_sentinels(self, dtype: Dtype, bytes: u64) -> bool {
         dtype.is_float() && bytes > reduced_by_ll_up_to_bytes(self.kind)
     }
@@ -135,7 +135,7 @@ impl Place {
         self.in_few_launches(most, reduced_by_ll_up_to_bytes(self.kind))
     }
 
-    /// `most` bytes, or as many as few launches move; at least what LL packets serve.
+    /// `most` bytes, but at most the bytes of [`MOST_LAUNCHES`] launches and at least the limit of LL packets.
     const fn in_few_launches(self, most: u64, by_ll: u64) -> u64 {
         let few = self.slot_bytes.saturating_mul(MOST_LAUNCHES);
         let fitting = if few < most { few } else { most };
@@ -189,7 +189,8 @@ impl Place {
         self.by_packets(&[(by_ll, NO_BARRIER), (self.reduced_up_to_bytes(dtype), all_data)])
     }
 
-    /// Rows of packets up to where direct access serves, which is the limit of the last one, or for all sizes.
+    /// Rows of packets, followed by direct access above the limit of the last row if peers can address the operand. Else the
+    /// last row serves all larger sizes.
     fn by_packets(self, rows: &[(u64, &'static str)]) -> Vec<TransportRange> {
         let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
         let last = rows.last().map_or(0, |(up_to_bytes, _)| *up_to_bytes);

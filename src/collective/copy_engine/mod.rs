@@ -1,5 +1,5 @@
-//! Low-contention collectives: copy engines move the data between two barriers, on a stream beside the caller's, so
-//! that multiprocessors stay free for other work. PyTorch's symmetric memory has collectives of the same name.
+//! Low-contention collectives: copy engines move the data between two barriers, on a side stream, so that multiprocessors
+//! stay free for other work. PyTorch's symmetric memory has collectives of the same name.
 #![allow(unsafe_code)]
 
 mod pending;
@@ -39,28 +39,29 @@ const PUSHED: u32 = WAY_COPY_ENGINES | 3;
 
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
 pub(crate) struct Parts<'a> {
-    /// One for each rank.
+    /// One event for each rank.
     events: SmallVec<[Event; MAX_WORLD_SIZE]>,
-    /// Where peers write the parts of an all-gather.
+    /// The buffer into which peers write the parts of an all-gather.
     kept: Option<&'a SymmetricBuffer<u8>>,
     each: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
 impl<'a> Parts<'a> {
-    /// `each` enqueues the work for the part of a rank on the caller's queue: with an all-gather after the part's arrival, the
-    /// own part first; else before the part is sent, the own part last.
+    /// `each` enqueues the work for the part of a rank on the caller's queue. In an all-gather the work runs after the part's
+    /// arrival, and this rank's part is first. Else the work runs before the part is sent, and this rank's part is last.
     pub(crate) fn new(each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
         Self { events: SmallVec::new(), kept: None, each }
     }
 
-    /// For an all-gather whose parts peers write into `kept`: the work finds parts there, but the own part in the input. The
-    /// output, unless that is `kept`, gets all parts beside the work. No other call uses `kept` or its signals, on any rank,
-    /// until the work of this call is done on all ranks. All ranks call so, or none.
+    /// For an all-gather whose parts peers write into `kept`. The work finds the parts of peers there, and this rank's part in
+    /// the input. All parts are copied to the output concurrently with the work, unless the output is `kept`. No other call
+    /// uses `kept` or its signals, on any rank, until the work of this call is done on all ranks. Either all ranks or none
+    /// use this form.
     pub(crate) fn pushed(kept: &'a SymmetricBuffer<u8>, each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
         Self { kept: Some(kept), ..Self::new(each) }
     }
 
-    /// Enqueues the work for the parts of all ranks, which have no elements, in the order that parts with elements have.
+    /// Enqueues the work for the parts of all ranks if parts have no elements, in the same order as parts with elements.
     fn of_nothing(&mut self, gathers: bool, (rank, world): (usize, usize)) -> Result<()> {
         let first = usize::from(!gathers);
         (first..first + world).try_for_each(|step| (self.each)((rank + step) % world))
@@ -128,9 +129,9 @@ impl Communicator {
         pending
     }
 
-    /// Makes a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes.
-    /// Collective; blocks. Without a large enough workspace, the next call makes one: that call is collective and
-    /// blocks, and a captured call is refused. The old workspace is freed when nothing uses it any more.
+    /// Allocates a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes.
+    /// Collective; blocks. Without a large enough workspace, the next call allocates one: that call is collective and
+    /// blocks, and a captured call is refused. The old workspace is freed when no call or graph uses it any more.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if the heap has no such gap, [`Error::Mismatch`] if ranks ask for different sizes.
@@ -146,7 +147,7 @@ pub(crate) fn workspace_bytes(bytes: usize, world_size: usize) -> usize {
     bytes.saturating_add(world_size * ALIGN_BYTES)
 }
 
-/// What the copies of all ranks have in common.
+/// The properties that are common to the copies of all ranks.
 struct Copies<'a> {
     call: &'a Call<'a>,
     /// Bytes of one part.
@@ -155,10 +156,10 @@ struct Copies<'a> {
     way: u32,
     /// Offset of the operand that peers read, equal in all arenas; else 0.
     offset_bytes: u64,
-    /// Whether this rank's own part is copied on a branch of its own.
+    /// Whether this rank's own part is copied on a separate branch.
     apart: bool,
-    /// Whether the queue itself meets the peers before the call, learns by words what has been copied, and ends the call, in
-    /// memory that the next call on the side stream may write.
+    /// Whether the queue itself runs the barrier before the call, waits for arrival words, and ends the call, in memory that
+    /// the next call on the side stream may write.
     on_queue: bool,
 }
 
@@ -196,8 +197,8 @@ impl Inner {
             if bytes == 0 {
                 return parts.map_or(Ok(()), |parts| parts.of_nothing(true, (rank, world)));
             }
-            // SAFETY: operands have so much room (bounds, checked above) and are freed only after the
-            // device's work, or are the caller's duty; so is the workspace, which side and graph own.
+            // SAFETY: operands have room for the parts (bounds, checked above) and are freed only after the
+            // device's work, or are the caller's duty; side and graph own the workspace.
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
             if apart {
                 // SAFETY: as above. On a branch, so that the barrier starts before the caller's next work, which may
@@ -274,9 +275,9 @@ impl Inner {
             for peer in (1..world).map(|step| (rank + step) % world) {
                 produce(peer)?;
                 let to = workspace.at(peer)?.wrapping_add(rank * pitch);
-                // SAFETY: the input has so many parts (bounds, checked above) and is freed only after the
-                // device's work, or is the caller's duty; workspaces have a place for each rank, and
-                // live as long as the side of their rank or the graph. Nobody else writes there (exclusion).
+                // SAFETY: the input has `world` parts (bounds, checked above) and is freed only after the
+                // device's work, or is the caller's duty; workspaces have a place for each rank, and live
+                // as long as the side of their rank or the graph. No other rank writes there (exclusion).
                 unsafe { beside.copy(to, part(peer), bytes) }?;
                 if on_queue {
                     self.store_word(beside, workspace, peer)?;
@@ -292,7 +293,7 @@ impl Inner {
                 _ => std::ptr::null(),
             });
             let (args, geometry) = self.reduction(&copies, brought, output.address);
-            // SAFETY: as for the copies before it; the output is apart from all that is read, or in place.
+            // SAFETY: as for the copies before it; the output does not overlap memory that is read, or is in place.
             let reduce = |raw: &sys::Stream| unsafe { raw.launch(&args, &geometry) };
             if on_queue {
                 self.take_words(queue, workspace, 0..world, (op, fresh))?;
@@ -316,7 +317,8 @@ impl Inner {
         let bytes = shape.bytes() as usize;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let part = |of: &View<'_>, rank: usize| of.address.wrapping_add(rank * bytes);
-        // Not into the outputs of peers: a copy cannot be called back, and would write there after the peers have given up.
+        // Copies go into workspaces, not into the outputs of peers: a copy cannot be cancelled, and would write into an output
+        // after the peer has given up.
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
         let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
         let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue: false };
@@ -324,9 +326,9 @@ impl Inner {
             if bytes == 0 {
                 return parts.map_or(Ok(()), |parts| parts.of_nothing(false, (rank, world)));
             }
-            // SAFETY: operands have so many parts (bounds, checked above) and are freed only after the device's work, or are
+            // SAFETY: operands have `world` parts (bounds, checked above) and are freed only after the device's work, or are
             // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
-            // graph. Nobody else writes there between the barriers (exclusion).
+            // graph. No other rank writes there between the barriers (exclusion).
             let copy = |to, from: *mut u8| unsafe { beside.copy(to, from, bytes) };
             let mut produce = |peer: usize| parts.as_mut().map_or(Ok(()), |parts| parts.produce(peer, beside));
             let Some(workspace) = &workspace else {
@@ -348,8 +350,8 @@ impl Inner {
         })
     }
 
-    /// Announces a call in the order of calls and runs it beside the queue. Passes `work` whether the call is the first
-    /// on the side stream, whatever has run on the callers' streams.
+    /// Announces a call in the order of calls and runs the call concurrently with the queue. Passes to `work` whether the
+    /// call is the first on the side stream, independently of the callers' streams.
     fn low_contention<'op, Q: Enqueue>(
         self: &Arc<Self>,
         copies: &Copies<'_>,
@@ -370,42 +372,43 @@ impl Inner {
                 lane.order_call(queue)?;
             }
             let first = self.announce(copies.noted(), &mut lane, queue, recorded)?;
-            // Work that the caller enqueues next on the stream does not wait for this call. Its waits are therefore a
-            // first call's, unless a comparison ran there.
+            // The caller's next call on the stream does not wait for this call. That call therefore still has the waits of a
+            // first call, unless a comparison ran on the stream.
             lane.fresh |= first && !self.group.config().check_calls;
             fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
         }
         let run = || {
             if copies.on_queue {
-                // After this barrier the memory that peers write is free. It comes before the caller's work, which would leave a
-                // barrier on another stream no multiprocessor, and before which such a barrier would keep one from the work.
+                // After this barrier the memory that peers write is free. The barrier is on the caller's queue, before the
+                // caller's work: on another stream, the work might leave it no multiprocessor, or the barrier might take one
+                // from the work.
                 let met = self.meet_on(queue, recorded, (operation.number(), fresh));
                 met.map_err(|error| self.lost(recorded, error))?;
             }
             self.beside(queue, recorded, copies, |beside| work(beside, fresh))
         };
         let pending = self.lane.work(&mut lane, run);
-        // Peers of an all-gather have all they need before the caller's work. Other peers wait for parts, and would take the
-        // next call's barrier for this one's.
+        // In an all-gather, peers have all parts before the caller's work. In other collectives peers wait for parts, and would
+        // mistake the next call's barrier for the barrier of this call.
         pending.map_err(|error| if operation == Operation::AllGather { error } else { self.lost(recorded, error) })
     }
 
-    /// An error of a call for whose work peers wait ends the group, but not in a capture.
+    /// Fails the group with the error of a call whose work peers wait for, except in a capture.
     fn lost(&self, recorded: Option<&Recorded>, error: Error) -> Error {
         if recorded.is_none() { self.group.fail(error) } else { error }
     }
 
     /// Whether copy engines may read an operand from a peer. Equal on every rank.
     ///
-    /// Between GPUs of one process, the runtime orders a copy of plainly allocated memory behind work enqueued for the
-    /// peer's GPU. A barrier there may wait for the copy: a deadlock.
+    /// Between GPUs of one process, the runtime may queue a copy of plainly allocated memory after work of the peer's GPU. A
+    /// barrier there may wait for the copy, which is a deadlock.
     fn copies_reach(&self, operand: &View<'_>) -> bool {
         let plain = !matches!(operand.place, Place::Symmetric { .. });
         self.reaches(operand, false)
             && !(plain && self.group.device().kind() != DeviceKind::Host && self.shares_a_process())
     }
 
-    /// The peer's address of `bytes` bytes, from byte `start` on, of an operand that peers reach.
+    /// The peer's address of `bytes` bytes, from byte `start` on, of an operand that peers can address.
     fn of_peer(&self, operand: &View<'_>, (start, bytes): (usize, usize), peer: usize) -> Result<*mut u8> {
         let address = match operand.place.after(start) {
             Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, (offset_bytes, bytes as u64))?),
@@ -417,7 +420,7 @@ impl Inner {
         address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
     }
 
-    /// The kernel that reduces the parts in this rank's workspace. Launches without programmatic overlap, as what comes before.
+    /// The kernel that reduces the parts in this rank's workspace. Launched without programmatic overlap, like the work before.
     fn reduction(
         &self,
         copies: &Copies<'_>,

@@ -1,4 +1,4 @@
-//! A collective under way beside the streams of its callers.
+//! A collective in flight, concurrent with the streams of its callers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,11 +9,11 @@ use crate::collective::Inner;
 use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Event, Queue, Stream};
 
-/// A low-contention collective that is running. [`wait`](Self::wait) orders a queue behind the result. Until then the
+/// A low-contention collective that is running. [`wait`](Self::wait) makes a queue wait for the result. Until then the
 /// operands stay borrowed, and no stream may touch them.
 ///
-/// Dropping it without a wait is safe: the stream of the call then waits, or the capture when it ends. It cannot
-/// outlive the operands:
+/// Dropping a `Pending` without a wait is safe: the stream of the call then waits, or the capture waits when it ends. A
+/// `Pending` cannot outlive the operands:
 /// ```compile_fail,E0505
 /// # use symmetra::*;
 /// fn leave(communicator: &Communicator, shard: DeviceBuffer<f32>, all: &SymmetricBuffer<f32>, stream: &Stream) -> Result<()> {
@@ -22,7 +22,7 @@ use crate::stream::{Enqueue, Event, Queue, Stream};
 ///     pending.wait(stream)
 /// }
 /// ```
-/// Dropping it before the operands compiles:
+/// Dropping the `Pending` before the operands compiles:
 /// ```
 /// # use symmetra::*;
 /// fn stay(communicator: &Communicator, shard: DeviceBuffer<f32>, all: &SymmetricBuffer<f32>, stream: &Stream) -> Result<()> {
@@ -36,7 +36,7 @@ use crate::stream::{Enqueue, Event, Queue, Stream};
 #[must_use = "nothing is ordered after the collective until a stream waits for it"]
 pub struct Pending<'op> {
     inner: Arc<Inner>,
-    /// Recorded behind the work; `None` where the captured stream itself does the work.
+    /// Recorded after the work; `None` if the captured stream itself does the work.
     done: Option<Event>,
     /// The stream of the call.
     stream: Stream,
@@ -78,7 +78,7 @@ impl Pending<'_> {
             return Err(Error::invalid("where a collective is awaited", words(here), limit));
         }
         if let Some(done) = &self.done {
-            // Waiting for an event recorded outside would end a capture that the library does not know of.
+            // Waiting for an event recorded outside would invalidate a native capture.
             if here.is_none() && queue.stream().is_capturing()? {
                 return Err(Error::unsupported("to await a collective", "the stream is being captured"));
             }

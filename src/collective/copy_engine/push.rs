@@ -1,5 +1,5 @@
-//! An all-gather whose copies write: each rank sends its part to every peer, and behind the part a word that the peer's queue
-//! waits for.
+//! An all-gather by pushed copies: each rank copies its part to every peer, followed by a word for which the peer's queue
+//! waits.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -35,10 +35,10 @@ impl Inner {
             if bytes == 0 {
                 return parts.of_nothing(true, (rank, world));
             }
-            // Peers wait for the parts of this rank, and a word that is not taken would pass for one of the next call.
+            // Peers wait for the parts of this rank, and an unconsumed word would be mistaken for a word of the next call.
             let lost = |error| self.lost(recorded, error);
             if apart {
-                // SAFETY: operands have so many parts (bounds, checked by the caller) and are freed only after the device's
+                // SAFETY: operands have `world` parts (bounds, checked by the caller) and are freed only after the device's
                 // work, or are the caller's duty.
                 unsafe { beside.copy_apart(at(output.address, rank), input.address, bytes) }.map_err(lost)?;
             }
@@ -46,7 +46,8 @@ impl Inner {
             let mut worked = (parts.each)(rank);
             for step in 1..world {
                 let peer = (rank + step) % world;
-                // Also behind an error of the work. The last part comes about when the last own one has gone.
+                // Words are consumed even after an error of the work. The last part arrives at about the time when the last
+                // copy of this rank's part is done, so that copy's word is awaited there too.
                 let gone = (step + 1 == world).then_some(rank);
                 self.take_words(queue, kept, gone.into_iter().chain([peer]), (op, fresh)).map_err(lost)?;
                 if worked.is_ok() && fills {
@@ -60,8 +61,8 @@ impl Inner {
         })
     }
 
-    /// Sends the own part to all peers, each followed by a word, and then stores the own word. In each step a rank writes to
-    /// another peer.
+    /// Sends this rank's part to all peers, each copy followed by a word, and then stores the word of this rank at itself. In
+    /// each step the ranks write to different peers.
     fn send_parts(
         &self,
         beside: &Beside<'_, impl Enqueue>,
@@ -72,7 +73,7 @@ impl Inner {
         for peer in (1..world).map(|step| (rank + world - step) % world) {
             let to = kept.at(peer)?.wrapping_add(rank * bytes);
             // SAFETY: the memory has a place for the part of each rank (bounds, by the plan), and lives in a mapping that ends
-            // when the group is closed and the device is idle (liveness); nobody else writes there (exclusion).
+            // when the group is closed and the device is idle (liveness); no other rank writes there (exclusion).
             unsafe { beside.copy(to, input.address, bytes) }?;
             self.store_word(beside, kept, peer)?;
         }

@@ -1,5 +1,5 @@
-//! The side stream, on which low-contention collectives run, with a workspace and an order of its own. These
-//! collectives use no scratch of other calls, so they run beside other calls.
+//! The side stream, on which low-contention collectives run, with its own workspace and order. These collectives use no
+//! scratch of other calls, so they run concurrently with other calls.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::memory::{SignalPad, SymmetricBuffer};
 use crate::stream::{Enqueue, Event, Stream};
 use crate::sys::device as sys;
 
-/// Channels of the communicator's own signals: of barriers of the side streams, and of the queues of plans. `first_call.rs` has the one
-/// between.
+/// Channels of the communicator's own signals: for barriers of the side streams, and for barriers of the queues of plans.
+/// `first_call.rs` uses channel 1.
 const SIDES: usize = 0;
 const QUEUES: usize = 2;
 
@@ -39,7 +39,8 @@ pub(in crate::collective) struct Side {
     loose: bool,
 }
 
-/// Events that are free for reuse. Apart from the side, so that work within a call may drop what a call before left.
+/// Events that are free for reuse. Separate from [`Side`], so that work within a call, which holds that lock, may drop a
+/// [`Pending`] of an earlier call.
 #[derive(Default)]
 pub(in crate::collective) struct Events(Mutex<Vec<Event>>);
 
@@ -62,12 +63,12 @@ impl Side {
         Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, loose: false })
     }
 
-    /// The stream, if it has such work, for which the caller makes a queue wait.
+    /// Returns the stream if it has loose work. The caller makes a queue wait for the stream.
     fn take_loose(&mut self) -> Option<Stream> {
         self.stream.clone().filter(|_| std::mem::take(&mut self.loose))
     }
 
-    /// The side stream of eager calls, ordered behind the lane's last call.
+    /// The side stream of eager calls, ordered after the lane's last call.
     fn stream(&mut self, device: &Device) -> Result<Stream> {
         let stream = match &self.stream {
             Some(stream) => stream.clone(),
@@ -104,7 +105,7 @@ impl<Q: Enqueue> Beside<'_, Q> {
         self.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
-    /// Enqueues a copy that only the end of the call waits for.
+    /// Enqueues a copy for which only the end of the call waits.
     ///
     /// # Safety
     /// Both addresses have room for `bytes` until the work is done.
@@ -119,7 +120,7 @@ impl<Q: Enqueue> Beside<'_, Q> {
         branch.stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
-    /// Enqueues a copy behind what the caller's queue has to do, for which only the end of the call waits.
+    /// Enqueues a copy after the earlier work of the caller's queue. Only the end of the call waits for the copy.
     ///
     /// # Safety
     /// Both addresses have room for `bytes` until the work is done.
@@ -134,8 +135,8 @@ impl<Q: Enqueue> Beside<'_, Q> {
         stream.enqueue("copy", |raw| unsafe { raw.copy(to, from, bytes) })
     }
 
-    /// Notes that a copy is enqueued, for [`await_arrival`](Self::await_arrival). Where the caller's queue itself does the
-    /// work there is nothing to note.
+    /// Records that a copy is enqueued, for [`await_arrival`](Self::await_arrival). Does nothing if the caller's queue itself
+    /// does the work.
     pub(super) fn arrived(&self, event: &Event) -> Result<()> {
         self.stream.as_ref().map_or(Ok(()), |stream| stream.record(event))
     }
@@ -145,7 +146,7 @@ impl<Q: Enqueue> Beside<'_, Q> {
         self.stream.as_ref().map_or(Ok(()), |_| self.queue.wait(event))
     }
 
-    /// Makes the side stream wait for what the caller's queue has to do.
+    /// Makes the side stream wait for the earlier work of the caller's queue.
     pub(super) fn produced(&self, event: &Event) -> Result<()> {
         let Some(stream) = &self.stream else { return Ok(()) };
         self.queue.record(event)?;
@@ -161,8 +162,9 @@ impl<Q: Enqueue> Beside<'_, Q> {
 }
 
 impl Inner {
-    /// Runs `work` on the side stream, after the queue's earlier work. Where [`Copies::on_queue`] is set, `work` makes the queue wait
-    /// for copies that are not apart, and the next eager call on the side stream comes after what `work` enqueues on the queue.
+    /// Runs `work` on the side stream, after the queue's earlier work. If [`Copies::on_queue`] is set, `work` makes the queue wait
+    /// for all copies except those on the branch, and the next eager call on the side stream runs after the work that `work`
+    /// enqueues on the queue.
     pub(super) fn beside<'op, Q: Enqueue>(
         self: &Arc<Self>,
         queue: &Q,
@@ -203,7 +205,8 @@ impl Inner {
             self.order(queue, &stream)?;
         }
         drop(side);
-        // After an error it is dropped, and the queue waits for copies that are under way: the caller has the operands back.
+        // After an error the `Pending` is dropped, and the queue waits for copies in flight, because the operands are no longer
+        // borrowed.
         let event = match event {
             Some(event) if told && worked.is_ok() => {
                 self.events.give_back([event]);
@@ -227,8 +230,8 @@ impl Inner {
         Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, peer, channel)? })
     }
 
-    /// Enqueues a barrier of all ranks on their queues, behind what has run on their side streams. `op` is the operation that a
-    /// timeout names.
+    /// Enqueues a barrier of all ranks on their queues, after the earlier work of their side streams. `op` is the operation that
+    /// a timeout names.
     pub(super) fn meet_on(
         &self,
         queue: &impl Enqueue,
@@ -246,7 +249,7 @@ impl Inner {
         launch_signal(&self.group, &args::SignalArgs { op, ..barrier }, queue)
     }
 
-    /// Makes later work of `next` wait for what `before` has to do.
+    /// Makes later work of `next` wait for the earlier work of `before`.
     fn order(&self, before: &impl Enqueue, next: &impl Enqueue) -> Result<()> {
         let event = self.events.take_one(self.group.device())?;
         before.record(&event)?;
@@ -255,7 +258,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Enqueues a barrier of all ranks beside their queues. `op` is the operation that a timeout names.
+    /// Enqueues a barrier of all ranks on their side streams. `op` is the operation that a timeout names.
     pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
         let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), SIDES, fresh)?;
         let args = args::SignalArgs { op, ..barrier };
@@ -267,7 +270,7 @@ impl Inner {
         beside.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
-    /// A workspace of at least this many bytes on every rank. Making one is collective and blocks.
+    /// A workspace of at least this many bytes on every rank. Allocating a new workspace is collective and blocks.
     pub(in crate::collective) fn workspace(
         &self,
         bytes: usize,
@@ -289,8 +292,8 @@ impl Inner {
                 format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
             ));
         }
-        // Freed first, so that the new one may take its place; graphs keep the workspaces they use. Unlocked, because
-        // making the new one waits for other ranks.
+        // The old workspace is freed first, so that the new workspace may use its memory; graphs keep their workspaces. The
+        // lock is released, because allocating waits for other ranks.
         self.side.lock().workspace = None;
         let workspace = Arc::new(SymmetricBuffer::new(&self.arena, bytes)?);
         self.side.lock().workspace = Some(workspace.clone());

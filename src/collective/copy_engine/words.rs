@@ -1,7 +1,7 @@
-//! Words that tell a rank's queue that parts have come: a copy stream stores a word behind each copy, and the queue takes it.
+//! Arrival flags of parts: a copy stream stores a word after each copy, and the queue waits for the word and consumes it.
 //!
-//! The queue waits by a kernel that polls the word, because a stream goes on late behind another stream's event: 2 to 10 us
-//! after a copy, on H200.
+//! The queue waits with a kernel that polls the word, because waiting for another stream's event is slow: on H200 a stream
+//! continued 2 to 10 us after the copy.
 #![allow(unsafe_code)]
 
 use super::stream::Beside;
@@ -12,11 +12,11 @@ use crate::kernel::args;
 use crate::memory::SymmetricBuffer;
 use crate::stream::Enqueue;
 
-/// The channel of a buffer's signals whose words say which parts have come.
+/// The channel of a buffer's signals whose words are the arrival flags.
 const CHANNEL: usize = 0;
 
 impl Inner {
-    /// Stores this rank's word at a rank, behind the copies that the stream has made.
+    /// Stores this rank's word at a rank, after the earlier copies of the stream.
     pub(super) fn store_word(
         &self,
         beside: &Beside<'_, impl Enqueue>,

@@ -75,7 +75,7 @@ impl Parts {
 /// Whether a call was refused because it is within another, with its name.
 fn refused<T>(what: &str, called: Result<T>) {
     let error = called.err().unwrap();
-    let words = format!("{what} within another call of the same communicator is not supported: work of the caller's");
+    let words = format!("{what} within another call of the same communicator is not supported: a callback");
     assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().starts_with(&words), "{error}");
 }
 

@@ -42,9 +42,7 @@ fn pitfall_31_memory_that_only_seems_to_be_mapped_is_found_when_opening() {
     };
     let [zero, one, two] = <[String; 3]>::try_from(opened(elsewhere, HERE)).unwrap();
     assert!(
-        zero.starts_with(
-            "access of rank 2 to the memory of rank 0 is not supported: what it stores there does not arrive"
-        ),
+        zero.starts_with("access of rank 2 to the memory of rank 0 is not supported: its stores do not arrive"),
         "{zero}"
     );
     for told in [one, two] {
@@ -57,7 +55,7 @@ fn pitfall_31_memory_that_changes_what_is_stored_is_found_when_opening() {
     let mut says = HERE;
     says[1] ^= 1 << 40;
     for (rank, words) in opened(|_, _| None, says).iter().enumerate() {
-        assert!(words.contains("arrives with other bits"), "rank {rank}: {words}");
+        assert!(words.contains("arrive with other bits"), "rank {rank}: {words}");
         assert!(words.contains("access of rank 2 to the memory of rank") || rank == 2, "rank {rank}: {words}");
     }
 }
