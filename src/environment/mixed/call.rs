@@ -15,7 +15,7 @@ use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, Numbers, REDUCE_SCATT
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
-/// What a call asks for, beside its mode and its rows.
+/// The arguments of a call, without its mode and its rows.
 struct Asked<'a> {
     operation: MixedOperation,
     dtype: Dtype,
@@ -43,7 +43,7 @@ impl Mixed {
         dtype.is_float() && self.world.local().group().config().determinism == Determinism::Exact
     }
 
-    /// Runs a call whose types and lifetimes the caller has checked.
+    /// Runs a call. The caller has checked its types and lifetimes.
     pub(crate) fn run(
         &self,
         operation: MixedOperation,
@@ -70,8 +70,8 @@ impl Mixed {
         self.spread(steps.try_for_each(|step| self.step(step, &asked, queue)))
     }
 
-    /// Ends all groups of the grid when one has failed: a rank that shares no group with the one that is lost waits for a
-    /// rank that does.
+    /// Aborts all groups of the grid when one has failed: a rank that shares no group with the lost rank waits for a
+    /// rank that does share one.
     pub(super) fn spread(&self, result: Result<()>) -> Result<()> {
         let groups = || self.groups.iter().flatten();
         if let Err(error) = &result
@@ -84,8 +84,8 @@ impl Mixed {
         result
     }
 
-    /// Checks a call and plans it, in as many pieces as the workspace asks for. Enqueues nothing. `queue`: whether the call
-    /// would be recorded, and whether it would be captured in any way.
+    /// Checks a call and plans it in as many pieces as the workspace requires. Enqueues nothing. `queue`: whether the
+    /// call is recorded, and whether it is captured by any API.
     fn plans<'k>(
         &self,
         asked: &Asked<'_>,
@@ -99,7 +99,7 @@ impl Mixed {
         let device = self.world.device();
         device.check_same("input", input.device)?;
         device.check_same("output", output.device)?;
-        // Of input and output, the one that has `x` or a slice once.
+        // The operand that holds `x`, or one slice.
         let (scattered, _) = operation.elems(&self.sizes, 1);
         let count = if scattered == 1 { input.elems } else { output.elems };
         let rows = self.rows(options.rows, count)?;
@@ -124,13 +124,13 @@ impl Mixed {
         let direct = operands.iter().all(|view| view.place.is_direct());
         let once = self.rounds_once(dtype) || options.reduction == Reduction::Average;
         let mut refused = None;
-        // The choice first, and where a step is not served the next that the built-in table would take. Equal on all ranks:
-        // what serves depends on what is equal there.
+        // The chosen mode first; if a step of it is not served, the next modes of the built-in table. The result is
+        // equal on all ranks, because it depends only on values that are equal on all ranks.
         for mode in self.choices.in_order(Ask { operation, direct, once }, bytes as u64) {
             let shape = shape(mode);
             let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
             match self.check_plans(asked, mode, plans, queue) {
-                // Known by now.
+                // The plans are cached by now.
                 Ok(()) => return known.of(operation, shape, || self.pieces(operation, shape)),
                 Err(error @ Error::Unsupported { .. }) => refused = refused.or(Some(error)),
                 Err(error) => return Err(error),
@@ -139,10 +139,10 @@ impl Mixed {
         Err(refused.unwrap_or_else(|| Error::Internal { message: format!("{operation} in no mode was found right") }))
     }
 
-    /// Refuses plans of which a step is not served, or that round more often than asked. Enqueues nothing.
+    /// Refuses plans with a step that no backend serves, or that round more often than allowed. Enqueues nothing.
     fn check_plans(&self, asked: &Asked<'_>, mode: MixedMode, plans: &[Plan], queue: [bool; 2]) -> Result<()> {
         let Asked { operation, dtype, reduction, .. } = *asked;
-        // Pieces sum and round alike.
+        // All pieces have equal sums and roundings.
         let Some(plan) = plans.first() else { return Ok(()) };
         let parts = plan.most_parts();
         if parts > MAX_WORLD_SIZE {
@@ -159,7 +159,7 @@ impl Mixed {
             let reason = format!("the configuration asks for exact determinism, and the mode rounds {roundings} times");
             return Err(Error::unsupported(how(), reason));
         }
-        // Pieces need not have equal steps: what is staged in one piece is an operand of the caller in another.
+        // Steps of pieces can differ: a part that is staged in one piece is an operand of the caller in another.
         plans.iter().flat_map(|plan| &plan.steps).try_for_each(|step| match *step {
             Step::Collective { part, .. } => {
                 self.collective(step, asked, |call| self.group(part)?.check_served(call, queue))
@@ -168,7 +168,7 @@ impl Mixed {
         })
     }
 
-    /// What each data rank has, `count` of which is this rank's.
+    /// The rows of each data rank; this rank has `count`.
     fn rows<'r>(&self, rows: Option<&'r [usize]>, count: usize) -> Result<Rows<'r>> {
         let Some(rows) = rows else { return Ok(Rows::Equal(count)) };
         if rows.len() != self.data_size() {
@@ -179,7 +179,7 @@ impl Mixed {
             ));
         }
         if rows.iter().try_fold(0usize, |sum, rows| sum.checked_add(*rows)).is_none() {
-            return Err(Error::invalid("rows", format!("{rows:?}"), "their sum has no room in a length"));
+            return Err(Error::invalid("rows", format!("{rows:?}"), "their sum exceeds the largest length"));
         }
         match rows[self.data_rank()] {
             own if own == count => Ok(Rows::Of(rows)),
@@ -189,9 +189,10 @@ impl Mixed {
         }
     }
 
-    /// The plans of a call: one, if the workspace has room for it; else several. Pieces need not take equal workspace: a piece
-    /// that the tensor ranks do not divide is padded, and one of which a data rank lacks elements is staged. So each piece is
-    /// cut until it fits. The cuts depend on what is equal on all ranks.
+    /// The plans of a call: one if the workspace has room for the whole call, else several. Pieces of equal length can
+    /// need unequal workspace: a piece that the tensor ranks do not divide is padded, and a piece of which a data rank
+    /// lacks elements is staged. So each piece is cut until it fits. The cuts depend only on values that are equal on
+    /// all ranks.
     fn pieces(&self, operation: MixedOperation, Shape { mode, elem_bytes, rows }: Shape<'_>) -> Result<Vec<Plan>> {
         let (at, most) = (self.data_rank(), rows.most());
         let room = self.work.len() / elem_bytes;
@@ -224,7 +225,7 @@ impl Mixed {
         group.ok_or_else(|| Error::Internal { message: format!("{} is this rank alone", part.name()) })
     }
 
-    /// Gives `run` the call of a step that is a collective.
+    /// Calls `run` with the call of a step that is a collective.
     fn collective(&self, step: &Step, asked: &Asked<'_>, run: impl FnOnce(&Call<'_>) -> Result<()>) -> Result<()> {
         let options = AllReduceOptions { reduction: asked.reduction, ..AllReduceOptions::default() };
         let call = |op, numbers, from, into| {
@@ -259,7 +260,7 @@ impl Mixed {
             }
             Step::ReduceApart { .. } | Step::ReduceShared { .. } => {
                 let own = self.group(Part::Local)?.own().ok_or_else(|| Error::Internal {
-                    message: "own kernels do not serve a step that they alone have".to_owned(),
+                    message: "a step that only symmetra kernels have was planned for a group without them".to_owned(),
                 })?;
                 self.collective(step, asked, |call| own.run(call, queue))
             }

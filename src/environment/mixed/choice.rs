@@ -11,38 +11,38 @@ use crate::group::{MAX_WORLD_SIZE, TunedRow, Tuning};
 const TUNED: &str = "measured by `symmetra tune`";
 const ESTIMATED: &str = "estimated from the steps";
 
-/// The mode of a range of sizes.
+/// The mode of a range of message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MixedRange {
-    /// The most bytes of `x` or of a slice; `u64::MAX` is no limit.
+    /// The largest number of bytes of `x` or of a slice in this range; `u64::MAX` means no limit.
     pub up_to_bytes: u64,
     /// The mode.
     pub mode: MixedMode,
-    /// What the choice rests on.
+    /// The reason of the choice: measured or estimated.
     pub reason: &'static str,
 }
 
-/// What a grid has of each operation, and what its tuning chooses.
+/// The modes of each operation of a grid, and the choices of its tuning.
 pub(super) struct Choices {
     sizes: Sizes,
     /// [operation]
     modes: Vec<Vec<MixedMode>>,
-    /// Those that round a value at most once. [operation]
+    /// The modes that round a value at most once. [operation]
     once: Vec<Vec<MixedMode>>,
-    /// [operation][whether peers can address the operands]; none where nothing was tuned.
+    /// [operation][whether peers can address the operands]; empty where nothing was tuned.
     tuned: Vec<[Tuned; 2]>,
 }
 
-/// What a tuning has for an operation.
+/// The rows of a tuning for one operation.
 #[derive(Default)]
 struct Tuned {
     ranges: Vec<MixedRange>,
-    /// The smallest and the largest size that was measured; the other rows come from the built-in table.
+    /// The smallest and the largest measured size; rows outside come from the built-in table.
     measured: Option<[u64; 2]>,
 }
 
-/// What a choice depends on beside the size. Equal on all ranks.
+/// The properties of a call, other than its size, on which the choice depends. Equal on all ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Ask {
     pub(super) operation: MixedOperation,
@@ -79,14 +79,14 @@ impl Choices {
         &self.modes[operation as usize]
     }
 
-    /// The mode for so many bytes of `x` or of a slice. The grid has the operation.
+    /// The mode for `bytes` bytes of `x` or of a slice. The grid has the operation.
     pub(super) fn choose(&self, ask: Ask, bytes: u64) -> MixedMode {
         let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
         let tuned = tuned.ranges.iter().find(|range| bytes <= range.up_to_bytes).map(|range| range.mode);
         tuned.filter(|mode| self.is_able(*mode, ask)).unwrap_or_else(|| self.built_in(ask, bytes))
     }
 
-    /// The [choice](Self::choose), then the other modes that are able, in the order of the built-in table.
+    /// The [choice](Self::choose), then the other usable modes in the order of the built-in table.
     pub(super) fn in_order(&self, ask: Ask, bytes: u64) -> impl Iterator<Item = MixedMode> + use<'_> {
         let first = self.choose(ask, bytes);
         let others = self.wanted(bytes).into_iter().filter(move |mode| *mode != first && self.is_able(*mode, ask));
@@ -100,7 +100,7 @@ impl Choices {
         let Tuned { ranges: tuned, measured } = tuned;
         let built_in = self.table().iter().map(|(up_to_bytes, _)| *up_to_bytes);
         let ends = tuned.iter().map(|range| range.up_to_bytes).chain(built_in);
-        // Where measured sizes begin and end, what is said may change.
+        // The reason can change at the first and at the last measured size.
         let ends = ends.chain(measured.iter().flat_map(|[least, most]| [least.saturating_sub(1), *most]));
         let mut ends: Vec<u64> = ends.collect();
         ends.sort_unstable();
@@ -134,7 +134,8 @@ impl Choices {
         table[table.partition_point(|(up_to_bytes, _)| *up_to_bytes < bytes)].1
     }
 
-    /// What is wanted without a tuning, each up to so many bytes, smallest first. The last has no limit.
+    /// The built-in table: orders of modes by the largest size in bytes of each, smallest first. The last row has no
+    /// limit.
     fn table(&self) -> &'static [(u64, Order)] {
         let Sizes { local_tensor, local_data, .. } = self.sizes;
         match (self.sizes.hosts(), self.sizes.local()) {
@@ -147,7 +148,7 @@ impl Choices {
     }
 }
 
-/// All modes, the best first: the first that a grid has is taken.
+/// All modes, best first; the first one that the grid has is taken.
 type Order = [MixedMode; 5];
 
 const BY_ONE_SHOT: Order = [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective];

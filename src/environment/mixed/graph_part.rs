@@ -1,4 +1,4 @@
-//! A grid's part of a graph: each launch takes its place in the order of the grid's calls, which share a workspace.
+//! A grid's part of a graph: each launch is ordered among the grid's calls, because they share a workspace.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ struct Recorded {
     order: Arc<Mutex<Order>>,
 }
 
-/// Makes launches of the graph that is being captured wait for the last call of a grid, and later calls for them.
+/// Orders launches of the captured graph after the last call of the grid, and later calls after the launches.
 pub(super) fn record(order: &Arc<Mutex<Order>>, recording: &Recording) {
-    // The graph keeps the order, so no other grid has its address.
+    // The graph keeps `order` alive, so no other grid can have the same address.
     recording.part(Arc::as_ptr(order) as u64, || Recorded { order: order.clone() });
 }
 

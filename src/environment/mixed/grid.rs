@@ -1,4 +1,4 @@
-//! Where every rank stands on a grid of tensor and data parallelism, inside hosts and across hosts. Pure.
+//! The position of every rank on a mesh of tensor and data parallelism, inside hosts and across hosts. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,12 @@ use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::settings::setters;
 
-/// How the ranks of a host, and the hosts, divide into tensor and data parallelism. Of the two sizes of a level, the one that
-/// is missing is what the other leaves; where both are missing, the level is tensor parallel. Tensor varies fastest: with `t`
-/// and `d` the numbers of a rank inside its host, `j` and `i` those of its host, the local number of the rank is
-/// `d * local_tensor + t`, the number of its host is `i * across_tensor + j`, its tensor rank is `t + j * local_tensor`, and
-/// its data rank is `d + i * local_data`.
+/// How the ranks of a host, and the hosts, divide into tensor and data parallelism.
+///
+/// A missing size of a level is computed from the other size; if both are missing, the level is tensor parallel. The
+/// tensor dimension varies fastest. A rank has the tensor number `t` and the data number `d` inside its host, and its host
+/// has the numbers `j` and `i`. Then the local number of the rank is `d * local_tensor + t`, the number of its host is
+/// `i * across_tensor + j`, its tensor rank is `t + j * local_tensor`, and its data rank is `d + i * local_data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -29,11 +30,10 @@ pub struct Grid {
 setters! { Grid { local_tensor: Option<usize>, local_data: Option<usize>, across_tensor: Option<usize>, across_data: Option<usize> } }
 
 impl Grid {
-    /// The sizes for so many ranks on each of so many hosts.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`], which shows the arithmetic, where the sizes of a level do not make up the level, and for
-    /// ranks or hosts that are none or more than a world has.
+    /// The sizes for `local` ranks on each of `hosts` hosts.
+    /// | # Errors
+    /// [`Error::InvalidArgument`], with the arithmetic, if the product of the sizes of a level is not the size of the
+    /// level, and if the number of ranks or hosts is 0 or above the limit of a world.
     pub(super) fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
         limited("the ranks of a host", local, MAX_WORLD_SIZE)?;
         limited("the hosts", hosts, MAX_RANKS / local)?;
@@ -47,7 +47,7 @@ impl Grid {
 fn limited(what: &str, number: usize, most: usize) -> Result<()> {
     match (1..=most).contains(&number) {
         true => Ok(()),
-        false => Err(Error::invalid(what, number, format!("there is at least 1, and there are at most {most}"))),
+        false => Err(Error::invalid(what, number, format!("there must be at least 1 and at most {most}"))),
     }
 }
 
@@ -75,11 +75,11 @@ pub(super) struct Sizes {
     pub(super) local_data: usize,
     pub(super) across_tensor: usize,
     pub(super) across_data: usize,
-    /// Whether one launch may sum the tensor groups of a host apart: whether own kernels serve the ranks of a host.
+    /// Whether one launch can sum the tensor groups of a host separately. Only symmetra kernels can.
     pub(super) sums_apart: bool,
 }
 
-/// Where a rank stands.
+/// The position of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     /// Tensor number inside the host.
@@ -93,7 +93,7 @@ pub(super) struct Position {
 }
 
 impl Sizes {
-    /// As tunings name a grid.
+    /// The sizes in the order in which tunings name a grid.
     pub(super) fn by_level(&self) -> [usize; 4] {
         [self.local_tensor, self.local_data, self.across_tensor, self.across_data]
     }
@@ -118,7 +118,7 @@ impl Sizes {
         self.local() * self.hosts()
     }
 
-    /// Of rank `local` of host `host`.
+    /// The position of rank `local` of host `host`.
     pub(super) fn position(&self, host: usize, local: usize) -> Position {
         Position {
             t: local % self.local_tensor,
@@ -142,15 +142,15 @@ impl Sizes {
 pub(super) enum Part {
     /// The ranks of a host.
     Local,
-    /// Of these, the ranks with equal data.
+    /// The ranks of a host with equal data.
     LocalTensor,
-    /// Of these, the ranks with equal parts of a tensor.
+    /// The ranks of a host with equal parts of a tensor.
     LocalData,
-    /// The ranks with one local number, one a host.
+    /// The ranks with one local number, one of each host.
     Hosts,
-    /// Of these, the ranks with equal data.
+    /// The ranks of `Hosts` with equal data.
     HostsTensor,
-    /// Of these, the ranks with equal parts of a tensor.
+    /// The ranks of `Hosts` with equal parts of a tensor.
     HostsData,
     /// All ranks, by data rank, then by tensor rank.
     World,
@@ -187,7 +187,7 @@ impl Part {
         }
     }
 
-    /// How many ranks a group has.
+    /// The number of ranks of a group.
     pub(super) fn size(self, sizes: &Sizes) -> usize {
         match self {
             Self::Local => sizes.local(),
@@ -202,7 +202,7 @@ impl Part {
         }
     }
 
-    /// The number of the group in which a rank is, and the rank's number there.
+    /// The number of the group that contains the rank, and the number of the rank in this group.
     pub(super) fn of(self, sizes: &Sizes, at: Position) -> (usize, usize) {
         let (host, local) = (at.i * sizes.across_tensor + at.j, at.d * sizes.local_tensor + at.t);
         let (tensor, data) = (sizes.tensor_rank(at), sizes.data_rank(at));

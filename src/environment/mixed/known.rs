@@ -1,15 +1,15 @@
-//! The plans of the last call of each operation. A call of the same shape uses the plans again, and allocates nothing.
+//! The plans of the last call of each operation. A call of the same shape reuses the plans and allocates nothing.
 
 use super::mode::{MixedMode, MixedOperation};
 use super::parts::Rows;
 use super::steps::Plan;
 use crate::error::Result;
 
-/// What plans depend on beside the grid and the operation.
+/// The properties, other than the grid and the operation, on which plans depend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape<'a> {
     pub(super) mode: MixedMode,
-    /// Bytes of an element: the workspace has room for so many bytes.
+    /// Bytes of an element; the capacity of the workspace in elements depends on it.
     pub(super) elem_bytes: usize,
     pub(super) rows: Rows<'a>,
 }
@@ -22,7 +22,7 @@ struct Known {
     plans: Vec<Plan>,
 }
 
-/// [`Rows`] that are kept.
+/// An owned copy of [`Rows`].
 enum OwnRows {
     Equal(usize),
     Of(Vec<usize>),
@@ -43,7 +43,8 @@ impl Known {
 pub(super) struct KnownPlans([Option<Known>; MixedOperation::ALL.len()]);
 
 impl KnownPlans {
-    /// The plans of a call: those of the last call of this operation if its shape was the same, else what `make` gives.
+    /// The plans of a call: the cached plans if the last call of this operation had the same shape, else the result of
+    /// `make`.
     pub(super) fn of(
         &mut self,
         operation: MixedOperation,

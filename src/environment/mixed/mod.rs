@@ -1,9 +1,9 @@
 //! Collectives on two tiers: over grids of tensor and data parallelism, inside hosts and across hosts.
 //!
-//! A grid gives every rank a tensor rank and a data rank. Each operation runs in one of several modes, which are lists of
-//! collectives over groups of the grid: own kernels inside a host, NCCL or Gloo between hosts, as for any
-//! [`Coordinator`]. The operations and modes are those of FlashInfer's MixedComm, by steps of our own; docs/mixed.md has the
-//! tables.
+//! A grid gives every rank a tensor rank and a data rank. Each operation runs in one of several modes. A mode is a list
+//! of collectives over groups of the grid: symmetra kernels inside a host, NCCL or Gloo between hosts, as for any
+//! [`Coordinator`]. Operations and modes are those of FlashInfer's MixedComm; the steps are our own. docs/mixed.md has
+//! the tables.
 
 mod call;
 mod choice;
@@ -41,7 +41,7 @@ pub use mode::{MixedMode, MixedOperation};
 use places::{first_alike, layout, positions, work_bytes};
 use steps::Step;
 
-/// The largest `most_bytes`: workspaces of all ranks of a world can be counted.
+/// The largest `most_bytes`. With it the workspace bytes of all ranks of a world do not overflow.
 const MOST_BYTES: usize = 1 << 40;
 
 /// The settings of a [`Mixed`], equal on all ranks.
@@ -49,9 +49,9 @@ const MOST_BYTES: usize = 1 << 40;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MixedConfig {
-    /// How ranks and hosts divide. By default all is tensor parallelism.
+    /// How ranks and hosts divide. The default is tensor parallelism only.
     pub grid: Grid,
-    /// Bytes of the largest `x` or slice that goes in one piece. The workspace is made for it.
+    /// Bytes of the largest `x` or slice that is processed in one piece. The workspace has this capacity.
     pub most_bytes: usize,
 }
 
@@ -64,23 +64,21 @@ impl Default for MixedConfig {
 }
 
 impl MixedConfig {
-    /// Bytes of heap that the workspace takes of each rank, for so many ranks on each of so many hosts, with the space
-    /// between allocations.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, for no ranks or hosts, for more than 16 ranks
-    /// of a host or 256 ranks in all, and for `most_bytes` beyond 1 TiB.
+    /// The bytes of heap that the workspace takes on each rank, for `local` ranks on each of `hosts` hosts, including
+    /// the alignment between allocations.
+    /// | # Errors
+    /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, for 0 ranks or hosts, for more
+    /// than 16 ranks of a host or 256 ranks in all, and for `most_bytes` above 1 TiB.
     pub fn required_bytes(&self, local: usize, hosts: usize) -> Result<u64> {
         let sizes = self.sizes(local, hosts)?;
         Ok(buffer_bytes(work_bytes(&sizes, self.most_bytes) as u64, local))
     }
 
-    /// The steps of an operation in a mode, in words, in order, for so many ranks on each of so many hosts. `Auto` stands for
-    /// what the built-in table chooses for `most_bytes`. Needs no ranks.
-    ///
-    /// # Errors
-    /// Those of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for what the grid does not have, with what
-    /// it has.
+    /// Describes the steps of an operation in a mode, in order, for `local` ranks on each of `hosts` hosts. `Auto`
+    /// means the choice of the built-in table for `most_bytes`. Needs no ranks.
+    /// | # Errors
+    /// The errors of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation or a mode that
+    /// the grid does not have; the message lists the supported values.
     pub fn explain(
         &self,
         (local, hosts): (usize, usize),
@@ -100,14 +98,13 @@ impl MixedConfig {
         Ok(plan.steps.iter().map(Step::to_string).collect())
     }
 
-    /// What `Auto` stands for on so many ranks on each of so many hosts, by bytes of `x` or of a slice, smallest first: of the
-    /// tuning if it has measured this grid on devices of this `kind`, else estimated. The last range ends with `u64::MAX`.
-    /// `direct`: whether peers can address input and output. Needs no ranks. Calls that may be rounded only once take another
-    /// mode where the one named here rounds more often.
-    ///
-    /// # Errors
-    /// Those of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation that the grid does not have;
-    /// [`Error::InvalidArgument`] for a tuning that names a mode there is not.
+    /// The choices of `Auto` for `local` ranks on each of `hosts` hosts, by bytes of `x` or of a slice, smallest first.
+    /// They come from the tuning if it has measured this grid on devices of this `kind`, else from estimates. The last
+    /// range ends with `u64::MAX`. `direct`: whether peers can address input and output. Needs no ranks. Calls that may
+    /// round only once take another mode if the mode named here rounds more often.
+    /// | # Errors
+    /// The errors of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation that the grid
+    /// does not have; [`Error::InvalidArgument`] for a tuning that names an unknown mode.
     pub fn choices(
         &self,
         (local, hosts): (usize, usize),
@@ -120,11 +117,11 @@ impl MixedConfig {
         Ok(Choices::new(sizes, kind, tuning)?.ranges(Ask { operation, direct, once: false }))
     }
 
-    /// The first mode that runs an operation by the steps of `mode`, over groups of the same ranks: itself, or one of which `mode`
-    /// is another name on a grid of so many ranks on each of so many hosts. `Auto` is itself.
-    ///
-    /// # Errors
-    /// Those of [`explain`](Self::explain).
+    /// The first mode that runs an operation with the same steps as `mode`, over groups of the same ranks, on a grid of
+    /// `local` ranks on each of `hosts` hosts. It is `mode` itself unless an earlier mode is equivalent. `Auto` returns
+    /// itself.
+    /// | # Errors
+    /// The errors of [`explain`](Self::explain).
     pub fn first_alike(
         &self,
         (local, hosts): (usize, usize),
@@ -136,28 +133,26 @@ impl MixedConfig {
         Ok(if mode == MixedMode::Auto { mode } else { first_alike(&sizes, operation, mode) })
     }
 
-    /// The sizes of the grid for so many ranks on each of so many hosts: tensor and data ranks of a host, tensor and data hosts.
-    ///
-    /// # Errors
-    /// Those of [`required_bytes`](Self::required_bytes).
+    /// The sizes of the grid for `local` ranks on each of `hosts` hosts: tensor and data ranks of a host, tensor and
+    /// data hosts.
+    /// | # Errors
+    /// The errors of [`required_bytes`](Self::required_bytes).
     pub fn grid_of(&self, local: usize, hosts: usize) -> Result<[usize; 4]> {
         Ok(self.sizes(local, hosts)?.by_level())
     }
 
-    /// The operations of so many ranks on each of so many hosts.
-    ///
-    /// # Errors
-    /// Those of [`required_bytes`](Self::required_bytes).
+    /// The operations of the grid for `local` ranks on each of `hosts` hosts.
+    /// | # Errors
+    /// The errors of [`required_bytes`](Self::required_bytes).
     pub fn operations(&self, local: usize, hosts: usize) -> Result<Vec<MixedOperation>> {
         let sizes = self.sizes(local, hosts)?;
         Ok(MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)).collect())
     }
 
-    /// The tensor rank and the data rank of each local number of each host, for so many ranks on each of so many hosts:
+    /// The tensor rank and the data rank of each local number of each host, for `local` ranks on each of `hosts` hosts:
     /// `[host][local]`.
-    ///
-    /// # Errors
-    /// Those of [`required_bytes`](Self::required_bytes).
+    /// | # Errors
+    /// The errors of [`required_bytes`](Self::required_bytes).
     pub fn places(&self, local: usize, hosts: usize) -> Result<Vec<Vec<(usize, usize)>>> {
         let sizes = self.sizes(local, hosts)?;
         let place = |host: usize, number: usize| {
@@ -182,10 +177,10 @@ impl MixedConfig {
 pub struct MixedOptions<'a> {
     /// How the operation runs.
     pub mode: MixedMode,
-    /// How values become one. An average runs in modes that round once.
+    /// The reduction. An average needs a mode that rounds once.
     pub reduction: Reduction,
-    /// Where data ranks have unequally many tokens: the elements of `x`, or of the slice, of each data rank. The blocks of
-    /// the other operand follow each other. They go through the workspace.
+    /// For data ranks with unequal numbers of tokens: the elements of `x`, or of the slice, of each data rank. The
+    /// blocks of the other operand are contiguous. They are staged in the workspace.
     pub rows: Option<&'a [usize]>,
 }
 
@@ -199,36 +194,36 @@ impl From<MixedMode> for MixedOptions<'_> {
 
 /// Collectives over a grid of tensor and data parallelism.
 ///
-/// All ranks make the same calls in the same order. A call enqueues, unless a step goes through the CPU between hosts: then it
-/// blocks, and cannot be captured. Operands are read and written in stream order. A call or a launch of a graph on another stream
-/// waits for the one before, because all share the workspace. A value is rounded once a step that reduces, and is equal, bit for bit, on
-/// all ranks of a tensor group.
+/// All ranks make the same calls in the same order. A call enqueues, unless a step goes through the CPU between hosts:
+/// then it blocks, and cannot be captured. Operands are read and written in stream order. All calls share the
+/// workspace, so a call or a graph launch on another stream waits for the previous one. A value is rounded once in each
+/// reducing step. Results are bitwise equal on all ranks of a tensor group.
 #[must_use = "dropping the grid leaves its groups"]
 pub struct Mixed {
     world: Coordinator,
     sizes: Sizes,
     at: Position,
-    /// [part]; none where the group is this rank alone.
+    /// [part]; none where the group contains only this rank.
     groups: Vec<Option<Over>>,
-    /// Groups that were split off, to be closed.
+    /// The groups that were split off, to be closed.
     split: Vec<Coordinator>,
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
     choices: Choices,
-    /// The order of eager calls and launches of graphs. Graphs keep it.
+    /// The order of eager calls and graph launches. Graphs keep it alive.
     order: Arc<Mutex<Order>>,
-    /// Locked during a call: calls take turns.
+    /// Locked during a call, so that calls run one at a time.
     known: Mutex<KnownPlans>,
 }
 
 impl Mixed {
-    /// Makes the groups of a grid over the ranks of `world`, which may be numbered in any order, and a workspace from the heap
-    /// of the ranks of this host. Collective; blocks.
+    /// Creates the groups of a grid over the ranks of `world`, which may be numbered in any order, and a workspace from
+    /// the heap of the ranks of this host. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] where ranks differ in settings; [`Error::InvalidArgument`] for a grid that does not fit the hosts,
-    /// with the arithmetic; [`Error::Unsupported`] where hosts have unequal numbers of ranks, with the hosts;
-    /// [`Error::OutOfMemory`] for a workspace beyond the heap; else those of [`Coordinator::split`].
+    /// [`Error::Mismatch`] where ranks differ in settings; [`Error::InvalidArgument`] for a grid that does not fit the
+    /// hosts, with the arithmetic; [`Error::Unsupported`] where hosts have unequal numbers of ranks, with the numbers;
+    /// [`Error::OutOfMemory`] for a workspace larger than the free heap; else the errors of [`Coordinator::split`].
     pub fn open(world: &Coordinator, config: &MixedConfig) -> Result<Self> {
         let whole = Over::Coordinator(world.clone());
         whole.agree("the settings of a grid", &[("", config)])?;
@@ -288,12 +283,12 @@ impl Mixed {
         MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&self.sizes)).collect()
     }
 
-    /// The modes of an operation on this grid, without `Auto`; none if the grid does not have the operation.
+    /// The modes of an operation on this grid, without `Auto`; empty if the grid does not have the operation.
     pub fn modes(&self, operation: MixedOperation) -> Vec<MixedMode> {
         self.choices.modes(operation).to_vec()
     }
 
-    /// This rank's number among the ranks that hold parts of one tensor.
+    /// The number of this rank among the ranks that hold parts of one tensor.
     pub fn tensor_rank(&self) -> usize {
         self.sizes.tensor_rank(self.at)
     }
@@ -303,7 +298,7 @@ impl Mixed {
         self.sizes.tensor()
     }
 
-    /// This rank's number among the ranks that work on different data.
+    /// The number of this rank among the ranks that work on different data.
     pub fn data_rank(&self) -> usize {
         self.sizes.data_rank(self.at)
     }
@@ -313,10 +308,10 @@ impl Mixed {
         self.sizes.data()
     }
 
-    /// The mode that `Auto` stands for in a sum, for so many bytes of `x` or of a slice: what the tuning of the communicator
-    /// ([`Config::tuning`](crate::Config::tuning)) has for this grid, else an estimate from the times of the steps. `direct`:
-    /// whether peers can address input and output. A call of which nothing serves a step in this mode goes by another. Equal on
-    /// all ranks.
+    /// The mode that `Auto` chooses for a sum of `bytes` bytes of `x` or of a slice. The choice comes from the tuning
+    /// of the communicator ([`Config::tuning`](crate::Config::tuning)) if it has measured this grid, else from
+    /// estimated times of the steps. `direct`: whether peers can address input and output. A call takes another mode if
+    /// no backend serves a step of this one. Equal on all ranks.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation that this grid does not have.
@@ -325,19 +320,19 @@ impl Mixed {
         Ok(self.choices.choose(Ask { operation, direct, once: self.rounds_once(dtype) }, bytes))
     }
 
-    /// What `Auto` stands for by bytes of `x` or of a slice, smallest first, and why. The last range ends with `u64::MAX`.
-    ///
-    /// # Errors
-    /// Those of [`select`](Self::select).
+    /// The choices of `Auto` by bytes of `x` or of a slice, smallest first, with reasons. The last range ends with
+    /// `u64::MAX`.
+    /// | # Errors
+    /// The errors of [`select`](Self::select).
     pub fn choices(&self, operation: MixedOperation, dtype: Dtype, direct: bool) -> Result<Vec<MixedRange>> {
         mode::check(&self.sizes, operation, MixedMode::Auto)?;
         Ok(self.choices.ranges(Ask { operation, direct, once: self.rounds_once(dtype) }))
     }
 
-    /// The steps of an operation in a mode, in words, in order.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for what this grid does not have, with what it has.
+    /// Describes the steps of an operation in a mode, in order.
+    /// | # Errors
+    /// [`Error::Unsupported`] for an operation or a mode that this grid does not have; the message lists the supported
+    /// values.
     pub fn explain(&self, operation: MixedOperation, mode: MixedMode) -> Result<Vec<String>> {
         mode::check(&self.sizes, operation, mode)?;
         let mode = match mode {
@@ -350,15 +345,15 @@ impl Mixed {
 
     /// Sums `x` of all ranks. `input` and `output` have equal lengths and may be one operand. See [`MixedOperation::AllReduce`].
     ///
-    /// A call of the same lengths, type and mode as the last call of its operation allocates nothing, unless `Auto` has to pass over
-    /// a mode that nothing serves.
+    /// A call with the same lengths, type and mode as the last call of its operation allocates nothing, unless `Auto`
+    /// has to skip a mode that no backend serves.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an operation or a mode that this grid does not have, with what it has, for an average in a
-    /// mode that rounds more than once, for such a mode under [`crate::Determinism::Exact`], and for a step that nothing serves, or
-    /// not by the transport of the configuration;
-    /// [`Error::InvalidArgument`] for lengths that do not fit each other, for operands that overlap, and for a message of
-    /// which not even a piece fits the workspace; else those of the steps' operations. Nothing is enqueued then.
+    /// [`Error::Unsupported`] for an operation or a mode that this grid does not have (the message lists the
+    /// supported values); for an average in a mode that rounds more than once; for such a mode under [`crate::Determinism::Exact`];
+    /// and for a step that no backend serves, or not by the configured transport. [`Error::InvalidArgument`] for
+    /// lengths that do not fit each other, for operands that overlap, and for a message of which not even the smallest
+    /// piece fits the workspace. Else the errors of the operations of the steps. Nothing is enqueued after an error.
     pub fn all_reduce<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
@@ -372,7 +367,7 @@ impl Mixed {
     /// Gathers `x` of all data ranks: block `d` of `output` is `input` of data rank `d`. See [`MixedOperation::AllGather`].
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn all_gather<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
@@ -386,7 +381,7 @@ impl Mixed {
     /// Sums slice `d` of the inputs of all ranks on data rank `d`. See [`MixedOperation::ReduceScatter`].
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn reduce_scatter<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
@@ -397,11 +392,10 @@ impl Mixed {
         self.perform(MixedOperation::ReduceScatter, input, output, options, queue)
     }
 
-    /// Sums `x` over each tensor group and gathers the sums: block `d` of `output` is that of data rank `d`. See
+    /// Sums `x` over each tensor group and gathers the sums: block `d` of `output` is the sum of data rank `d`. See
     /// [`MixedOperation::AllReduceAllGather`].
-    ///
-    /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// | # Errors
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn all_reduce_all_gather<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
@@ -416,7 +410,7 @@ impl Mixed {
     /// [`MixedOperation::ReduceScatterAllReduce`].
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn reduce_scatter_all_reduce<'op, T: Element>(
         &'op self,
         input: impl Operand<'op, T>,
@@ -427,10 +421,9 @@ impl Mixed {
         self.perform(MixedOperation::ReduceScatterAllReduce, input, output, options, queue)
     }
 
-    /// Runs an operation by its name, for programs that treat all alike.
-    ///
-    /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
+    /// Runs the operation that `operation` names, for programs that treat all operations alike.
+    /// | # Errors
+    /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn perform<'op, T: Element>(
         &'op self,
         operation: MixedOperation,
@@ -442,11 +435,10 @@ impl Mixed {
         self.run(operation, T::DTYPE, [input.view_of(), output.view_of()], options.into(), &queue)
     }
 
-    /// Blocks until all work of `stream` is done, and returns the error of the first group of the grid that failed. All groups
-    /// of the grid, the world among them, are aborted then.
-    ///
-    /// # Errors
-    /// Those of [`Coordinator::synchronize`].
+    /// Blocks until all work of `stream` is done, and returns the error of the first group of the grid that failed. All
+    /// groups of the grid, including the world, are aborted after a failure.
+    /// | # Errors
+    /// The errors of [`Coordinator::synchronize`].
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         let groups = || self.groups.iter().flatten().try_for_each(|group| group.synchronize(stream));
         self.spread(self.world.synchronize(stream).and_then(|()| groups()))
@@ -455,14 +447,15 @@ impl Mixed {
     /// Closes the groups of the grid; the world stays open. Collective; blocks.
     ///
     /// # Errors
-    /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in work that a
-    /// call of one of these groups runs; nothing is closed then.
+    /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in a user
+    /// callback that runs inside a call of one of these groups; nothing is closed in this case.
     pub fn close(self) -> Result<()> {
         self.may_close()?;
         self.close_groups()
     }
 
-    /// Refuses to close in work that a call of a group runs, and in a forked child: before anything is closed.
+    /// Refuses to close in a user callback that runs inside a call of a group, and in a forked child. Runs before
+    /// anything is closed.
     pub(crate) fn may_close(&self) -> Result<()> {
         self.world.device().check_process("a grid")?;
         self.split.iter().try_for_each(|group| group.local().refuse_within("closing"))
@@ -474,8 +467,8 @@ impl Mixed {
     }
 }
 
-/// The settings of a group that a grid splits off. No operand lies in its heap and none is registered with it, so multicast
-/// reaches none and peers address none: steps over such a group take any memory.
+/// The settings of a group that a grid splits off. Such a group never receives symmetric or registered operands, so
+/// heap, multicast and direct access are disabled. Its steps accept any device memory.
 fn of_part(config: &mut Config) {
     (config.multicast, config.heap_bytes) = (Multicast::Off, 0);
     if matches!(config.transport, Transport::Direct | Transport::Multicast) {

@@ -1,4 +1,4 @@
-//! The operations of a grid, the modes in which they run, and which grid has which. Pure.
+//! The operations of a grid, their modes, and which grid has which operations and modes. Pure.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ pub enum MixedOperation {
     AllReduce,
     /// `N -> dp N`: block `d` is `x` of data rank `d`. On grids without tensor parallelism.
     AllGather,
-    /// `dp N -> N`: the sum over all ranks of the slice of the own data rank. On grids without tensor parallelism.
+    /// `dp N -> N`: the sum over all ranks of this data rank's slice. On grids without tensor parallelism.
     ReduceScatter,
     /// `N -> dp N`: block `d` is the sum over the ranks of data rank `d`. On grids with both.
     AllReduceAllGather,
-    /// `dp N -> N`: the sum over all ranks of the slice of the own data rank. On grids with both.
+    /// `dp N -> N`: the sum over all ranks of this data rank's slice. On grids with both.
     ReduceScatterAllReduce,
 }
 
@@ -26,18 +26,18 @@ pub enum MixedOperation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MixedMode {
-    /// What the tuning of the communicator, or the built-in table, chooses for the size.
+    /// The choice of the communicator's tuning, or of the built-in table, for the size.
     #[default]
     Auto,
-    /// Each rank of a host gets all that it sums, and each host gets all from the hosts.
+    /// Each rank of a host receives everything that it sums, and each host receives everything from the hosts.
     OneShot,
-    /// Each rank of a host reduces a share, which goes to all hosts; each host reduces all.
+    /// Each rank of a host reduces a share and sends it to all hosts; each host reduces everything.
     TwoShot,
-    /// As two-shot, but hosts too reduce a share each and hand it on. On grids whose tensor groups span hosts.
+    /// As two-shot, but each host also reduces only a share and forwards it. On grids whose tensor groups span hosts.
     TwoShotAcross,
-    /// One collective over the world, and sums in rank order behind it.
+    /// One collective over the world, followed by sums in rank order.
     OneCollective,
-    /// A collective of the tensor group and one of the data group. On grids with both.
+    /// One collective of the tensor group and one of the data group. On grids with both.
     TwoCollectives,
 }
 
@@ -73,7 +73,7 @@ impl MixedOperation {
         }
     }
 
-    /// Elements of the input and of the output, where all data ranks have equally many.
+    /// Elements of the input and of the output, if all data ranks have equal counts.
     pub(super) fn elems(self, sizes: &Sizes, count: usize) -> (usize, usize) {
         match self {
             Self::AllReduce => (count, count),
@@ -117,9 +117,9 @@ impl MixedMode {
 
 named!(MixedMode, "the mode", [Self::Auto].into_iter().chain(Self::ALL));
 
-/// Refuses what the grid does not have, with what it has.
+/// Refuses an operation or a mode that the grid does not have; the error lists those that it has.
 pub(super) fn check(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> Result<()> {
-    // In a closure: a call that is right allocates nothing.
+    // A closure, so that a valid call allocates nothing.
     let grid = || format!("a grid of {} tensor x {} data ranks", sizes.tensor(), sizes.data());
     if !operation.is_on(sizes) {
         let has = list(MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)));

@@ -1,16 +1,16 @@
-//! Operations of which data ranks have unequal parts, and messages in pieces: the parts are staged in the workspace, and the
-//! steps are those of equal parts. Pure.
+//! Operations whose data ranks have parts of unequal length, and messages in pieces: the parts are staged in the
+//! workspace, and the steps are those of equal parts. Pure.
 
 use super::grid::Sizes;
 use super::mode::{MixedMode, MixedOperation};
 use super::steps::{ALIGN, Plan, Planner, Space, Stretch, plan};
 
-/// What each data rank has of a call: elements of its `x`, or of its slice.
+/// The elements of `x`, or of the slice, of each data rank in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows<'a> {
-    /// All have so many.
+    /// All data ranks have this many elements.
     Equal(usize),
-    /// By data rank.
+    /// The elements by data rank.
     Of(&'a [usize]),
 }
 
@@ -29,7 +29,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Of the ranks before this one together.
+    /// The elements of all ranks before this one.
     pub(super) fn before(&self, data_rank: usize) -> usize {
         (0..data_rank).map(|rank| self.of(rank)).sum()
     }
@@ -41,8 +41,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Where the part from `start` on, of at most `len` elements, of a data rank's elements lies in the operand that has
-    /// those of all, and how many these are.
+    /// The start, in the operand with the elements of all data ranks, and the length of a part of one data rank: the
+    /// part begins at `start` within the elements of the data rank and has at most `len` elements.
     fn part(&self, data_rank: usize, start: usize, len: usize) -> (usize, usize) {
         (self.before(data_rank) + start, self.of(data_rank).saturating_sub(start).min(len))
     }
@@ -57,7 +57,7 @@ impl MixedOperation {
     }
 }
 
-/// The length to try where a piece of `len` elements takes too much workspace; none if there is no shorter piece.
+/// The next length to try after a piece of `len` elements took too much workspace; none if no shorter piece exists.
 pub(super) fn shorter(len: usize) -> Option<usize> {
     match len {
         0 | 1 => None,
@@ -66,9 +66,9 @@ pub(super) fn shorter(len: usize) -> Option<usize> {
     }
 }
 
-/// Plans the elements from `start` on, at most `len`, of what each data rank has: a message in pieces, or one of which data
-/// ranks have unequal parts. Parts are staged where they do not follow each other, or where some rank's is shorter: ranks
-/// stage alike, so that the operands of every step lie alike.
+/// Plans the elements of each data rank from `start` on, at most `len`: a piece of a message, or a message whose data
+/// ranks have unequal parts. Parts are staged if they are not contiguous, or if the part of any rank is shorter. All
+/// ranks make the same decision, so that the operands of every step have equal layouts.
 pub(super) fn plan_part(
     (sizes, at): (&Sizes, usize),
     operation: MixedOperation,
@@ -81,7 +81,7 @@ pub(super) fn plan_part(
     }
     let (blocks_in, blocks_out) = operation.elems(sizes, 1);
     let full = (0..data).all(|rank| rows.part(rank, start, len).1 == len);
-    // What of an operand belongs to which place of `len` elements.
+    // The start and length of the part of an operand that belongs into each place of `len` elements.
     let parts = |blocks: usize| -> Vec<(usize, usize)> {
         match blocks {
             1 => vec![(start, rows.part(at, start, len).1)],

@@ -1,11 +1,11 @@
-//! Where the ranks of a grid stand, which groups are one, and how much workspace calls take. Pure.
+//! The positions of the ranks of a grid, equality of groups, and the workspace that calls need. Pure.
 
 use super::grid::{Part, Position, Sizes};
 use super::mode::{MixedMode, MixedOperation};
 use super::parts::{Rows, plan_part};
 use super::steps::{self, Step};
 
-/// Where every rank of the world stands.
+/// The position of every rank of the world.
 pub(super) fn positions(sizes: &Sizes, hosts: &[Vec<usize>], ranks: &[usize]) -> Vec<Position> {
     let place = |rank: &usize| {
         let host = hosts.iter().position(|host| host.contains(rank)).unwrap_or(0);
@@ -15,17 +15,19 @@ pub(super) fn positions(sizes: &Sizes, hosts: &[Vec<usize>], ranks: &[usize]) ->
     ranks.iter().map(place).collect()
 }
 
-/// What tells two ways to divide the ranks apart: of every rank, the first rank of its group and its number there.
+/// A canonical form of a division of the ranks into groups: for each rank the first rank of its group and its number in
+/// the group. Two divisions are equal if and only if their layouts are.
 pub(super) fn layout(places: &[(usize, usize)]) -> Vec<usize> {
     let first = |color: usize| places.iter().position(|(other, _)| *other == color).unwrap_or(0);
     places.iter().flat_map(|(color, key)| [first(*color), *key]).collect()
 }
 
-/// The first mode whose steps are those of `mode`, over groups of the same ranks in the same order. The grid has both.
+/// The first mode with the same steps as `mode`, over groups of the same ranks in the same order. The grid has both
+/// modes.
 pub(super) fn first_alike(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> MixedMode {
     let ranks = || (0..sizes.hosts()).flat_map(|host| (0..sizes.local()).map(move |local| sizes.position(host, local)));
     let layouts = Part::ALL.map(|part| layout(&ranks().map(|at| part.of(sizes, at)).collect::<Vec<_>>()));
-    // A part by the first part of the same ranks.
+    // Replaces a group by the first group with the same ranks.
     let first = |part: Part| layouts.iter().position(|layout| *layout == layouts[part as usize]);
     let steps = |mode, count| {
         let steps = steps::plan(sizes, operation, mode, count).steps.into_iter();
@@ -35,14 +37,15 @@ pub(super) fn first_alike(sizes: &Sizes, operation: MixedOperation, mode: MixedM
         };
         steps.map(named).collect::<Vec<_>>()
     };
-    // With shares that the ranks make up, and with others.
+    // A count that the ranks divide, and one that they do not divide.
     let counts = [sizes.world(), sizes.world() + 1];
     let alike = |other: &MixedMode| counts.iter().all(|count| steps(*other, *count) == steps(mode, *count));
     let others = MixedMode::ALL.into_iter().filter(|other| other.is_on(sizes, operation));
     others.into_iter().find(alike).unwrap_or(mode)
 }
 
-/// Elements of workspace of a piece of `len` elements of each data rank, one of which lacks an element: all is staged.
+/// The workspace elements of a piece of `len` elements of each data rank, of which one lacks an element, so that
+/// everything is staged.
 fn staged_work(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, len: usize) -> usize {
     if sizes.data() == 1 {
         return 0; // nothing to stage
@@ -52,13 +55,14 @@ fn staged_work(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, len: u
     plan_part((sizes, 0), operation, mode, (Rows::Of(&counts), 0, len)).work
 }
 
-/// Bytes of workspace for every operation in every mode of so many bytes, of any type, and to stage the operands of data
-/// ranks that have unequally much. A mode that takes workspace besides runs in pieces then, of which the shortest fit.
+/// Workspace bytes for every operation in every mode with `most_bytes` bytes of any type, and for staging the operands
+/// of data ranks with unequal parts. A mode that needs more workspace for such operands runs in pieces; the shortest
+/// piece fits.
 pub(super) fn work_bytes(sizes: &Sizes, most_bytes: usize) -> usize {
     let mut most = 0;
-    // Several launches take more room than one.
+    // Several launches need more workspace than one.
     let sizes = &Sizes { sums_apart: false, ..*sizes };
-    // A count that the ranks do not divide takes room for what makes their shares equal.
+    // A count that the ranks do not divide needs padding to equal shares.
     let counts = |bytes: usize| [most_bytes / bytes, (most_bytes / bytes).saturating_sub(1)];
     for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)) {
         for bytes in [1, 2, 4, 8] {

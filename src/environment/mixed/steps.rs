@@ -1,5 +1,5 @@
-//! The steps of every operation in every mode: collectives over groups of the grid, sums of gathered parts, and copies. Pure:
-//! the test of the schedules runs the steps on sets of contributions.
+//! The steps of every operation in every mode: collectives over groups of the grid, sums of gathered parts, and copies.
+//! Pure: the test of the schedules runs the steps on sets of contributions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::grid::{Part, Sizes};
 use super::mode::{MixedMode, MixedOperation};
 use crate::op::{ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Op, REDUCE_SCATTER};
 
-/// Some elements of one of a rank's operands, or of its workspace.
+/// A range of elements of an operand of a rank, or of its workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) space: Space,
@@ -23,7 +23,7 @@ pub(super) enum Space {
 }
 
 impl Stretch {
-    /// Nothing yet.
+    /// A placeholder: an empty range.
     pub(super) const NONE: Self = Self { space: Space::Work, start: 0, elems: 0 };
 
     /// Part `number` of parts of `elems` elements.
@@ -37,7 +37,7 @@ impl Stretch {
     }
 }
 
-/// A collective that is a step.
+/// A collective that can be a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     AllReduce,
@@ -59,7 +59,7 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// `rows` above 1: along the second dimension of a tensor of so many rows.
+    /// `rows` above 1: the collective runs along the second dimension of a tensor of `rows` rows.
     Collective {
         kind: Kind,
         part: Part,
@@ -67,21 +67,21 @@ pub(super) enum Step {
         into: Stretch,
         rows: usize,
     },
-    /// An all-reduce of each tensor group of a host, whose results all ranks of the host get; `rows` of the input, of which the
-    /// results lie side by side.
+    /// An all-reduce of each tensor group of a host, whose results all ranks of the host receive. The input has `rows`
+    /// rows, and the results of the groups are next to each other in each row.
     ReduceApart {
         groups: usize,
         from: Stretch,
         into: Stretch,
         rows: usize,
     },
-    /// A reduce-scatter of a part for each tensor group of a host, which all ranks of the group get.
+    /// A reduce-scatter of one part for each tensor group of a host. All ranks of the group receive the part.
     ReduceShared {
         groups: usize,
         from: Stretch,
         into: Stretch,
     },
-    /// Reduces so many parts, which follow each other.
+    /// Reduces `parts` contiguous parts.
     Sum {
         parts: usize,
         from: Stretch,
@@ -131,20 +131,20 @@ impl fmt::Display for Step {
     }
 }
 
-/// Steps, and the elements of workspace that they use.
+/// Steps, and the number of workspace elements that they use.
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     pub(super) work: usize,
 }
 
 impl Plan {
-    /// The most parts that a rank sums by itself.
+    /// The largest number of parts that a rank sums by itself.
     pub(super) fn most_parts(&self) -> usize {
         let parts = |step: &Step| if let Step::Sum { parts, .. } = step { *parts } else { 0 };
         self.steps.iter().map(parts).max().unwrap_or(0)
     }
 
-    /// How often a value is rounded on its way: parts that are summed side by side count once.
+    /// How often a value is rounded. Consecutive sums of gathered parts count once.
     pub(super) fn roundings(&self) -> usize {
         let mut sums = 0;
         let mut summing = false;
@@ -157,18 +157,18 @@ impl Plan {
     }
 }
 
-/// Parts of the workspace begin at multiples of so many elements: 128 bytes or more of any type.
+/// Parts of the workspace are aligned to this many elements: 128 bytes or more of any type.
 pub(super) const ALIGN: usize = 128;
 
-/// The modes in which a grid has an operation, if a rank sums at most so many parts by itself.
+/// The modes in which a grid has an operation, if a rank sums at most `most_parts` parts by itself.
 pub(super) fn modes(sizes: &Sizes, operation: MixedOperation, most_parts: usize) -> Vec<MixedMode> {
     let on =
         |mode: &MixedMode| mode.is_on(sizes, operation) && plan(sizes, operation, *mode, 1).most_parts() <= most_parts;
     MixedMode::ALL.into_iter().filter(|_| operation.is_on(sizes)).filter(on).collect()
 }
 
-/// Plans an operation on a rank. `count`: elements of `x` where every rank has all of one tensor, else of a slice. The
-/// operation and the mode are ones that the grid has.
+/// Plans an operation on a rank. `count`: elements of `x` where every rank has one whole tensor, else of a slice. The
+/// grid has the operation and the mode.
 pub(super) fn plan(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, count: usize) -> Plan {
     let (input, output) = operation.elems(sizes, count);
     let input = Stretch { space: Space::Input, start: 0, elems: input };
@@ -181,7 +181,7 @@ pub(super) fn plan(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, co
 pub(super) struct Planner {
     sizes: Sizes,
     count: usize,
-    /// Elements of a rank's share in two-shot; the last share may have fewer, and the workspace what is missing.
+    /// Elements of a rank's share in two-shot. The last share may be shorter; the workspace has padding for it.
     share: usize,
     pub(super) input: Stretch,
     pub(super) output: Stretch,
@@ -219,7 +219,7 @@ impl Planner {
         }
     }
 
-    /// A group of one rank copies.
+    /// A group of one rank copies instead.
     fn run(&mut self, kind: Kind, part: Part, from: Stretch, into: Stretch, rows: usize) {
         match part.size(&self.sizes) {
             1 => self.copy(from, into),
@@ -227,7 +227,7 @@ impl Planner {
         }
     }
 
-    /// As [`run`](Self::run), into workspace. A group of one rank leaves the elements where they are.
+    /// As [`run`](Self::run), into workspace. With a group of one rank the elements stay in place.
     fn staged(&mut self, kind: Kind, part: Part, from: Stretch, elems: usize, rows: usize) -> Stretch {
         if part.size(&self.sizes) == 1 {
             return from;
@@ -253,7 +253,7 @@ impl Planner {
         into
     }
 
-    /// Blocks of `count` elements, each followed by what makes shares equal.
+    /// Copies blocks of `count` elements, each followed by padding that makes shares equal.
     fn padded(&mut self, from: Stretch, blocks: usize) -> Stretch {
         let (count, whole) = (self.count, self.share * self.sizes.local_tensor);
         if count == whole {
@@ -264,7 +264,7 @@ impl Planner {
         into
     }
 
-    /// All-gathers shares into the output, whose blocks have no more elements than shares make up.
+    /// All-gathers shares into the output. A block of the output has at most as many elements as its shares together.
     fn gather_shares(&mut self, part: Part, from: Stretch, blocks: usize, rows: usize) {
         let (count, whole) = (self.count, self.share * self.sizes.local_tensor);
         if count == whole {
@@ -275,7 +275,7 @@ impl Planner {
         (0..blocks).for_each(|block| self.copy(all.part(block, whole).first(count), output.part(block, count)));
     }
 
-    /// Every part so often as there are ranks that want the part.
+    /// Repeats every part once for each rank that needs the part.
     fn repeated(&mut self, from: Stretch, parts: usize, times: usize, elems: usize) -> Stretch {
         if times == 1 {
             return from;
@@ -287,7 +287,7 @@ impl Planner {
         into
     }
 
-    /// Sends every host its part, so often as tensor groups span hosts, and sums what comes.
+    /// Sends each host its part and sums the received parts. Hosts of one tensor group receive the same part.
     fn exchanged(&mut self, from: Stretch, elems: usize) -> Stretch {
         let (hosts, data, tensor) = (self.sizes.hosts(), self.sizes.across_data, self.sizes.across_tensor);
         if hosts == 1 {
@@ -317,13 +317,14 @@ impl Planner {
         }
     }
 
-    /// This rank's share of the sum over the host's tensor group.
+    /// The share of this rank of the sum over the host's tensor group.
     fn shares_of_host(&mut self, input: Stretch) -> Stretch {
         let padded = self.padded(input, 1);
         self.staged(Kind::ReduceScatter, Part::LocalTensor, padded, self.share, 1)
     }
 
-    /// Reduces over the hosts of a tensor group: each host everything, or each a part and then all parts.
+    /// Reduces over the hosts of a tensor group: each host reduces everything, or each host reduces a part and gathers
+    /// all parts.
     fn across(&mut self, mode: MixedMode, own: Stretch, elems: usize) -> Stretch {
         let hosts = self.sizes.across_tensor;
         match mode {
