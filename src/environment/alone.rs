@@ -1,4 +1,4 @@
-//! One group without the parallel groups of an environment, and the groups that a group splits into.
+//! Groups outside an environment: one group of all ranks, and the groups that a group splits into.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::group::{Config, boot_id, members};
 use crate::settings::setters;
 use crate::variables::{Process, warn_of_variables};
 
-/// The name of a group that is no environment's, in messages.
+/// The name, in messages, of a group that belongs to no environment.
 const NAME: &str = "group";
 
 /// The settings of a group that [`Coordinator::open`] opens.
@@ -42,23 +42,22 @@ setters! { GroupConfig {
     communicator: Config, host: Option<String>, interface: Option<String>, backend: Option<Backend>,
 } }
 
-/// This rank's part of a split, as the others of the group need to know it.
+/// The arguments of this rank in a split, which the other ranks need.
 #[derive(Serialize, Deserialize)]
 struct Wish {
     color: Option<u32>,
     key: i32,
 }
 
-/// Where the ranks of a colour meet, from the rank that listens there; or why it does not.
+/// The address at which the ranks of a colour meet, from the rank that listens there, or the error that prevented it.
 type Place = Option<Result<String, String>>;
 
 impl Coordinator {
-    /// Opens one group of all ranks of `bootstrap`, on one host or on several, with every operation of a coordinator and
-    /// without the parallel groups of an [`Environment`](super::Environment). Ranks are numbered as the bootstrap numbers
-    /// them. Each rank [closes](Self::close) the group. Collective; blocks, for `deadlines.open` at most.
-    ///
-    /// If all ranks are on one host, the bootstrap is dropped when the group is open; otherwise with the group, as
-    /// [`InitMethod::Bootstrap`](super::InitMethod::Bootstrap) says.
+    /// Opens one group of all ranks of `bootstrap`, on one host or on several, with every operation of a coordinator
+    /// and without the parallel groups of an [`Environment`](super::Environment). Ranks have the numbers of the
+    /// bootstrap. Each rank [closes](Self::close) the group. Collective; blocks, for `deadlines.open` at most.
+    /// | If all ranks are on one host, the bootstrap is dropped when the group is open; otherwise with the group, as
+    /// for [`InitMethod::Bootstrap`](super::InitMethod::Bootstrap).
     ///
     /// ```
     /// use symmetra::bootstrap::Threads;
@@ -88,9 +87,10 @@ impl Coordinator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if ranks differ in settings; [`Error::InvalidArgument`] for a setting outside its limits or a
-    /// malformed variable; [`Error::Unsupported`] for ranks on several hosts, which the message names, without an interface, or in a
-    /// build without NCCL and an engine between hosts; else those of [`Communicator::open`](crate::Communicator::open).
+    /// [`Error::Mismatch`] if ranks differ in settings; [`Error::InvalidArgument`] for a setting outside its limits or
+    /// a malformed variable; [`Error::Unsupported`] for ranks on several hosts without an interface, or in a build
+    /// without NCCL and without an engine between hosts (the message names the hosts); else the errors of
+    /// [`Communicator::open`](crate::Communicator::open).
     pub fn open(bootstrap: impl Bootstrap + 'static, device: &Device, config: GroupConfig) -> Result<Self> {
         let mut bootstrap: Box<dyn Bootstrap> = Box::new(bootstrap);
         let (met, deadline) = Met::new(&mut *bootstrap, config)?;
@@ -100,17 +100,18 @@ impl Coordinator {
         }
     }
 
-    /// Splits the group. Ranks with equal `color` form a new group, ordered by `key`, then by rank. A rank with `None` joins
-    /// no new group. The new group has this one's settings, numbers its ranks from 0, and needs this one no more: either may
-    /// be closed first. Collective over all ranks of this group; blocks. If a rank fails, so do all, of every colour.
+    /// Splits the group. Ranks with equal `color` form a new group, ordered by `key`, then by rank. A rank with `None`
+    /// joins no new group. The new group has the settings of this group, numbers its ranks from 0, and does not depend
+    /// on this group: either may be closed first. Collective over all ranks of this group; blocks. If one rank fails,
+    /// all ranks of all colours fail.
     ///
-    /// The first rank of each colour listens at a port, on loopback where all ranks of the colour are on one host, and its
-    /// [`UniqueId`] goes to the others over this group.
+    /// The first rank of each colour listens at a port, on loopback if all ranks of the colour are on one host. It
+    /// sends its [`UniqueId`] to the other ranks over this group.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), with rank numbers of this group: [`Error::PeerLost`] at once for a rank of this host
-    /// that dies meanwhile, and within `deadlines.open` for a rank of another host. [`Error::Peer`] if another rank failed;
-    /// [`Error::Closed`], or the group's error if the group has failed.
+    /// The errors of [`open`](Self::open), with rank numbers of this group: [`Error::PeerLost`] at once for a rank of
+    /// this host that dies meanwhile, and within `deadlines.open` for a rank of another host. [`Error::Peer`] if
+    /// another rank failed; [`Error::Closed`], or the group's error if the group has failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.split_as((color, key), |_| ())
     }
@@ -142,7 +143,7 @@ impl Coordinator {
         self.together("split the group", made)
     }
 
-    /// Listens where the ranks of a part can dial.
+    /// Listens at an address that the ranks of a part can reach.
     fn listen(&self, part: &[usize]) -> Result<UniqueId> {
         let origin = self.origin();
         let of_world: Vec<usize> = part.iter().map(|rank| self.ranks()[*rank]).collect();
@@ -152,12 +153,12 @@ impl Coordinator {
             (Some(interface), _) => UniqueId::listen_at(interface),
             (None, _) => Err(Error::unsupported(
                 format!("a part of the group {} on {} hosts", self.name(), hosts.len()),
-                "which interface they speak over is not known: set the interface of the group or SYMMETRA_INTERFACE",
+                "the interface between the hosts is not known: set the interface of the group or SYMMETRA_INTERFACE",
             )),
         }
     }
 
-    /// Meets the ranks of a part and opens their group. `id`: of the rank that listens.
+    /// Meets the ranks of a part and opens their group. `id`: the id of this rank, if it listens.
     fn open_part(
         &self,
         (part, id): (&[usize], Option<UniqueId>),
@@ -184,13 +185,13 @@ impl Coordinator {
             (None, Some(Some(Err(message)))) => {
                 return Err(Error::Peer { rank: part[0], message: message.clone() });
             }
-            (None, _) => return Err(Error::bootstrap(format!("rank {} said nowhere to meet", part[0]))),
+            (None, _) => return Err(Error::bootstrap(format!("rank {} sent no address to meet at", part[0]))),
         };
-        // Whoever is lost or has left never comes.
+        // A rank that is lost or has left never connects.
         let serving = self.serving().clone();
         let heeded = Box::new(move || serving.local().group().all_here());
         let bootstrap = Tcp::from_id_heeding(id, rank, part.len(), deadline, Some(heeded));
-        // What this group knows says more than that a rank of the part has gone.
+        // The error of this group is more precise than the loss of a rank of the part.
         let opened = bootstrap.and_then(|bootstrap| Self::open(bootstrap, local.device(), config));
         opened.map_err(|error| self.check().err().unwrap_or_else(|| error.of_members(part)))
     }
@@ -199,16 +200,16 @@ impl Coordinator {
     /// communicator fail with [`Error::Closed`], also on clones. Collective; blocks.
     ///
     /// # Errors
-    /// The group's error if the group had failed; the group is closed nevertheless. [`Error::Unsupported`] for a group of an
-    /// [`Environment`](super::Environment), which closes its groups, and in work that a call of this group's communicator runs;
-    /// nothing is closed then.
+    /// The group's error if the group had failed; the group is closed nevertheless. [`Error::Unsupported`] for a group
+    /// of an [`Environment`](super::Environment), which closes its groups, and in a user callback that runs inside a
+    /// call of this group's communicator; nothing is closed in these cases.
     pub fn close(self) -> Result<()> {
         self.close_alone()
     }
 
     pub(crate) fn close_alone(&self) -> Result<()> {
         let alone = self.alone("closing")?;
-        // Before anything is closed.
+        // These checks run before anything is closed.
         self.device().check_process("a group")?;
         self.local().refuse_within("closing")?;
         let deadline = until(self.local().group().config().deadlines.open);
@@ -221,8 +222,9 @@ impl Coordinator {
     /// [`Communicator::depart`](crate::Communicator::depart).
     ///
     /// # Errors
-    /// Those of [`Communicator::depart`](crate::Communicator::depart); [`Error::Unsupported`] for a group of an
-    /// [`Environment`](super::Environment) and for one that NCCL or the CPU serves, whose ranks need each other to end.
+    /// The errors of [`Communicator::depart`](crate::Communicator::depart); [`Error::Unsupported`] for a group of an
+    /// [`Environment`](super::Environment), and for a group that NCCL or the CPU serves, because its ranks have to
+    /// close together.
     pub fn depart(self) -> Result<()> {
         self.depart_alone()
     }
@@ -238,7 +240,7 @@ impl Coordinator {
     }
 }
 
-/// A group whose ranks have met, with nothing open.
+/// A group whose ranks have met, before anything is opened.
 struct Met {
     rank: usize,
     world_size: usize,
@@ -247,7 +249,7 @@ struct Met {
 }
 
 impl Met {
-    /// Collective; blocks. Also returns when to give up.
+    /// Collective; blocks. Also returns the deadline.
     fn new(bootstrap: &mut dyn Bootstrap, mut config: GroupConfig) -> Result<(Self, Instant)> {
         warn_of_variables();
         config.communicator.check_deadlines()?;

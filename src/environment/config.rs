@@ -37,10 +37,10 @@ pub struct EnvConfig {
     /// The number of this rank's device on the host. `None`: from `LOCAL_RANK`, else from the launcher that gave the
     /// rank, else the rank's number among the ranks of the host.
     pub local_rank: Option<usize>,
-    /// Where the ranks meet. Default `env://`.
+    /// How the ranks meet. Default `env://`.
     pub init_method: InitMethod,
-    /// The device of this rank. `None`: CUDA device `local_rank` if this build and host have CUDA, else the CPU.
-    /// A device is no text: serde leaves this field out.
+    /// The device of this rank. `None`: CUDA device `local_rank` if this build and host have CUDA, else the CPU. A
+    /// device has no text form, so serde skips this field.
     #[serde(skip)]
     pub device: Option<Device>,
     /// The name of this host. Ranks with equal names share memory. `None`: the system's boot id.
@@ -52,12 +52,13 @@ pub struct EnvConfig {
     /// The only backend for groups of more than one rank; a call that it does not serve is an error. `None`: from
     /// `SYMMETRA_BACKEND`, else the first backend that serves the call. Equal on every rank.
     pub backend: Option<Backend>,
-    /// Which all-reduces go by a codec without naming one. `None`: from `AITER_QUICK_REDUCE_QUANTIZATION` and
+    /// The all-reduces that use a codec by default. `None`: from `AITER_QUICK_REDUCE_QUANTIZATION` and
     /// `AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB`, else none. Equal on every rank.
     pub quantised: Option<QuantisedAllReduce>,
-    /// The settings of every group's communicator. [Multicast](Config::multicast) applies to the tensor parallel group alone;
-    /// a group of the same ranks is the same group. In all other groups limits of scratch that have their default value are
-    /// lower, so that these groups take less memory: `docs/tuning.md` has a table.
+    /// The settings of every group's communicator. [Multicast](Config::multicast) applies only to the tensor parallel
+    /// group, and to groups that share its communicator because they have the same ranks. In all other groups, scratch
+    /// limits with their default value are lowered, so that these groups take less memory: `docs/tuning.md` has a
+    /// table.
     pub communicator: Config,
 }
 
@@ -122,7 +123,7 @@ pub(super) struct Between {
     backend_source: SettingSource,
 }
 
-/// What the program sets, else what the variables do.
+/// The settings of the program, else those of the environment variables.
 pub(super) fn interface_and_backend(
     lookup: &impl Lookup,
     interface: Option<String>,
@@ -138,7 +139,7 @@ pub(super) fn interface_and_backend(
     Ok(Between { interface, backend, backend_source })
 }
 
-/// The value of `SYMMETRA_BACKEND` that names no backend.
+/// The value of `SYMMETRA_BACKEND` for the automatic choice.
 const AUTO: &str = "auto";
 
 /// The name of a backend in settings, or of the automatic choice.
@@ -146,7 +147,7 @@ pub(super) fn backend_name(backend: Option<Backend>) -> &'static str {
     backend.map_or(AUTO, Backend::name)
 }
 
-/// The device, and the settings that depend on it, once the ranks have met.
+/// Chooses the device, and the settings that depend on it, after the ranks have met.
 pub(super) fn choose_device(
     given: Option<&Device>,
     local: (usize, SettingSource),
@@ -228,7 +229,7 @@ impl EnvConfig {
         Ok(settings)
     }
 
-    /// `told` is the rank and world size of a bootstrap object.
+    /// `told`: the rank and world size of a bootstrap object.
     pub(super) fn resolve(self, told: Option<(usize, usize)>) -> Result<Resolved> {
         self.resolve_with(&Process, told)
     }
@@ -251,14 +252,14 @@ impl EnvConfig {
                 ((replica * world_size.0 + rank.0, rank.1), ParallelLayout::new(all, tensor, pipeline, data)?)
             }
         };
-        // A bootstrap object may say anything, and what it gathers is allocated for every rank.
+        // A bootstrap object may report any world size, and the memory for gathered data grows with it.
         check_world_size(layout.world_size())?;
         let Between { interface, backend, backend_source } =
             interface_and_backend(lookup, self.interface, self.backend)?;
         let (quantised, quantised_source) = quantised::resolve(self.quantised, lookup)?;
         let library = library_path(lookup)?.unwrap_or_else(|| ("by its usual name".to_owned(), SettingSource::Default));
         let (method, method_source) = match (&self.init_method, told) {
-            (_, Some(_)) => ("an object of the caller's".to_owned(), SettingSource::Program),
+            (_, Some(_)) => ("a bootstrap object".to_owned(), SettingSource::Program),
             (InitMethod::Env, None) => (self.init_method.to_string(), SettingSource::Default),
             (method, None) => (method.to_string(), SettingSource::Program),
         };
@@ -303,11 +304,15 @@ impl EnvConfig {
     ) -> Result<((usize, SettingSource), (usize, SettingSource))> {
         let (mut rank, mut world_size) = (self.rank, self.world_size);
         if let Some(told) = told {
-            for (what, set, told) in [("rank", &mut rank, told.0), ("world size", &mut world_size, told.1)] {
-                if set.is_some_and(|set| set != told) {
-                    return Err(Error::invalid(what, set.unwrap_or(told), format!("the bootstrap object says {told}")));
+            for (what, set, given) in [("rank", &mut rank, told.0), ("world size", &mut world_size, told.1)] {
+                if set.is_some_and(|set| set != given) {
+                    return Err(Error::invalid(
+                        what,
+                        set.unwrap_or(given),
+                        format!("the bootstrap object has {given}"),
+                    ));
                 }
-                *set = Some(told);
+                *set = Some(given);
             }
         }
         launcher.place(lookup, rank, world_size)

@@ -15,11 +15,11 @@ use crate::types::Dtype;
 /// A parallel group of an [`Environment`](super::Environment): its ranks and its operations. Each call runs on the
 /// first backend that serves it: see [`explain`](Self::explain).
 ///
-/// Cheap to clone. Any thread may use it, but all ranks make the same calls in the same order, whatever threads make them: give
-/// each thread that calls by itself a group of its own, from [`split`](Self::split). [`Communicator`] says what goes wrong
-/// otherwise, and [`tagged`](Self::tagged) finds it. A group of one rank serves
-/// every call alone. [`Error::Unsupported`] says why no backend serves a call. Calls on [`Backend::Host`] block and
-/// fail for good, with the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a
+/// Cheap to clone. Any thread may use it, but all ranks must make the same calls in the same order, whichever threads
+/// make them: give each thread that calls independently a group from [`split`](Self::split). [`Communicator`] describes
+/// the failures otherwise, and [`tagged`](Self::tagged) detects them. A group of one rank serves every call alone.
+/// [`Error::Unsupported`] names the reason why no backend serves a call. A call on [`Backend::Host`] blocks. Its
+/// failure is final and has the group's rank numbers: [`Error::PeerLost`] for a lost rank, [`Error::Timeout`] after a
 /// deadline, [`Error::Bootstrap`] for a broken connection, [`Error::Mismatch`] for unequal calls, [`Error::Aborted`].
 #[derive(Clone)]
 #[must_use = "dropping the last clone leaves the group"]
@@ -32,12 +32,12 @@ pub struct Coordinator {
     /// This rank's number in the group.
     rank: usize,
     origin: Arc<Origin>,
-    /// The number that calls carry; 0 for none.
+    /// The tag of the calls of this handle; 0 for none.
     tag: u64,
 }
 
 impl Coordinator {
-    /// `rank` is the world's number of one of `ranks`.
+    /// `rank`: the world rank of one of `ranks`.
     pub(super) fn new(
         name: &'static str,
         (serving, facts): (Arc<GroupBackends>, Arc<Facts>),
@@ -46,7 +46,8 @@ impl Coordinator {
         origin: Arc<Origin>,
     ) -> Self {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
-        // Groups of the same ranks share one communicator, which the first names. A group alone is no part of a world.
+        // Groups with the same ranks share one communicator, which takes the name of the first group. A group that was
+        // opened alone is not part of a world.
         if origin.alone.is_none() {
             serving.call_by(name, &ranks);
         }
@@ -66,7 +67,7 @@ impl Coordinator {
         &self.origin
     }
 
-    /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group that is no environment's.
+    /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group that belongs to no environment.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -107,8 +108,8 @@ impl Coordinator {
     }
 
     /// A handle of this group whose collective calls carry `tag`, which ranks compare, on every backend: see
-    /// [`Communicator::tagged`]. Between hosts NCCL compares nothing. Experts by own kernels take the tag of a communicator alone:
-    /// open them over [`communicator`](Self::communicator).
+    /// [`Communicator::tagged`]. NCCL compares no tags between hosts. Experts on symmetra kernels use only the tag of a
+    /// communicator: open them over [`communicator`](Self::communicator).
     pub fn tagged(&self, tag: u64) -> Self {
         Self { tag, ..self.clone() }
     }
@@ -126,8 +127,9 @@ impl Coordinator {
         self.serving.run(backend, &self.facts, call, queue)
     }
 
-    /// Refuses a call that no backend serves, none that can be captured, or own kernels do not on these operands. Enqueues
-    /// nothing. `recorded`: whether the call would be recorded; `captured`: that, or the stream is captured by another owner.
+    /// Refuses a call that no backend serves, or no capturable backend if it is captured, or that symmetra kernels
+    /// refuse on these operands. Enqueues nothing. `recorded`: whether a [`Capture`] records the call; `captured`:
+    /// whether any API captures it.
     pub(crate) fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
         match (self.select(&Request::of(call, captured))?, self.serving.own()) {
             (Backend::Own, Some(own)) => own.check_operands(call, recorded),
@@ -152,14 +154,14 @@ impl Coordinator {
         })
     }
 
-    /// The communicator, if own kernels serve every collective of the group. Equal on every rank.
+    /// The communicator, if symmetra kernels serve every collective of the group. Equal on every rank.
     pub(crate) fn on_own_kernels_alone(&self) -> Option<&Communicator> {
         let request = Request::of(&Call::new(&ALL_GATHER, Dtype::U8), false);
         let own = matches!(self.facts.select(&request), Ok(Backend::Own));
         self.serving.own().filter(|_| own)
     }
 
-    /// The communicator for a form of a call that only own kernels have.
+    /// The communicator for a form of a call that only symmetra kernels serve.
     fn on_own_kernels(&self, call: &Call<'_>, captured: bool) -> Result<&Communicator> {
         self.select(&Request { named: true, ..Request::of(call, captured) })?;
         self.communicator()
@@ -170,10 +172,10 @@ impl Coordinator {
         own.run_low_contention(&call.tagged(self.tag), queue)
     }
 
-    /// Makes a workspace for low-contention collectives: see [`Communicator::reserve_workspace`]. Collective; blocks.
+    /// Creates a workspace for low-contention collectives: see [`Communicator::reserve_workspace`]. Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`Communicator::reserve_workspace`] and of [`communicator`](Self::communicator).
+    /// The errors of [`Communicator::reserve_workspace`] and of [`communicator`](Self::communicator).
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.communicator()?.reserve_workspace(bytes)
     }
@@ -189,13 +191,13 @@ impl Coordinator {
     ///
     /// NCCL's kernels have no deadline. If NCCL has served the group, all work of the stream must end within
     /// `deadlines.steady` from here, or `deadlines.first_use` until one wait has succeeded; a lost rank, an abort and
-    /// an error of NCCL are noticed at once. [`Stream::synchronize`](crate::Stream::synchronize) and buffer reads
-    /// notice none of these: synchronize here first.
+    /// an error of NCCL are detected at once. [`Stream::synchronize`](crate::Stream::synchronize) and buffer reads
+    /// detect none of these: synchronize here first.
     ///
     /// # Errors
-    /// The group's error if a collective gave up, the device's if work failed; [`Error::InvalidArgument`] for a stream of another
-    /// device. If NCCL served: [`Error::Timeout`] with
-    /// the operation and, if known, the rank that had not enqueued it.
+    /// The group's error if a collective gave up, the device's if work failed; [`Error::InvalidArgument`] for a stream
+    /// of another device. If NCCL served: [`Error::Timeout`] with the operation and, if known, the rank that had not
+    /// enqueued it.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.serving.synchronize(stream)
     }
@@ -212,12 +214,12 @@ impl Coordinator {
 
     /// Aborts the group on every rank: waits give up, NCCL is aborted, connections between hosts break, and later calls
     /// fail with [`Error::Aborted`], on this rank with `reason`. Any thread may call this, more than once. On one host
-    /// it blocks only for NCCL's abort. A group that spans hosts asks the other ranks once for the cause, for at most
-    /// two seconds, after any call through the CPU.
+    /// it blocks only for NCCL's abort. A group that spans hosts exchanges the cause with the other ranks once. The
+    /// exchange takes at most two seconds, after the end of any call through the CPU.
     ///
-    /// Ranks on other hosts learn the reason by the same question, which each environment asks once, for its first
+    /// Ranks on other hosts receive the reason in the same exchange, which each environment makes once, for its first
     /// group that fails. For a later group, or if some rank does not answer in time, those ranks fail with
-    /// [`Error::Bootstrap`] or with another error that they see.
+    /// [`Error::Bootstrap`] or with another error that they detect.
     ///
     /// A call through the CPU on another thread is not interrupted: Gloo waits until the call's deadline
     /// (`deadlines.steady` or `deadlines.first_use`). This function waits too, and then breaks the connections.
@@ -235,7 +237,7 @@ impl Coordinator {
     /// equally often. A rank without messages records no [`pairs`](Self::pairs). Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);
+    /// The errors of [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);
     /// [`Error::Peer`] if another rank failed.
     pub fn capture<'env>(
         &self,
@@ -248,7 +250,7 @@ impl Coordinator {
     }
 
     /// Whether the group is open and every rank is healthy, as far as this rank knows. Does not block, except once in a
-    /// failed group that spans hosts, where the rank asks the others for the cause.
+    /// failed group that spans hosts, where the rank exchanges the cause with the others.
     ///
     /// # Errors
     /// [`Error::Closed`], or the first failure.
@@ -276,12 +278,12 @@ impl Coordinator {
         &self.ranks
     }
 
-    /// The world's number of the first rank.
+    /// The world rank of the first rank.
     pub fn first_rank(&self) -> usize {
         self.ranks[0]
     }
 
-    /// The world's number of the last rank.
+    /// The world rank of the last rank.
     pub fn last_rank(&self) -> usize {
         self.ranks[self.ranks.len() - 1]
     }
@@ -296,12 +298,12 @@ impl Coordinator {
         self.rank() + 1 == self.world_size()
     }
 
-    /// The world's number of the rank after this one; the last rank's is the first.
+    /// The world rank of the rank after this one; after the last rank follows the first.
     pub fn next_rank(&self) -> usize {
         self.ranks[(self.rank() + 1) % self.world_size()]
     }
 
-    /// The world's number of the rank before this one; the first rank's is the last.
+    /// The world rank of the rank before this one; before the first rank comes the last.
     pub fn previous_rank(&self) -> usize {
         self.ranks[(self.rank() + self.world_size() - 1) % self.world_size()]
     }
@@ -309,18 +311,18 @@ impl Coordinator {
     /// Blocks until every rank of the group has called it. Does not wait for work on streams.
     ///
     /// # Errors
-    /// Those of [`Group::barrier`](crate::Group::barrier); [`Error::Mismatch`](crate::Error::Mismatch) if a rank
+    /// The errors of [`Group::barrier`](crate::Group::barrier); [`Error::Mismatch`](crate::Error::Mismatch) if a rank
     /// makes another collective call instead.
     pub fn barrier(&self) -> Result<()> {
         self.all_gather_for("barrier", &[]).map(drop)
     }
 
-    /// Gathers bytes from every rank for the collective call of this name.
+    /// Gathers bytes from every rank for the collective call named `call`.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.serving.all_gather_for(call, bytes)
     }
 
-    /// All ranks succeed, or none.
+    /// Returns `local` if every rank succeeded, else an error on every rank.
     pub(super) fn together<T>(&self, what: &str, local: Result<T>) -> Result<T> {
         self.serving.together(what, local)
     }

@@ -74,7 +74,7 @@ pub struct Environment {
     settings: Vec<Setting>,
     /// The bootstrap of ranks on several hosts.
     kept: Option<Arc<FinalExchange>>,
-    /// The world's, then one for each [`Parallelism`] in order.
+    /// The coordinator of the world, then one for each [`Parallelism`] in order.
     coordinators: Vec<Coordinator>,
 }
 
@@ -88,8 +88,8 @@ impl Environment {
     /// # Errors
     /// [`Error::InvalidArgument`] if the product of the sizes does not divide the world size (the message shows the
     /// arithmetic), for a malformed or missing variable, or an unknown device; [`Error::Mismatch`] if ranks differ in
-    /// sizes or settings; [`Error::Unsupported`], with the hosts, for several hosts in a build without either; else those of
-    /// [`Communicator::open`](crate::Communicator::open).
+    /// sizes or settings; [`Error::Unsupported`], with the hosts, for several hosts in a build without NCCL and
+    /// engines; else the errors of [`Communicator::open`](crate::Communicator::open).
     pub fn init(config: EnvConfig) -> Result<Self> {
         config.communicator.check_deadlines()?;
         let deadline = until(config.communicator.deadlines.open);
@@ -118,7 +118,7 @@ impl Environment {
         met.open_on_one_host(bootstrap)
     }
 
-    /// Logs one line a group: its backends in order.
+    /// Logs the backends of each group in order, one line per group.
     fn log(&self) {
         for group in &self.coordinators {
             let backends: Vec<_> = group.explain().iter().map(ToString::to_string).collect();
@@ -131,7 +131,7 @@ impl Environment {
         &self.coordinators[0]
     }
 
-    /// The tensor parallel group: the ranks that share each layer with this one.
+    /// The tensor parallel group: the ranks that share each layer with this rank.
     pub fn tp(&self) -> &Coordinator {
         self.group(Parallelism::Tensor)
     }
@@ -174,14 +174,14 @@ impl Environment {
     /// Closes every group. Later calls on its communicators fail with [`Error::Closed`]. Collective; blocks.
     ///
     /// # Errors
-    /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in work that a
-    /// call of one of the communicators runs; nothing is closed then.
+    /// The first error of a group that had failed. All groups are closed nevertheless. [`Error::Unsupported`] in a user
+    /// callback that runs inside a call of one of the communicators; nothing is closed in this case.
     pub fn close(self) -> Result<()> {
         self.close_groups()
     }
 
     pub(crate) fn close_groups(&self) -> Result<()> {
-        // Before anything is closed.
+        // These checks run before anything is closed.
         self.world().device().check_process("an environment")?;
         self.coordinators.iter().try_for_each(|coordinator| coordinator.local().refuse_within("closing"))?;
         let deadline = until(self.world().local().group().config().deadlines.open);
@@ -206,7 +206,7 @@ impl Environment {
     }
 }
 
-/// An environment whose ranks have met, with nothing open.
+/// An environment whose ranks have met, before anything is opened.
 struct Met {
     layout: ParallelLayout,
     hosts: Hosts,
@@ -226,7 +226,7 @@ impl Met {
         warn_of_variables();
         let Resolved { rank, layout, communicator, backend, quantised, mut settings, .. } = resolved;
         let host = resolved.host.unwrap_or_else(boot_id);
-        // Ranks with different sizes would split into groups that never form.
+        // Ranks with different sizes would wait for groups that never form.
         let sizes =
             Parallelism::ALL.map(|parallelism| format!("{parallelism} {}", layout.size(parallelism))).join(", ");
         let mut agreed = vec![("the parallel sizes".to_owned(), sizes)];
@@ -252,7 +252,7 @@ impl Met {
         Ok(environment)
     }
 
-    /// `way` is the address from which this host reaches rank 0.
+    /// `way`: the address of this host from which it reaches rank 0.
     fn open_on_hosts(self, bootstrap: Box<dyn Bootstrap>, way: Option<IpAddr>) -> Result<Environment> {
         let Self { layout, hosts, mut settings, device, interface, backend: forced, quantised, communicator, host } =
             self;
@@ -268,7 +268,7 @@ impl Met {
     }
 }
 
-/// What the groups of an environment split by.
+/// The settings with which the groups of an environment split.
 fn origin(terms: &Terms<'_>, host: String) -> Arc<Origin> {
     let (hosts, interface) = (terms.hosts.clone(), terms.interface.clone());
     Arc::new(Origin { hosts, host, interface, backend: terms.forced, alone: None })
@@ -276,7 +276,7 @@ fn origin(terms: &Terms<'_>, host: String) -> Arc<Origin> {
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // Dropping a group waits for the device, where an NCCL kernel, also of another group, may wait for ever.
+        // Dropping a group waits for the device, where an NCCL kernel, also of another group, may wait forever.
         self.coordinators.iter().for_each(Coordinator::abandon);
     }
 }

@@ -165,10 +165,10 @@ impl Coordinator {
     /// ```
     ///
     /// # Errors
-    /// Those of [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast);
+    /// The errors of [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast);
     /// [`Error::InvalidArgument`] for a tensor or a stream of another device; [`Error::Unsupported`] while the stream
     /// is being captured; [`Error::OutOfMemory`] or [`Error::InvalidArgument`] if this rank cannot allocate a tensor,
-    /// with [`Error::Peer`] on the others: nothing is sent then.
+    /// with [`Error::Peer`] on the other ranks: nothing is sent in this case.
     pub fn broadcast_named(
         &self,
         map: Option<&BTreeMap<String, NamedValue<'_>>>,
@@ -178,7 +178,7 @@ impl Coordinator {
         self.broadcast_named_made(Ok(map), root, stream)
     }
 
-    /// Sends a map, or takes part in the call with an error.
+    /// Sends a map. A rank with an error takes part in the call, so that no rank waits for it.
     pub(crate) fn broadcast_named_made(
         &self,
         map: Result<Option<&BTreeMap<String, NamedValue<'_>>>>,
@@ -199,7 +199,7 @@ impl Coordinator {
         let own = map.clone().and_then(|map| {
             self.device().check_same("stream", stream.device())?;
             if stream.is_capturing()? {
-                let reason = "tensors are sent when every rank has room for them, and not by a graph";
+                let reason = "tensors are sent after every rank has allocated them, which a graph cannot do";
                 return Err(Error::unsupported("to broadcast a map on a stream that is being captured", reason));
             }
             map.map(cards).transpose()

@@ -1,4 +1,4 @@
-//! Objects from one rank to all, and from all ranks to one.
+//! Broadcast of an object from one rank, and gather of objects at one rank.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,10 +8,11 @@ use crate::bootstrap::hello::at_odds;
 use crate::cbor::{decode, encode};
 use crate::error::{Error, Result};
 
-/// Most bytes of an object: with its header, the most that one rank may give an all-gather.
+/// The largest number of bytes of an object. With its header it has the largest size that a rank may pass to an
+/// all-gather.
 const MAX_OBJECT_BYTES: usize = (64 << 20) - 256;
 
-/// Most characters of an error that the other ranks receive.
+/// The largest number of characters of an error that is sent to the other ranks.
 const MAX_REFUSAL_CHARS: usize = 2048;
 
 /// Marks, after the purpose of a rank's message, that an object follows. Otherwise an error follows.
@@ -32,7 +33,7 @@ impl Coordinator {
         self.broadcast_made(Ok(object), root)
     }
 
-    /// Sends an object, or takes part in the call with an error.
+    /// Sends an object. A rank with an error takes part in the call, so that no rank waits for it.
     pub(super) fn broadcast_made<T: DeserializeOwned>(
         &self,
         object: Result<Option<impl Serialize>>,
@@ -45,7 +46,7 @@ impl Coordinator {
 
     /// Sends the bytes of rank `root` to every rank, unchanged. Blocks.
     pub(crate) fn broadcast_bytes(&self, bytes: Result<Option<&[u8]>>, root: usize) -> Result<Vec<u8>> {
-        let refused = |given| Err(Error::invalid("the object", given, format!("rank {root} gives it and no other")));
+        let refused = |given| Err(Error::invalid("the object", given, format!("only rank {root} passes an object")));
         let own = bytes.and_then(|bytes| {
             self.check_root(root)?;
             match (bytes, self.rank() == root) {
@@ -58,11 +59,11 @@ impl Coordinator {
         Ok(self.meet("broadcast an object", &format!("of rank {root}"), own)?.swap_remove(root))
     }
 
-    /// Collects an object of every rank, in rank order, at rank `root`. The other ranks get `None`. Each object travels
-    /// as [`broadcast_object`](Self::broadcast_object) says. Blocks.
+    /// Collects an object of every rank, in rank order, at rank `root`. The other ranks get `None`. Each object is
+    /// encoded as for [`broadcast_object`](Self::broadcast_object). Blocks.
     ///
     /// # Errors
-    /// Those of [`broadcast_object`](Self::broadcast_object).
+    /// The errors of [`broadcast_object`](Self::broadcast_object).
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, object: &T, root: usize) -> Result<Option<Vec<T>>> {
         let bytes = encode("the object", object);
         let Some(all) = self.gather_bytes(bytes.as_deref().map_err(Error::clone), root)? else { return Ok(None) };
@@ -82,7 +83,7 @@ impl Coordinator {
         let what = format!("{call} {root}");
         let own = own.and_then(|bytes| match bytes.len() {
             0..=MAX_OBJECT_BYTES => Ok(bytes),
-            large => Err(Error::invalid("the object's bytes", large, format!("at most {MAX_OBJECT_BYTES} travel"))),
+            large => Err(Error::invalid("the object's bytes", large, format!("at most {MAX_OBJECT_BYTES} fit"))),
         });
         let header = format!("{what}\n");
         let mut words = header.clone().into_bytes();
@@ -93,7 +94,7 @@ impl Coordinator {
             }
             Err(error) => {
                 words.push(REFUSED);
-                // Short enough to travel in any case.
+                // Truncated, so that it fits into a message in any case.
                 let error: String = error.to_string().chars().take(MAX_REFUSAL_CHARS).collect();
                 words.extend_from_slice(error.as_bytes());
             }

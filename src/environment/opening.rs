@@ -21,10 +21,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::{Config, Multicast};
 
-/// A rank's first message when all have met.
+/// A rank's first message after all ranks have met.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// The rank's number and world size, by its bootstrap. Older builds give none.
+    /// The rank's number and world size in its bootstrap. Older builds do not send it.
     #[serde(default)]
     place: Option<Place>,
     host: String,
@@ -32,7 +32,7 @@ struct Hello {
     agreed: Agreed,
 }
 
-/// What must be equal on all ranks of a group, whatever else it is for.
+/// The settings that must be equal on all ranks of every kind of group.
 pub(super) fn agreed(config: &Config, forced: Option<Backend>) -> Agreed {
     let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
@@ -55,14 +55,14 @@ pub(super) fn meet(
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }
 
-/// A group's backends, and what its ranks agreed on about them.
+/// A group's backends, and the facts about them on which its ranks agreed.
 pub(super) type Serving = (Arc<GroupBackends>, Arc<Facts>);
 
 /// The arguments that open groups.
 pub(super) struct Terms<'a> {
     pub(super) hosts: &'a Hosts,
     pub(super) config: Config,
-    /// The interface of engines between hosts.
+    /// The interface that engines use between hosts.
     pub(super) interface: Option<String>,
     pub(super) forced: Option<Backend>,
     pub(super) quantised: Option<QuantisedAllReduce>,
@@ -111,8 +111,8 @@ pub(super) fn on_one_host(
     Ok(coordinators)
 }
 
-/// The ranks of several hosts: the communicator of this host's, and what connects groups that span hosts. Ranks fail
-/// together.
+/// The resources of ranks on several hosts: the communicator of the ranks of this host, and the engines that connect
+/// hosts. Ranks fail together.
 pub(super) struct Spread {
     rank: usize,
     /// This host's ranks.
@@ -139,13 +139,14 @@ impl Spread {
         let device = agree(&mut *bootstrap, "open the device", device, deadline)?;
         let local = meet_on_host(&mut *bootstrap, &neighbours, deadline);
         let local = agree(&mut *bootstrap, "meet the ranks of the host", local, deadline)?;
-        // Errors between the ranks of a host number the ranks within it.
+        // Errors between the ranks of a host have rank numbers within the host.
         let local = Communicator::open(local, &device, config.clone()).map_err(|error| error.of_members(&neighbours));
         let local = agree(&mut *bootstrap, "open the communicator of the host", local, deadline)?;
         Ok(Self { rank, neighbours, local, engines, kept: FinalExchange::new(bootstrap), deadline })
     }
 
-    /// Connects the hosts of a group, whose ranks of this host have `local`. Every rank calls this at once.
+    /// Connects the hosts of a group. Its ranks on this host have the communicator `local`. Every rank calls this at
+    /// once.
     pub(super) fn connect(&self, terms: &Terms<'_>, local: Communicator, group: &[usize]) -> Result<Serving> {
         let Self { rank, engines, kept, deadline, .. } = self;
         let spanning = TwoLevel::open(local.clone(), group, terms.hosts, engines, kept, *deadline)?;
@@ -158,22 +159,22 @@ impl Spread {
         agree(&mut **kept.lock(), "open the backends of a group", serving, *deadline)
     }
 
-    /// This host's part of a parallel group.
+    /// The communicator of this host's ranks of a parallel group.
     fn part(&self, place: (&Terms<'_>, &ParallelLayout), parallelism: Parallelism) -> Result<Communicator> {
         let part = split(&self.local, place, parallelism, self.rank);
         let part = part.map_err(|error| error.of_members(&self.neighbours));
         agree(&mut **self.kept.lock(), "split the communicator of the host", part, self.deadline)
     }
 
-    /// All groups are open. What is left is the bootstrap.
+    /// All groups are open; returns the bootstrap, which stays open for the final exchange.
     pub(super) fn opened(self) -> Arc<FinalExchange> {
         self.kept.opened();
         self.kept
     }
 }
 
-/// The terms of the communicator that an environment splits. Multicast and scratch for long messages are for the tensor parallel group
-/// alone, which may be all ranks.
+/// The terms of the world's communicator. Multicast and scratch for long messages are reserved for the tensor parallel
+/// group, which can be the world.
 fn of_world<'a>(terms: &Terms<'a>, layout: &ParallelLayout) -> Terms<'a> {
     let tensor = layout.size(Parallelism::Tensor) == layout.world_size();
     let config =
@@ -205,7 +206,7 @@ pub(super) fn on_hosts(
     Ok((coordinators, spread.opened()))
 }
 
-/// The earlier coordinator whose ranks are equal on every rank, so that all ranks share alike.
+/// The earlier coordinator with the same ranks. It is the same on every rank, so that all ranks share alike.
 pub(super) fn shared(layout: &ParallelLayout, parallelism: Parallelism) -> Option<usize> {
     if layout.size(parallelism) == layout.world_size() {
         return Some(0);
@@ -230,8 +231,8 @@ fn split(
     group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
 }
 
-/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. A failure caused by
-/// a lost rank names the lost rank, which the bootstrap knows.
+/// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. If the cause is a
+/// lost rank, the error names this rank, which the bootstrap knows.
 fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
     let mut met = None;
     let outcome = together(what, local, |words| {
@@ -246,13 +247,13 @@ fn agree<T>(bootstrap: &mut dyn Bootstrap, what: &str, local: Result<T>, deadlin
     }
 }
 
-/// Brings the ranks of this host, `neighbours`, together in a directory that the first of them makes.
+/// Connects the ranks of this host, `neighbours`, by a directory that the first of them creates.
 fn meet_on_host(bootstrap: &mut dyn Bootstrap, neighbours: &[usize], deadline: Instant) -> Result<Local> {
     let rank = bootstrap.rank();
     let local_rank = neighbours.iter().position(|neighbour| *neighbour == rank).unwrap_or(0);
     let directory = (local_rank == 0).then(Directory::new);
-    // In a directory inside, made by the first rank to come: the outer directory's lock says that the directory is in
-    // use, the inner one's that a rank listens there.
+    // The ranks meet in an inner directory, which the first rank to arrive creates. The lock of the outer directory
+    // shows that the directory is in use; the lock of the inner directory shows that a rank listens there.
     let told = match &directory {
         Some(Ok(directory)) => directory.path().join("host").into_os_string().into_vec(),
         _ => Vec::new(),

@@ -1,4 +1,4 @@
-//! What experts and grids run over: a communicator's own kernels, or whatever serves a group.
+//! The process group of an expert or grid object: a communicator (symmetra kernels) or a coordinator (any backend).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Enqueue, Stream};
 
-/// A group's operations.
+/// A process group and its operations.
 #[derive(Clone)]
 pub(crate) enum Over {
     Communicator(Communicator),
@@ -45,7 +45,7 @@ impl Over {
         self.local().device()
     }
 
-    /// The communicator whose own kernels run the group's operations, if they do. Equal on every rank.
+    /// The communicator, if symmetra kernels run the group's operations. Equal on every rank.
     pub(crate) fn own(&self) -> Option<&Communicator> {
         match self {
             Self::Communicator(communicator) => Some(communicator),
@@ -60,8 +60,8 @@ impl Over {
         }
     }
 
-    /// Refuses a call that nothing serves, or that cannot be captured. Enqueues nothing. `recorded`: whether the call would
-    /// be recorded; `captured`: that, or the stream is captured by another owner.
+    /// Refuses a call that no backend serves, or that cannot be captured. Enqueues nothing. `recorded`: whether a
+    /// capture of this crate records the call; `captured`: whether any API captures it.
     pub(crate) fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.check_operands(call, recorded),
@@ -69,7 +69,7 @@ impl Over {
         }
     }
 
-    /// Refuses what work of the caller's asks for within a call of the communicator of this host.
+    /// Fails if called from a user callback that runs inside a call on the communicator of this host.
     pub(crate) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
         self.local().refuse_within(what)
     }
@@ -81,7 +81,7 @@ impl Over {
         }
     }
 
-    /// Ends the group on every rank.
+    /// Aborts the group on every rank.
     pub(crate) fn abort(&self, reason: &str) {
         match self {
             Self::Communicator(communicator) => communicator.abort(),
@@ -96,7 +96,7 @@ impl Over {
         }
     }
 
-    /// Gathers bytes from every rank for the collective call of this name.
+    /// Gathers bytes from every rank for the collective call named `call`.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match self {
             Self::Communicator(communicator) => communicator.group().all_gather_for(call, bytes),
@@ -104,7 +104,8 @@ impl Over {
         }
     }
 
-    /// Refuses unequal settings on all ranks, with the first field that differs between rank 0 and another. Collective; blocks.
+    /// Fails on all ranks if settings differ, with the first field that differs between rank 0 and another rank.
+    /// Collective; blocks.
     pub(crate) fn agree(&self, what: &str, settings: &Named<'_>) -> Result<()> {
         let own = serde_json::to_vec(&(what, texts(settings)));
         let own = own.map_err(|error| Error::Internal { message: error.to_string() })?;

@@ -1,16 +1,16 @@
-//! The setting of quantised all-reduces: the program's, else that of AITER's variables.
+//! The setting of quantised all-reduces: from the program, else from AITER's variables.
 
 use crate::backend::QuantisedAllReduce;
 use crate::error::{Error, Result};
 use crate::op::Codec;
 use crate::variables::{Lookup, QUICK_REDUCE, SettingSource, number, text};
 
-/// The setting in words; without one, `off`.
+/// The setting as text; `off` without one.
 pub(super) fn shown(setting: Option<QuantisedAllReduce>) -> String {
     setting.map_or_else(|| "off".to_owned(), |setting| setting.to_string())
 }
 
-/// The program's setting, else the variables'. A setting without a codec is none.
+/// The program's setting, else that of the variables. A setting without a codec counts as none.
 pub(super) fn resolve(
     set: Option<QuantisedAllReduce>,
     lookup: &impl Lookup,
@@ -26,10 +26,10 @@ pub(super) fn resolve(
     Ok(((setting.codec != Codec::None).then_some(setting), source))
 }
 
-/// The setting of a regime.
+/// The setting for the value of the regime variable.
 fn of_variables(regime: &str, lookup: &impl Lookup) -> Result<QuantisedAllReduce> {
     let codec = match regime {
-        // Full precision goes by own kernels, as without the variable.
+        // Full precision uses symmetra kernels, as without the variable.
         "NONE" | "FP" => return Ok(QuantisedAllReduce::new(Codec::None)),
         "FP8" => Codec::Fp8,
         "INT8" => Codec::Int8,

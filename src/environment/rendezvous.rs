@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use crate::bootstrap::{Bootstrap, Local, Tcp, TcpConfig};
 use crate::error::{Error, Result};
 
-/// The way ranks meet.
+/// How ranks meet.
 #[non_exhaustive]
 pub enum InitMethod {
     /// `env://`: at `MASTER_ADDR` and `MASTER_PORT`.
@@ -20,7 +20,7 @@ pub enum InitMethod {
     Tcp(String),
     /// `file://path`: in this private directory of the user, by [`Local`]. Ranks of one host.
     File(PathBuf),
-    /// A bootstrap object of the caller, which also gives rank and world size.
+    /// A bootstrap object of the program, which also provides rank and world size.
     ///
     /// If all ranks are on one host, the object is dropped when they have met; otherwise with the environment and its
     /// coordinators. After a group has failed, a thread of this crate holds the object in
@@ -31,7 +31,7 @@ pub enum InitMethod {
 }
 
 impl InitMethod {
-    /// A bootstrap object of the caller.
+    /// An init method with a bootstrap object of the program.
     pub fn bootstrap(bootstrap: impl Bootstrap + 'static) -> Self {
         Self::Bootstrap(Box::new(bootstrap))
     }
@@ -44,7 +44,7 @@ impl InitMethod {
         }
     }
 
-    /// The address at which this host reaches rank 0, if the method names rank 0's. Sends nothing.
+    /// The address of this host from which it reaches rank 0, if the method names rank 0's address. Sends nothing.
     pub(super) fn local_address(&self) -> Option<IpAddr> {
         let address = match self {
             Self::Env => TcpConfig::address_from_env().ok()?,
@@ -96,7 +96,7 @@ impl fmt::Display for InitMethod {
             Self::Env => out.write_str("env://"),
             Self::Tcp(address) => write!(out, "tcp://{address}"),
             Self::File(path) => write!(out, "file://{}", path.display()),
-            Self::Bootstrap(_) => out.write_str("an object of the caller's"),
+            Self::Bootstrap(_) => out.write_str("a bootstrap object"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The first field in which settings of two ranks differ.
+//! Finds the first field in which settings of two ranks differ.
 
 use std::fmt::Debug;
 
-/// Settings by name. A struct has no name where its fields have.
+/// Settings by name. The name of a struct is empty if its fields have names.
 pub(crate) type Named<'a> = [(&'a str, &'a dyn Debug)];
 
-/// Each setting by name, with one field a line.
+/// Each setting by name, printed with one field per line.
 pub(super) fn texts(settings: &Named<'_>) -> Vec<(String, String)> {
     settings.iter().map(|(name, value)| ((*name).to_owned(), format!("{value:#?}"))).collect()
 }
@@ -27,7 +27,7 @@ fn depth(line: &str) -> usize {
     (line.len() - line.trim_start().len()) / 4
 }
 
-/// The last line of depth `outer` before `line`: it opens the block around the line.
+/// The last line of depth `outer` before `line`, which opens the block around the line.
 fn opening(lines: &[&str], line: usize, outer: usize) -> usize {
     lines[..line].iter().rposition(|before| depth(before) == outer).unwrap_or(0)
 }
@@ -36,7 +36,7 @@ fn is_end(line: &str) -> bool {
     line.trim_start().starts_with(|first: char| ")]}".contains(first))
 }
 
-/// The name of the field on a line, if it has one, and what follows.
+/// The name of the field on a line, if it has one, and the rest of the line.
 fn field(line: &str) -> (Option<&str>, &str) {
     let line = line.trim_start();
     let is_name = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -46,14 +46,14 @@ fn field(line: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The names of the blocks around a line, and its own: `.layout.rows`, `.lists[2][1]`.
+/// The path of a line: the names of the blocks around it and its own, as `.layout.rows` or `.lists[2][1]`.
 fn path(lines: &[&str], line: usize) -> String {
     let (mut names, mut line) = (Vec::new(), line);
     for outer in (0..depth(lines[line])).rev() {
         let start = opening(lines, line, outer);
         names.push(match field(lines[line]) {
             (Some(name), _) => format!(".{name}"),
-            // What is in an option has the name of the option.
+            // The content of an option has the name of the option.
             (None, _) if field(lines[start]).1 == "Some(" => String::new(),
             (None, _) => {
                 let is_element = |before: &&&str| depth(before) == outer + 1 && !is_end(before);
@@ -65,7 +65,7 @@ fn path(lines: &[&str], line: usize) -> String {
     names.into_iter().rev().collect()
 }
 
-/// The value on a line, or of the block that begins there, on one line.
+/// The value on a line, or of the block that begins there, as one line.
 fn value(lines: &[&str], line: usize) -> String {
     let Some(first) = lines.get(line) else { return "nothing".to_owned() };
     let (_, start) = field(first);
