@@ -6,17 +6,17 @@ use crate::error::Result;
 
 /// An ordered all-gather of bytes between all ranks, with deadlines.
 ///
-/// Every rank makes the same sequence of calls. A call blocks until every rank made it or
-/// `deadline` passed. A call that fails takes up to one second more, in which the ranks tell each
-/// other why. After an error every further call fails.
+/// Every rank makes the same sequence of calls. A call blocks until every rank has made it or `deadline` has passed. A
+/// call that fails takes up to one second more, in which the ranks exchange the cause. After an error every further
+/// call fails.
 pub trait Bootstrap: Send {
     /// This rank, in `0..world_size()`.
     fn rank(&self) -> usize;
 
-    /// How many ranks there are.
+    /// The number of ranks.
     fn world_size(&self) -> usize;
 
-    /// Gives `bytes` to every rank and returns the bytes of every rank, in rank order. Lengths may differ.
+    /// Sends `bytes` to every rank and returns the bytes of every rank, in rank order. Lengths may differ.
     ///
     /// # Errors
     /// [`Error::Timeout`](crate::Error::Timeout) or [`Error::PeerLost`](crate::Error::PeerLost)
@@ -25,14 +25,13 @@ pub trait Bootstrap: Send {
     /// then nothing was sent.
     fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>>;
 
-    /// Names the call that the next all-gathers are for. A bootstrap may compare the names of all ranks.
+    /// Names the call for which the next all-gathers are. A bootstrap may compare the names of all ranks.
     #[doc(hidden)]
     fn announce(&mut self, _call: &str) {}
 
-    /// Blocks until every rank called it.
-    ///
-    /// # Errors
-    /// Those of [`all_gather`](Self::all_gather).
+    /// Blocks until every rank has called it.
+    /// | # Errors
+    /// The errors of [`all_gather`](Self::all_gather).
     fn barrier(&mut self, deadline: Instant) -> Result<()> {
         self.all_gather(&[], deadline).map(drop)
     }

@@ -18,16 +18,16 @@ use super::frame::{Frame, HEADER_BYTES, Header, MAX_PART_BYTES, Outgoing};
 use super::wait::wait;
 use crate::error::{Error, Result};
 
-/// How long a rank that gives up tries to tell the others why.
+/// How long a rank that gives up tries to send the cause to the other ranks.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// How long a rank waits before it tells again what the system refused to send.
+/// How long a rank waits before it sends again what the system refused to send.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// What is said of a rank that closed its connection without a word.
+/// The error detail of a rank that closed its connection without a notice.
 pub(super) const CLOSED: &str = ": its connection closed";
 
-/// Why a channel is of no further use.
+/// Why a channel can no longer be used.
 #[derive(Debug)]
 pub(super) enum Broken {
     /// The other side closed it or died.
@@ -54,7 +54,7 @@ impl Broken {
         }
     }
 
-    /// The error of a rank whose channel broke.
+    /// The error for rank `rank`, whose channel broke.
     pub(super) fn of_rank(self, rank: usize) -> Error {
         match self {
             Self::Closed => Error::PeerLost { rank, detail: CLOSED.into() },
@@ -69,23 +69,23 @@ impl Broken {
     }
 }
 
-/// A frame that is sent part by part. The first part holds the header.
+/// A frame that is sent part by part. The header is in the first part.
 struct Sending {
     frame: Outgoing,
     /// The header, until it is in `part`.
     header: Option<[u8; HEADER_BYTES]>,
-    /// Bytes of the payload that were in `part` or are there.
+    /// Bytes of the payload that have been put into `part`.
     taken_bytes: usize,
     sealed: bool,
-    /// Whether the other side may have some of it.
+    /// Whether the other side may have received some of it.
     begun: bool,
     part: Vec<u8>,
-    /// Bytes of `part` that the system took.
+    /// Bytes of `part` that the system accepted.
     sent_bytes: usize,
 }
 
 impl Sending {
-    /// Makes the next part; false if all of the frame was sent.
+    /// Makes the next part; false if the whole frame was sent.
     fn next_part(&mut self, cipher: Option<&mut Cipher>) -> Result<bool> {
         let rest = &self.frame.payload[self.taken_bytes..];
         if self.header.is_none() && rest.is_empty() {
@@ -107,7 +107,7 @@ impl Sending {
         Ok(true)
     }
 
-    /// One write, with the descriptor before the first byte.
+    /// One write. The descriptor goes with the first byte.
     fn send_some(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -134,8 +134,8 @@ struct Receiving {
     fd: Option<OwnedFd>,
 }
 
-/// A socket that carries frames both ways. Only functions that take a deadline block, and no
-/// function reads past the end of a frame.
+/// A socket that carries frames both ways. Only functions with a deadline block, and no function reads past the end of
+/// a frame.
 pub(super) struct Channel {
     socket: OwnedFd,
     /// Longest payload accepted.
@@ -155,7 +155,7 @@ impl Channel {
         self.limit_bytes = limit_bytes;
     }
 
-    /// Encrypts with `cipher`, if there is one, each frame that is queued or received from now on.
+    /// Encrypts each frame that is queued or received from now on with `cipher`, if there is one.
     pub(super) fn seal(&mut self, cipher: Option<Cipher>) {
         self.cipher = cipher;
     }
@@ -179,23 +179,23 @@ impl Channel {
         });
     }
 
-    /// Whether everything queued was handed to the system.
+    /// Whether the system accepted everything that was queued.
     pub(super) fn is_flushed(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Forgets what was not sent. Nothing can be sent after that.
+    /// Discards unsent data. Nothing can be sent afterwards.
     pub(super) fn discard(&mut self) {
         self.outbox.clear();
     }
 
-    /// Forgets the frames of which the other side has nothing.
+    /// Discards the frames of which the other side has received nothing.
     pub(super) fn retract(&mut self) {
-        // What is sealed counts: the other side could not open what comes later.
+        // Keeps sealed frames: without them the other side could not decrypt later frames.
         self.outbox.retain(|sending| sending.begun || (sending.sealed && sending.header.is_none()));
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket accepts now.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         while let Some(sending) = self.outbox.front_mut() {
             if sending.sent_bytes == sending.part.len() && !sending.next_part(self.cipher.as_mut())? {
@@ -211,7 +211,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Reads what is there now, up to the end of one frame.
+    /// Reads the available data, up to the end of one frame.
     pub(super) fn receive(&mut self) -> Result<Option<Frame>, Broken> {
         let inbox = &mut self.inbox;
         loop {
@@ -220,7 +220,7 @@ impl Channel {
                 let Receiving { header, payload, fd, .. } = std::mem::take(inbox);
                 return Ok(header.map(|header| Frame { header, payload, fd }));
             }
-            // Memory grows with what really arrives.
+            // Memory grows only with the bytes that arrive.
             let tag_bytes = if self.cipher.is_some() { TAG_BYTES } else { 0 };
             inbox.part.resize(missing_bytes.min(MAX_PART_BYTES) + tag_bytes, 0);
             match receive_some(self.socket.as_fd(), &mut inbox.part[inbox.part_bytes..]) {
@@ -254,7 +254,7 @@ impl Channel {
         PollFd::new(&self.socket, sending | other)
     }
 
-    /// Sends what is queued and reads one frame; none when `deadline` passed first.
+    /// Sends the queue and reads one frame; none if `deadline` passes first.
     pub(super) fn receive_by(&mut self, deadline: Instant) -> Result<Option<Frame>, Broken> {
         loop {
             self.flush()?;
@@ -275,8 +275,8 @@ impl AsFd for Channel {
     }
 }
 
-/// Sends `notice` on every channel, after the frames that are queued. What the system refuses to send is tried again. Gives
-/// up after [`FAREWELL`].
+/// Sends `notice` on every channel, after the queued frames. Retries if the system refuses to send. Gives up after
+/// [`FAREWELL`].
 pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, notice: &Outgoing) {
     let deadline = Instant::now() + FAREWELL;
     let mut open: Vec<&mut Channel> = channels.collect();
@@ -294,7 +294,7 @@ pub(super) fn farewell<'a>(channels: impl Iterator<Item = &'a mut Channel>, noti
             return;
         }
         if refused {
-            // The sockets may have room all the while.
+            // The sockets may be writable nevertheless, so poll would return at once.
             std::thread::sleep(AGAIN);
             continue;
         }

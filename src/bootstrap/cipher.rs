@@ -5,14 +5,14 @@ use snow::TransportState;
 use super::frame::MAX_PART_BYTES;
 use crate::error::{Error, Result};
 
-/// How much longer sealed bytes are than plain ones: the proof that nobody changed them.
+/// How much longer sealed bytes are than plain bytes: the authentication tag.
 pub(super) const TAG_BYTES: usize = 16;
 /// Longest message of Noise, in bytes.
 const MAX_SEALED_BYTES: usize = 65_535;
 const _: () = assert!(MAX_PART_BYTES + TAG_BYTES <= MAX_SEALED_BYTES);
 
-/// The keys of one connection, one for each direction. Seals and opens parts in the order in which they are sent:
-/// a part that was changed, repeated, left out or moved does not open.
+/// The keys of one connection, one for each direction. Seals and opens parts in the order in which they are sent: a
+/// part that was changed, repeated, omitted or moved does not open.
 pub(super) struct Cipher(pub(super) Box<TransportState>);
 
 impl Cipher {
@@ -26,7 +26,7 @@ impl Cipher {
             .map_err(|error| Error::Internal { message: format!("cannot seal a part of a frame: {error}") })
     }
 
-    /// Appends what `sealed` holds to `plain`, or says what is wrong with it.
+    /// Appends the plain text of `sealed` to `plain`, or returns a description of the error.
     pub(super) fn open(&mut self, sealed: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
         let start = plain.len();
         plain.resize(start + sealed.len().saturating_sub(TAG_BYTES), 0);

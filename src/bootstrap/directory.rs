@@ -1,9 +1,9 @@
 //! A directory for sockets that does not outlive its process for long.
 //!
-//! The directory is locked while its process lives. When the process ends, even by a kill, the system drops the
-//! lock, and the next rank of that user that makes such a directory removes the unlocked ones that hold nothing but
-//! sockets. Abstract sockets would leave no files. But they belong to a network namespace, so ranks in containers of
-//! one host that share only a directory for temporary files would not meet.
+//! The directory is locked while its process lives. When the process ends, even by a kill, the system drops the lock.
+//! The next rank of the same user that makes such a directory removes unlocked directories that contain only sockets.
+//! Abstract sockets would leave no files, but they belong to a network namespace: ranks in containers of one host that
+//! share only a directory for temporary files could not meet.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -18,15 +18,14 @@ use super::handshake::random;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
-/// How the names begin. Eight hexadecimal digits follow. Other names are never removed.
+/// The prefix of the names. Eight hexadecimal digits follow. Other names are never removed.
 const PREFIX: &str = "symmetra-ranks-";
 const DIGITS: usize = 8;
 
-/// An empty directory for sockets that only this user may enter, as ranks of one host meet in by [`Local`].
-///
-/// Dropping it removes the directory and what it holds. A directory whose process was killed is removed when this user
+/// An empty directory for sockets that only this user may enter, in which ranks of one host meet by [`Local`].
+/// | Dropping it removes the directory and its contents. A directory whose process was killed is removed when this user
 /// makes the next one, or by [`sweep`](Self::sweep). Ranks that meet by [`Local`] need a directory inside it, because
-/// this one is locked.
+/// this directory is locked.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -46,7 +45,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes one in the directory for temporary files (TMPDIR).
+    /// Makes a directory in the directory for temporary files (TMPDIR).
     ///
     /// # Errors
     /// [`Error::System`] when the directory cannot be made.
@@ -70,18 +69,18 @@ impl Directory {
                 Ok(Some(lock)) => return Ok(Self { maker, path, _lock: Some(lock) }),
                 // Swept before it was locked.
                 Ok(None) => {}
-                // A file system without such locks, where nobody sweeps.
+                // A file system without such locks, on which no rank sweeps.
                 Err(_) => return Ok(Self { maker, path, _lock: None }),
             }
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the directories of this user whose processes have ended, if they hold nothing but sockets.
+    /// Removes the directories of this user whose processes have ended, if they contain only sockets.
     ///
     /// # Errors
     /// [`Error::System`] when the current directory is needed and unknown.
@@ -90,12 +89,12 @@ impl Directory {
     }
 }
 
-/// Whether the owner of a directory that [`Directory::new`] made has dropped it, or its process has ended. False where that is
-/// not known: on a file system without such locks, or while a child that the process forked keeps the lock.
+/// Whether the owner of a directory that [`Directory::new`] made has dropped it, or its process has ended. False if
+/// this is unknown: on a file system without such locks, or while a child that the process forked keeps the lock.
 pub(crate) fn is_abandoned(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(CWD, path, flags, Mode::empty()) {
-        // A shared lock: ranks that ask at once do not take each other for the owner.
+        // A shared lock, so that ranks that check at the same time do not mistake each other for the owner.
         Ok(directory) => flock(&directory, FlockOperation::NonBlockingLockShared).is_ok(),
         Err(errno) => errno == Errno::NOENT,
     }
@@ -128,13 +127,13 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Whether [`Directory::new`] gives such names.
+/// Whether a name has the form of the names of [`Directory::new`].
 fn is_name(name: &[u8]) -> bool {
     let digits = name.strip_prefix(PREFIX.as_bytes());
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Whether a directory, and every directory inside it, holds nothing but sockets.
+/// Whether a directory, and every directory inside it, contains only sockets.
 fn holds_sockets_alone(path: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
@@ -159,7 +158,7 @@ fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(errno) => return Err(errno),
     }
-    // Whoever had the lock before may have removed it.
+    // The previous owner of the lock may have removed the directory.
     let locked = fstat(&directory)?;
     match stat(path) {
         Ok(there) if (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino) => Ok(Some(directory)),

@@ -1,4 +1,4 @@
-//! Where rank 0 listens and the other ranks dial.
+//! The address at which rank 0 listens and to which the other ranks connect.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -79,7 +79,7 @@ impl Endpoint {
         }
     }
 
-    /// The next connection that waits at `listener`. None if none waits, or if its user is another one.
+    /// The next waiting connection of `listener`. None if no connection waits, or if it belongs to another user.
     pub(super) fn accept(&self, listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
         let socket = match accept_with(listener, FLAGS) {
             Ok(socket) => socket,
@@ -99,7 +99,7 @@ impl Endpoint {
     }
 }
 
-/// Passes over a connection that was closed while it waited: the first read finds that out.
+/// Ignores that a connection was closed while it waited; the first read detects this.
 fn ignore_gone(errno: Errno) -> Result<(), Errno> {
     if errno == Errno::INVAL { Ok(()) } else { Err(errno) }
 }
@@ -133,7 +133,7 @@ fn dial_unix(path: &Path, deadline: Instant) -> Result<OwnedFd, Setback> {
         match connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            // Its queue is full: it lives and will accept.
+            // The queue of the listener is full: it is alive and will accept.
             Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(QUEUED),
             Err(errno @ (Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN)) => {
                 return Err(Setback::Again(errno.to_string()));
@@ -150,7 +150,7 @@ fn dial_unix(path: &Path, deadline: Instant) -> Result<OwnedFd, Setback> {
 fn dial_tcp(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Setback> {
     let again = |errno: Errno| Setback::Again(errno.to_string());
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // A machine without IPv6 cannot make the socket; another address may serve.
+    // On a machine without IPv6 creating the socket fails; another address may work.
     let socket = stream(family).map_err(|error| Setback::Again(error.to_string()))?;
     match connect(&socket, address) {
         Ok(()) => {}
@@ -163,7 +163,7 @@ fn dial_tcp(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Setback>
         }
         Err(errno) => return Err(again(errno)),
     }
-    // Dialling a free port of this machine can end in a connection of the socket with itself.
+    // Connecting to a free port of this machine can connect the socket to itself.
     let ends = (getsockname(&socket).map_err(again)?, getpeername(&socket).map_err(again)?);
     if Some(ends.0) == ends.1 {
         return Err(Setback::Again(Errno::CONNREFUSED.to_string()));

@@ -1,4 +1,4 @@
-//! A bootstrap that the caller implements in C++.
+//! A bootstrap that the program implements in C++.
 
 use std::pin::Pin;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::frame::check_length;
 use crate::error::{Error, Result};
 use crate::sys::foreign as sys;
 
-/// How the caller's object is held: borrowed while a group opens, or kept.
+/// How the program's object is held: borrowed while a group opens, or kept.
 pub(crate) trait Hold {
     fn object(&self) -> Result<&sys::Bootstrap>;
     fn object_mut(&mut self) -> Result<Pin<&mut sys::Bootstrap>>;
@@ -40,10 +40,9 @@ fn null() -> Error {
     Error::invalid("the bootstrap object", "null", "an environment needs one")
 }
 
-/// A bootstrap over the caller's object.
-///
-/// The object's all-gather takes equal sizes only. So lengths are gathered first, then payloads
-/// padded to the longest.
+/// A bootstrap over the program's object.
+/// | The object's all-gather takes only equal sizes. So lengths are gathered first, then payloads padded to the
+/// longest.
 pub(crate) struct Foreign<H> {
     raw: H,
     rank: usize,
@@ -63,7 +62,7 @@ impl<H: Hold> Foreign<H> {
     fn gather(&mut self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         let bytes = own.len().checked_mul(self.world_size);
         let bytes = bytes.ok_or_else(|| {
-            Error::invalid("world size", self.world_size, "what it gathers must fit the address space")
+            Error::invalid("world size", self.world_size, "the gathered bytes must fit the address space")
         })?;
         let mut all = vec![0; bytes];
         sys::all_gather(self.raw.object_mut()?, own, &mut all, deadline)?;

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// Most bytes one rank may give to one all-gather.
+/// The most bytes that one rank may contribute to one all-gather.
 pub(super) const MAX_FRAME_BYTES: usize = 64 << 20;
-/// Most bytes of a payload that are sent at once: Noise limits what is sealed at once.
+/// The most bytes of a payload that are sent at once; Noise limits the size of a sealed message.
 pub(super) const MAX_PART_BYTES: usize = 65_519;
-/// Most bytes of a stranger that a message shows.
+/// The most bytes of an unknown peer that a message shows.
 const MAX_SHOWN_BYTES: usize = 200;
 /// Size of a header in bytes.
 pub(super) const HEADER_BYTES: usize = 24;
@@ -32,23 +32,23 @@ const MAGIC: [u8; 4] = *b"SYMF";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Kind {
-    /// A newcomer connected; carries the first half of a handshake.
+    /// The first message of a newcomer, with the first half of a handshake.
     Hello = 1,
-    /// The answer to a hello; carries the second half.
+    /// The answer to a hello, with the second half of the handshake.
     Challenge = 2,
-    /// Which rank the newcomer is.
+    /// The rank that the newcomer claims.
     Claim = 3,
-    /// Whether it may be that rank.
+    /// Whether the newcomer is accepted as this rank.
     Verdict = 4,
-    /// Every rank is there.
+    /// All ranks are connected.
     Start = 5,
     /// A rank's bytes in an all-gather.
     Data = 6,
-    /// A file descriptor, if the payload says so.
+    /// A file descriptor, or a payload that states that the sender has none.
     Descriptor = 7,
-    /// The sender gave up; carries why.
+    /// The sender gave up; carries the cause.
     Notice = 8,
-    /// The sender leaves, having finished what it began.
+    /// The sender leaves after finishing its exchanges.
     Goodbye = 9,
 }
 
@@ -92,7 +92,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, or says what is wrong with it. The length is checked before a payload is allocated.
+    /// Reads a header, or returns a description of the error. The length is checked before a payload is allocated.
     pub(super) fn decode(bytes: &[u8], limit_bytes: usize) -> Result<Self, String> {
         let mut fields = Fields(bytes);
         let magic = fields.array::<4>().unwrap_or_default();
@@ -117,7 +117,7 @@ impl Header {
 pub(super) struct Frame {
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
-    /// The descriptor that came with it.
+    /// The descriptor that was received with the frame.
     pub(super) fd: Option<OwnedFd>,
 }
 
@@ -152,7 +152,8 @@ impl Outgoing {
     }
 }
 
-/// Bytes of a stranger, or of a file, as text for a message: at most [`MAX_SHOWN_BYTES`], control characters escaped.
+/// Bytes of an unknown peer, or of a file, as text for a message: at most [`MAX_SHOWN_BYTES`], control characters
+/// escaped.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let (head, rest) = bytes.split_at(bytes.len().min(MAX_SHOWN_BYTES));
     let mut text = String::new();
@@ -196,7 +197,7 @@ impl Fields<'_> {
     }
 }
 
-/// Checks a rank and a world size that the caller gave.
+/// Checks a rank and a world size from the program.
 pub(super) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
     check_world_size(world_size)?;
     if rank >= world_size {
@@ -205,7 +206,7 @@ pub(super) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks a world size that the caller gave.
+/// Checks a world size from the program.
 pub(crate) fn check_world_size(world_size: usize) -> Result<()> {
     if world_size == 0 || world_size > MAX_WORLD_SIZE {
         return Err(Error::invalid("world size", world_size, format!("it must be in 1..={MAX_WORLD_SIZE}")));
@@ -213,7 +214,7 @@ pub(crate) fn check_world_size(world_size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the length of what the caller gives to an all-gather.
+/// Checks the length of a contribution to an all-gather.
 pub(super) fn check_length(length_bytes: usize) -> Result<()> {
     if length_bytes > MAX_FRAME_BYTES {
         return Err(Error::invalid(

@@ -5,15 +5,15 @@
 //!    hello      version, Noise message "e"    -->
 //!               <--  challenge  version, Noise message "e, ee, psk"
 //!    claim      rank, world size              -->
-//!               <--  verdict    welcome, or a refusal in words
+//!               <--  verdict    welcome, or a refusal as text
 //!               <--  start      once every rank was welcomed
 //! ```
 //!
-//! This is pattern NNpsk2 of the [Noise protocol](https://noiseprotocol.org/noise.html) with the 128-bit secret as
-//! the pre-shared key and the version as the prologue. If there is a secret, all that follows the challenge is
-//! encrypted. A challenge that opens proves that rank 0 knows the secret, a claim that opens proves that the
-//! newcomer does. Both draw a new key for each connection, so nothing can be replayed in another one. Without a
-//! secret, which is all zeros, only the challenge is encrypted: it tells a rank that has no secret from one that has.
+//! This is pattern NNpsk2 of the [Noise protocol](https://noiseprotocol.org/noise.html) with the 128-bit secret as the
+//! pre-shared key and the version as the prologue. If there is a secret, everything after the challenge is encrypted. A
+//! challenge that opens proves that rank 0 knows the secret, a claim that opens proves that the newcomer does. Both
+//! draw a new key for each connection, so nothing can be replayed in another connection. Without a secret, which is all
+//! zeros, only the challenge is encrypted. It distinguishes ranks with a secret from ranks without.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use snow::{Builder, HandshakeState};
@@ -33,15 +33,15 @@ const PATTERN: &str = "Noise_NNpsk2_25519_ChaChaPoly_BLAKE2s";
 const WELCOME: u8 = 1;
 const REFUSED: u8 = 0;
 
-/// What both sides must know.
+/// The pre-shared secret of both sides.
 pub(super) type Secret = [u8; 16];
-/// No secret: whoever can connect may join, and nothing is encrypted.
+/// No secret: every process that can connect may join, and nothing is encrypted.
 pub(super) const NO_SECRET: Secret = [0; 16];
 
 /// 128 unpredictable bits.
 pub(crate) fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    // Up to 256 bytes come whole.
+    // The system returns up to 256 bytes at once.
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
         Ok(16) => Ok(bytes),
         Ok(short) => Err(Error::Internal { message: format!("getrandom gave {short} of 16 bytes") }),
@@ -65,7 +65,7 @@ fn say(kind: Kind, noise: &mut HandshakeState) -> Result<Outgoing, snow::Error> 
     Ok(Outgoing::control(kind, 0, [&VERSION.to_le_bytes()[..], &message[..length]].concat()))
 }
 
-/// What encrypts the rest of the connection; none without a secret.
+/// The cipher of the rest of the connection; none without a secret.
 fn cipher(secret: &Secret, noise: HandshakeState) -> Result<Option<Cipher>, snow::Error> {
     let transport = noise.into_transport_mode()?;
     Ok((*secret != NO_SECRET).then(|| Cipher(Box::new(transport))))
@@ -81,7 +81,7 @@ pub(super) fn hello(secret: &Secret) -> Result<(HandshakeState, Outgoing)> {
     begin().map_err(|error: snow::Error| Error::Internal { message: format!("cannot begin a handshake: {error}") })
 }
 
-/// Rank 0's answer to a hello and the cipher of what follows; or why there is none, in words for the newcomer.
+/// Rank 0's answer to a hello and the cipher of the following frames, or a refusal as text for the newcomer.
 pub(super) fn challenge(secret: &Secret, hello: &[u8]) -> Result<(Outgoing, Option<Cipher>), String> {
     let mut fields = Fields(hello);
     let version = fields.u32().ok_or("a hello without a version")?;
@@ -96,7 +96,8 @@ pub(super) fn challenge(secret: &Secret, hello: &[u8]) -> Result<(Outgoing, Opti
     answer().map_err(|error: snow::Error| format!("a hello that is none: {error}"))
 }
 
-/// The cipher of what follows, if the challenge proves that rank 0 knows the secret; else why not.
+/// The cipher of the following frames if the challenge proves that rank 0 knows the secret, else the reason of the
+/// failure.
 pub(super) fn read_challenge(
     secret: &Secret,
     mut noise: HandshakeState,
@@ -131,7 +132,7 @@ pub(super) fn refusal(why: &str) -> Outgoing {
     Outgoing::control(Kind::Verdict, 0, [&[REFUSED], why.as_bytes()].concat())
 }
 
-/// Whether the newcomer was welcomed, or the words of whoever listens as rank 0.
+/// Whether the newcomer was welcomed, or the refusal of the listener.
 pub(super) fn read_verdict(payload: &[u8]) -> Result<(), String> {
     match payload.split_first() {
         Some((&WELCOME, _)) => Ok(()),

@@ -1,4 +1,4 @@
-//! What ranks tell each other when they meet. The comparison has one outcome on all ranks.
+//! The messages that ranks exchange when they meet. The comparison has the same outcome on all ranks.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub type Agreed = Vec<(String, String)>;
 /// A rank's number and world size, as its bootstrap gives them.
 pub(crate) type Place = [usize; 2];
 
-/// Gives `own` to every rank and returns what every rank gave, in rank order. Collective. `what` names the purpose,
+/// Sends `own` to every rank and returns the values of all ranks, in rank order. Collective. `what` names the purpose,
 /// for example "to split a group": ranks whose purposes differ get an error.
 pub fn tell<T: Serialize + DeserializeOwned>(
     bootstrap: &mut (impl Bootstrap + ?Sized),
@@ -53,10 +53,10 @@ pub(crate) fn together<T>(
     local: Result<T>,
     all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>>,
 ) -> Result<T> {
-    // Success is no bytes at all; an error's text is never empty.
+    // No bytes mean success; the text of an error is never empty.
     let words = local.as_ref().err().map(|error| format!("{what}: {error}")).unwrap_or_default();
     let all = all_gather(words.as_bytes());
-    // The rank that this one missed may have left because of the rank that the others name.
+    // The rank that this rank lost may have left because of the rank that the others name.
     if let (Err(Error::PeerLost { .. }), Err(cause @ Error::PeerLost { .. })) = (&local, &all) {
         return Err(cause.clone());
     }
@@ -64,7 +64,7 @@ pub(crate) fn together<T>(
     let all = all?;
     match all.iter().enumerate().find(|(_, words)| !words.is_empty()) {
         None => Ok(value),
-        // Not the text of an error of this. This rank gave no bytes.
+        // The text belongs to another call. This rank sent no bytes.
         Some((rank, words)) if !words.starts_with(what.as_bytes()) => {
             let well = all.iter().position(Vec::is_empty).unwrap_or_default();
             Err(at_odds(what, [well, rank], None))
@@ -73,7 +73,7 @@ pub(crate) fn together<T>(
     }
 }
 
-/// Checks that an all-gather returned the bytes of every rank: the bootstrap may be the caller's.
+/// Checks that an all-gather returned the bytes of every rank; the bootstrap may be the program's.
 pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     if answers == world_size {
         return Ok(());
@@ -81,8 +81,8 @@ pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
     Err(Error::bootstrap(format!("an all-gather of {world_size} ranks gave {answers}")))
 }
 
-/// Fails unless all ranks have one world size, and each has the number of its place in the all-gather. A rank without a
-/// place is in its place.
+/// Fails unless all ranks have one world size, and the number of each rank is its index in the all-gather. A rank
+/// without a place is taken to be at its index.
 pub(crate) fn check_places(all: impl Iterator<Item = Option<Place>> + Clone) -> Result<()> {
     let mut places = all.enumerate().filter_map(|(rank, place)| Some((rank, place?)));
     let Some((against, [_, world])) = places.clone().next() else { return Ok(()) };

@@ -17,8 +17,8 @@ struct Interface {
 /// version 4 if there is one.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] with the interfaces of this host for another text, [`Error::System`] if the system does not
-/// tell them.
+/// [`Error::InvalidArgument`] with the interfaces of this host for any other text, [`Error::System`] if the system
+/// cannot list the interfaces.
 pub(super) fn address_of(interface: &str) -> Result<IpAddr> {
     let all = interfaces()?;
     let found = match interface.parse::<IpAddr>() {
@@ -52,7 +52,7 @@ fn words(all: &[Interface]) -> String {
     names.into_iter().map(|name| format!("{name} ({})", addresses(name))).collect::<Vec<_>>().join(", ")
 }
 
-/// The list that the system allocates, and frees by its first entry.
+/// The list that `getifaddrs` allocates, freed by its first entry.
 struct List(NonNull<libc::ifaddrs>);
 
 impl Drop for List {
@@ -62,7 +62,8 @@ impl Drop for List {
     }
 }
 
-/// The addresses of this host at which other ranks can dial: those of version 6 that need a scope are none.
+/// The addresses of this host to which other ranks can connect. Link-local IPv6 addresses need a scope and are left
+/// out.
 fn interfaces() -> Result<Vec<Interface>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is where the system stores a pointer to a list of its own.
@@ -87,7 +88,7 @@ fn interfaces() -> Result<Vec<Interface>> {
     Ok(all)
 }
 
-/// The IP address at `address`, if that is one without a scope.
+/// The IP address at `address`, if it is one without a scope.
 ///
 /// # Safety
 /// `address` is null, or points to a socket address of its family's length.
@@ -96,7 +97,8 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     let family = unsafe { address.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: an address of this family has this type; read unaligned, whatever the list's alignment is.
+            // SAFETY: an address of this family has this type; the read is unaligned, so the alignment of the list does
+            // not matter.
             let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }

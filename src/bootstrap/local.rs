@@ -29,24 +29,23 @@ const SOCKET: &str = "rank0.sock";
 const UNFINISHED: &str = "rank0.new";
 
 /// Ranks of one host that meet in a directory: processes or threads of the same user.
-///
-/// Rank 0 listens at a unix socket in the directory, the others connect. Only processes of one user
-/// can join: the directory has mode 0700, and both sides of a connection check the user of the other
-/// side. Rank 0 replaces a socket that a crash left, and removes its socket when it is dropped.
+/// | Rank 0 listens at a unix socket in the directory, the others connect. Only processes of one user can join: the
+/// directory has mode 0700, and both sides of a connection check the user of the other side. Rank 0 replaces a socket
+/// that a crash left, and removes its socket when it is dropped.
 pub struct Local {
     // Closed before its name is removed.
     star: Star,
     _name: Option<Name>,
 }
 
-/// The directory, locked by rank 0 for as long as its socket is there.
+/// The directory, locked by rank 0 as long as its socket exists.
 struct Name {
     maker: Maker,
     directory: OwnedFd,
 }
 
 impl Local {
-    /// Blocks until every rank is there or `deadline` passed. Ranks may start in any order.
+    /// Blocks until every rank has joined or `deadline` has passed. Ranks may start in any order.
     ///
     /// `directory` is the same on every rank and made with mode 0700 if it is missing; its parent
     /// must exist. Its path must be at most 96 bytes long. `rank` is in `0..world_size`,
@@ -57,15 +56,16 @@ impl Local {
     ///   directory that belongs to another user, is open to others, or is no directory;
     /// * [`Error::Bootstrap`]: rank 0 refused this rank (claimed before, another world size), or a
     ///   rank 0 listens there already;
-    /// * [`Error::Timeout`]: the deadline passed, on this rank or on one that came; the error names the missing ranks,
-    ///   or rank 0 if rank 0 did not say which ranks are missing;
-    /// * [`Error::PeerLost`]: a rank came and died;
+    /// * [`Error::Timeout`]: the deadline passed, on this rank or on another rank that had joined; the error names the
+    /// missing ranks, or rank 0 if rank 0 did not report them;
+    /// * [`Error::PeerLost`]: a rank joined and died;
     /// * [`Error::System`]: the directory cannot be made or opened.
     pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         Self::connect_heeding(directory, rank, world_size, deadline, None)
     }
 
-    /// As [`connect`](Self::connect). Until all ranks are there, `heeded` is called now and then, and its error ends the wait.
+    /// As [`connect`](Self::connect). Until all ranks have joined, `heeded` is called periodically, and its error ends
+    /// the wait.
     pub(crate) fn connect_heeding(
         directory: impl AsRef<Path>,
         rank: usize,
@@ -117,8 +117,8 @@ impl Drop for Name {
         if !self.maker.is_here() {
             return;
         }
-        // While the lock is ours, the name is. Closing alone would not unlock at once: a child that
-        // is just being started may hold a duplicate.
+        // While this rank holds the lock, the name belongs to it. Closing the lock alone would not unlock at once: a
+        // child that is being started may have a duplicate.
         let removed = unlinkat(&self.directory, SOCKET, AtFlags::empty());
         let unlocked = flock(&self.directory, FlockOperation::Unlock);
         if let Err(errno) = removed.and(unlocked) {

@@ -1,8 +1,8 @@
 //! The sockets of a group: a unix socket between every two ranks of a host.
 //!
-//! Once the bootstrap has opened the mesh, a group uses the mesh alone: for all-gathers of bytes and
-//! of file descriptors, and for splits into meshes of some of the ranks. The death of a rank closes
-//! its sockets, which every other rank sees at once.
+//! After the bootstrap has opened the mesh, a group uses only the mesh: for all-gathers of bytes and of file
+//! descriptors, and for splits into meshes of some of the ranks. The death of a rank closes its sockets, which every
+//! other rank detects at once.
 
 mod exchange;
 mod open;
@@ -28,7 +28,7 @@ use super::wait::Heeded;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
-/// Most bytes of the name of a call, and of its length, ahead of a payload.
+/// The most bytes of the name of a call and its length before a payload.
 const MAX_CALL_BYTES: usize = 128;
 /// Longest payload of a frame, in bytes.
 const LIMIT_BYTES: usize = MAX_FRAME_BYTES + MAX_CALL_BYTES;
@@ -43,11 +43,11 @@ struct Process {
 /// Another rank.
 struct Peer {
     channel: Channel,
-    /// Its process, if it is another one that the system lets this process watch.
+    /// Its process, if it is another process and the system lets this process watch it.
     life: Option<Life>,
     /// Whether its process has ended.
     ended: bool,
-    /// The error of the next exchange: the rank has left after the exchange that this rank was still busy with.
+    /// The error of the next exchange: the rank left after the exchange in which this rank still took part.
     end: Option<Error>,
 }
 
@@ -63,9 +63,9 @@ pub struct Mesh {
     /// The name of the parallel group, and the number in the world of each rank.
     group: Option<(String, Vec<usize>)>,
     failed: Option<Error>,
-    /// Called now and then during an exchange, which ends with the error that it returns.
+    /// Called periodically during an exchange, which ends with its error.
     heeded: Option<Heeded>,
-    /// Set before this rank hangs up, so that its own monitor reports no death.
+    /// Set before this rank disconnects, so that its own monitor reports no death.
     closing: Arc<AtomicBool>,
 }
 
@@ -82,7 +82,7 @@ impl Mesh {
         Self { maker, rank, peers, processes, sequence, call, group, failed, heeded, closing }
     }
 
-    /// Names the parallel group in warnings. `world` has the number in the world of each rank.
+    /// Names the parallel group in warnings. `world` has the world rank of each rank.
     pub(crate) fn place(&mut self, name: &str, world: &[usize]) {
         self.group = Some((name.to_owned(), world.to_vec()));
     }
@@ -92,19 +92,19 @@ impl Mesh {
         self.failed.is_some()
     }
 
-    /// Sets what can end an exchange, from the next exchange on.
+    /// Sets a check whose error ends an exchange, from the next exchange on.
     pub(crate) fn heed(&mut self, heeded: Option<Heeded>) {
         self.heeded = heeded;
     }
 
-    /// Whether `rank` is a thread of this process. False for a rank that is none.
+    /// Whether `rank` is a thread of this process. False for an invalid rank.
     pub(crate) fn same_process(&self, rank: usize) -> bool {
         self.processes.get(rank) == self.processes.get(self.rank)
     }
 
-    /// Gives every rank a duplicate of `fd` and returns the descriptors of the other ranks,
-    /// close-on-exec, in rank order; none at this rank. If a rank has no room for descriptors, every
-    /// rank returns an error, as from [`agree`](Self::agree). Blocks until every rank called it.
+    /// Sends a duplicate of `fd` to every rank and returns the descriptors of the other ranks, close-on-exec, in rank
+    /// order; none at this rank. If the descriptor table of a rank is full, every rank returns an error, as from
+    /// [`agree`](Self::agree). Blocks until every rank has called it.
     pub fn all_gather_fds(&mut self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Option<OwnedFd>>> {
         let own = fcntl_dupfd_cloexec(fd, 0).map(Arc::new);
         let frame = self.descriptor(own.as_ref().ok());
@@ -115,8 +115,8 @@ impl Mesh {
         self.agree("share file descriptors", own.and(fds), deadline)
     }
 
-    /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's
-    /// error, else [`Error::Peer`] with the lowest rank that failed. Blocks until every rank called it.
+    /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's error, else
+    /// [`Error::Peer`] with the lowest rank that failed. Blocks until every rank has called it.
     pub fn agree<T>(&mut self, what: &str, local: Result<T>, deadline: Instant) -> Result<T> {
         self.announce(what);
         together(what, local, |words| self.all_gather(words, deadline))
@@ -128,7 +128,7 @@ impl Mesh {
         peers.map(|(rank, peer)| (rank, peer.channel.as_fd(), peer.life.as_ref()))
     }
 
-    /// Whether this rank hung up.
+    /// Whether this rank has disconnected.
     pub(super) fn closing(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.closing)
     }
@@ -138,12 +138,12 @@ impl Mesh {
         Outgoing::data(self.rank, self.sequence, self.named(bytes))
     }
 
-    /// A payload behind the name of the call and its length.
+    /// A payload after the length and the name of the call.
     fn named(&self, bytes: &[u8]) -> Arc<[u8]> {
         [&[self.call.len() as u8], self.call.as_bytes(), bytes].concat().into()
     }
 
-    /// A frame that carries a descriptor, or says that there is none.
+    /// A frame that carries a descriptor, or states that the sender has none.
     fn descriptor(&self, fd: Option<&Arc<OwnedFd>>) -> Outgoing {
         let payload = self.named(&[u8::from(fd.is_some())]);
         Outgoing { kind: Kind::Descriptor, rank: self.rank, sequence: self.sequence, payload, fd: fd.cloned() }
@@ -172,10 +172,10 @@ impl Bootstrap for Mesh {
 }
 
 impl Mesh {
-    /// Says goodbye and shuts the sockets down, once: a duplicate in the monitor or in a child process must not keep a
-    /// connection open. Needs no peer.
+    /// Sends a goodbye and shuts the sockets down, once: a duplicate in the monitor or in a child process must not keep
+    /// a connection open. Needs no peer.
     pub(crate) fn hang_up(&mut self) {
-        // A child that was forked shares the sockets with this rank, which goes on.
+        // A forked child shares the sockets with this rank, which continues to use them.
         if !self.maker.is_here() || self.closing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -184,7 +184,7 @@ impl Mesh {
             farewell(self.others().map(|(_, peer)| &mut peer.channel), &goodbye);
         }
         for (_, socket, _) in self.connections() {
-            // It fails if the other side was faster.
+            // Fails if the other side was first.
             let _ = shutdown(socket, Shutdown::Both);
         }
     }
@@ -200,7 +200,7 @@ impl Drop for Mesh {
 fn received_fd(frame: Frame, peer: usize) -> Result<OwnedFd> {
     match (frame.payload.as_slice(), frame.fd) {
         ([1], Some(fd)) => Ok(fd),
-        // The system drops what does not fit into our table.
+        // The system drops a descriptor that does not fit into this process's table.
         ([1], None) => Err(Error::system("receive a file descriptor", &Errno::MFILE.into())),
         _ => Err(Error::Peer { rank: peer, message: "it could not send its file descriptor".into() }),
     }

@@ -1,4 +1,4 @@
-//! Notices the death of a rank between exchanges.
+//! Detects the death of a rank between exchanges.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -14,10 +14,11 @@ use super::wait::wait;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
-/// How often the thread wakes to look.
+/// How often the thread wakes to run the check.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A thread that sleeps until a rank of a mesh hangs up, and looks around once a second. It never reads from the sockets.
+/// A thread that sleeps until a rank of a mesh disconnects, and runs a check once a second. It never reads from the
+/// sockets.
 pub struct Monitor {
     maker: Maker,
     wake: OwnedFd,
@@ -25,10 +26,10 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Calls `on_lost` once with each rank whose process dies or whose mesh is dropped, within
-    /// milliseconds, and `look` once a second, on the monitor's thread. If a child that the rank forked keeps its sockets
-    /// open, its death is noticed where the system shows its process: on Linux 6.5 or later, else in one PID namespace.
-    /// Reports no rank after this rank dropped its own mesh.
+    /// Calls `on_lost` once with each rank whose process dies or whose mesh is dropped, within milliseconds, and `look`
+    /// once a second, on the monitor's thread. If a child that the rank forked keeps its sockets open, its death is
+    /// detected where the system exposes its process: on Linux 6.5 or later, else within one PID namespace. Reports no
+    /// rank after this rank dropped its own mesh.
     pub fn start(
         mesh: &Mesh,
         mut on_lost: impl FnMut(usize) + Send + 'static,
@@ -56,13 +57,12 @@ impl Monitor {
         Ok(Self { maker: Maker::this(), wake, thread: Some(thread) })
     }
 
-    /// Ends the thread and waits for it, and so for a running `on_lost`. If `on_lost` itself calls
-    /// this, it does not wait.
+    /// Ends the thread and waits for it, including a running `on_lost`. Does not wait if `on_lost` itself calls this.
     pub(crate) fn stop(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // A forked child has no such thread, and would wake that of its parent.
+        // A forked child has no such thread, and would wake the thread of its parent.
         if !self.maker.is_here() {
             std::mem::forget(thread);
             return;
@@ -83,19 +83,19 @@ impl Drop for Monitor {
     }
 }
 
-/// A rank's socket and, where the system lets this process watch it, the rank's process.
+/// A rank's socket and, if the system lets this process watch it, the rank's process.
 struct Watched {
     rank: usize,
     socket: OwnedFd,
     life: Option<Life>,
 }
 
-/// Sleeps until ranks hang up or end, and removes them from `watched`. Returns no rank if the monitor is to stop. Looks
-/// around meanwhile.
+/// Sleeps until ranks disconnect or end, and removes them from `watched`. Runs `look` meanwhile. Returns no rank if the
+/// monitor is to stop.
 fn next_lost(woken: &OwnedFd, watched: &mut Vec<Watched>, look: &mut impl FnMut()) -> Result<Vec<usize>> {
     let mut fds = vec![PollFd::new(woken, PollFlags::IN)];
     for Watched { socket, life, .. } in &*watched {
-        // No events asked for: what remains are hang-ups and errors.
+        // No events requested: poll still reports hang-ups and errors.
         fds.push(PollFd::new(socket, PollFlags::empty()));
         fds.extend(life.as_ref().map(Life::interest));
     }
@@ -111,7 +111,7 @@ fn next_lost(woken: &OwnedFd, watched: &mut Vec<Watched>, look: &mut impl FnMut(
     if stop.is_empty() {
         let mut ready = ready.iter();
         watched.retain(|Watched { rank, life, .. }| {
-            // All of them, so that the next rank finds its own.
+            // Takes all flags of a rank, so that the flags of the next rank are aligned.
             let keep =
                 ready.by_ref().take(1 + usize::from(life.is_some())).filter(|flags| !flags.is_empty()).count() == 0;
             if !keep {

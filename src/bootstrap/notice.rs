@@ -1,4 +1,4 @@
-//! How a rank that gives up tells the others why, so that all ranks name one cause.
+//! The notice by which a rank that gives up sends the cause to the others, so that all ranks name one cause.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ const DIFFERS: u8 = 4;
 const ABORTED: u8 = 5;
 const FOUND: &str = "; found by rank ";
 const NOBODY: u32 = u32::MAX;
-/// Most bytes of text in a notice.
+/// The most bytes of text in a notice.
 const MAX_TEXT_BYTES: usize = 2048;
-/// Most bytes of an error by [`encode`].
+/// The most bytes of an error by [`encode`].
 pub(crate) const MAX_BYTES: usize = 25 + MAX_TEXT_BYTES;
-/// Between the texts of a mismatch.
+/// Separates the texts of a mismatch.
 const SEPARATOR: &str = "\0";
 
-/// An error as bytes, at most [`MAX_BYTES`]. Kinds of errors that concern no other rank become text.
+/// An error as bytes, at most [`MAX_BYTES`]. Kinds of errors that do not matter to other ranks become text.
 pub(crate) fn encode(error: &Error) -> Vec<u8> {
     let number = |rank: &usize| u32::try_from(*rank).unwrap_or(NOBODY);
     let none = (NOBODY, Duration::ZERO, 0, 0);
@@ -47,7 +47,7 @@ pub(crate) fn encode(error: &Error) -> Vec<u8> {
     bytes
 }
 
-/// The error that [`encode`] made bytes of. What became text is a failure of `sender`, and so are other bytes.
+/// The error of bytes from [`encode`]. An error that became text is a failure of `sender`, as are unknown bytes.
 pub(crate) fn decode(sender: usize, bytes: &[u8]) -> Error {
     let mut fields = Fields(bytes);
     let (code, rank, waited_us) = (fields.array(), fields.u32(), fields.u64());
@@ -67,7 +67,7 @@ pub(crate) fn decode(sender: usize, bytes: &[u8]) -> Error {
             Error::Mismatch { what: next(), against: against as usize, ours: next(), rank, theirs: next() }
         }
         (Some([ABORTED]), _, Some(_)) => Error::Aborted { detail: text },
-        // Passed on by a rank that was told, or the sender's own.
+        // Forwarded by another rank, or the sender's own failure.
         (_, rank, _) => Error::Peer { rank: rank.unwrap_or(sender), message: text },
     }
 }
@@ -77,13 +77,13 @@ fn clipped(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// The frame by which `sender` says that it gives up because of `error`.
+/// The frame by which `sender` reports that it gives up because of `error`.
 pub(super) fn notice(sender: usize, error: &Error) -> Outgoing {
     Outgoing::control(Kind::Notice, sender, encode(error))
 }
 
-/// The error that a notice of `sender` carries. A notice may have been passed on: which rank found the failure is said
-/// once. An abort may be of the sender's group alone, and is a failure of the sender.
+/// The error of a notice of `sender`. A notice may have been forwarded, so the rank that found the failure is added
+/// only once. An abort may concern only the sender's group; it becomes a failure of the sender.
 pub(crate) fn read_notice(sender: usize, payload: &[u8]) -> Error {
     let mut error = decode(sender, payload);
     match &mut error {

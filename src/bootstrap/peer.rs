@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
-/// Checks that the other end belongs to this user; else says so in words.
+/// Checks that the other end belongs to this user; else returns a description.
 pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
     let peer = credentials(socket).map_err(|errno| format!("its user is unknown: {errno}"))?;
     let (ours, theirs) = (geteuid().as_raw(), peer.uid);
@@ -19,13 +19,14 @@ pub(super) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The process of a rank, as poll can watch it. A socket does not tell its end while a forked child has a copy.
+/// The process of a rank, in a form that poll can watch. A socket does not report the end of a process while a forked
+/// child has a copy.
 #[derive(Clone)]
 pub(super) struct Life(Arc<OwnedFd>);
 
 impl Life {
-    /// The process that made the other end's connection or listened for it. None where the system cannot name the
-    /// process: Linux below 6.5 and another PID namespace, or a sandbox without pidfds.
+    /// The process that made the connection of the other end or listened for it. None if the system cannot name the
+    /// process: on Linux below 6.5 with another PID namespace, or in a sandbox without pidfds.
     ///
     /// # Errors
     /// [`Errno::SRCH`] if the process has ended.
@@ -45,14 +46,14 @@ impl Life {
         }
     }
 
-    /// What poll is to watch: it is ready once the process has ended.
+    /// The descriptor to poll: it is ready when the process has ended.
     pub(super) fn interest(&self) -> PollFd<'_> {
         PollFd::new(&self.0, PollFlags::IN)
     }
 }
 
-/// Process, user and group of the other end. A process of another PID namespace has the id 0, for which rustix's type
-/// has no value.
+/// Process, user and group of the other end. A process of another PID namespace has the id 0, which rustix's type
+/// cannot represent.
 fn credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
     option(socket, libc::SO_PEERCRED, libc::ucred { pid: 0, uid: 0, gid: 0 })
 }
@@ -64,7 +65,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Plain integers, of which all bit patterns are values.
+/// Plain integers: every bit pattern is a value.
 trait Plain: Copy {}
 impl Plain for libc::ucred {}
 impl Plain for c_int {}

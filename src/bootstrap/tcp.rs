@@ -18,24 +18,23 @@ use crate::error::{Error, Result};
 use crate::settings::setters;
 use crate::variables::{AGENT_STORE, Launcher, Process, optional, report_consequence, warn_of_variables};
 
-/// Where ranks meet, and which rank this is.
+/// The address at which ranks meet, and the number of this rank.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TcpConfig {
-    /// Where rank 0 listens: `host:port`, the same on every rank. A host name is resolved.
+    /// The address at which rank 0 listens: `host:port`, the same on every rank. A host name is resolved.
     pub address: String,
     /// This rank, in `0..world_size`.
     pub rank: usize,
-    /// How many ranks there are, 1..=256, the same on every rank.
+    /// The number of ranks, 1..=256, the same on every rank.
     pub world_size: usize,
-    /// 128 bits that every rank knows and nobody else. The two sides of a connection prove to each
-    /// other that they know them, and encrypt what they send. With all zeros, whoever can connect
-    /// may join, and nothing is encrypted.
+    /// 128 bits that only the ranks know. The two sides of a connection prove to each other that they know the secret,
+    /// and encrypt what they send. With all zeros, every process that can connect may join, and nothing is encrypted.
     pub secret: [u8; 16],
-    /// The interface rank 0 listens at. `None` means loopback, and is refused if `address` is
-    /// not a loopback address. `0.0.0.0` is every interface. Other ranks ignore it.
+    /// The interface at which rank 0 listens. `None` means loopback, and is refused if `address` is not a loopback
+    /// address. `0.0.0.0` is every interface. Other ranks ignore it.
     pub bind: Option<IpAddr>,
-    /// When to give up if a rank is missing.
+    /// The time at which to give up if a rank is missing.
     pub deadline: Instant,
 }
 
@@ -63,9 +62,9 @@ impl TcpConfig {
         Self { address: address.into(), rank, world_size, secret: NO_SECRET, bind: None, deadline }
     }
 
-    /// Reads the variables that torchrun and `symmetra launch` set. Warns once in each process of
-    /// `SYMMETRA_` variables that nothing reads. Where neither `RANK` nor `WORLD_SIZE` is set, reads
-    /// those of `mpirun` or `srun` (`docs/environment.md`).
+    /// Reads the variables that torchrun and `symmetra launch` set. Warns once in each process about unknown
+    /// `SYMMETRA_` variables. If neither `RANK` nor `WORLD_SIZE` is set, reads those of `mpirun` or `srun`
+    /// (`docs/environment.md`).
     ///
     /// | variable | |
     /// |---|---|
@@ -90,11 +89,11 @@ impl TcpConfig {
         Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
     }
 
-    /// Takes an address of the caller's. Reads secret and interface like [`from_env`](Self::from_env).
+    /// Takes an address from the program. Reads secret and interface like [`from_env`](Self::from_env).
     pub(crate) fn at(address: String, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         warn_of_variables();
         let secret = match optional("SYMMETRA_SECRET")? {
-            // A secret that was meant and got lost.
+            // The variable is set but empty: a secret was intended and lost.
             None if std::env::var_os("SYMMETRA_SECRET").is_some() => {
                 return Err(Error::invalid("SYMMETRA_SECRET", "empty", "it must be 32 hexadecimal digits, or unset"));
             }
@@ -143,8 +142,8 @@ fn port_from_env() -> Result<u16> {
     Ok(if taken { beside(port) } else { port })
 }
 
-/// The port for a rank 0 whose `MASTER_PORT` belongs to torchrun: another one for each of some thousand neighbouring
-/// ports, never the same port, and below the ports that systems give to programs that ask for any.
+/// The port of rank 0 if `MASTER_PORT` belongs to torchrun. Neighbouring ports map to different ports, no port maps to
+/// itself, and the result is below the range of ephemeral ports.
 fn beside(port: u16) -> u16 {
     const LOWEST: u16 = 10_000;
     const COUNT: u16 = 32_768 - LOWEST;
@@ -153,27 +152,26 @@ fn beside(port: u16) -> u16 {
 
 /// Ranks that meet at a TCP port: processes or threads, of one host or of several.
 ///
-/// Rank 0 listens, the others connect, and every all-gather goes through rank 0. With a secret,
-/// both sides of a connection prove that they know it, and all that ranks exchange is encrypted
-/// (Noise, pattern NNpsk2, ChaCha20-Poly1305); bytes that were changed on the way end the connection
-/// with [`Error::Bootstrap`]. The listener lives as long as rank 0's `Tcp`, and binds loopback
-/// unless [`TcpConfig::bind`] says otherwise. A stranger that sends garbage, or nothing, is dropped
-/// without holding up the ranks.
+/// Rank 0 listens, the others connect, and every all-gather goes through rank 0. With a secret, both sides of a
+/// connection prove that they know it, and all that ranks exchange is encrypted (Noise, pattern NNpsk2,
+/// ChaCha20-Poly1305); bytes that were changed in transit end the connection with [`Error::Bootstrap`]. The listener
+/// lives as long as rank 0's `Tcp`, and binds loopback unless [`TcpConfig::bind`] names another interface. An unknown
+/// peer that sends garbage, or nothing, is dropped without delaying the ranks.
 pub struct Tcp {
     star: Star,
 }
 
 impl Tcp {
-    /// Blocks until every rank is there. Ranks may start in any order.
+    /// Blocks until every rank has joined. Ranks may start in any order.
     ///
     /// # Errors
     /// * [`Error::InvalidArgument`]: a field out of its range, or an address that needs
     ///   [`bind`](TcpConfig::bind);
-    /// * [`Error::Bootstrap`]: the port is in use; the listener does not know the secret or speaks
-    ///   another protocol; or rank 0 refused this rank (claimed before, another world size);
-    /// * [`Error::Timeout`]: the deadline passed, on this rank or on one that came; the error names the missing ranks,
-    ///   or rank 0 if rank 0 did not say which ranks are missing;
-    /// * [`Error::PeerLost`]: a rank came and died.
+    /// * [`Error::Bootstrap`]: the port is in use; the listener does not know the secret or has another protocol
+    ///   version; or rank 0 refused this rank (claimed before, another world size);
+    /// * [`Error::Timeout`]: the deadline passed, on this rank or on another rank that had joined; the error names the
+    ///   missing ranks, or rank 0 if rank 0 did not report them;
+    /// * [`Error::PeerLost`]: a rank joined and died.
     pub fn connect(config: TcpConfig) -> Result<Self> {
         Self::connect_heeding(config, None)
     }
@@ -194,23 +192,21 @@ impl Tcp {
     /// Connects with the variables that [`TcpConfig::from_env`] reads; gives up at `deadline`.
     ///
     /// # Errors
-    /// Those of [`TcpConfig::from_env`] and of [`connect`](Self::connect).
+    /// The errors of [`TcpConfig::from_env`] and of [`connect`](Self::connect).
     pub fn from_env(deadline: Instant) -> Result<Self> {
         Self::connect(TcpConfig::from_env(deadline)?)
     }
 
-    /// Meets where `id` says, with its secret; blocks until every rank is there or `deadline` passed.
-    ///
-    /// Rank 0 passes the id that it listens with, the others pass the id that they parsed.
-    ///
-    /// # Errors
-    /// Those of [`connect`](Self::connect).
+    /// Meets at the address of `id`, with its secret; blocks until every rank has joined or `deadline` has passed.
+    /// | Rank 0 passes the id with which it listens, the others pass the id that they parsed.
+    /// | # Errors
+    /// The errors of [`connect`](Self::connect).
     pub fn from_id(id: UniqueId, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         Self::from_id_heeding(id, rank, world_size, deadline, None)
     }
 
-    /// As [`from_id`](Self::from_id). Until all ranks are there, `heeded` is called now and then, and its error ends the
-    /// wait.
+    /// As [`from_id`](Self::from_id). Until all ranks have joined, `heeded` is called periodically, and its error ends
+    /// the wait.
     pub(crate) fn from_id_heeding(
         id: UniqueId,
         rank: usize,
@@ -310,7 +306,7 @@ fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, Tcp
     Err(last)
 }
 
-/// The addresses of `host:port`. The system's resolver takes no deadline, so another thread calls it.
+/// The addresses of `host:port`. The system's resolver has no deadline, so another thread calls it.
 fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
     let limit = "it must be HOST:PORT with a port in 1..=65535";
     let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());

@@ -13,7 +13,7 @@ use crate::fork::Maker;
 
 /// One rank of a world of threads of this process.
 ///
-/// [`Threads::new`] makes all of them; each goes to a thread of its own.
+/// [`Threads::new`] makes all of them; each is moved to its own thread.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -29,8 +29,7 @@ use crate::fork::Maker;
 /// # Ok::<(), symmetra::Error>(())
 /// ```
 ///
-/// When a rank is dropped, by a panic too, the calls of the others fail at once with
-/// [`Error::PeerLost`].
+/// When a rank is dropped, also by a panic, the calls of the others fail at once with [`Error::PeerLost`].
 pub struct Threads {
     shared: Arc<Shared>,
     rank: usize,
@@ -43,12 +42,12 @@ struct Shared {
     changed: Condvar,
 }
 
-/// The all-gather under way and the result of the last one.
+/// The current all-gather and the result of the previous one.
 struct Meeting {
     round: u64,
     given: Vec<Option<Vec<u8>>>,
     result: Arc<[Vec<u8>]>,
-    /// Why every further call fails.
+    /// The error of every further call.
     failed: Option<Error>,
 }
 
@@ -96,7 +95,7 @@ impl Bootstrap for Threads {
             meeting.round += 1;
             self.shared.changed.notify_all();
         }
-        // The result stays until every rank fetched it: the next round needs this rank too.
+        // The result stays until every rank has fetched it: the next round needs this rank too.
         while meeting.round == round {
             if let Some(error) = &meeting.failed {
                 return Err(error.clone());
@@ -110,14 +109,14 @@ impl Bootstrap for Threads {
             }
         }
         let result = Arc::clone(&meeting.result);
-        drop(meeting); // the others need not wait for our copy
+        drop(meeting); // lets the others continue during the copy
         Ok(result.to_vec())
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A forked child has copies of the ranks, but nobody waits there.
+        // A forked child has copies of the ranks, but no thread waits there.
         if !self.maker.is_here() {
             return;
         }

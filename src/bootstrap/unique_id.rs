@@ -1,4 +1,4 @@
-//! An address and a secret that the caller hands to every rank.
+//! An address and a secret that the program passes to every rank.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -10,19 +10,18 @@ use super::interface::address_of;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
-/// Where ranks meet, and their 128-bit secret: a string for the caller to give to the other ranks.
-///
-/// Rank 0 makes the id with [`UniqueId::listen`] and prints it ([`Display`](fmt::Display)). The
-/// caller gives the text to the other ranks (environment, pipe, MPI), which parse it ([`FromStr`]).
-/// Then every rank calls [`Tcp::from_id`](super::Tcp::from_id).
+/// The address at which ranks meet, and their 128-bit secret, as a string that the program passes to the other ranks.
+/// | Rank 0 makes the id with [`UniqueId::listen`] and prints it ([`Display`](fmt::Display)). The program passes the
+/// text to the other ranks (environment, pipe, MPI), which parse it ([`FromStr`]). Then every rank calls
+/// [`Tcp::from_id`](super::Tcp::from_id).
 ///
 /// The text is `address:port/` and 32 hexadecimal digits, for example
-/// `127.0.0.1:40123/000102030405060708090a0b0c0d0e0f`. Whoever knows the text can join:
-/// treat it as a password. `Debug` hides the secret.
+/// `127.0.0.1:40123/000102030405060708090a0b0c0d0e0f`. Every process that knows the text can join: treat it as a
+/// password. `Debug` hides the secret.
 pub struct UniqueId {
     pub(super) address: SocketAddr,
     pub(super) secret: Secret,
-    /// On rank 0.
+    /// Present on rank 0.
     pub(super) listener: Option<TcpListener>,
     maker: Maker,
 }
@@ -37,7 +36,7 @@ impl UniqueId {
 impl UniqueId {
     /// Listens at a free port of the loopback interface and draws a secret. Does not block.
     ///
-    /// The port is taken from here on: the others may connect before rank 0 calls
+    /// The port is reserved from here on: the others may connect before rank 0 calls
     /// [`Tcp::from_id`](super::Tcp::from_id).
     ///
     /// # Errors
@@ -46,13 +45,13 @@ impl UniqueId {
         Self::at(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// As [`listen`](Self::listen), at a free port of `interface`: an IP address of this host, or the name of an interface,
-    /// whose first address counts, of version 4 if there is one. Ranks on other hosts can join. Whoever does not know the
-    /// id cannot, and what the ranks exchange is encrypted.
+    /// As [`listen`](Self::listen), at a free port of `interface`: an IP address of this host, or the name of an
+    /// interface, whose first address is used, preferably an IPv4 address. Ranks on other hosts can join. Processes
+    /// that do not know the id cannot join, and the traffic between ranks is encrypted.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if this host has no such address or interface; the message has those of the host. Those
-    /// of [`listen`](Self::listen).
+    /// [`Error::InvalidArgument`] if this host has no such address or interface; the message lists those of the host.
+    /// Else the errors of [`listen`](Self::listen).
     pub fn listen_at(interface: &str) -> Result<Self> {
         Self::at(address_of(interface)?)
     }
@@ -81,7 +80,7 @@ impl fmt::Debug for UniqueId {
 impl FromStr for UniqueId {
     type Err = Error;
 
-    /// Reads what [`Display`](fmt::Display) wrote. The message of an error does not repeat the secret.
+    /// Parses the text of [`Display`](fmt::Display). The message of an error does not repeat the secret.
     fn from_str(text: &str) -> Result<Self> {
         let limit = "it must be ADDRESS:PORT/ and 32 hexadecimal digits";
         let (address, secret) = text
@@ -93,7 +92,7 @@ impl FromStr for UniqueId {
     }
 }
 
-/// The secret that 32 hexadecimal digits write.
+/// The secret written as 32 hexadecimal digits.
 pub(super) fn parse_secret(text: &str) -> Option<Secret> {
     if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

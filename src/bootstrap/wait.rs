@@ -7,18 +7,18 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// The longest limit of a wait. Clocks can count it.
+/// The longest limit of a wait. Deadlines with it do not overflow.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// When a wait of at most `limit` that begins now ends. Longer limits count as [`LONGEST`].
+/// The deadline of a wait of at most `limit` that begins now. Longer limits count as [`LONGEST`].
 pub fn until(limit: Duration) -> Instant {
     Instant::now() + limit.min(LONGEST)
 }
 
-/// Returns an error if a wait is in vain.
+/// A check that returns an error if waiting has become useless.
 pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
 
-/// What ends a wait for ranks.
+/// The conditions that end a wait for ranks.
 pub(super) struct Limit {
     pub(super) deadline: Instant,
     pub(super) heeded: Option<Heeded>,
@@ -31,7 +31,7 @@ impl From<Instant> for Limit {
 }
 
 impl Limit {
-    /// How often a wait is interrupted to ask what is heeded.
+    /// How often a wait is interrupted to run the check.
     const LOOK: Duration = Duration::from_millis(20);
 
     /// The error that ends the wait, if there is one.
@@ -39,13 +39,13 @@ impl Limit {
         self.heeded.as_ref().map_or(Ok(()), |heeded| heeded())
     }
 
-    /// When a wait that begins now is to ask.
+    /// The time of the next check of a wait that begins now.
     pub(super) fn next(&self) -> Instant {
         self.heeded.as_ref().map_or(self.deadline, |_| self.deadline.min(Instant::now() + Self::LOOK))
     }
 }
 
-/// Says when people are told of a wait that goes on: after 5 seconds, and then every 30 seconds.
+/// The schedule of the warnings about a long wait: after 5 seconds, and then every 30 seconds.
 #[derive(Debug)]
 pub(crate) struct Patience {
     start: Instant,
@@ -56,17 +56,17 @@ impl Patience {
     const FIRST: Duration = Duration::from_secs(5);
     const AGAIN: Duration = Duration::from_secs(30);
 
-    /// For a wait that begins at `start`.
+    /// The schedule of a wait that begins at `start`.
     pub(crate) fn new(start: Instant) -> Self {
         Self { start, ends: start + Self::FIRST }
     }
 
-    /// When people are to be told next.
+    /// The time of the next warning.
     pub(crate) fn ends(&self) -> Instant {
         self.ends
     }
 
-    /// How long the wait has gone on, if people are to be told now.
+    /// The duration of the wait, if a warning is due now.
     pub(crate) fn ended(&mut self, now: Instant) -> Option<Duration> {
         (now >= self.ends).then(|| {
             self.ends = now + Self::AGAIN;
@@ -75,11 +75,11 @@ impl Patience {
     }
 }
 
-/// Blocks until one of `fds` is ready or `deadline` passed, and returns what is ready of each.
+/// Blocks until one of `fds` is ready or `deadline` has passed, and returns the events of each.
 pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<Vec<PollFlags>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).ok(); // none: further away than the clock counts
+        let timeout = Timespec::try_from(left).ok(); // none: beyond the range of the clock
         match poll(fds, timeout.as_ref()) {
             Ok(_) => return Ok(fds.iter().map(PollFd::revents).collect()),
             Err(Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! One exchange: every rank sends every other a frame and receives one from each.
+//! One exchange: every rank sends a frame to every other rank and receives one from each.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use crate::error::{Error, Result, group_of_world};
 /// How often a wait is interrupted to call [`Mesh::heeded`](Mesh).
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is known of the end of a rank whose process is gone while its sockets are open: a forked child has copies.
+/// The error detail of a rank whose process ended while its sockets are open, because a forked child has copies.
 const ENDED: &str = ": its process ended";
-/// What is said of a rank that left without a word.
+/// The error details of a rank that left without a notice.
 const SILENT: [&str; 2] = [CLOSED, ENDED];
 
 const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
@@ -37,12 +37,13 @@ impl Mesh {
         outcome
     }
 
-    /// Gives up because of `error`, unless this rank has before. Tells the other ranks; later exchanges return `error`.
+    /// Gives up because of `error`, unless this rank has given up before. Notifies the other ranks; later exchanges
+    /// return `error`.
     pub(crate) fn fail(&mut self, error: &Error) {
         if self.failed.is_some() || !self.maker.is_here() {
             return;
         }
-        // The notice goes in their place: what the system refused to send, it may refuse again.
+        // The notice replaces queued frames: the system may refuse again what it refused to send.
         self.others().for_each(|(_, peer)| peer.channel.retract());
         let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
         let notice = Outgoing { sequence: self.sequence, ..notice(self.rank, error) };
@@ -50,8 +51,8 @@ impl Mesh {
         self.failed = Some(error.clone());
     }
 
-    /// The cause of `error`, if that says only that a rank hung up without a word. That rank may have left because of
-    /// another one, and have told so in what this rank heeds.
+    /// The cause of `error`, if `error` states only that a rank disconnected without a notice. The rank may have left
+    /// because of another rank, and recorded this where `heeded` finds it.
     fn explained(&self, error: Error) -> Error {
         match (&error, &self.heeded) {
             (Error::PeerLost { detail, .. }, Some(heeded)) if SILENT.contains(&detail.as_str()) => {
@@ -65,7 +66,7 @@ impl Mesh {
         self.peers.iter_mut().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_mut()?)))
     }
 
-    /// Sends and receives alternately, so that no two ranks wait for each other to read.
+    /// Sends and receives alternately, so that two ranks never wait for each other to read.
     fn run(&mut self, outgoing: Vec<Outgoing>, deadline: Instant) -> Result<Vec<Option<Frame>>> {
         let (start, own, sequence, call) = (Instant::now(), self.rank, self.sequence, self.call.clone());
         let mut patience = Patience::new(start);
@@ -81,7 +82,7 @@ impl Mesh {
             }
         }
         loop {
-            // Asked before reading: all that a rank sent before it was gone is there to be read.
+            // Checked before reading: then everything that a rank sent before it ended can be read.
             let heeded = self.heeded.as_ref().map_or(Ok(()), |heeded| heeded());
             let mut missing = Vec::new();
             for (rank, peer) in self.others() {
@@ -96,7 +97,7 @@ impl Mesh {
                     frames[rank] = frame.map(|frame| check(frame, [own, rank], expected, &call)).transpose()?;
                 }
                 if frames[rank].is_none() || !peer.channel.is_flushed() {
-                    // It was known to have ended before its last bytes were read.
+                    // The process was known to have ended before its last bytes were read.
                     if peer.ended {
                         return Err(end(peer));
                     }
@@ -125,7 +126,7 @@ impl Mesh {
                 return Err(Error::exchange_timeout(Some(slowest), start.elapsed(), doing));
             }
             match heeded {
-                // Gone, but after its frame: whether it left in peace is told below.
+                // The rank is gone, but its frame has arrived. `watch` finds out whether it left regularly.
                 Err(Error::PeerLost { rank, .. }) if frames.get(rank).is_some_and(Option::is_some) => {}
                 outcome => outcome?,
             }
@@ -135,12 +136,12 @@ impl Mesh {
         }
     }
 
-    /// Blocks until a missing rank can go on. Watches ranks that have finished this exchange too:
-    /// such a rank may leave, but if it dies, ranks that wait for it will not come.
+    /// Blocks until a missing rank can continue. Watches also ranks that have finished this exchange: such a rank may
+    /// leave, but if it dies, ranks that wait for it will not finish.
     fn watch(&mut self, missing: &[usize], frames: &[Option<Frame>], deadline: Instant) -> Result<()> {
         let (own, sequence) = (self.rank, self.sequence);
         let mut fds: Vec<PollFd<'_>> = Vec::new();
-        // Of each descriptor: the rank, and whether it is the rank's process.
+        // For each descriptor: the rank, and whether it is the rank's process.
         let mut watched = Vec::new();
         for (rank, (peer, frame)) in self.peers.iter().zip(frames).enumerate() {
             match peer {
@@ -170,8 +171,8 @@ impl Mesh {
 }
 
 impl Peer {
-    /// Reads on until a peer that is gone says why. `Ok` with that error if the peer had finished
-    /// exchange `sequence`, which is under way; `Err` if the peer may have died in it.
+    /// Reads the remaining frames of a peer that is gone and returns the cause. `Ok` with this error if the peer had
+    /// finished exchange `sequence`, which is in progress; `Err` if the peer may have died in it.
     fn last_words(&mut self, [own, rank]: [usize; 2], sequence: u64) -> Result<Error> {
         let mut finished = false;
         let error = loop {
@@ -197,7 +198,8 @@ fn departed(rank: usize) -> Error {
     Error::PeerLost { rank, detail: ": it left the group".into() }
 }
 
-/// Checks that a frame belongs to this exchange and to the same call, and takes the name of the call off the payload.
+/// Checks that a frame belongs to this exchange and to the same call, and removes the name of the call from the
+/// payload.
 fn check(mut frame: Frame, [own, rank]: [usize; 2], expected: Option<(Kind, u64)>, call: &str) -> Result<Frame> {
     let header = frame.header;
     match header.kind {

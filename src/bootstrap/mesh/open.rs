@@ -1,10 +1,9 @@
-//! How a mesh opens: every rank listens in a directory of its own, tells the others where, and dials
-//! them all.
-//!
-//! A connection that a higher rank dials to a lower one stays. A connection that a lower rank dials
-//! to a higher one is a tell-tale: it breaks if the higher rank dies while the lower rank waits to be
-//! dialled. A rank dials all others before it stops listening. So if the tell-tale of a rank breaks
-//! before that rank has dialled, the rank never will.
+//! Opening of a mesh: every rank listens in a directory of its own, sends its address to the others, and connects to
+//! all of them.
+//! | A connection from a higher rank to a lower rank stays. A connection from a lower rank to a higher rank only
+//! detects failures (`tell_tales`): it breaks if the higher rank dies before it has connected to the lower rank. A rank
+//! connects to all others before it stops listening. So if the connection to a rank breaks before that rank has
+//! connected, the rank never will.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -34,15 +33,15 @@ const FAILED: u8 = 0;
 pub(super) const IN_ITS_WAKE: u8 = 2;
 
 impl Mesh {
-    /// Connects every rank of `bootstrap` with every other. All must run on this host, as the same
-    /// user, with a common directory for temporary files (TMPDIR). Blocks until every rank called it.
+    /// Connects every rank of `bootstrap` with every other. All must run on this host, as the same user, with a common
+    /// directory for temporary files (TMPDIR). Blocks until every rank has called it.
     pub fn open(bootstrap: &mut dyn Bootstrap, deadline: Instant) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_rank(rank, world_size)?;
         if world_size == 1 {
             return Ok(Self::new(0, vec![None], vec![Process::current()?]));
         }
-        // A rank that cannot listen tells the others, instead of leaving them to wait for it.
+        // A rank that cannot listen reports the error, so that the others do not wait for it.
         let door = Door::open();
         let card = match &door {
             Ok(door) => door.card(),
@@ -60,13 +59,13 @@ impl Mesh {
         let processes = cards.iter().map(|card| card.process).collect();
         let meeting = Meeting { rank, deadline, cards: &cards };
         let peers = meeting.connect(&door).and_then(|channels| meeting.watch(channels));
-        drop(door); // ranks that still wait for this rank to dial see that it does not
+        drop(door); // shows waiting ranks that this rank will not connect any more
         conclude(bootstrap, peers, deadline).map(|peers| Self::new(rank, peers, processes))
     }
 }
 
-/// Compares the outcomes of all ranks. A rank that dies makes other ranks fail too: the bootstrap
-/// knows which rank died, and names that one to every rank.
+/// Compares the outcomes of all ranks. A rank that dies makes other ranks fail too: the bootstrap knows which rank
+/// died, and reports it to every rank.
 fn conclude<T>(bootstrap: &mut dyn Bootstrap, outcome: Result<T>, deadline: Instant) -> Result<T> {
     let own = match &outcome {
         Ok(_) => Vec::new(),
@@ -84,7 +83,7 @@ fn conclude<T>(bootstrap: &mut dyn Bootstrap, outcome: Result<T>, deadline: Inst
     }
 }
 
-/// The error of ranks that all live and cannot reach each other's sockets. `lost` is what this rank met.
+/// The error of ranks that all live and cannot reach each other's sockets. `lost` is this rank's error.
 fn apart(lost: Option<Error>) -> Error {
     let met = match lost {
         Some(Error::PeerLost { rank, detail }) => format!("; rank {rank}{detail}"),
@@ -104,7 +103,7 @@ impl Process {
     }
 }
 
-/// Where this rank listens. Dropping it removes the directory.
+/// The listener of this rank. Dropping it removes the directory.
 pub(super) struct Door {
     listener: OwnedFd,
     path: PathBuf,
@@ -125,14 +124,14 @@ impl Door {
         Ok(Self { listener, path, token: random()?, process: Process::current()?, _directory: directory })
     }
 
-    /// What the other ranks must know to dial this one.
+    /// The data that the other ranks need to connect to this rank.
     pub(super) fn card(&self) -> Vec<u8> {
         let path = self.path.as_os_str().as_bytes();
         [&[OPENED], &self.process.id.to_le_bytes()[..], &self.process.nonce, &self.token, path].concat()
     }
 }
 
-/// Where a rank listens, and in which process.
+/// The address and the process of a rank's listener.
 struct Card {
     process: Process,
     token: [u8; TOKEN_BYTES],
@@ -148,14 +147,14 @@ impl Card {
             _ => (None, None, None),
         };
         let (Some(id), Some(nonce), Some(token)) = read else {
-            return Err(Error::bootstrap(format!("rank {rank} gave {} bytes that tell no socket", bytes.len())));
+            return Err(Error::bootstrap(format!("rank {rank} gave {} bytes that name no socket", bytes.len())));
         };
         let path = Path::new(&std::ffi::OsString::from_vec(fields.0.to_vec())).to_owned();
         Ok(Self { process: Process { id, nonce }, token, endpoint: Endpoint::Unix(path) })
     }
 }
 
-/// The ranks that dial each other.
+/// The ranks that connect to each other.
 struct Meeting<'a> {
     rank: usize,
     deadline: Instant,
@@ -171,7 +170,7 @@ impl Meeting<'_> {
             channel.flush().map_err(|broken| broken.of_rank(peer))?;
             peers[peer] = Some(channel);
         }
-        // A rank that stopped listening has dialled this one already, or died.
+        // A rank that has stopped listening has connected to this rank already, or died.
         let higher = self.rank + 1..self.cards.len();
         let tell_tales = higher.map(|peer| {
             self.dial(peer).map(Some).or_else(|error| match error {
@@ -184,7 +183,7 @@ impl Meeting<'_> {
         Ok(peers)
     }
 
-    /// The peers, with the processes of those that are no threads of this process.
+    /// The peers, with their processes if they are not threads of this process.
     fn watch(&self, channels: Vec<Option<Channel>>) -> Result<Vec<Option<Peer>>> {
         let watch = |(rank, channel): (usize, Option<Channel>)| {
             let Some(channel) = channel else { return Ok(None) };
@@ -201,7 +200,7 @@ impl Meeting<'_> {
         channels.into_iter().enumerate().map(watch).collect()
     }
 
-    /// A connection to a listener, which accepts only later.
+    /// Connects to a listener, which accepts only later.
     fn dial(&self, peer: usize) -> Result<OwnedFd> {
         let start = Instant::now();
         self.cards[peer].endpoint.dial(self.deadline).map_err(|setback| match setback {
@@ -216,11 +215,11 @@ impl Meeting<'_> {
         })
     }
 
-    /// Accepts until every higher rank dialled.
+    /// Accepts until every higher rank has connected.
     fn be_dialled(&self, door: &Door, tell_tales: &[Option<OwnedFd>], peers: &mut [Option<Channel>]) -> Result<()> {
         let start = Instant::now();
         let tell_tales: Vec<_> = (self.rank + 1..).zip(tell_tales).collect();
-        // Ranks that stopped listening. Each has dialled before, or never will.
+        // Ranks that have stopped listening. Each has connected before, or never will.
         let mut gone: Vec<usize> = tell_tales.iter().filter(|(_, fd)| fd.is_none()).map(|(peer, _)| *peer).collect();
         let mut callers: Vec<Channel> = Vec::new();
         loop {
@@ -231,7 +230,7 @@ impl Meeting<'_> {
                 match caller.receive() {
                     Ok(None) => callers.push(caller),
                     Ok(Some(frame)) => self.seat(caller, &frame, door, peers),
-                    Err(_) => {} // a stranger
+                    Err(_) => {} // an unknown process
                 }
             }
             let Some(missing) = (self.rank + 1..peers.len()).find(|peer| peers[*peer].is_none()) else {
@@ -243,7 +242,7 @@ impl Meeting<'_> {
             if Instant::now() >= self.deadline {
                 return Err(Error::exchange_timeout(Some(missing), start.elapsed(), "it did not connect to this rank"));
             }
-            // Of a tell-tale only its breaking says something, and only if its rank has not dialled.
+            // Only the break of such a connection matters, and only if its rank has not connected.
             let waited = tell_tales.iter().filter(|(peer, _)| peers[*peer].is_none());
             let watched: Vec<_> = waited.filter_map(|(peer, fd)| Some((*peer, fd.as_ref()?))).collect();
             let mut fds = vec![PollFd::new(&door.listener, PollFlags::IN)];
@@ -262,10 +261,11 @@ impl Meeting<'_> {
             .map_err(|errno| Error::system("accept", &errno.into()))
     }
 
-    /// Gives a caller that shows the token of this rank the rank that it claims.
+    /// Assigns the claimed rank to a caller that has the token of this rank.
     fn seat(&self, mut caller: Channel, frame: &Frame, door: &Door, peers: &mut [Option<Channel>]) {
         let peer = frame.header.rank as usize;
-        // Only this user's processes get here: how long this takes tells them nothing that they could not read.
+        // The comparison need not take constant time: only processes of this user get here, and they can read the
+        // token.
         let known = frame.payload == door.token;
         let free = peer > self.rank && peers.get(peer).is_some_and(Option::is_none);
         if known && free && frame.header.kind == Kind::Hello {

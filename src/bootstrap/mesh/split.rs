@@ -1,4 +1,4 @@
-//! Meshes of some of the ranks. The new sockets are made in pairs and sent over the old mesh.
+//! Meshes of some of the ranks. The new sockets are created in pairs and sent over the old mesh.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,13 +12,12 @@ use crate::bootstrap::channel::Channel;
 use crate::error::{Error, Result};
 
 impl Mesh {
-    /// Makes a mesh of each set of ranks. Blocks until every rank of this mesh called it. `members`
-    /// are the ranks of the set of this rank, in their order in the new mesh and equal on each member;
-    /// none if this rank joins no set.
+    /// Makes a mesh of each set of ranks. Blocks until every rank of this mesh has called it. `members` are the ranks
+    /// of this rank's set, in their order in the new mesh and equal on each member; none if this rank joins no set.
     ///
-    /// Sets that do not fit together are an error on every rank, and leave this mesh as it was. Errors of
-    /// the new mesh have its rank numbers: [`Error::of_members`] maps them to those of this mesh. If some
-    /// ranks fail and others succeed, the others learn why from the new mesh.
+    /// Sets that do not fit together are an error on every rank, and leave this mesh unchanged. Errors of the new mesh
+    /// have its rank numbers: [`Error::of_members`] maps them to those of this mesh. If some ranks fail and others
+    /// succeed, the new mesh reports the cause to the others.
     pub fn split(&mut self, members: Option<&[usize]>, deadline: Instant) -> Result<Option<Mesh>> {
         let sets = self.all_gather(&encode(members.unwrap_or_default()), deadline)?;
         let sets: Vec<Vec<usize>> = sets.iter().map(|bytes| decode(bytes)).collect();
@@ -49,22 +48,22 @@ impl Mesh {
         let mut part = members.iter().position(|member| *member == self.rank).map(|rank| {
             let connect = |peer: &usize| {
                 let channel = Channel::new(ours[*peer].take()?, LIMIT_BYTES);
-                // The system takes the maker of the pair for the process at both of its ends.
+                // For the system both ends of the pair belong to the process that created it.
                 Some(Peer::new(channel, self.peers[*peer].as_ref()?.life.clone()))
             };
             let peers = members.iter().map(connect).collect();
             Mesh::new(rank, peers, members.iter().map(|member| self.processes[*member]).collect())
         });
-        // All or none: a rank short of descriptors fails the split, not a later call.
+        // All or none: a rank that has no free descriptors fails the split, not a later call.
         let agreed = self.agree("split", made, deadline);
         if let (Err(error), Some(part)) = (&agreed, &mut part) {
-            // Others may have succeeded, and are not to take this rank for dead.
+            // Others may have succeeded, and must not report this rank as dead.
             part.fail(&error.clone().among(members));
         }
         agreed.map(|()| part)
     }
 
-    /// Checks that the sets fit together. Every rank sees all sets, so all ranks return one outcome.
+    /// Checks that the sets fit together. Every rank has all sets, so all ranks return the same outcome.
     fn check_sets(&self, sets: &[Vec<usize>], given: Option<&[usize]>) -> Result<()> {
         let limit = format!("it must hold the calling rank and others in 0..{}, each once", sets.len());
         for (rank, set) in sets.iter().enumerate() {

@@ -15,36 +15,36 @@ use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::{Limit, wait};
 use crate::error::{Error, Result};
 
-/// How long rank 0 stays at its door after the world could not form.
+/// How long rank 0 keeps accepting after the world could not form.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What rank 0 waits for.
+/// The event for which rank 0 waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Every rank to join.
     Form,
     /// Every rank's bytes.
     Gather { sequence: u64 },
-    /// What was queued for the ranks to be sent.
+    /// The queued frames to be sent.
     Send,
 }
 
 /// A rank that joined.
 struct Member {
     channel: Channel,
-    /// Its bytes in the all-gather under way.
+    /// Its bytes in the current all-gather.
     bytes: Option<Arc<[u8]>>,
 }
 
-/// The listener of rank 0 and its channels to the other ranks. Serves newcomers whenever it waits, so
-/// that a second claim of a rank is refused in words at any time.
+/// The listener of rank 0 and its channels to the other ranks. Serves newcomers whenever it waits, so that a second
+/// claim of a rank is answered with a refusal at any time.
 pub(super) struct Hub {
     lobby: Lobby,
     members: Vec<Option<Member>>, // [rank - 1]
 }
 
 impl Hub {
-    /// Waits at `listener` until every other rank joined.
+    /// Waits at `listener` until every other rank has joined.
     pub(super) fn form(
         endpoint: Endpoint,
         listener: OwnedFd,
@@ -65,7 +65,7 @@ impl Hub {
         match formed {
             Ok(()) => Ok(hub),
             Err(error) => {
-                // After its own deadline rank 0 owes nobody an answer.
+                // After its own deadline rank 0 need not answer late ranks.
                 if Instant::now() < limit.deadline {
                     hub.tell_the_late(&error);
                 }
@@ -74,8 +74,8 @@ impl Hub {
         }
     }
 
-    /// Lets the missing ranks in for [`LINGER`] at most, and tells each why the world does not form. Without a listener
-    /// a rank that comes late would take rank 0 for missing.
+    /// Accepts the missing ranks for [`LINGER`] at most, and sends each the cause of the failure. Without a listener a
+    /// late rank would report rank 0 as missing.
     fn tell_the_late(&mut self, error: &Error) {
         let deadline = Instant::now() + LINGER;
         let mut known: Vec<usize> = self.joined().map(|(rank, _)| rank).collect();
@@ -123,7 +123,7 @@ impl Hub {
         self.members.iter_mut().enumerate().filter_map(|(index, member)| Some((index + 1, member.as_mut()?)))
     }
 
-    /// Does `work`; if it fails, tells every rank why before giving up.
+    /// Runs `work`; if it fails, sends the cause to every rank before giving up.
     fn reporting<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         work(self).inspect_err(|error| {
             let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
@@ -168,7 +168,7 @@ impl Hub {
         }
     }
 
-    /// The timeout that names the missing ranks. `whose` says whose deadline passed, if not this rank's.
+    /// The timeout that names the missing ranks. `whose` names the rank whose deadline passed, if it is not this rank.
     fn late(&self, phase: Phase, start: Instant, whose: &str) -> Error {
         let missing = self.missing(phase);
         let what = match phase {
@@ -181,7 +181,7 @@ impl Hub {
         Error::exchange_timeout(missing.first().copied(), start.elapsed(), doing)
     }
 
-    /// Gives a newcomer its rank, or tells it why not.
+    /// Gives a newcomer its rank, or sends it a refusal.
     fn admit(&mut self, claim: Claim) {
         let Claim { mut channel, rank, world_size } = claim;
         let ours = self.world_size();
@@ -200,14 +200,15 @@ impl Hub {
         self.lobby.refuse(channel, &why);
     }
 
-    /// Goes on with one rank.
+    /// Continues with one rank.
     fn serve(&mut self, rank: usize, phase: Phase, start: Instant) -> Result<()> {
         let Some(member) = self.members.get_mut(rank - 1).and_then(Option::as_mut) else {
             return Ok(());
         };
         let broken = |broken: Broken| broken.of_rank(rank);
         match (member.channel.flush(), phase) {
-            // The others may have the result, and went on: so does this rank, and misses it later as they do.
+            // The other ranks may have the result and have continued. So this rank continues too, and finds the loss
+            // later as they do.
             (Err(Broken::Closed), Phase::Send) => member.channel.discard(),
             (flushed, _) => flushed.map_err(broken)?,
         }
@@ -220,13 +221,14 @@ impl Hub {
             }
             Phase::Form | Phase::Gather { .. } => true,
         };
-        // Nobody leaves before the result is out, or speaks, but to say that it gives up.
+        // Until the result is out, a rank may send only a notice that it gives up.
         let Some(Frame { header, payload, .. }) = member.channel.receive().map_err(broken)? else { return Ok(()) };
         if header.kind != Kind::Notice {
             return Err(Error::bootstrap(format!("rank {rank} sent a {} out of turn", header.kind.name())));
         }
         match read_notice(rank, &payload) {
-            // It waited beside this rank, which knows for whom. If it gave up before, it waited for this one.
+            // The rank waited at the same time as this rank, which knows the missing ranks. If it gave up earlier, it
+            // waited for this rank.
             Error::Timeout { .. } if waits && !self.missing(phase).is_empty() => {
                 Err(self.late(phase, start, &format!(" before rank {rank} gave up")))
             }
@@ -235,7 +237,7 @@ impl Hub {
     }
 }
 
-/// The events to watch of a rank. None once the rank has all that it needs: then it may leave.
+/// The events to watch for a rank. None once the rank has received everything: then it may leave.
 fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
     match phase {
         Phase::Send if member.channel.is_flushed() => None,
@@ -244,7 +246,7 @@ fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
     }
 }
 
-/// The bytes of a frame that belongs to this exchange.
+/// The bytes of a frame, which must belong to this exchange.
 pub(super) fn check(frame: Frame, rank: usize, sequence: u64) -> Result<Vec<u8>> {
     let Frame { header, payload, .. } = frame;
     match header.kind {

@@ -1,8 +1,7 @@
-//! Rank 0's listener and the newcomers that have not proved yet that they know the secret.
-//!
-//! A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most
-//! [`MAX_PENDING`] newcomers are served at once: when one more connects, the oldest is dropped.
-//! The poll of the hub serves them too, so that no newcomer holds up the ranks.
+//! Rank 0's listener and the newcomers that have not yet proved that they know the secret.
+//! | A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most [`MAX_PENDING`] newcomers are
+//! served at once: when one more connects, the oldest is dropped. The poll of the hub serves them too, so that no
+//! newcomer delays the ranks.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,9 +16,9 @@ use crate::bootstrap::frame::{Frame, Kind};
 use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Secret};
 use crate::error::{Error, Result};
 
-/// How long a newcomer may take from connecting to proving itself.
+/// The time limit of a newcomer from connecting to its proof.
 const PENDING_TIME: Duration = Duration::from_secs(3);
-/// Most newcomers at once.
+/// The most newcomers at once.
 const MAX_PENDING: usize = 128;
 
 /// A newcomer that proved that it knows the secret.
@@ -32,7 +31,7 @@ pub(super) struct Claim {
 enum Stage {
     Hello,
     Claim,
-    /// Refused: dropped when it was told.
+    /// Refused: dropped after the refusal is sent.
     Leaving,
 }
 
@@ -48,9 +47,9 @@ pub(super) struct Lobby {
     listener: OwnedFd,
     secret: Secret,
     pending: VecDeque<Pending>, // oldest first
-    /// How many connections were dropped without an answer.
+    /// The number of connections that were dropped without an answer.
     dropped: u64,
-    /// How many connections were told why they may not join.
+    /// The number of connections that were refused with an answer.
     told: u64,
 }
 
@@ -64,23 +63,23 @@ impl Lobby {
         &self.endpoint
     }
 
-    /// What poll is to watch; [`serve`](Self::serve) takes what is ready of it, in this order.
+    /// The descriptors to poll; [`serve`](Self::serve) takes their events in this order.
     pub(super) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
         let pending = self.pending.iter().map(|pending| pending.channel.interest(PollFlags::IN));
         std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(pending)
     }
 
-    /// How many [`interests`](Self::interests) there are.
+    /// The number of [`interests`](Self::interests).
     pub(super) fn interest_count(&self) -> usize {
         1 + self.pending.len()
     }
 
-    /// When the next newcomer runs out of time.
+    /// The time at which the next newcomer expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.pending.iter().map(|pending| pending.until).min()
     }
 
-    /// Serves the newcomers that are ready and lets new ones in.
+    /// Serves the newcomers that are ready and accepts new ones.
     pub(super) fn serve(&mut self, ready: &[PollFlags]) -> Result<Vec<Claim>> {
         let now = Instant::now();
         let (door, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
@@ -104,7 +103,7 @@ impl Lobby {
         Ok(claims)
     }
 
-    /// Tells a newcomer why it may not join. Logs at every doubling.
+    /// Sends a newcomer the reason of its refusal. Logs at every doubling.
     pub(super) fn refuse(&mut self, mut channel: Channel, why: &str) {
         self.told += 1;
         if self.told.is_power_of_two() {
@@ -117,7 +116,7 @@ impl Lobby {
         }
     }
 
-    /// Counts a connection that is dropped. Logs at every doubling, so that many strangers make few lines.
+    /// Counts a dropped connection. Logs at every doubling, so that many unknown peers cause few lines.
     fn turned_away(&mut self) {
         self.dropped += 1;
         if self.dropped.is_power_of_two() {
@@ -125,7 +124,7 @@ impl Lobby {
         }
     }
 
-    /// Accepts at most [`MAX_PENDING`] connections, so that a flood leaves time for the ranks.
+    /// Accepts at most [`MAX_PENDING`] connections, so that a flood does not starve the ranks.
     fn let_in(&mut self, now: Instant) -> Result<()> {
         for _ in 0..MAX_PENDING {
             match self.endpoint.accept(self.listener.as_fd()) {
@@ -147,8 +146,8 @@ impl Lobby {
         Ok(())
     }
 
-    /// Goes on with one newcomer. Returns the rank and the world size that it claims. The newcomer is told an
-    /// error, and dropped without an answer if the error is empty.
+    /// Continues with one newcomer. Returns the rank and the world size that it claims. An error is sent to the
+    /// newcomer; if its text is empty, the newcomer is dropped without an answer.
     fn step(&self, pending: &mut Pending) -> Result<Option<(u32, u32)>, String> {
         let quietly = |_| String::new();
         pending.channel.flush().map_err(quietly)?;

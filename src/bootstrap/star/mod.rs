@@ -1,4 +1,4 @@
-//! The wire protocol of [`Tcp`](crate::bootstrap::Tcp) and [`Local`](crate::bootstrap::Local): everybody connects to
+//! The wire protocol of [`Tcp`](crate::bootstrap::Tcp) and [`Local`](crate::bootstrap::Local): all ranks connect to
 //! rank 0, and all-gathers go through it.
 
 mod hub;
@@ -24,7 +24,7 @@ enum Side {
     Alone,
     Hub(Hub),
     Spoke(Spoke),
-    /// Why the star is of no further use.
+    /// The error after which the star can no longer be used.
     Failed(Error),
 }
 
@@ -55,7 +55,7 @@ impl Star {
         Ok(Self::new(0, world_size, Side::Hub(hub)))
     }
 
-    /// Any other rank: dials rank 0.
+    /// Any other rank: connects to rank 0.
     pub(super) fn join(
         endpoint: &Endpoint,
         secret: Secret,
@@ -89,7 +89,7 @@ impl Star {
             Side::Failed(error) => Err(error.clone()),
         };
         self.sequence += 1;
-        // Closing the sockets at once lets the others know.
+        // Closing the sockets at once notifies the others.
         outcome.inspect_err(|error| self.side = Side::Failed(error.clone()))
     }
 }

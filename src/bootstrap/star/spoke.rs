@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause between two attempts.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
-/// How long a rank that gives up lets rank 0 say who is missing.
+/// How long a rank that gives up waits for rank 0 to name the missing ranks.
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// A rank's channel to rank 0.
@@ -26,7 +26,7 @@ pub(super) struct Spoke {
 }
 
 impl Spoke {
-    /// Dials until rank 0 answers, and waits until every rank joined.
+    /// Connects until rank 0 answers, and waits until every rank has joined.
     pub(super) fn join(
         endpoint: &Endpoint,
         secret: &Secret,
@@ -51,7 +51,7 @@ impl Spoke {
             pause = (pause * 2).min(LAST_PAUSE);
         };
         let mut spoke = Self { channel, rank, world_size };
-        let doing = "it did not say that every rank connected, nor who is missing";
+        let doing = "it reported neither that every rank connected nor which ranks are missing";
         spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
             Kind::Start => Ok(()),
             kind => Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
@@ -61,7 +61,7 @@ impl Spoke {
 
     pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         let start = Instant::now();
-        let doing = "it did not gather the bytes of every rank, nor say who is missing";
+        let doing = "it neither gathered the bytes of every rank nor reported which ranks are missing";
         self.reporting(|spoke| {
             let (rank, world_size) = (spoke.rank, spoke.world_size);
             spoke.channel.queue(Outgoing::data(rank, sequence, own.into()));
@@ -73,19 +73,19 @@ impl Spoke {
         })
     }
 
-    /// Does `work`; if it fails, tells rank 0 why before giving up.
+    /// Runs `work`; if it fails, sends the cause to rank 0 before giving up.
     fn reporting<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         work(self).map_err(|error| {
             farewell(std::iter::once(&mut self.channel), &notice(self.rank, &error));
             match error {
-                // Rank 0, if it waits too, knows who is late.
+                // Rank 0, if it waits too, knows which ranks are late.
                 Error::Timeout { .. } => self.last_words().unwrap_or(error),
                 error => error,
             }
         })
     }
 
-    /// Why rank 0 gives up too, if it says so within [`ANSWER`].
+    /// The cause for which rank 0 also gives up, if it arrives within [`ANSWER`].
     fn last_words(&mut self) -> Option<Error> {
         let deadline = Instant::now() + ANSWER;
         loop {
@@ -106,11 +106,11 @@ impl Spoke {
     }
 }
 
-/// The next frame of rank 0; none when `deadline` passed first.
+/// The next frame of rank 0; none if `deadline` passes first.
 fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
     match channel.receive_by(deadline) {
         Ok(frame) => Ok(frame),
-        // Sending failed, but rank 0 may have said why before it went.
+        // Sending failed, but rank 0 may have sent the cause before it closed.
         Err(Broken::Closed) => match channel.receive() {
             Ok(Some(frame)) if frame.header.kind == Kind::Notice => Ok(Some(frame)),
             _ => Err(Broken::Closed.of_rank(0)),
@@ -119,7 +119,7 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
     }
 }
 
-/// Dials rank 0 once and claims a rank in a world size.
+/// Connects to rank 0 once and claims a rank in a world size.
 fn attempt(
     endpoint: &Endpoint,
     secret: &Secret,
@@ -155,9 +155,9 @@ fn answer(channel: &mut Channel, kind: Kind, endpoint: &Endpoint, deadline: Inst
             other => format!("it sent a {} instead of a {}", other.name(), kind.name()),
         })),
         Ok(None) => Err(Setback::Again(format!("connected, but no {} came", kind.name()))),
-        // Rank 0 was overrun by newcomers, or somebody else had the port before it.
+        // Rank 0 dropped this newcomer among too many, or another program had the port before.
         Err(Broken::Closed) => Err(Setback::Again(format!("it closed the connection before its {}", kind.name()))),
-        Err(Broken::Nonsense(what)) => Err(stranger(format!("what listens there is not symmetra: it sent {what}"))),
+        Err(Broken::Nonsense(what)) => Err(stranger(format!("the listener is not symmetra: it sent {what}"))),
         Err(broken) => Err(Setback::Final(broken.of_rank(0))),
     }
 }

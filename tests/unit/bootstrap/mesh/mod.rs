@@ -420,7 +420,7 @@ fn pitfall_35_a_card_that_is_no_card_is_an_error_of_its_rank() {
     on_threads(2, |mut threads| match threads.rank() {
         0 => {
             let error = Mesh::open(&mut threads, within(5.0)).err().unwrap();
-            assert_eq!(error.to_string(), "bootstrap: rank 1 gave 7 bytes that tell no socket");
+            assert_eq!(error.to_string(), "bootstrap: rank 1 gave 7 bytes that name no socket");
         }
         _ => drop(threads.all_gather(b"\x01nonsen", within(5.0)).unwrap()),
     });
