@@ -8,13 +8,13 @@ use crate::kernel::args;
 /// A `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What tells calls of an operation apart, beside sizes and types.
+/// The parameter in which calls of an operation can differ, other than sizes and types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Parameter {
     /// Nothing.
     None,
-    /// A root: the rank that has what the others do not.
+    /// A root: the rank that is the source or the destination of the data.
     Root,
     /// A distance between ranks, modulo the world size.
     Distance,
@@ -22,7 +22,7 @@ pub enum Parameter {
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $number:expr, $text:literal, $reduces:literal, $parameter:ident;)*) => {
-        /// What a group was doing when it failed.
+        /// The activity during which a group failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Operation {
@@ -32,7 +32,7 @@ macro_rules! operations {
         impl Operation {
             const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The number that kernels report and the history of a group holds.
+            /// The number that kernels report and that the history of a group contains.
             pub(crate) const fn number(self) -> u32 {
                 match self { $(Self::$name => $number,)* }
             }
@@ -47,7 +47,7 @@ macro_rules! operations {
                 match self { $(Self::$name => $reduces,)* }
             }
 
-            /// What tells calls of the operation apart.
+            /// The parameter in which calls of the operation can differ.
             pub const fn parameter(self) -> Parameter {
                 match self { $(Self::$name => Parameter::$parameter,)* }
             }
@@ -55,7 +55,7 @@ macro_rules! operations {
     };
 }
 
-// A number stays with its operation: ranks compare numbers. Kernels know those of `abi.hpp`.
+// A number is never reassigned, because ranks compare numbers. Kernels use those of `abi.hpp`.
 operations! {
     /// An all-reduce.
     AllReduce = args::kOpAllReduce, "all-reduce", true, None;
@@ -99,9 +99,9 @@ operations! {
     Combine = args::kOpCombine, "combine", false, None;
     /// Messages between pairs of ranks, in which no other rank takes part.
     Pairs = args::kOpPairs, "pairs", false, None;
-    /// A kernel of the caller: a wait for a value in the heap, or an access outside the heap.
+    /// A kernel of the program: a wait for a value in the heap, or an access outside the heap.
     Heap = args::kOpHeap, "heap", false, None;
-    /// Opening a group, or exchanging something between hosts or processes while the group is open.
+    /// Opening a group, or an exchange between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.
     MetadataBroadcast = 0x81, "metadata broadcast", false, None;
@@ -125,7 +125,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Everything that can go wrong. A failed group keeps returning its first error.
+/// All errors of the library. A failed group keeps returning its first error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -146,7 +146,7 @@ pub enum Error {
     /// Too little memory in the arena or on the device. Nothing was allocated.
     #[error("out of memory: {message}")]
     OutOfMemory {
-        /// What the memory is for, how much it needs and how much there is.
+        /// The purpose of the memory, the required and the available bytes.
         message: String,
     },
     /// A call of the device runtime failed.
@@ -176,7 +176,7 @@ pub enum Error {
     /// The ranks could not meet: a wrong size, rank or secret.
     #[error("bootstrap: {message}")]
     Bootstrap {
-        /// What was wrong, with the values.
+        /// The error, with the values.
         message: String,
     },
     /// A deadline passed.
@@ -185,15 +185,15 @@ pub enum Error {
         /// The operation that waited.
         operation: Operation,
         /// The number of collectives of the group that this rank's device had finished before. An all-reduce or
-        /// broadcast of a large message in parts counts each part. Signals, messages between pairs, comparisons of calls
-        /// and counts, and copy engine transfers do not count. 0 for a host-side exchange. For an NCCL operation, the number of operations
-        /// that this rank had enqueued before.
+        /// broadcast of a large message in parts counts each part. Signals, messages between pairs, comparisons of
+        /// calls and counts, and copy engine transfers do not count. 0 for a host-side exchange. For an NCCL operation,
+        /// the number of operations that this rank had enqueued before.
         sequence: u64,
-        /// The rank that was waited for, if known.
+        /// The late rank, if known.
         rank: Option<usize>,
         /// The deadline of the wait.
         waited: Duration,
-        /// What is known of that rank; empty, or starts with a colon.
+        /// Details about that rank; empty, or starts with a colon.
         detail: String,
     },
     /// A rank died or left without closing the group.
@@ -201,21 +201,21 @@ pub enum Error {
     PeerLost {
         /// The lost rank.
         rank: usize,
-        /// What is known of its end; empty, or starts with a colon.
+        /// Details about its end; empty, or starts with a colon.
         detail: String,
     },
     /// The group was aborted, here or by a peer, or this rank kept a peer waiting too long.
     #[error("the group was aborted{detail}")]
     Aborted {
-        /// Which rank aborted, or where, and why; empty, or starts with a colon.
+        /// The rank or place of the abort, and the reason; empty, or starts with a colon.
         detail: String,
     },
-    /// The ranks disagree. When found while opening, every rank gets an equal error.
+    /// The ranks disagree. If this is detected during opening, every rank gets an equal error.
     #[error("ranks {against} and {rank} disagree on {what}: {ours} and {theirs}")]
     Mismatch {
-        /// What they disagree on.
+        /// The value on which they disagree.
         what: String,
-        /// The rank that others are compared with; its value is `ours`.
+        /// The reference rank; its value is `ours`.
         against: usize,
         /// The value of rank `against`.
         ours: String,
@@ -232,36 +232,37 @@ pub enum Error {
         /// The failed rank's error.
         message: String,
     },
-    /// A token asks for an expert that there is not. Found on the device, by every rank.
+    /// The expert id of a token is out of range. Detected on the device, by every rank.
     #[error("token {token} of rank {rank} goes to expert {expert}, but there are {experts}")]
     Routing {
         /// The rank of the token.
         rank: usize,
-        /// The token's number on its rank.
+        /// The index of the token on its rank.
         token: usize,
         /// The expert.
         expert: i64,
-        /// How many experts there are.
+        /// The number of experts.
         experts: usize,
     },
-    /// More rows than there is room for. Found on the device, by every rank.
+    /// A rank would receive more rows than it has capacity for. Detected on the device, by every rank.
     #[error("rank {rank} has {rows} rows, but room for {capacity}")]
     Capacity {
         /// The rank.
         rank: usize,
-        /// The rows that it would receive, or that one of its experts would receive where rows are padded.
+        /// The rows that it would receive, or, in padded layouts, the rows that one of its experts would receive.
         rows: usize,
-        /// How many there is room for.
+        /// The capacity in rows.
         capacity: usize,
     },
-    /// A count of tokens above that of the ids. Found on the device, by every rank.
+    /// The token count on the device exceeds the number of tokens with expert ids. Detected on the device, by every
+    /// rank.
     #[error("rank {rank} asks for {tokens} tokens by its count on the device, but gives ids of {ids}")]
     Tokens {
         /// The rank.
         rank: usize,
-        /// The tokens that its count on the device asks for.
+        /// The token count on the device.
         tokens: usize,
-        /// The tokens that it gives ids of.
+        /// The number of tokens with expert ids.
         ids: usize,
     },
     /// The group was closed.
@@ -278,12 +279,12 @@ pub enum Error {
     /// A defect in symmetra.
     #[error("internal error: {message}")]
     Internal {
-        /// What happened.
+        /// A description of the defect.
         message: String,
     },
 }
 
-/// A rank in an error message; `None` prints as no rank in particular.
+/// A rank in an error message; `None` prints as an unnamed peer.
 struct Rank(Option<usize>);
 
 impl fmt::Display for Rank {
@@ -295,13 +296,13 @@ impl fmt::Display for Rank {
     }
 }
 
-/// What ranks disagree on that make different collective calls of the host.
+/// The name of the mismatch of ranks that make different host-side collective calls.
 pub(crate) const HOST_CALL: &str = "the collective call of the host";
 
-/// Start of an abort's detail on the rank that aborts.
+/// The start of an abort's detail on the rank that aborts.
 pub(crate) const BY_THIS_RANK: &str = ": by this rank";
 
-/// The name of a group, and the numbers in the world of `ranks` of the group, where these are others.
+/// The name of a group, and the world ranks of `ranks` if they differ from the ranks in the group.
 pub(crate) fn group_of_world(name: &str, world: &[usize], ranks: &[usize]) -> String {
     let of_world = ranks.iter().filter_map(|rank| Some((rank, world.get(*rank).filter(|number| *number != rank)?)));
     let of_world: Vec<_> =
@@ -310,7 +311,7 @@ pub(crate) fn group_of_world(name: &str, world: &[usize], ranks: &[usize]) -> St
     format!("group {name}{separator}{}", of_world.join(" and "))
 }
 
-/// A duration in a message, of two digits or more: `1.3 s`, `30 s`, `250 ms`.
+/// A duration in a message, with at least two digits: `1.3 s`, `30 s`, `250 ms`.
 pub(crate) struct Rounded(pub(crate) Duration);
 
 impl fmt::Display for Rounded {
@@ -326,8 +327,8 @@ impl fmt::Display for Rounded {
 }
 
 impl Error {
-    /// What an error that rank `by` found means on rank `own`. A rank that kept `by` waiting, or that `by` took for lost,
-    /// is not named to itself as late or lost: it would be evicted by itself.
+    /// The error on rank `own` of an error that rank `by` found. If rank `by` reports rank `own` itself as late or
+    /// lost, the error becomes an abort: a rank must not evict itself.
     pub(crate) fn seen_by(self, own: usize, by: usize) -> Self {
         let detail = match &self {
             Self::Timeout { operation: Operation::Exchange, rank: Some(rank), detail, .. } if *rank == own => {
@@ -342,8 +343,8 @@ impl Error {
         Self::Aborted { detail }
     }
 
-    /// Adds the name of the group, and the numbers in the world of the ranks that the error names. `by`: the rank that
-    /// ended the group, which the words of an abort name.
+    /// Adds the name of the group, and the world ranks of the ranks that the error names. `by`: the rank that ended the
+    /// group, which the message of an abort names.
     pub(crate) fn in_group(mut self, name: &str, world: &[usize], by: Option<usize>) -> Self {
         let differs = matches!(self, Self::Mismatch { .. });
         let (words, ranks) = match &mut self {
@@ -355,7 +356,7 @@ impl Error {
             Self::Bootstrap { message } => (message, [None, None]),
             _ => return self,
         };
-        // An error that passed through the group before has them.
+        // An error that passed through the group before already contains them.
         if !words.contains(" in group ") {
             let ranks: Vec<usize> = ranks.into_iter().flatten().collect();
             *words += if differs { " in " } else { "; in " };
@@ -364,13 +365,13 @@ impl Error {
         self
     }
 
-    /// The error of ranks that make different collective calls of the host.
+    /// The error of ranks that make different host-side collective calls.
     pub(crate) fn unlike_calls([against, rank]: [usize; 2], [ours, theirs]: [&str; 2]) -> Self {
         let (ours, theirs) = (ours.to_owned(), theirs.to_owned());
         Self::Mismatch { what: HOST_CALL.to_owned(), against, ours, rank, theirs }
     }
 
-    /// The error of experts whose text this is; `None` for a text of others.
+    /// The expert error with this text; `None` for other texts.
     fn of_experts(kind: i64, message: &str) -> Option<Self> {
         let words = message.split(|letter: char| letter != '-' && !letter.is_ascii_digit());
         let numbers: Vec<i64> = words.filter_map(|word| word.parse().ok()).collect();
@@ -393,7 +394,7 @@ impl Error {
     /// The error with the kind, code and rank that crossed the language boundary; the numbers are those of
     /// `symmetra::ErrorKind`.
     pub(crate) fn from_parts(kind: i64, native_code: i64, rank: i64, message: &str) -> Self {
-        // An error that this library raised already carries this text: do not repeat it.
+        // An error that this library raised already contains this text; it is not repeated.
         let detail = |said: String| match message.strip_prefix(&said) {
             Some(rest) => rest.to_owned(),
             None => format!(": {message}"),
@@ -402,7 +403,7 @@ impl Error {
         match (kind, rank) {
             (8, Some(rank)) => return Self::PeerLost { rank, detail: detail(format!("rank {rank} is gone")) },
             (9, _) => return Self::Aborted { detail: detail("the group was aborted".to_owned()) },
-            // Only message and rank of a mismatch crossed the boundary.
+            // Of a mismatch, only message and rank crossed the boundary.
             (10, Some(rank)) => {
                 let [ours, theirs] = ["one value", "another"].map(str::to_owned);
                 return Self::Mismatch { what: message.to_owned(), against: 0, ours, rank, theirs };
@@ -427,7 +428,7 @@ impl Error {
             5 => Self::System { errno: i32::try_from(native_code).unwrap_or(0), message },
             6 => Self::bootstrap(message),
             7 => Self::exchange_timeout(rank, Duration::ZERO, message),
-            // The thrower did not name a rank, or what else the error names.
+            // The exception did not contain the rank, or the other fields of the error.
             8 | 10 | 13 | 14 | 15 => Self::bootstrap(message),
             11 => Self::Closed,
             12 => Self::NotRegistered { pointers: 1 },
@@ -435,7 +436,7 @@ impl Error {
         }
     }
 
-    /// The reverse. Ranks that are no members are numbered behind those that are.
+    /// The reverse of [`of_members`](Self::of_members). Ranks outside `members` are numbered after the members.
     pub(crate) fn among(self, members: &[usize]) -> Self {
         let place = |rank: usize| members.iter().position(|member| *member == rank);
         self.renumbered(|rank| place(rank).unwrap_or(members.len() + rank))
@@ -451,7 +452,7 @@ impl Error {
             Self::Mismatch { what, against, ours, rank, theirs } => {
                 Self::Mismatch { what, against: of(against), ours, rank: of(rank), theirs }
             }
-            // A routing error has the numbers of the group whose experts these are.
+            // A routing error has the rank numbers of the experts' group.
             other => other,
         }
     }
@@ -463,7 +464,7 @@ impl Error {
     }
 }
 
-/// How this library and `symmetra-ring` make errors.
+/// Constructors for this library and `symmetra-ring`.
 #[doc(hidden)]
 impl Error {
     /// `what` is `value`, but `limit`.
@@ -483,8 +484,8 @@ impl Error {
         Self::System { errno: error.raw_os_error().unwrap_or(0), message: format!("{doing}: {error}") }
     }
 
-    /// An error of the group that `members` of a larger one make, by the numbers of the larger one. Ranks in its words
-    /// keep theirs.
+    /// Translates an error of the group of `members` to the rank numbers of the larger group. Rank numbers inside
+    /// message texts are unchanged.
     pub fn of_members(self, members: &[usize]) -> Self {
         let of = |rank: usize| members.get(rank).copied().unwrap_or_else(|| rank.saturating_sub(members.len()));
         self.renumbered(of)

@@ -1,8 +1,7 @@
-//! Tells a process from the children that `fork()` makes of it.
-//!
-//! A child has copies of the objects, but not the threads that serve them, and it shares the sockets and the memory of
-//! its parent. So an object says in which process it was made. In another one it refuses to work, and its drop touches
-//! nothing that the two processes share.
+//! Distinguishes a process from the children that `fork()` creates.
+//! | A child has copies of the objects, but not the threads that serve them, and it shares the sockets and the memory
+//! of its parent. So each object records the process that created it. In another process the object refuses to work,
+//! and its drop touches nothing that the two processes share.
 #![allow(unsafe_code)]
 
 use std::sync::Once;
@@ -10,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Result};
 
-/// How many forks lie between this process and the one that loaded the library.
+/// The number of forks between the process that loaded the library and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process that made an object.
+/// The process that created an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker(u32);
 
@@ -26,7 +25,7 @@ impl Maker {
     pub fn this() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
-            // SAFETY: `in_child` is a function of this library that adds to an atomic number, which a child may do
+            // SAFETY: `in_child` is a function of this library that increments an atomic number, which a child may do
             // between a fork and an exec.
             let code = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             if code != 0 {

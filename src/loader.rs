@@ -1,5 +1,5 @@
-//! Libraries that are loaded at run time: how one is opened, and how its functions are looked up. A library is never
-//! unloaded, because its threads may outlive all that used the library.
+//! Libraries that are loaded at run time: how a library is opened, and how its functions are looked up. A library is
+//! never unloaded, because its threads may outlive all users of the library.
 #![allow(unsafe_code)]
 
 use std::error::Error as _;
@@ -12,10 +12,10 @@ pub(crate) fn words(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Opens a library, for as long as the process runs.
+/// Opens a library until the process ends.
 ///
 /// # Safety
-/// The file's initialisers ask nothing of the process.
+/// The file's initialisers have no requirements on the process.
 ///
 /// # Errors
 /// The file and the loader's description.
@@ -26,8 +26,8 @@ pub(crate) unsafe fn open(path: &OsStr) -> Result<ManuallyDrop<libloading::Libra
     library.map(ManuallyDrop::new).map_err(|error| format!("{shown} cannot be loaded: {}", words(&error)))
 }
 
-/// Declares `Symbols`: the functions of a library, by the types of the library's header, looked up once. A function of the
-/// second list is `None` in a library that lacks the function.
+/// Declares `Symbols`: the functions of a library, by the types of the library's header, looked up once. A function of
+/// the second list is `None` if the library lacks it.
 macro_rules! symbols {
     (
         always { $($name:ident: fn($($arg:ty),* $(,)?) $(-> $result:ty)?;)* }

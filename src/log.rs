@@ -1,4 +1,4 @@
-//! The log: what the library says to people.
+//! The log: the messages of the library for people.
 //!
 //! [`log!`](crate::log!) makes each line an event of `tracing`. If no subscriber is in force, the line goes to the
 //! program's sink, else to standard error. The library installs no subscriber: a program can install its own at any
@@ -15,12 +15,12 @@ pub(crate) use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 
-/// The variable with the level of lines that no subscriber takes.
+/// The variable with the level of lines that no subscriber receives.
 const VARIABLE: &str = "SYMMETRA_LOG";
 const DEFAULT: LevelFilter = LevelFilter::WARN;
 
-/// Logs a line: `log!(WARN, "{path} is left: {error}")`. The level is `ERROR`, `WARN`, `INFO` or `DEBUG`; what follows
-/// is as in `format!`.
+/// Logs a line: `log!(WARN, "{path} is left: {error}")`. The level is `ERROR`, `WARN`, `INFO` or `DEBUG`; the rest is
+/// as in `format!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! log {
@@ -43,20 +43,20 @@ pub(crate) struct Line<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Where a program wants lines that no subscriber takes. Any thread may call a sink.
+/// The program's sink for lines that no subscriber receives. Any thread may call a sink.
 pub(crate) type Sink = Arc<dyn Fn(&Line<'_>) + Send + Sync>;
 
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 static LIMIT: OnceLock<LevelFilter> = OnceLock::new();
 
-/// Replaces the sink; `None` means standard error. A call of the sink before may still run on another thread.
+/// Replaces the sink; `None` means standard error. A call of the previous sink may still run on another thread.
 pub(crate) fn set_sink(sink: Option<Sink>) {
-    // Dropped without the lock: what a sink holds is the program's, and may log.
+    // Dropped without the lock: the contents of a sink belong to the program, and dropping them may log.
     let before = std::mem::replace(&mut *SINK.write(), sink);
     drop(before);
 }
 
-/// Takes a line that was offered to `tracing`. Drops the line if a subscriber is in force on this thread.
+/// Receives a line that was offered to `tracing`. Drops the line if a subscriber is in force on this thread.
 pub fn without_subscriber(level: Level, origin: &str, words: Arguments<'_>) {
     let alone = tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
     if alone && level <= limit() {
@@ -78,7 +78,7 @@ fn limit() -> LevelFilter {
     limit
 }
 
-/// The level that the variable's text asks for. A text that is no level asks for nothing, and is complained of.
+/// The level in the text of the variable. An invalid text gives the default level and a complaint.
 fn read(text: Option<&OsStr>) -> (LevelFilter, Option<String>) {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return (DEFAULT, None) };
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
@@ -96,7 +96,7 @@ fn deliver(line: &Line<'_>) {
     let sink = SINK.read().clone();
     match sink {
         Some(sink) => sink(line),
-        // One write, so that lines of several processes do not mix. There is nowhere to say that it failed.
+        // One write, so that lines of several processes do not mix. A failure of the write cannot be reported anywhere.
         None => drop(std::io::stderr().write_all(written(line, SystemTime::now()).as_bytes())),
     }
 }

@@ -1,4 +1,4 @@
-//! How settings are made, and the words for them: in messages, on the command line and in files.
+//! Macros for settings, and their names in messages, on the command line and in files.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -7,8 +7,9 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::error::{Error, Result};
 
-/// Adds a method for each field of settings, which returns them with another value. Other crates cannot write such structs as
-/// literals, because later versions may add fields. Not part of the public interface: for packages of this repository.
+/// Adds a method for each field of a settings struct, which returns the settings with another value. Other crates
+/// cannot write such structs as literals, because later versions may add fields. Not part of the public interface: for
+/// packages of this repository.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! setters {
@@ -27,8 +28,8 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
-/// Makes a setting with a fixed set of values `Display`, `FromStr` and serde by the setting's `name()`. `$what` is the
-/// setting's noun in the error for another word.
+/// Implements `Display`, `FromStr` and serde for a setting with a fixed set of values, by its `name()`. `$what` is the
+/// noun of the setting in the error for an unknown name.
 macro_rules! named {
     ($setting:ident, $what:literal, $values:expr) => {
         impl std::fmt::Display for $setting {
@@ -41,7 +42,7 @@ macro_rules! named {
             type Err = crate::error::Error;
 
             /// # Errors
-            /// `Error::InvalidArgument` for another word, with the words.
+            /// `Error::InvalidArgument` for an unknown name, with the known names.
             fn from_str(name: &str) -> crate::error::Result<Self> {
                 crate::settings::by_name($what, name, $values, Self::name)
             }
@@ -52,7 +53,7 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// Makes a type that is `Display` and `FromStr` serde by its text.
+/// Implements serde by the text of a type that is `Display` and `FromStr`.
 macro_rules! as_text {
     ($setting:ident) => {
         impl serde::Serialize for $setting {
@@ -77,7 +78,7 @@ pub(crate) fn from_text<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
     Cow::<'de, str>::deserialize(input)?.parse().map_err(de::Error::custom)
 }
 
-/// The value of this name.
+/// The value with this name.
 pub(crate) fn by_name<T: Copy>(
     what: &'static str,
     name: &str,

@@ -100,10 +100,10 @@ named!(Dtype, "the type", Self::ALL);
 ///
 /// Values are combined in rank order and the result is rounded once. Exceptions are all-reduces of floating types by
 /// [`Algorithm::Ring`](crate::Algorithm::Ring) and
-/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), all-reduces by a [`Codec`](crate::Codec), and what
-/// [NCCL](crate::environment::Backend::Nccl) serves. 8-bit floats, f16, bf16 and f32 are reduced in single precision,
-/// f64 in double precision. Results of 8-bit floats saturate: what is beyond the largest finite value, infinities too,
-/// becomes that value with the sign. Sums and products of integers wrap.
+/// [`Algorithm::RecursiveDoubling`](crate::Algorithm::RecursiveDoubling), all-reduces by a [`Codec`](crate::Codec), and
+/// calls that [NCCL](crate::environment::Backend::Nccl) serves. 8-bit floats, f16, bf16 and f32 are reduced in single
+/// precision, f64 in double precision. Results of 8-bit floats saturate: values beyond the largest finite value,
+/// including infinities, become that value with their sign. Sums and products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -176,13 +176,13 @@ pub enum Transport {
     /// Chosen by size, world size, memory and, in a reduction, type; `explain_exchange` prints the choice.
     #[default]
     Auto,
-    /// Packets through scratch, which prove their own arrival: each has a flag (NCCL's LL protocol), or no word of the
-    /// packet is the sentinel. Any memory. Lowest latency.
+    /// Packets through scratch, which prove their own arrival: each packet has a flag (NCCL's LL protocol), or contains
+    /// no word that is the sentinel. Any memory. Lowest latency.
     Packets,
     /// Zero-copy: directly between the operands, between two barriers. Needs symmetric or adopted memory, or a graph
-    /// that registers plain memory. Where ranks know only their own counts (gather, scatter, batches and variable
-    /// all-to-all), received data must go to symmetric memory. If it does not on some rank, later calls of every rank
-    /// fail with [`Error::Unsupported`](crate::Error::Unsupported), which names that rank.
+    /// that registers plain memory. If ranks know only their own counts (gather, scatter, batches and variable
+    /// all-to-all), received data must go to symmetric memory. If this is violated on some rank, later calls of every
+    /// rank fail with [`Error::Unsupported`](crate::Error::Unsupported), which names that rank.
     Direct,
     /// By multicast: all-gathers and broadcasts into symmetric buffers, reduce-scatters of symmetric buffers, by sums of the
     /// types of [`Algorithm::MulticastOneShot`](crate::Algorithm::MulticastOneShot). Needs
@@ -212,11 +212,11 @@ named!(Transport, "the transport", Self::EVERY);
 
 /// Ranks know only their own counts: the counts that they exchange decide the transport.
 pub(crate) const WAY_LEARNED: u32 = 0x10;
-/// A call without elements: nothing moves, whatever the operands.
+/// A call without elements: no data move, whichever operands the call has.
 pub(crate) const WAY_NOTHING: u32 = 0x11;
 /// Summed or stored by multicast.
 pub(crate) const WAY_MULTICAST: u32 = 0x12;
-/// An all-reduce of a few ranks each, by packets.
+/// An all-reduce within groups of consecutive ranks, by packets.
 pub(crate) const WAY_APART: u32 = 0x13;
 /// Moved by the copy engines; the caller defines the bits below.
 pub(crate) const WAY_COPY_ENGINES: u32 = 0x20;

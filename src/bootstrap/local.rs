@@ -57,7 +57,7 @@ impl Local {
     /// * [`Error::Bootstrap`]: rank 0 refused this rank (claimed before, another world size), or a
     ///   rank 0 listens there already;
     /// * [`Error::Timeout`]: the deadline passed, on this rank or on another rank that had joined; the error names the
-    /// missing ranks, or rank 0 if rank 0 did not report them;
+    ///   missing ranks, or rank 0 if rank 0 did not report them;
     /// * [`Error::PeerLost`]: a rank joined and died;
     /// * [`Error::System`]: the directory cannot be made or opened.
     pub fn connect(directory: impl AsRef<Path>, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {

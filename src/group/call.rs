@@ -1,4 +1,4 @@
-//! What is noted of a call: its size, and what ranks must do alike.
+//! The record of a call: its size, and the properties that must be equal on all ranks.
 
 use std::fmt;
 
@@ -8,49 +8,51 @@ use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, codec_name, ex
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Size of the message. A call that takes several launches, or a collective for each row, notes each of them with the
-    /// size of all: otherwise calls that differ by some of these would be alike up to the end of the smaller call.
+    /// Size of the message. A call that takes several launches, or a collective for each row, records each of them with
+    /// the size of all: otherwise calls with different numbers of launches would be equal up to the end of the smaller
+    /// call.
     pub(crate) bytes: u64,
-    /// Operation, element type and algorithm, packed as `AgreeArgs` packs them, and a hash of `alike`.
+    /// Operation, element type and algorithm, packed as in `AgreeArgs`, and a hash of `alike`.
     pub(crate) descriptor: u64,
     alike: Alike,
 }
 
-/// What ranks must do alike and what has no bits of its own in a descriptor.
+/// The properties that must be equal on all ranks and have no bits of their own in a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 struct Alike {
-    /// The number of the settings; 0 for none.
+    /// A number for the settings; 0 for none.
     form: u64,
-    /// A number that the caller gave; 0 for none.
+    /// The tag of the caller; 0 for none.
     tag: u64,
     /// One more than the offset of each operand in the memory of its rank; 0 for an operand that peers do not access.
     places: [u64; OPERANDS],
 }
 
-/// Most operands of a call that peers access.
+/// The most operands of a call that peers access.
 const OPERANDS: usize = 4;
 
-/// Where the operands of a call are that peers access at equal offsets.
+/// The offsets of the operands that peers access at equal offsets.
 pub(crate) type Places = [Option<u64>; OPERANDS];
 
-/// What stands in a descriptor for the algorithm of a call that NCCL runs.
+/// The algorithm number in the descriptor of a call that NCCL runs.
 pub(crate) const BY_NCCL: u32 = 0xff;
 
-/// Where in the last eight bits of an all-reduce's own stands the codec. Before it stands whether peers access operands.
+/// The position of the codec in the last eight bits of the descriptor of an all-reduce. The bit before it states
+/// whether peers access operands.
 pub(crate) const CODEC_SHIFT: u32 = 1;
 
-/// What tells an all-reduce and norm in one kernel from a norm behind an all-reduce, which may be of equal algorithms.
+/// Marks an all-reduce and norm in one kernel; an all-reduce followed by a separate norm may have the same algorithm.
 pub(crate) const FUSED: u32 = 0x80;
 
-/// Where in a descriptor stands what tells places of operands apart.
+/// The position, in a descriptor, of the hash of the operand offsets.
 const PLACE_SHIFT: u32 = 40;
 
 impl Call {
-    /// How many words a call has.
+    /// The number of words of a call.
     pub(crate) const WORDS: usize = 4 + OPERANDS;
 
-    /// Adds where the operands are: peers access theirs at the same offsets. It stands in the descriptor as a number that
-    /// differs where offsets do, but for one case in sixteen million.
+    /// Adds the offsets of the operands, which peers access at the same offsets. The descriptor contains a 24-bit hash:
+    /// different offsets have equal hashes once in sixteen million cases.
     pub(crate) fn at(self, offsets_bytes: Places) -> Self {
         if offsets_bytes == Places::default() {
             return self;
@@ -59,19 +61,19 @@ impl Call {
         Self { alike: Alike { places, ..self.alike }, ..self.mixed(&places) }
     }
 
-    /// Adds what else ranks must do alike, such as the number of rows that a tensor is cut into, in the number that
-    /// [`at`](Self::at) adds. 1 makes no difference.
+    /// Adds another property that must be equal on all ranks, such as the number of rows into which a tensor is cut, to
+    /// the hash of [`at`](Self::at). 1 changes nothing.
     pub(crate) fn in_form(self, form: u64) -> Self {
         if form > 1 { Self { alike: Alike { form, ..self.alike }, ..self.mixed(&[form]) } } else { self }
     }
 
-    /// Adds the caller's number, as [`in_form`](Self::in_form) does. 0 is none.
+    /// Adds the caller's tag, as [`in_form`](Self::in_form) does. 0 means none.
     #[inline]
     pub(crate) fn tagged(self, tag: u64) -> Self {
         if tag == 0 { self } else { Self { alike: Alike { tag, ..self.alike }, ..self.mixed(&[1, tag]) } }
     }
 
-    /// The call that reads as these words: bytes, descriptor, and what the hash in the descriptor is of.
+    /// The call with these words: bytes, descriptor, and the values that are hashed in the descriptor.
     pub(crate) fn from_words([bytes, descriptor, form, tag, places @ ..]: [u64; Self::WORDS]) -> Self {
         Self { bytes, descriptor, alike: Alike { form, tag, places } }
     }
@@ -100,15 +102,16 @@ impl Call {
         Self { descriptor: self.descriptor ^ mixed >> PLACE_SHIFT << PLACE_SHIFT, ..self }
     }
 
-    /// A call of operation `op` (`args::kOp*`). `way` and `rest` are the operation's own: what else ranks must
-    /// do alike, each in 8 bits.
+    /// A call of operation `op` (`args::kOp*`). `way` and `rest` depend on the operation: further properties that must
+    /// be equal on all ranks, 8 bits each.
     pub(crate) fn new(bytes: u64, op: u32, dtype: Dtype, reduction: Reduction, way: u32, rest: u32) -> Self {
         let kinds = op | (dtype as u32) << 8 | way << 16 | (reduction as u32) << 24;
         let descriptor = u64::from(kinds) | u64::from(rest & 0xff) << 32;
         Self { bytes, descriptor, alike: Alike::default() }
     }
 
-    /// The call with all that ranks must do alike: settings, offsets of operands, and the caller's tag.
+    /// Prints the call with all properties that must be equal on all ranks: settings, offsets of operands, and the
+    /// caller's tag.
     pub(crate) fn in_full(&self) -> String {
         let Alike { form, tag, places } = self.alike;
         let mut words = self.to_string();
@@ -128,7 +131,7 @@ impl Call {
         if tag == 0 { words } else { format!("{words}, tag {tag}") }
     }
 
-    /// Its operation, `args::kOp*`.
+    /// The operation, `args::kOp*`.
     pub(crate) fn op(self) -> u32 {
         (self.descriptor & 0xff) as u32
     }

@@ -1,4 +1,4 @@
-//! What the devices of all ranks have in common. Every rank holds equal values, so choices made from them agree.
+//! The common capabilities of the devices of all ranks. They are equal on every rank, so choices made from them agree.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::bootstrap::mesh::Mesh;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// The capabilities that every rank's device has.
+/// The capabilities that all ranks' devices have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Capabilities {
-    /// The vendor's name of the device when all ranks have the same model; else empty.
+    /// The vendor's name of the device if all ranks have the same model; else empty.
     pub(crate) name: String,
     /// The lowest compute capability.
     pub(crate) compute_capability: (u32, u32),
@@ -20,7 +20,7 @@ pub(crate) struct Capabilities {
     pub(crate) multiprocessors: u32,
     /// Whether every device changes words atomically in the memory of every other.
     pub(crate) native_atomics: bool,
-    /// Whether every device adds 8-bit floats by multicast.
+    /// Whether every device can add 8-bit floats by multicast.
     pub(crate) adds_f8: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Compares the histories of two ranks off the path of calls: equal digests mean equal calls.
+//! Compares the histories of two ranks outside the path of calls: equal digests mean equal calls.
 
 use super::call::Call;
 use super::history::{ENTRIES, History};
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
-    /// As many first calls are equal.
+    /// The first calls are equal; their number.
     Equal(u64),
-    /// Among the first calls, as many as `common`, some differ.
+    /// Some of the first `common` calls differ.
     Unequal { common: u64, first: Option<Difference> },
 }
 
@@ -20,8 +20,8 @@ pub(super) struct Difference {
     pub(super) theirs: Call,
 }
 
-/// Compares the calls that both ranks have enqueued, of which the first `equal` are known to be equal. A rank that is
-/// further ahead than its entries reach is compared at the last digest that both have.
+/// Compares the calls that both ranks have enqueued; the first `equal` are known to be equal. If the ranks are
+/// further apart than the entries reach, they are compared at the last digest that both have.
 pub(super) fn compare(ours: &History, theirs: &History, equal: u64) -> Compared {
     let (own, other) = (ours.enqueued(), theirs.enqueued());
     let (fewer, entries) = (own.min(other), ENTRIES as u64);
@@ -34,7 +34,7 @@ pub(super) fn compare(ours: &History, theirs: &History, equal: u64) -> Compared 
             Compared::Unequal { common, first: first(ours, theirs, equal, common) }
         }
         (Some(_), Some(_)) => Compared::Equal(common),
-        // Overwritten since, or too far behind: a later comparison, or the other rank's, finds what differs.
+        // Overwritten meanwhile, or out of reach: a later comparison, or that of the other rank, finds the difference.
         _ => Compared::Equal(equal),
     }
 }

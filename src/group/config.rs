@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::settings::{seconds, setters};
 use crate::types::Transport;
 
-/// Deadlines. An operation that exceeds one fails with a timeout. All are finite, 1 ms to 24 h; others are refused before
-/// the ranks meet.
+/// Deadlines. An operation that exceeds its deadline fails with a timeout. All are finite, 1 ms to 24 h; others are
+/// refused before the ranks meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -45,51 +45,53 @@ pub struct Config {
     pub deadlines: Deadlines,
     /// Size in bytes of the heap for symmetric buffers. Default 64 MiB.
     pub heap_bytes: u64,
-    /// Channels of the signals that kernels of yours send each other: see [`Communicator::heap`](crate::Communicator::heap).
-    /// A channel takes 12 bytes for each rank. 0 to 65536; default 256.
+    /// Channels for the signals that your own kernels send each other: see
+    /// [`Communicator::heap`](crate::Communicator::heap). A channel takes 12 bytes for each rank. 0 to 65536; default
+    /// 256.
     pub heap_channels: u32,
     /// Largest message in bytes of one one-shot LL call; larger messages take several calls. Exchanges by LL packets
-    /// move as many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
+    /// move at most this many bytes per rank pair and round. 1 KiB to 512 MiB; default 256 KiB.
     pub one_shot_ll_bytes: u64,
-    /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move as many bytes from
-    /// rank to rank in a launch. 1 KiB to 512 MiB. `None`, the default, is 16 MiB / (world size squared), clamped to
-    /// 256 KiB..4 MiB.
+    /// Largest message in bytes of one one-shot call with sentinels; exchanges by sentinel packets move at most this
+    /// many bytes from rank to rank in a launch. 1 KiB to 512 MiB. `None`, the default, is 16 MiB / (world size
+    /// squared), clamped to 256 KiB..4 MiB.
     pub one_shot_sentinel_bytes: Option<u64>,
     /// Largest message in bytes of one two-shot LL call, 1 KiB to 512 MiB. Default 1 MiB.
     pub two_shot_ll_bytes: u64,
-    /// Largest message in bytes of one two-shot call with sentinels, 1 KiB to 512 MiB. Default 6.5 MiB: then a
-    /// launch of four ranks takes 16 MiB by a codec of eight bits.
+    /// Largest message in bytes of one two-shot call with sentinels, 1 KiB to 512 MiB. Default 6.5 MiB: then a launch
+    /// of four ranks handles 16 MiB with a codec of eight bits.
     pub two_shot_sentinel_bytes: u64,
-    /// Scratch of the ring in bytes, 4 KiB to 32 GiB. It holds queues that a message of any size passes through; larger
-    /// queues pass larger chunks. Default 16 MiB.
+    /// Scratch of the ring in bytes, 4 KiB to 32 GiB. It holds queues through which a message of any size passes;
+    /// larger queues mean larger chunks. Default 16 MiB.
     pub ring_bytes: u64,
     /// Largest message in bytes of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
     pub recursive_doubling_bytes: u64,
     /// Scratch in bytes for messages from each other rank, 4 KiB to 512 MiB: see
-    /// [`Communicator::pairs`](crate::Communicator::pairs). It holds queues that a message of any size passes through;
-    /// larger queues pass larger pieces. Default 512 KiB.
+    /// [`Communicator::pairs`](crate::Communicator::pairs). It holds queues through which a message of any size passes;
+    /// larger queues mean larger pieces. Default 512 KiB.
     pub pair_bytes: u64,
-    /// What the bits of a result may depend on. Default [`Determinism::PerAlgorithm`].
+    /// The factors on which the bits of a result may depend. Default [`Determinism::PerAlgorithm`].
     pub determinism: Determinism,
     /// Transport of exchanges (every collective but all-reduce). Default: chosen by message size and memory.
     pub transport: Transport,
     /// Whether the group opens multicast. Default [`Multicast::Off`].
     pub multicast: Multicast,
-    /// How many adopted allocations, and addresses of graphs that lie in none, can be registered at once. Default 1024.
+    /// The number of adopted allocations, and of graph addresses outside them, that can be registered at once. Default
+    /// 1024.
     pub registrations: u32,
-    /// Most blocks of any kernel that the communicator launches, 1 to 65535. `None`, the default: as many as each kernel
-    /// has use for, which is 256 at most where kernels wait for peers. Kernels of two communicators that wait for peers at
-    /// once must fit the device together, with one block a multiprocessor at the least: else ranks that start them in
-    /// unlike order wait for each other. Fewer blocks do the same work with the same results, later.
+    /// The most blocks of any kernel that the communicator launches, 1 to 65535. `None`, the default: as many as each
+    /// kernel can use, at most 256 for kernels that wait for peers. Kernels of two communicators that wait for peers at
+    /// the same time must fit on the device together, with at least one block per multiprocessor: otherwise ranks that
+    /// start them in different orders deadlock. Fewer blocks give the same results more slowly.
     pub most_blocks: Option<u32>,
     /// Whether the ranks compare every call (bytes, type, operation, algorithm) before it runs. This costs one more
     /// small kernel a call, also for a call that NCCL runs in a group on one host. Default: on in debug builds.
-    /// `SYMMETRA_CHECK_CALLS=1` turns it on. Without it calls that differ are found after they ran.
+    /// `SYMMETRA_CHECK_CALLS=1` turns it on. Without it, different calls are detected after they ran.
     pub check_calls: bool,
-    /// Bytes of a guard between the regions of the arena, and before and behind every symmetric buffer, for tests:
-    /// [`Communicator::check_guards`](crate::Communicator::check_guards) and [`Communicator::close`](crate::Communicator::close)
-    /// find what was written beside a buffer or the scratch. A buffer takes three guards more of the heap. A multiple of 256, at
-    /// most 16 MiB. Default 0: there are no guards.
+    /// Bytes of a guard between the regions of the arena, and before and after every symmetric buffer, for tests:
+    /// [`Communicator::check_guards`](crate::Communicator::check_guards) and
+    /// [`Communicator::close`](crate::Communicator::close) detect writes outside a buffer or the scratch. A buffer
+    /// needs three guards more of the heap. A multiple of 256, at most 16 MiB. Default 0: there are no guards.
     pub guard_bytes: u64,
     /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
@@ -135,27 +137,27 @@ pub(super) fn check_world_size(world_size: usize) -> Result<()> {
     Err(Error::invalid("world size", world_size, format!("it must be 1 to {MAX_WORLD_SIZE}")))
 }
 
-/// Most bytes of the heap. The limit keeps every sum of sizes far from overflow.
+/// The most bytes of the heap. The limit keeps all sums of sizes far from overflow.
 const MAX_HEAP_BYTES: u64 = 1 << 44;
 
 /// Most channels of the heap's signals.
 const MAX_HEAP_CHANNELS: u32 = 1 << 16;
 
-/// Most bytes of one call that pushes packets. Its region for 16 ranks has fewer than 2^31 packets a buffer and fewer
-/// than 2^32 in all, which is what kernels can count (`fits` in `kernels/geometry.hpp`).
+/// The most bytes of one call that pushes packets. Its region for 16 ranks has fewer than 2^31 packets per buffer and
+/// fewer than 2^32 in total, which is the limit of the counters in kernels (`fits` in `kernels/geometry.hpp`).
 const MAX_CALL_BYTES: u64 = 512 << 20;
 
-/// Most bytes of the ring's queues. Queues and counters together fit a region of 64 GiB.
+/// The most bytes of the ring's queues. Queues and counters together fit into a region of 64 GiB.
 const MAX_RING_BYTES: u64 = 32 << 30;
 
 /// Most bytes of the queues from one rank to another.
 const MAX_PAIR_BYTES: u64 = 512 << 20;
 
-/// Most bytes of a guard, and what they are a multiple of: regions keep their alignment.
+/// The most bytes of a guard, and the unit of its size, which keeps regions aligned.
 const MAX_GUARD_BYTES: u64 = 16 << 20;
 const GUARD_UNIT: u64 = 256;
 
-/// Most blocks of a launch, of all kernels.
+/// The most blocks of a launch of any kernel.
 const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
 
 impl Config {
@@ -191,7 +193,7 @@ impl Config {
         ]
     }
 
-    /// Refuses deadlines that no exchange could keep, before the first exchange.
+    /// Refuses invalid deadlines before the first exchange, which uses one.
     pub(crate) fn check_deadlines(&self) -> Result<()> {
         let Deadlines { open, first_use, steady } = self.deadlines;
         for (name, limit) in

@@ -1,8 +1,9 @@
-//! Control pages: one a rank, shared by all ranks, addressable by the rank's device.
+//! Control pages: one for each rank, shared by all ranks, addressable by the rank's device.
 //!
 //! A page holds the status block that the rank's kernels poll and write, the history of calls, and whether the rank has
-//! left. Peers read the whole page and write one word, `abort`. Invariants: a mapping is as long as [`Page`] and lives as
-//! long as its `PageMapping`; every field is atomic, so any rank may touch it at any time; an all-zero page is valid.
+//! left. Peers read the whole page and write one word, `abort`. Invariants: a mapping is as long as [`Page`] and lives
+//! as long as its `PageMapping`; every field is atomic, so any rank may access it at any time; an all-zero page is
+//! valid.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,16 +21,16 @@ use crate::kernel::args;
 /// Words that hold a report.
 const REPORT_WORDS: usize = notice::MAX_BYTES.div_ceil(8);
 
-/// The error that a rank found, for peers that the rank stops. The rank writes once, before it stops any peer.
+/// The error that a rank found, for the peers that the rank stops. The rank writes it once, before it stops any peer.
 #[repr(C)]
 pub(super) struct Report {
-    /// 0: nothing is written; 1: being written; else one more than the bytes that are written.
+    /// 0: no report; 1: being written; else one more than the number of bytes.
     state: AtomicU64,
     words: [AtomicU64; REPORT_WORDS],
 }
 
 impl Report {
-    /// Writes `error`, unless an error was written before. Returns when one is there.
+    /// Writes `error`, unless a report exists. Returns when the report is complete.
     pub(super) fn write(&self, error: &Error) {
         if self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.state.load(Ordering::Acquire) == 1 {
@@ -46,7 +47,7 @@ impl Report {
         self.state.store(bytes.len() as u64 + 1, Ordering::Release);
     }
 
-    /// The error that the rank `by`, whose report this is, has written.
+    /// The error that rank `by`, the owner of this report, has written.
     pub(super) fn read(&self, by: usize) -> Option<Error> {
         let length = self.state.load(Ordering::Acquire).checked_sub(1).filter(|length| *length > 0)?;
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
@@ -63,16 +64,16 @@ pub(crate) struct Page {
     pub(super) peer: AtomicU32,
     pub(super) sequence: AtomicU64,
     pub(super) epoch: AtomicU32,
-    /// Nonzero: the rank's device runs calls in other numbers than the history has them. No kernel touches it.
+    /// Nonzero: the call numbers of the rank's device differ from those of the history. No kernel accesses it.
     pub(super) unnumbered: AtomicU32,
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,
-    /// Nonzero: the rank left with all its calls done, by this [`WayOut`].
+    /// Nonzero: the rank left after all its calls were done, by this [`WayOut`].
     pub(super) left: AtomicU32,
-    /// Calls of pairs that the rank enqueued, which are not in the history.
+    /// The number of calls of pairs that the rank enqueued, which are not in the history.
     pub(super) pairs: AtomicU64,
-    /// Why the rank stopped its peers.
+    /// The reason for which the rank stopped its peers.
     pub(super) report: Report,
 }
 
@@ -85,7 +86,7 @@ const _: () = assert!(std::mem::offset_of!(Page, theirs) == std::mem::offset_of!
 /// Bytes of a mapping: whole pages of the largest common page size.
 pub(crate) const PAGE_BYTES: usize = size_of::<Page>().next_multiple_of(64 << 10);
 
-/// Why a rank was told to stop; the abort word carries this cause.
+/// The reason for which a rank is stopped; part of the abort word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// A rank called abort.
@@ -107,7 +108,7 @@ pub(crate) enum Finding {
     Different(usize),
 }
 
-/// How a rank left a group with all its calls done.
+/// How a rank left a group after all its calls were done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum WayOut {
@@ -115,7 +116,7 @@ pub(super) enum WayOut {
     Dropped = 2,
 }
 
-/// The abort word: the cause, the rank that reported it, and the rank to blame.
+/// The abort word: the cause, the rank that reported it, and the rank that caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) cause: Cause,
@@ -147,12 +148,12 @@ impl Stop {
 }
 
 impl Page {
-    /// Tells the rank of this page to stop. The first stop is kept.
+    /// Stops the rank of this page. The first stop is kept.
     pub(super) fn stop(&self, stop: Stop) {
         let _ = self.abort.compare_exchange(0, stop.word(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The stop that the rank of this page was told, if any.
+    /// The stop of the rank of this page, if any.
     pub(super) fn stopped(&self) -> Option<Stop> {
         Stop::from_word(self.abort.load(Ordering::Acquire))
     }
@@ -168,12 +169,12 @@ impl Page {
         }
     }
 
-    /// Whether the rank of this page has left the group with all its calls done.
+    /// Whether the rank of this page has left the group after all its calls were done.
     pub(super) fn has_left(&self) -> bool {
         self.way_out().is_some()
     }
 
-    /// How the rank of this page has left the group with all its calls done.
+    /// How the rank of this page has left the group after all its calls were done.
     pub(super) fn way_out(&self) -> Option<WayOut> {
         match self.left.load(Ordering::Acquire) {
             0 => None,
@@ -182,17 +183,17 @@ impl Page {
         }
     }
 
-    /// Notes that the rank of this page leaves with all its calls done.
+    /// Records that the rank of this page leaves after all its calls were done.
     pub(super) fn leave(&self, way: WayOut) {
         self.left.store(way as u32, Ordering::Release);
     }
 
-    /// Whether the rank of this page has enqueued a call. It has loaded by then.
+    /// Whether the rank of this page has enqueued a call, and so has finished loading.
     pub(super) fn has_begun(&self) -> bool {
         self.pairs.load(Ordering::Relaxed) > 0 || self.history.enqueued() > 0
     }
 
-    /// Whether nothing went wrong. Every call runs this check; it costs two loads.
+    /// Whether no failure has occurred. Every call runs this check; it costs two loads.
     pub(super) fn healthy(&self) -> bool {
         self.abort.load(Ordering::Relaxed) == 0 && self.code.load(Ordering::Relaxed) == 0
     }
@@ -221,7 +222,7 @@ impl PageMapping {
         if bytes < PAGE_BYTES as i64 {
             return Err(Error::invalid("a peer's control page", bytes, format!("it must have {PAGE_BYTES} bytes")));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of Rust's.
+        // SAFETY: a new mapping at an address that the kernel chooses aliases no memory of Rust.
         let address = unsafe {
             mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)
         };
@@ -252,7 +253,7 @@ impl std::ops::Deref for PageMapping {
 
 impl Drop for PageMapping {
     fn drop(&mut self) {
-        // SAFETY: `map` mapped exactly this, and no reference outlives `self`.
+        // SAFETY: `map` mapped exactly this range, and no reference outlives `self`.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), PAGE_BYTES) };
     }
 }

@@ -1,4 +1,4 @@
-//! Turns the flags of control pages into the error that every later call returns.
+//! Translates the flags of control pages into the error that every later call returns.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 use crate::variables::report_consequence;
 
-/// How long a rank that gave up waits for the report of the rank it waited for. That rank may have begun its own wait
-/// later, by the time a busy processor delays a thread.
+/// How long a rank that gave up waits for the report of the rank for which it waited. That rank may have begun its own
+/// wait later, by the scheduling delay of a busy processor.
 pub(crate) const REPORT: Duration = Duration::from_millis(250);
 
 impl Health {
@@ -19,12 +19,12 @@ impl Health {
         &self.pages[self.rank]
     }
 
-    /// Whether nothing went wrong so far. Does not look for the cause of what did.
+    /// Whether no failure has occurred so far. Does not determine the cause of a failure.
     pub(super) fn is_well(&self) -> bool {
         self.own().healthy() && self.failure.get().is_none()
     }
 
-    /// Returns the group's failure. Costs two loads when all is well.
+    /// Returns the group's failure. Costs two loads if there is none.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_well() {
             return Ok(());
@@ -32,7 +32,7 @@ impl Health {
         Err(self.first(|| self.diagnose()))
     }
 
-    /// Returns the group's failure, also where the calls of the ranks are found to differ. Costs some loads a rank.
+    /// Returns the group's failure, including unequal calls of the ranks. Costs some loads per rank.
     pub(super) fn confirm(&self) -> Result<()> {
         self.check()?;
         self.differing().or_else(|| self.missent()).map_or(Ok(()), |error| Err(self.fail(error)))
@@ -45,12 +45,12 @@ impl Health {
         failure
     }
 
-    /// Makes `error` the failure on this rank unless there is one, and tells no peer. Returns the failure.
+    /// Makes `error` the failure on this rank unless there is one, without notifying peers. Returns the failure.
     pub(super) fn keep(&self, error: Error) -> Error {
         self.first(|| error)
     }
 
-    /// The failure, which is `cause` unless there is one. A launcher learns of a cause that is another rank.
+    /// The failure, which is `cause` unless there is one. If the cause is another rank, it is reported to the launcher.
     fn first(&self, cause: impl FnOnce() -> Error) -> Error {
         let failure = self.failure.get_or_init(|| {
             let error = self.placed(cause());
@@ -63,7 +63,7 @@ impl Health {
         failure.clone()
     }
 
-    /// An error with the name of a parallel group, and the numbers of ranks in the world.
+    /// An error with the name of a parallel group, and world ranks.
     pub(super) fn placed(&self, error: Error) -> Error {
         match self.place.get() {
             Some(Place { name, world, numbers_errors: true }) => {
@@ -73,8 +73,8 @@ impl Health {
         }
     }
 
-    /// The error to announce when this rank drops the group. `None` after this rank's own abort or stop, which all
-    /// peers were told of.
+    /// The error to announce when this rank drops the group. `None` after this rank's own abort or stop, of which all
+    /// peers were notified.
     pub(super) fn reason_to_leave(&self) -> Option<Error> {
         let of_itself = |stop: Stop| stop.cause == Cause::Abort && stop.by == self.rank;
         match self.failure.get() {
@@ -83,7 +83,7 @@ impl Health {
         }
     }
 
-    /// Takes note that `rank` hung up: it died, failed, or left in good order. In the last case only calls that it did
+    /// Records that `rank` disconnected: it died, failed, or left regularly. In the last case only calls that it did
     /// not make fail.
     pub(super) fn hung_up(&self, rank: usize) {
         match self.pages[rank].has_left() {
@@ -95,7 +95,7 @@ impl Health {
         }
     }
 
-    /// Stops the group if this rank has enqueued calls that a rank which left in good order has not.
+    /// Stops the group if this rank has enqueued calls that a regularly departed rank has not enqueued.
     pub(super) fn heed_departed(&self) {
         if !self.departed.load(Ordering::Relaxed) {
             return;
@@ -107,7 +107,7 @@ impl Health {
         }
     }
 
-    /// Fails if a rank has left in good order: a new call would wait for it in vain. Costs one load.
+    /// Fails if a rank has left regularly: a new call would wait for it in vain. Costs one load.
     pub(super) fn all_here(&self) -> Result<()> {
         if !self.departed.load(Ordering::Relaxed) {
             return Ok(());
@@ -116,7 +116,7 @@ impl Health {
         self.pages.iter().position(left).map_or(Ok(()), |rank| Err(self.fail(self.gone(rank))))
     }
 
-    /// As [`all_here`](Self::all_here), for work that needs `peer` alone. A rank that does not exist is here.
+    /// As [`all_here`](Self::all_here), for work that needs only `peer`. A rank that does not exist counts as present.
     pub(super) fn is_here(&self, peer: usize) -> Result<()> {
         match self.departed.load(Ordering::Relaxed) && self.pages.get(peer).is_some_and(|page| page.has_left()) {
             true => Err(self.fail(self.gone(peer))),
@@ -129,14 +129,15 @@ impl Health {
         Error::PeerLost { rank, detail: self.end_of(rank) }
     }
 
-    /// Whether no rank is behind this one: all calls of this rank can finish.
+    /// Whether every other rank has enqueued at least as many calls as this rank, so that all calls of this rank can
+    /// finish.
     pub(super) fn can_finish(&self) -> bool {
         let calls = self.own().history.enqueued();
         self.is_well() && self.pages.iter().all(|page| page.history.enqueued() >= calls)
     }
 
-    /// Records that `rank` is gone and stops every device at once. Peers would notice the loss themselves, but perhaps
-    /// only after this rank has left too, and would then blame this rank.
+    /// Records that `rank` is gone and stops every device at once. Peers would detect the loss themselves, but perhaps
+    /// only after this rank has left too, and would then report this rank as the cause.
     fn lost(&self, rank: usize) {
         self.stop_all(Stop { cause: Cause::Lost, by: self.rank, culprit: rank });
     }
@@ -152,13 +153,14 @@ impl Health {
             (_, args::kStatusRouting | args::kStatusCapacity) => self.mismatch(self.rank, self.rank),
             (_, args::kStatusBounds) => self.outside_heap(page),
             (_, args::kStatusMismatch) => self.mismatch(self.rank, page.peer.load(Ordering::Relaxed) as usize),
-            // A stop says more than another status: the kernel gave up because of the stop.
+            // A stop is more precise than another status: the kernel gave up because of the stop.
             (Some(stop), _) => {
-                // The rank that stopped this one may not have stopped all others yet. They are to blame the same ranks.
+                // The rank that stopped this one may not have stopped all others yet. All ranks must report the same
+                // culprit.
                 self.stop_all(stop);
                 self.stopped(stop)
             }
-            // Ranks that call differently may wait for each other in vain.
+            // Ranks with different calls may wait for each other in vain.
             (None, _) => self.differing().or_else(|| self.missent()).unwrap_or_else(|| self.timeout(page)),
         };
         self.tell(&error);
@@ -182,13 +184,13 @@ impl Health {
         Error::Timeout { operation, sequence, rank: Some(rank), waited, detail }
     }
 
-    /// What helps after a timeout, for the end of a message.
+    /// Advice for the end of a timeout message.
     pub(super) fn advice(&self) -> &'static str {
         if self.check_calls { "" } else { "; with SYMMETRA_CHECK_CALLS=1 ranks compare every call before it runs" }
     }
 
-    /// The error for another library's operation that exceeded its deadline. The rank whose history is behind is named
-    /// as the cause.
+    /// The error for another library's operation that exceeded its deadline. The rank with the shortest history is
+    /// named as the cause.
     pub(super) fn late(&self, operation: Operation, waited: Duration) -> Error {
         let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
         let least = (0..self.pages.len()).min_by_key(|rank| enqueued(*rank));
@@ -199,8 +201,8 @@ impl Health {
         Error::Timeout { operation, sequence, rank, waited, detail: detail + self.advice() }
     }
 
-    /// The rank that keeps the group waiting, given that this rank waited for `named`. `named` may itself have waited
-    /// for another rank and have given up at the same moment.
+    /// The rank for which the group waits, given that this rank waited for `named`. `named` may itself have waited for
+    /// another rank and have given up at the same moment.
     fn to_blame(&self, named: usize) -> usize {
         let enqueued = |rank: usize| self.pages.get(rank).map_or(u64::MAX, |page| page.history.enqueued());
         let reported = |rank: usize| match self.pages.get(rank)?.finding()? {
@@ -223,8 +225,8 @@ impl Health {
         least.filter(|least| enqueued(*least) < enqueued(rank)).unwrap_or(rank)
     }
 
-    /// The mismatch between two ranks, after rank `by` found that `other` calls differently. If this rank has called,
-    /// at least one of the two differs from it.
+    /// The mismatch between two ranks, after rank `by` found a different call of rank `other`. If this rank has made
+    /// the call, at least one of the two differs from it.
     pub(super) fn mismatch(&self, by: usize, other: usize) -> Error {
         if let Some(error) = self.counts_mismatch(by).or_else(|| self.misrouting(by)).or_else(|| self.missent()) {
             return error;
@@ -233,7 +235,7 @@ impl Health {
         if !found_by_kernel && let Some(error) = self.differing().or_else(|| self.differing_elsewhere(by, other)) {
             return error;
         }
-        // Every call is compared: its epoch is its number, where a rank has not lost count.
+        // Every call is compared: its epoch is its number, unless the numbering of a rank is lost.
         let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
         let counts = |page: &&Page| page.unnumbered.load(Ordering::Relaxed) == 0;
         let call = |rank: usize| self.pages.get(rank).map(|page| &**page).filter(counts)?.history.get(number);
@@ -257,7 +259,7 @@ impl Health {
     }
 
     /// The error after rank `by` found that a sender's count differs from the receiver's, or that a receiver's memory
-    /// is not addressable. All ranks word it alike. `kernels/exchange/counts.cuh` defines the packing, which
+    /// is not addressable. All ranks get the same text. `kernels/exchange/counts.cuh` defines the packing, which
     /// `kernels/exchange/pairs.cuh` uses too.
     fn counts_mismatch(&self, by: usize) -> Option<Error> {
         const BY_SENDS: u64 = 1 << 63;
@@ -285,15 +287,15 @@ impl Health {
         })
     }
 
-    /// The error after the receiver of a message between two ranks found that the sender's is of another length. The sender
-    /// may have sent it and gone on.
+    /// The error after the receiver of a message between two ranks found that the sender's length differs. The sender
+    /// may have finished already.
     fn missent(&self) -> Option<Error> {
         let of_pairs = |page: &PageMapping| page.op.load(Ordering::Relaxed) == args::kOpPairs;
         let found = |page: &PageMapping| matches!(page.finding(), Some(Finding::Different(_))) && of_pairs(page);
         self.pages.iter().position(found).and_then(|by| self.counts_mismatch(by))
     }
 
-    /// The error after rank `by` found tokens that no rank can take. All ranks word it alike.
+    /// The error after rank `by` found tokens that no rank can accept. All ranks get the same text.
     fn misrouting(&self, by: usize) -> Option<Error> {
         let page = self.pages.get(by)?;
         let code = page.code.load(Ordering::Acquire);
@@ -313,7 +315,7 @@ impl Health {
         }
     }
 
-    /// The error after a kernel of the caller would have accessed what is not in the heap.
+    /// The error after a kernel of the program tried to access memory outside the heap.
     fn outside_heap(&self, page: &Page) -> Error {
         let [offset, bytes] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
         if bytes == args::kNoChannel {
@@ -326,8 +328,8 @@ impl Health {
         Error::invalid("what a kernel accesses", what, limit)
     }
 
-    /// The mismatch between this rank's calls and those of the first rank that differs, if any. Compares what was
-    /// enqueued since the last comparison.
+    /// The mismatch between this rank's calls and those of the first rank that differs, if any. Compares the calls
+    /// since the last comparison.
     fn differing(&self) -> Option<Error> {
         (0..self.pages.len()).filter(|rank| *rank != self.rank).find_map(|rank| {
             let equal = &self.equal[rank];
@@ -347,7 +349,7 @@ impl Health {
         differ([by, other], compare(&ours.history, &theirs.history, 0))
     }
 
-    /// What is known of the end of a rank that is gone, for the end of a message.
+    /// Details about the end of a rank that is gone, for the end of a message.
     fn end_of(&self, rank: usize) -> String {
         let progress = self.progress_of(rank);
         let how = match self.pages.get(rank).and_then(|page| page.way_out()) {
@@ -358,7 +360,7 @@ impl Health {
         format!(": it {how}{}", progress.replacen(':', ",", 1))
     }
 
-    /// What a rank's page says of its progress, for the end of a message.
+    /// The progress of a rank according to its page, for the end of a message.
     pub(super) fn progress_of(&self, rank: usize) -> String {
         let Some(page) = self.pages.get(rank) else { return String::new() };
         let (ours, theirs) = (self.own().history.enqueued(), page.history.enqueued());
@@ -374,22 +376,22 @@ impl Health {
         )
     }
 
-    /// Stops every rank, this rank's device included, because what a kernel waits for may never come.
+    /// Stops every rank, including this rank's device, because the event for which a kernel waits may never happen.
     fn tell(&self, error: &Error) {
         if !matches!(error, Error::Aborted { .. }) {
             self.own().report.write(error);
         }
         let (cause, culprit) = match error {
-            // A kernel of this rank found it in the counts.
+            // A kernel of this rank found the mismatch in the counts.
             Error::Unsupported { .. } if self.counts_mismatch(self.rank).is_some() => {
                 (Cause::Differed, self.own().peer.load(Ordering::Relaxed) as usize)
             }
             Error::Timeout { rank: Some(rank), .. } => (Cause::Failed, *rank),
             Error::Mismatch { rank, .. } => (Cause::Differed, *rank),
-            // A kernel of this rank found it, and its page says what.
+            // A kernel of this rank found the error, and its page has the details.
             Error::Routing { .. } | Error::Capacity { .. } | Error::Tokens { .. } => (Cause::Differed, self.rank),
             Error::PeerLost { rank, .. } => (Cause::Lost, *rank),
-            // The aborting rank tells all ranks, and may know more than this rank.
+            // The aborting rank notifies all ranks, and may have more information than this rank.
             Error::Aborted { .. } => return,
             _ => (Cause::Abort, self.rank),
         };
@@ -397,7 +399,7 @@ impl Health {
     }
 }
 
-/// The error of two ranks whose calls were found unequal.
+/// The error of two ranks with unequal calls.
 fn differ([against, rank]: [usize; 2], compared: Compared) -> Option<Error> {
     let Compared::Unequal { common, first } = compared else { return None };
     Some(match first {

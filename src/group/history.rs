@@ -1,8 +1,8 @@
-//! The calls that a rank enqueued last: a ring with one writer. Peers read the ring, also after the writer's death.
+//! The last calls that a rank enqueued: a ring with one writer. Peers read the ring, also after the writer's death.
 //!
 //! Each entry is a seqlock. The writer clears the stamp, writes the fields, then sets the new stamp. A reader accepts
-//! an entry only when the stamp was equal before and after. The two fences make a reader that saw a new field also see
-//! that the old stamp is gone.
+//! an entry only if the stamp was equal before and after. The two fences ensure that a reader of a new field also
+//! detects that the old stamp is gone.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,26 +12,26 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::call::Call;
 
-/// How many of the last calls are kept.
+/// The number of calls that are kept.
 #[cfg(loom)]
 pub(super) const ENTRIES: usize = 1;
 #[cfg(not(loom))]
 pub(super) const ENTRIES: usize = 1024;
 
-/// How many digests are kept, one of every `ENTRIES` calls: of the last 256 Ki calls.
+/// The number of digests that are kept, one per `ENTRIES` calls: they cover the last 256 Ki calls.
 #[cfg(loom)]
 const MARKS: usize = 1;
 #[cfg(not(loom))]
 const MARKS: usize = 256;
 
-/// The last calls of one rank. Lives in memory shared with its peers; all zero is empty.
+/// The last calls of one rank. Lives in memory shared with its peers; all zero means empty.
 #[repr(C)]
 pub(crate) struct History {
     enqueued: AtomicU64,
     /// The digest of all calls so far.
     digest: AtomicU64,
     entries: [Entry; ENTRIES],
-    /// Every `ENTRIES`-th call, for peers that are further behind than `entries` reaches.
+    /// Every `ENTRIES`-th call, for peers whose number of calls is below the range of `entries`.
     marks: [Entry; MARKS],
 }
 
@@ -53,7 +53,7 @@ impl Entry {
         self.stamp.store(number + 1, Ordering::Release);
     }
 
-    /// Call `number` and its digest, or `None` if the entry is of another call or being written.
+    /// Call `number` and its digest, or `None` if the entry has another call or is being written.
     fn read(&self, number: u64) -> Option<(Call, u64)> {
         let before = self.stamp.load(Ordering::Acquire);
         let call = Call::from_words(std::array::from_fn(|word: usize| self.call[word].load(Ordering::Relaxed)));
@@ -82,12 +82,12 @@ impl History {
         self.enqueued.store(number + 1, Ordering::Release);
     }
 
-    /// The call with this number, or `None` if it is overwritten or being written.
+    /// The call with this number, or `None` if it was overwritten or is being written.
     pub(crate) fn get(&self, number: u64) -> Option<Call> {
         self.entry(number).read(number).map(|(call, _)| call)
     }
 
-    /// The digest of the first `count` calls, equal for equal calls. `None` for 0 and where no entry is left.
+    /// The digest of the first `count` calls, equal for equal calls. `None` for 0 and if no entry is left.
     pub(crate) fn digest_of(&self, count: u64) -> Option<u64> {
         let number = count.checked_sub(1)?;
         let entry = self.entry(number).read(number).or_else(|| self.mark(number).read(number));
@@ -115,7 +115,7 @@ impl History {
     }
 }
 
-/// The digest after one more call. Unequal calls give equal digests once in 2^64 times.
+/// The digest after one more call. Unequal calls have equal digests once in 2^64 cases.
 fn digest(before: u64, call: Call) -> u64 {
     let mixed = |sum: u64, word: u64| (sum.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed(mixed(before.wrapping_add(1), call.bytes), call.descriptor)

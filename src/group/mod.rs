@@ -1,4 +1,4 @@
-//! A group: ranks that agreed on settings, and the record of which ranks are alive.
+//! A group: ranks that agreed on settings, and the record of the ranks that are alive.
 
 mod call;
 mod capabilities;
@@ -42,19 +42,18 @@ pub use open::boot_id;
 pub(crate) use open::members;
 pub use tuning::{TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 
-/// Most ranks a group may have.
+/// The most ranks of a group.
 pub const MAX_WORLD_SIZE: usize = crate::kernel::args::kMaxWorld as usize;
 
 /// The ranks of one host that work together. Cheap to clone; usable from any thread.
 ///
-/// Every rank opens the group at once, and the group fails as one. After a rank died, a deadline passed or a rank
-/// called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins.
+/// Every rank opens the group at the same time, and the group fails as one. After a rank died, a deadline passed or a
+/// rank called [`abort`](Self::abort), every call on every rank returns the same error, and no kernel spins.
 ///
-/// A rank that [departs](crate::Communicator::depart) leaves in good order: only calls that the rank did not make fail on
-/// the others. So does a rank that drops its communicator after all its calls are done, but errors that name the rank say
-/// that it dropped. A rank that drops earlier counts as lost. A
-/// child that a rank forks is no rank: its calls fail with [`Error::Unsupported`], and it may drop its copy of the group
-/// without harm.
+/// A rank that [departs](crate::Communicator::depart) leaves regularly: only calls that the rank did not make fail on
+/// the others. The same holds for a rank that drops its communicator after all its calls are done, but errors about
+/// this rank mention the drop. A rank that drops it earlier counts as lost. A forked child of a rank is not a rank: its
+/// calls fail with [`Error::Unsupported`], and it may drop its copy of the group without harm.
 #[derive(Clone)]
 #[must_use = "dropping the last clone leaves the group"]
 pub struct Group(Arc<Inner>);
@@ -75,9 +74,9 @@ struct Inner {
     closed: RwLock<bool>,
     /// Whether all calls of this rank were done when their communicator was dropped or departed.
     done: AtomicBool,
-    /// Whether this rank has hung up.
+    /// Whether this rank has disconnected.
     hung_up: AtomicBool,
-    /// Whether this rank closed or departed with good results, which nothing that peers do afterwards can spoil.
+    /// Whether this rank closed or departed with valid results, which later failures of peers cannot invalidate.
     settled: AtomicBool,
 }
 
@@ -97,22 +96,22 @@ struct Health {
     check_calls: bool,
     /// Bytes of each rank's heap.
     heap_bytes: u64,
-    /// Channels of kernels of callers.
+    /// Channels for signals of the program's kernels.
     heap_channels: u32,
-    /// For each rank, how many first calls were found to be equal to this rank's.
+    /// For each rank, the number of first calls that were found to be equal to this rank's.
     equal: Vec<AtomicU64>,
-    /// Whether a rank has left in good order.
+    /// Whether a rank has left regularly.
     departed: AtomicBool,
-    /// The parallel group that this is, for messages.
+    /// The parallel group that this group is, for messages.
     place: OnceCell<Place>,
 }
 
 /// A parallel group.
 struct Place {
     name: String,
-    /// The number in the world of each rank of this group.
+    /// The world rank of each rank of this group.
     world: Vec<usize>,
-    /// Whether errors number ranks as this group does; else they number them as a larger group of several hosts.
+    /// Whether errors have the rank numbers of this group; else they have those of a larger group on several hosts.
     numbers_errors: bool,
 }
 
@@ -141,10 +140,9 @@ impl Group {
     }
 
     /// Blocks until every rank has called it. Does not wait for work on streams.
-    ///
-    /// # Errors
-    /// The group's error; [`Error::Timeout`] after `deadlines.open`; [`Error::Mismatch`] with both names if a rank makes
-    /// another collective call of the host.
+    /// | # Errors
+    /// The group's error; [`Error::Timeout`] after `deadlines.open`; [`Error::Mismatch`] with both names if a rank
+    /// makes another host-side collective call.
     pub fn barrier(&self) -> Result<()> {
         self.all_gather_for("barrier", &[]).map(drop)
     }
@@ -157,12 +155,12 @@ impl Group {
         self.all_gather_for("gather bytes", bytes)
     }
 
-    /// Gathers `bytes` from every rank for the collective call of this name.
+    /// Gathers `bytes` from every rank for the collective call named `call`.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.all_gather_by(until(self.0.config.deadlines.open), call, bytes)
     }
 
-    /// As [`all_gather_for`](Self::all_gather_for), by an earlier deadline than the group's.
+    /// As [`all_gather_for`](Self::all_gather_for), with a deadline before that of the group.
     pub(crate) fn all_gather_by(&self, earlier: Instant, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.exchange(|mesh, deadline| {
             mesh.announce(call);
@@ -171,23 +169,24 @@ impl Group {
     }
 
     /// Stops the group on every rank. Waits on all devices give up within milliseconds, and every later call fails with
-    /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once. Does
-    /// nothing once this rank has closed the group or departed from it: the results are good.
+    /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once.
+    /// Does nothing after this rank has closed the group or departed from it: its results are valid.
     pub fn abort(&self) {
         if !self.0.device.is_here() || self.0.hung_up.load(Ordering::Relaxed) {
-            return; // a forked child is no rank
+            return; // a forked child is not a rank
         }
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
         self.0.health.stop_all(stop);
     }
 
     /// Makes `error` the group's failure unless there is one, stops the group on every rank, and returns the failure.
-    /// Peers learn the name of a lost or late rank; for other errors they see an [`abort`](Self::abort) with the reason.
+    /// Peers receive the name of a lost or late rank; for other errors they receive an [`abort`](Self::abort) with the
+    /// reason.
     pub(crate) fn fail(&self, error: Error) -> Error {
         match error {
             Error::PeerLost { .. } | Error::Timeout { .. } => self.0.health.fail(error),
             _ => {
-                // The failure is kept first: a thread that sees the flags then finds the cause.
+                // The failure is stored first: a thread that reads the flags afterwards finds the cause.
                 let failure = self.0.health.keep(error);
                 self.0.health.own().report.write(&failure);
                 self.abort();
@@ -201,7 +200,7 @@ impl Group {
         self.0.health.late(operation, waited)
     }
 
-    /// Checks, without blocking, that the group is open and every rank is well as far as this rank knows.
+    /// Checks, without blocking, that the group is open and every rank is healthy as far as this rank knows.
     ///
     /// # Errors
     /// [`Error::Closed`], or the group's first failure.
@@ -212,14 +211,14 @@ impl Group {
     #[inline(always)]
     fn enter_well(&self) -> Result<Entered<'_>> {
         self.0.device.check_process("a group")?;
-        // The lock is taken when the group is about to close.
+        // The write lock is held only while the group closes.
         let closed = self.0.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)?;
         self.0.health.check()?;
         Ok(Entered(closed))
     }
 
-    /// Checks for a call that the group is open and well and that no rank has left, and keeps the group open until the
-    /// result is dropped. Until then the peers' memory stays mapped. Does not block.
+    /// Checks for a call that the group is open and healthy and that no rank has left, and keeps the group open until
+    /// the result is dropped. Until then the peers' memory stays mapped. Does not block.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         let entered = self.enter_well()?;
@@ -227,38 +226,38 @@ impl Group {
         Ok(entered)
     }
 
-    /// Checks that the group is open and well and that no rank has left. Does not block.
+    /// Checks that the group is open and healthy and that no rank has left. Does not block.
     pub(crate) fn all_here(&self) -> Result<()> {
         self.enter().map(drop)
     }
 
-    /// As [`enter`](Self::enter), for work that needs `peer` alone.
+    /// As [`enter`](Self::enter), for work that needs only `peer`.
     pub(crate) fn enter_with(&self, peer: usize) -> Result<Entered<'_>> {
         self.enter_with_each([peer].into_iter())
     }
 
-    /// As [`enter`](Self::enter), for work that needs these peers alone.
+    /// As [`enter`](Self::enter), for work that needs only these peers.
     pub(crate) fn enter_with_each(&self, mut peers: impl Iterator<Item = usize>) -> Result<Entered<'_>> {
         let entered = self.enter_well()?;
         peers.try_for_each(|peer| self.0.health.is_here(peer))?;
         Ok(entered)
     }
 
-    /// Checks what finished calls left: that none failed, and that the ranks made equal calls, as far as they have made
-    /// them. Also for a group that is closed. Does not block.
+    /// Checks the outcome of finished calls: that none failed, and that the calls that the ranks have made so far are
+    /// equal. Also for a group that is closed. Does not block.
     pub(crate) fn confirm(&self) -> Result<()> {
         if self.0.settled.load(Ordering::Relaxed) { Ok(()) } else { self.0.health.confirm() }
     }
 
-    /// Names the group in warnings, and in errors if these number ranks as this group does. `world` has the number in the
-    /// world of each rank. The first name stays.
+    /// Names the group in warnings, and in errors if these have the rank numbers of this group. `world` has the world
+    /// rank of each rank. The first name stays.
     pub(crate) fn call_by(&self, name: &str, world: &[usize], numbers_errors: bool) {
         let (name, world) = (name.to_owned(), world.to_vec());
         let place = self.0.health.place.get_or_init(|| Place { name, world, numbers_errors });
         self.0.mesh.lock().place(&place.name, &place.world);
     }
 
-    /// An error with the name of the parallel group, and the numbers of ranks in the world.
+    /// An error with the name of the parallel group, and world ranks.
     pub(crate) fn placed(&self, error: Error) -> Error {
         self.0.health.placed(error)
     }
@@ -280,7 +279,8 @@ impl Group {
         self.0.id
     }
 
-    /// Runs a collective exchange of the host. A failure is the group's failure, and the group's ends it.
+    /// Runs a host-side collective exchange. Its failure becomes the group's failure, and a failure of the group ends
+    /// it.
     #[doc(hidden)]
     pub fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         self.check()?;
@@ -297,13 +297,14 @@ impl Group {
         })
     }
 
-    /// Why an exchange failed with `error`. A rank that was told of the group's failure passes that failure on as its
-    /// own error, or has already left. The group's failure says more: the operation, and which rank found it. What ranks
-    /// `agreed` on in an exchange that went well is no consequence of a rank that is gone or late.
+    /// The reason why an exchange failed with `error`. A rank that received the group's failure passes it on as its own
+    /// error, or has already left. The group's failure is more precise: it has the operation, and the rank that found
+    /// it. If the ranks `agreed` in an exchange that succeeded, the result is not a consequence of a lost or late rank.
     fn reason_of(&self, error: Error, agreed: bool) -> Error {
         match (&error, self.0.health.check()) {
             (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) if agreed => error,
-            // A notice that a peer passed on says that the peer had waited, and the failure which rank had.
+            // A notice that a peer passed on has the rank that waited; the group's failure has the rank for which it
+            // waited.
             (
                 Error::Peer { .. } | Error::PeerLost { .. } | Error::Timeout { .. } | Error::Aborted { .. },
                 Err(failure),
@@ -312,7 +313,7 @@ impl Group {
         }
     }
 
-    /// Runs a collective host-side exchange while the group closes, without the check that it is open.
+    /// Runs a host-side collective exchange while the group closes, without the check that it is open.
     pub(crate) fn exchange_unchecked<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
         let deadline = until(self.0.config.deadlines.open);
         let result = run(&mut self.0.mesh.lock(), deadline);
@@ -361,14 +362,14 @@ impl Group {
         self.0.health.pages.get(rank).is_some_and(|page| page.has_begun())
     }
 
-    /// From here on the own history numbers calls otherwise than the device that compares them: what a stream's owner
-    /// captures is noted once, and runs any number of times.
+    /// From here on the call numbers of this rank's history differ from those of the device that compares them: a call
+    /// that the owner of a stream captures is recorded once, and runs any number of times.
     pub(crate) fn lose_count(&self) {
         self.0.health.pages[self.0.rank].unnumbered.store(1, Ordering::Relaxed);
     }
 
-    /// Waits for the own device's calls, which `are_done` asks for, and notes that this rank leaves in good order.
-    /// Gives up where another rank is behind or the group fails: then the calls may never be done.
+    /// Waits for the calls of this rank's device, which `are_done` checks, and records that this rank leaves regularly.
+    /// Gives up if another rank has enqueued fewer calls or the group fails: then the calls may never be done.
     pub(crate) fn finish(&self, are_done: impl Fn() -> Result<bool>) {
         let until = until(self.0.config.deadlines.steady);
         loop {
@@ -381,10 +382,9 @@ impl Group {
         }
     }
 
-    /// Notes that this rank, whose device is idle, leaves in good order.
-    ///
-    /// # Errors
-    /// The group's error, also for ranks that called differently.
+    /// Records that this rank, whose device is idle, leaves regularly.
+    /// | # Errors
+    /// The group's error, also for ranks that made different calls.
     pub(crate) fn finished(&self) -> Result<()> {
         self.confirm()?;
         self.0.done.store(true, Ordering::Relaxed);
@@ -392,18 +392,18 @@ impl Group {
         Ok(())
     }
 
-    /// Says goodbye to the peers, which go on, and leaves the bootstrap. Needs no peer.
+    /// Sends a goodbye to the peers, which continue, and leaves the bootstrap. Needs no peer.
     pub(crate) fn hang_up(&self) {
         self.0.hang_up();
     }
 
-    /// Makes the waits of the own device give up, for good.
+    /// Makes the waits of this rank's device give up permanently.
     pub(crate) fn stop_own_device(&self) {
         let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
         self.0.health.pages[self.0.rank].stop(stop);
     }
 
-    /// Leaves this rank's status block mapped for good, because its device may never stop polling it.
+    /// Leaves this rank's status block mapped permanently, because its device may never stop polling it.
     pub(crate) fn leak_status(&self) {
         std::mem::forget(self.0.health.clone());
     }
@@ -417,10 +417,11 @@ impl Group {
         }
     }
 
-    /// Agrees with all ranks on what their now idle devices did. Afterwards peers may leave without counting as lost.
+    /// Compares the calls of all ranks after their devices became idle. Afterwards peers may leave without counting as
+    /// lost.
     pub(crate) fn settle(&self) -> Result<()> {
-        // Dropping the monitor joins its thread. No peer leaves in good order before the barrier, which this rank has
-        // not reached, so a peer that closes first is not taken for dead.
+        // Dropping the monitor joins its thread. No peer leaves regularly before the barrier, which this rank has not
+        // reached, so a peer that closes first is not reported as dead.
         drop(self.0.monitor.lock().take());
         self.0.health.check()?;
         self.exchange_heeding(|mesh, deadline| {
@@ -428,7 +429,7 @@ impl Group {
             mesh.barrier(deadline)
         })?;
         crate::log!(INFO, "closed: {self:?}");
-        // Every rank has made its last call, so every rank finds calls that differ.
+        // Every rank has made its last call, so every rank finds different calls.
         self.confirm()?;
         self.0.settled.store(true, Ordering::Relaxed);
         Ok(())
@@ -436,8 +437,8 @@ impl Group {
 }
 
 impl Inner {
-    /// Hangs up, once: says that this rank leaves in good order, or the failure that makes it leave. A mere goodbye would
-    /// blame this rank for the group's failure.
+    /// Disconnects, once: sends a goodbye, or the failure because of which this rank leaves. A plain goodbye would make
+    /// this rank the cause of the group's failure.
     fn hang_up(&self) {
         if self.hung_up.swap(true, Ordering::Relaxed) {
             return;
@@ -459,7 +460,7 @@ impl Inner {
             );
         }
         if done {
-            // The peers' monitors see the hang-up after this.
+            // The peers' monitors detect the disconnect after this.
             let departed = self.settled.load(Ordering::Relaxed);
             self.health.own().leave(if departed { WayOut::Departed } else { WayOut::Dropped });
         }

@@ -1,4 +1,4 @@
-//! Whether a group asks for multicast, and what refuses that before any driver is called.
+//! The multicast setting of a group, and the checks before any driver is called.
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -6,18 +6,20 @@ use crate::settings::named;
 use crate::variables::{Lookup, MULTICAST, flag};
 
 /// Whether a group opens multicast: one address for the arenas of all ranks, at which the switch between GPUs sums and
-/// stores. It needs the feature `multicast`, and on GPUs the environment variable `SYMMETRA_MULTICAST=1`, because multicast
-/// has been run on the host device alone. The host device imitates multicast by accesses to each rank's memory.
+/// stores. It needs the feature `multicast`, and on GPUs the environment variable `SYMMETRA_MULTICAST=1`, because
+/// multicast has only been run on the host device. The host device emulates multicast by accesses to each rank's
+/// memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Multicast {
     /// No multicast.
     #[default]
     Off,
-    /// Multicast if every rank can open it. Else the group goes on without, and
-    /// [`Communicator::multicast`](crate::Communicator::multicast) says why.
+    /// Multicast if every rank can open it. Else the group continues without multicast, and
+    /// [`Communicator::multicast`](crate::Communicator::multicast) has the reason.
     Try,
-    /// Multicast, except in a group of one rank. A group whose ranks cannot all open it fails with [`Error::Unsupported`], which is equal on all ranks.
+    /// Multicast, except in a group of one rank. If not all ranks can open it, opening the group fails with an equal
+    /// [`Error::Unsupported`] on all ranks.
     Require,
 }
 
@@ -34,8 +36,8 @@ impl Multicast {
         }
     }
 
-    /// Whether this process lets groups on devices of this kind open multicast: on CUDA devices by `SYMMETRA_MULTICAST=1`, on
-    /// the host device always, on HIP devices never. Calls no driver.
+    /// Whether this process lets groups on devices of this kind open multicast: on CUDA devices by
+    /// `SYMMETRA_MULTICAST=1`, on the host device always, on HIP devices never. Calls no driver.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a value of the variable that is neither 0 nor 1.
@@ -47,8 +49,8 @@ impl Multicast {
         }
     }
 
-    /// Why a group on devices of this kind has no multicast, as far as this rank knows before it calls a driver; `None` if
-    /// nothing is in the way.
+    /// The reason why a group on devices of this kind has no multicast, as far as this rank knows before it calls a
+    /// driver; `None` if there is no obstacle.
     pub(crate) fn refusal(self, kind: DeviceKind, world_size: usize, lookup: &impl Lookup) -> Result<Option<String>> {
         Ok(match (self, kind) {
             (Self::Off, _) => Some("the configuration does not ask for it".to_owned()),
@@ -65,10 +67,10 @@ impl Multicast {
         })
     }
 
-    /// Refuses what is required and cannot be.
+    /// Refuses multicast that is required but unavailable.
     pub(super) fn check(self, kind: DeviceKind, world_size: usize, lookup: &impl Lookup) -> Result<()> {
         match self {
-            // A rank alone sums and stores nothing for others.
+            // A single rank has no peers to sum or store for.
             Self::Require if world_size > 1 => {
                 self.refusal(kind, world_size, lookup)?.map_or(Ok(()), |why| Err(unavailable(why)))
             }
@@ -77,7 +79,7 @@ impl Multicast {
     }
 }
 
-/// The error of a group that requires multicast and has none.
+/// The error of a group that requires multicast but cannot open it.
 pub(crate) fn unavailable(why: impl Into<String>) -> Error {
     Error::unsupported("multicast", why)
 }

@@ -21,17 +21,17 @@ use crate::device::{Device, DeviceKind, Memory};
 use crate::error::{Error, Result};
 use crate::variables::{Process, flag, report_consequence};
 
-/// The version of what ranks write in each other's memory. Raised by every change after which ranks of the older and
-/// the newer build could not work together; `tests/source/bindings.rs` pins the sources that decide this.
+/// The version of the data that ranks write into each other's memory. Raised by every change that makes ranks of the
+/// older and the newer build incompatible; `tests/source/bindings.rs` pins the sources that decide this.
 const PROTOCOL: u32 = 21;
 
-/// Turns [`Config::check_calls`] on in a program that does not.
+/// The variable that turns [`Config::check_calls`] on.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
 
-/// A rank's statement before the group exists.
+/// A rank's message before the group exists.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// The rank's number and world size, by its bootstrap. Older builds give none.
+    /// The rank's number and world size in its bootstrap. Older builds do not send it.
     #[serde(default)]
     place: Option<Place>,
     error: Option<String>,
@@ -43,17 +43,16 @@ impl Group {
     /// Opens a group of all ranks of `bootstrap`. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits (a deadline is refused before
-    /// this rank says anything to the others), [`Error::Bootstrap`] when two ranks have one number,
-    /// [`Error::Mismatch`] when ranks differ in world size, version, protocol (what they write in each other's memory), device kind or
-    /// settings,
-    /// [`Error::Peer`] when another rank cannot take part, [`Error::Timeout`] and
-    /// [`Error::PeerLost`] when one does not answer.
+    /// [`Error::InvalidArgument`] for a world size above 16 or a setting outside its limits (a deadline is refused
+    /// before this rank sends anything to the others), [`Error::Bootstrap`] if two ranks have the same number,
+    /// [`Error::Mismatch`] if ranks differ in world size, version, protocol (the data that they write into each other's
+    /// memory), device kind or settings, [`Error::Peer`] if another rank cannot take part, [`Error::Timeout`] and
+    /// [`Error::PeerLost`] if a rank does not answer.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
         Self::open_with(bootstrap, device, config, PROTOCOL).inspect_err(report_consequence)
     }
 
-    /// Opens a group as a build with this protocol does.
+    /// Opens a group like a build with this protocol number.
     fn open_with(mut bootstrap: impl Bootstrap, device: &Device, mut config: Config, protocol: u32) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_world_size(world_size)?;
@@ -78,7 +77,8 @@ impl Group {
     }
 
     /// Splits the group. Ranks with equal `color` form a new group, ordered by `key`, then by rank. A rank with `None`
-    /// joins no new group. Collective over all ranks of this group; blocks. If a rank fails, so do all, of every colour.
+    /// joins no new group. Collective over all ranks of this group; blocks. If one rank fails, all ranks of all colours
+    /// fail.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), with rank numbers of this group; the group's error if the group has failed.
@@ -86,8 +86,8 @@ impl Group {
         self.split_into(color, key, self.config().clone(), Ok)
     }
 
-    /// Splits the group and calls `finish`, a collective, on each new group, which has the settings `config`. Returns what
-    /// `finish` made.
+    /// Splits the group and calls `finish`, a collective, on each new group, which has the settings `config`. Returns
+    /// the result of `finish`.
     pub(crate) fn split_into<T>(
         &self,
         color: Option<u32>,
@@ -106,11 +106,12 @@ impl Group {
         self.with_all(made.transpose())
     }
 
-    /// What this rank made in a split, if every rank made its own; else this rank's error, or that of the rank which
-    /// failed. Collective.
+    /// This rank's result of a split, if every rank succeeded; else this rank's error, or that of the rank that failed.
+    /// Collective.
     fn with_all<T>(&self, made: Result<T>) -> Result<T> {
         if let Err(late @ Error::Timeout { .. }) = &made {
-            // The late rank does not come to an exchange of all ranks either, and they learn of it at once.
+            // The late rank does not take part in an exchange of all ranks either; the notice spares the others the
+            // wait.
             let _ = self.exchange(|mesh, _| -> Result<()> {
                 mesh.fail(late);
                 Err(late.clone())
@@ -122,22 +123,23 @@ impl Group {
             _ => self.rank(),
         };
         let failed = made.as_ref().err().map(|error| (named(error), error.to_string()));
-        // Ranks of another part may have begun a wait of theirs at the end of this rank's.
+        // Ranks of another part may have begun their own wait at the end of this rank's wait.
         let deadline = until(self.config().deadlines.open.saturating_mul(2));
         let all = self.exchange(|mesh, _| tell(mesh, "to end a split", &failed, deadline));
         match (made, all) {
-            // The rank that this one missed may have left because of the rank that the whole group names.
+            // The rank that this rank lost may have left because of the rank that the whole group names.
             (Err(Error::PeerLost { .. }), Err(cause @ Error::PeerLost { .. })) => Err(cause),
             (made, all) => made.and_then(|made| self.complaint(all?).map_or(Ok(made), Err)),
         }
     }
 
-    /// The error for the rank that failed, which says so itself if it can. Each rank tells whom it names, and why.
+    /// The error for the rank that failed, in its own words if it reported its failure. Each rank reports the rank that
+    /// it names, and the reason.
     fn complaint(&self, all: Vec<Option<(usize, String)>>) -> Option<Error> {
         let told =
             || all.iter().enumerate().filter_map(|(by, told)| told.as_ref().map(|(named, why)| (by, *named, why)));
         let (by, named, why) = told().find(|(by, named, _)| by == named).or_else(|| told().next())?;
-        // A rank that has what it needs has not failed, whoever says so.
+        // This rank has not failed, even if another rank names it.
         let rank = if named == self.rank() { by } else { named };
         Some(Error::Peer { rank, message: format!("split: {why}") })
     }
@@ -179,7 +181,7 @@ impl Group {
         let on_lost = move |lost| watched.hung_up(lost);
         let monitor = Monitor::start(&mesh, on_lost, move || seen.look(&mut silence));
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
-        // From here on the new group's own health counts.
+        // From here on the new group's own failures end exchanges.
         mesh.heed(None);
         let group = Self(Arc::new(Inner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -209,7 +211,7 @@ fn processes(mesh: &mut Mesh, deadline: Instant) -> Result<Vec<usize>> {
     Ok(all.iter().map(|lowest| lowest.first().copied().unwrap_or(u8::MAX).into()).collect())
 }
 
-/// The pages of all ranks in rank order, this rank's included.
+/// The pages of all ranks in rank order, including this rank's.
 fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result<Vec<PageMapping>> {
     let mut own = Some(own);
     let mut pages = Vec::with_capacity(fds.len());
@@ -226,7 +228,7 @@ fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result
     Ok(pages)
 }
 
-/// Checks that the device can hold an arena that peers map.
+/// Checks that the device can have an arena that peers map.
 fn capable(device: &Device) -> Result<()> {
     if device.shares_memory() {
         return Ok(());
@@ -237,7 +239,7 @@ fn capable(device: &Device) -> Result<()> {
     ))
 }
 
-/// What must be equal on every rank.
+/// The settings that must be equal on every rank.
 fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) -> Agreed {
     let shape = device.shape();
     let mut agreed = vec![
@@ -253,7 +255,7 @@ fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) ->
     agreed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Tells hosts apart where host names do not.
+/// An identifier of the running host, for hosts with equal names.
 pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())

@@ -1,11 +1,12 @@
-//! The failure of a rank that another rank stopped: the error that the other rank found, as this rank sees it.
+//! The failure of a rank that another rank stopped: the error that the other rank found, from this rank's point of
+//! view.
 
 use super::Health;
 use super::control_page::{Cause, Page, Stop};
 use crate::error::{BY_THIS_RANK, Error, HOST_CALL, Operation};
 
 impl Health {
-    /// The error behind a stop.
+    /// The error that caused a stop.
     pub(super) fn stopped(&self, stop: Stop) -> Error {
         let Stop { cause, by, culprit } = stop;
         let report = self.pages.get(by).filter(|_| by != self.rank).and_then(|page| page.report.read(by));
@@ -36,8 +37,8 @@ impl Health {
         Error::Timeout { operation, sequence, rank: Some(culprit), waited, detail }.seen_by(self.rank, by)
     }
 
-    /// Makes a timeout in a collective call of the host the group's failure. Where the late rank waits in a call that
-    /// this rank has not made, this rank is the late one. Returns the failure.
+    /// Makes a timeout in a host-side collective call the group's failure. If the late rank waits in a call that this
+    /// rank has not made, this rank is the late one. Returns the failure.
     pub(super) fn late_in_exchange(&self, error: Error) -> Error {
         let enqueued = |page: &Page| page.history.enqueued();
         if let Error::Timeout { operation: Operation::Exchange, rank: Some(by), .. } = error
@@ -51,12 +52,12 @@ impl Health {
     }
 }
 
-/// Whether ranks made different collective calls of the host.
+/// Whether ranks made different host-side collective calls.
 fn of_host_calls(error: &Error) -> bool {
     matches!(error, Error::Mismatch { what, .. } if what.starts_with(HOST_CALL))
 }
 
-/// The error of a group that rank `by` ended, perhaps because of what the rank reports.
+/// The error of a group that rank `by` aborted, with the error that the rank reports.
 fn aborted(by: usize, report: Option<Error>) -> Error {
     let reason = match report {
         None => String::new(),

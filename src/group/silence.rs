@@ -1,4 +1,4 @@
-//! Says which rank keeps the others waiting, long before a deadline does.
+//! Warns about the rank for which the others wait, long before a deadline passes.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +7,19 @@ use super::{Health, Place};
 use crate::bootstrap::wait::Patience;
 use crate::error::group_of_world;
 
-/// What a rank has seen of the ranks behind it.
+/// The observed progress of the slowest ranks.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// How many calls the last of them had made.
+    /// The number of calls of the slowest rank.
     calls: u64,
-    /// From when this was first seen.
+    /// The schedule of the warnings, from the first observation on.
     patience: Patience,
 }
 
-/// Ranks that have not made a call that another rank has.
+/// Ranks that have not made a call that another rank has made.
 #[derive(Debug, PartialEq, Eq)]
 struct Behind {
-    /// How many calls the ranks have made, and so the number of the call that waits for them.
+    /// The number of calls that the ranks have made, which is the number of the call that waits for them.
     calls: u64,
     ranks: Vec<usize>,
     waited: Duration,
@@ -30,7 +30,7 @@ impl Silence {
         Self { calls: 0, patience: Patience::new(now) }
     }
 
-    /// Who is to be named, given how many calls each rank has made. `own` is this rank's place among them.
+    /// The ranks to warn about, given the number of calls of each rank. `own` is this rank's index.
     fn look(&mut self, now: Instant, own: usize, calls: &[u64]) -> Option<Behind> {
         let least = calls.iter().copied().min().unwrap_or(0);
         if least != self.calls || least == calls[own] {
@@ -44,8 +44,8 @@ impl Silence {
 }
 
 impl Health {
-    /// What the monitor does now and then: finds calls that differ and calls that wait for a rank which has left, and
-    /// warns of ranks that keep this one waiting.
+    /// The periodic check of the monitor: detects different calls and calls that wait for a departed rank, and warns
+    /// about ranks for which this rank waits.
     pub(super) fn look(&self, silence: &mut Silence) {
         if self.is_well() && self.confirm().is_ok() {
             self.heed_departed();

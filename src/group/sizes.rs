@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use super::Config;
 
 impl Config {
-    /// Settings of a communicator for the all-reduces of one class, such as a custom all-reduce of an engine: at most 16 MiB for
-    /// 8 ranks, of which 2 MiB are heap.
+    /// Settings of a communicator for the all-reduces of one purpose, such as a custom all-reduce of an engine: at most
+    /// 16 MiB for 8 ranks, of which 2 MiB are heap.
     ///
-    /// The limits of one launch are lower, so longer messages of memory that peers cannot address take more launches.
-    /// Messages in symmetric, adopted or registered memory from some 100 KiB on need no scratch and lose nothing.
+    /// The limits of one launch are lower, so longer messages in memory that peers cannot address take more launches.
+    /// Messages in symmetric, adopted or registered memory from about 100 KiB on need no scratch and are not slower.
     pub fn small() -> Self {
         Self {
             heap_bytes: 2 << 20,
@@ -19,8 +19,8 @@ impl Config {
         }
     }
 
-    /// These settings for a group that is not the tensor parallel one: it has few all-reduces of long messages. Limits of scratch
-    /// that have their default value become lower. What the program has set stays.
+    /// These settings for a group other than the tensor parallel group, which has few all-reduces of long messages.
+    /// Scratch limits with their default value are lowered. Values that the program has set are kept.
     pub(crate) fn sparing(&self) -> Self {
         let (mut sparing, usual) = (self.clone(), Self::default());
         let limits = [
@@ -39,7 +39,7 @@ impl Config {
         sparing
     }
 
-    /// These settings as a group of so many ranks uses them: a rank alone copies and exchanges nothing, so it has the least
+    /// These settings as a group of `world_size` ranks uses them: a single rank exchanges nothing, so it has the least
     /// scratch.
     pub(crate) fn of_world(&self, world_size: usize) -> Cow<'_, Self> {
         if world_size != 1 {

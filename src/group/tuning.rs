@@ -17,12 +17,13 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::settings::setters;
 
-/// The fastest algorithm for each message, as `symmetra tune` measured it on a machine.
-/// [`Config::tuning`](super::Config::tuning) takes it, equal on every rank. The built-in table serves calls that it has
-/// no rows for. On devices of another [kind](Self::kind) a tuning has no effect, which is logged once a process.
+/// The fastest algorithm for each message, as `symmetra tune` measured it on a machine. It is a setting
+/// ([`Config::tuning`](super::Config::tuning)) that must be equal on every rank. The built-in table serves calls for
+/// which it has no rows. On devices of another [kind](Self::kind) a tuning has no effect, which is logged once a
+/// process.
 ///
-/// World sizes are 1 to 16, names are names of what they choose, no two tables are for the same calls, and the rows of a
-/// table serve every size once. [`load`](Self::load), [`save`](Self::save) and the opening of a group refuse others.
+/// World sizes are 1 to 16, names must be known names, no two tables are for the same calls, and the rows of a table
+/// serve every size once. [`load`](Self::load), [`save`](Self::save) and the opening of a group refuse other contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -33,7 +34,7 @@ pub struct Tuning {
     pub library: String,
     /// Time of the measurement, in seconds since 1970.
     pub measured_unix_s: u64,
-    /// Name of the measured device, as the vendor gives it.
+    /// Name of the measured device, as the vendor provides it.
     pub device: String,
     /// Versions of the device's driver and runtime.
     pub driver: String,
@@ -41,9 +42,9 @@ pub struct Tuning {
     pub kind: String,
     /// The measured choices.
     pub tables: Vec<TunedTable>,
-    /// The timings behind the choices. They decide nothing.
+    /// The timings on which the choices rest. They have no effect.
     pub timings: Vec<TunedTiming>,
-    /// From which size codecs are faster. Files of version 1 have none.
+    /// The sizes from which codecs are faster. Files of version 1 have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codecs: Vec<TunedCodec>,
     /// The choices for norms. Files of version 1 have none.
@@ -63,7 +64,7 @@ setters! { Tuning {
     experts: Vec<TunedExperts>, grids: Vec<TunedGrid>,
 } }
 
-/// A tuning of this version that has measured nothing.
+/// A tuning of this version without measurements.
 impl Default for Tuning {
     fn default() -> Self {
         Self {
@@ -83,7 +84,7 @@ impl Default for Tuning {
     }
 }
 
-/// From which size an all-reduce by a codec is faster than one of values as they are.
+/// The size from which an all-reduce by a codec is faster than an unquantised one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -92,8 +93,8 @@ pub struct TunedCodec {
     pub world_size: usize,
     /// Name of the codec.
     pub codec: String,
-    /// The smallest message, in bytes, from which on the codec was faster at every size; `None` if it was not at the
-    /// largest.
+    /// The smallest message, in bytes, from which on the codec was faster at every size; `None` if the codec was not
+    /// faster at the largest size.
     pub from_bytes: Option<u64>,
 }
 
@@ -106,29 +107,29 @@ setters! { TunedCodec { world_size: usize, codec: String, from_bytes: Option<u64
 pub struct TunedNorm {
     /// World size.
     pub world_size: usize,
-    /// Elements of a row that was measured. The choices serve rows of any length.
+    /// Elements of a measured row. The choices serve rows of any length.
     pub hidden: usize,
     /// Ranges of the bytes of all rows, in ascending order; the last has no upper limit. The algorithm is the sentinel
-    /// one-shot or two-shot, which sum and norm in one kernel, or `apart`.
+    /// one-shot or two-shot, which sum and norm in one kernel, or `apart` for separate kernels.
     pub rows: Vec<TunedRow>,
 }
 
 setters! { TunedNorm { world_size: usize, hidden: usize, rows: Vec<TunedRow> } }
 
-/// The choices for experts that leave their method to the library.
+/// The choices for experts whose method is chosen by the library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TunedExperts {
     /// World size.
     pub world_size: usize,
-    /// Experts of the layer that was measured. The choices serve any layer.
+    /// Experts of the measured layer. The choices serve any layer.
     pub experts: usize,
-    /// Experts of a token there.
+    /// Experts of a token in the measured layer.
     pub top_k: usize,
-    /// Elements of a row there.
+    /// Elements of a row in the measured layer.
     pub hidden: usize,
-    /// Ranges of the bytes of the rows that a rank sends in a dispatch at most, in ascending order; the last has no upper
+    /// Ranges of the most bytes of rows that a rank sends in a dispatch, in ascending order; the last has no upper
     /// limit. The algorithm is `packets` or `direct`.
     pub rows: Vec<TunedRow>,
 }
@@ -152,8 +153,8 @@ pub struct TunedGrid {
     pub operation: String,
     /// True for operands that peers can address.
     pub direct: bool,
-    /// The smallest and the largest of the bytes of `x` or of a slice that were measured: the rows for others are those of the
-    /// built-in table. `None`: not known.
+    /// The smallest and the largest measured bytes of `x` or of a slice: rows for other sizes are those of the built-in
+    /// table. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bytes: Option<[u64; 2]>,
     /// Ranges of the bytes of `x` or of a slice, in ascending order; the last has no upper limit. The algorithm is a mode.
@@ -219,20 +220,20 @@ setters! { TunedTiming {
 } }
 
 impl Tuning {
-    /// The version of the format that this library writes. It reads this version and older ones.
+    /// The version of the format that this library writes. The library reads this version and older ones.
     pub const VERSION: u32 = 2;
 
     /// Reads a file that `symmetra tune` wrote.
     ///
     /// # Errors
-    /// [`Error::System`] when the file cannot be read. [`Error::InvalidArgument`] when it is not a tuning file, has
-    /// another version, or holds what [`Tuning`] may not hold; the error names the file and the field.
+    /// [`Error::System`] if the file cannot be read. [`Error::InvalidArgument`] if it is not a tuning file, has another
+    /// version, or has contents that [`Tuning`] does not allow; the error names the file and the field.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = fs::read(path)
             .map_err(|error| Error::system(format_args!("read the tuning file {}", path.display()), &error))?;
         let what = format!("the tuning file {}", path.display());
-        /// Parsed first: a file of another version may hold anything else.
+        /// Parsed first: a file of another version may have any other contents.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -253,7 +254,7 @@ impl Tuning {
     /// Writes the file atomically: on failure the old file stays. A symbolic link's target is replaced.
     ///
     /// # Errors
-    /// [`Error::System`] when the file cannot be written. [`Error::InvalidArgument`] for what
+    /// [`Error::System`] if the file cannot be written. [`Error::InvalidArgument`] for contents that
     /// [`load`](Self::load) would refuse, and for a path that is a device, pipe or socket.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.validate()?;
@@ -266,7 +267,7 @@ impl Tuning {
             Ok(_) => path.canonicalize().map_err(cannot)?,
             Err(_) => path.to_owned(),
         };
-        // The write to a folder fails by itself.
+        // Writing to a folder fails by itself.
         if there.exists() && !there.is_file() && !there.is_dir() {
             return Err(Error::invalid("the tuning file", path.display(), "it must be a regular file, to be replaced"));
         }
@@ -290,7 +291,7 @@ impl Tuning {
         experts.map(|experts| experts.rows.as_slice())
     }
 
-    /// Of a grid by its tensor and data ranks of a host, and its tensor and data hosts.
+    /// The entry of a grid by its tensor and data ranks of a host, and its tensor and data hosts.
     pub(crate) fn grid(&self, sizes: [usize; 4], operation: &str, direct: bool) -> Option<&TunedGrid> {
         let is_asked = |grid: &&TunedGrid| {
             let of = [grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data];
@@ -299,7 +300,7 @@ impl Tuning {
         self.grids.iter().find(is_asked)
     }
 
-    /// The codec's entry for a world size.
+    /// The entry of a codec for a world size.
     pub(crate) fn codec(&self, world_size: usize, name: &str) -> Option<&TunedCodec> {
         self.codecs.iter().find(|codec| (codec.world_size, codec.codec.as_str()) == (world_size, name))
     }
@@ -312,18 +313,18 @@ impl Tuning {
         format!("{} ({digits})", self.device)
     }
 
-    /// Checks what a program may have changed.
+    /// Checks a tuning that the program may have changed.
     pub(super) fn validate(&self) -> Result<()> {
         check::check(self, "the tuning")
     }
 
-    /// Whether there is any choice.
+    /// Whether the tuning has any choice.
     fn chooses(&self) -> bool {
         let Self { tables, codecs, norms, experts, grids, .. } = self;
         !(tables.is_empty() && codecs.is_empty() && norms.is_empty() && experts.is_empty() && grids.is_empty())
     }
 
-    /// Whether the choices are for devices of this kind. Logs once a process that they are for others.
+    /// Whether the choices are for devices of this kind. Logs once a process if they are for another kind.
     pub(crate) fn serves(&self, kind: DeviceKind) -> bool {
         static SAID: Once = Once::new();
         let serves = self.kind == kind.name();
@@ -337,8 +338,8 @@ impl Tuning {
     }
 }
 
-/// Writes `contents` to a new file beside `path`, then renames the new file to `path`. The name of the new file is
-/// random, and nothing that is there already is opened: no other user can put a link in its place.
+/// Writes `contents` to a new file in the folder of `path`, then renames the new file to `path`. The name of the new
+/// file is random, and existing files are never opened: no other user can put a link in its place.
 fn replace(path: &Path, contents: &[u8]) -> Result<()> {
     let cannot =
         |error: std::io::Error| Error::system(format_args!("write the tuning file {}", path.display()), &error);
@@ -346,7 +347,7 @@ fn replace(path: &Path, contents: &[u8]) -> Result<()> {
     let mut file = File::create_new(&partial).map_err(cannot)?;
     let written = file.write_all(contents).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
-        // What remains is a file of no use, and the first error counts.
+        // The remaining file is useless, and the first error is reported.
         let _ = fs::remove_file(&partial);
     }
     written.map_err(cannot)

@@ -1,10 +1,10 @@
-//! The variables in which the program that starts ranks tells each rank its place.
+//! The variables by which a launcher sends each rank its place.
 
 use super::lookup::{Lookup, number};
 use super::setting::SettingSource;
 use crate::error::{Error, Result};
 
-/// A number, and who set the number.
+/// A number, and its source.
 type Found = (usize, SettingSource);
 
 /// The variables of a launcher.
@@ -15,8 +15,8 @@ pub(crate) struct Launcher {
     pub(crate) local_rank: &'static str,
 }
 
-/// The launchers, in order of precedence. `mpirun` inside a SLURM job sets its own variables beside those of SLURM,
-/// which then describe the job.
+/// The launchers, in order of precedence. `mpirun` inside a SLURM job sets its own variables in addition to those of
+/// SLURM, which then describe the job.
 const LAUNCHERS: [Launcher; 4] = [
     Launcher { rank: "RANK", world_size: "WORLD_SIZE", local_rank: "LOCAL_RANK" },
     Launcher {
@@ -29,10 +29,11 @@ const LAUNCHERS: [Launcher; 4] = [
 ];
 
 impl Launcher {
-    /// The launcher whose variables count, all of them: rank and world size of two launchers may belong to two worlds.
-    /// The first that set a rank; `RANK` and `WORLD_SIZE` count where one of the two is set, or no launcher's is.
+    /// The launcher whose variables are used, all of them: rank and world size of two launchers may belong to two
+    /// worlds. It is the first that set a rank; `RANK` and `WORLD_SIZE` are used if one of the two is set, or if no
+    /// launcher set a rank.
     pub(crate) fn of(lookup: &impl Lookup) -> &'static Self {
-        // A text that is not Unicode is set, and is refused when it is read.
+        // A text that is not Unicode counts as set, and is refused when it is read.
         let set = |name| !matches!(lookup.get(name), Ok(None));
         let [usual, others @ ..] = &LAUNCHERS;
         let other = others.iter().find(|launcher| set(launcher.rank));
@@ -40,9 +41,8 @@ impl Launcher {
     }
 
     /// Rank and world size: the program's, else the variables'.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a malformed variable, and for one that is missing: how to set it.
+    /// | # Errors
+    /// [`Error::InvalidArgument`] for a malformed variable, and for a missing variable, with instructions.
     pub(crate) fn place(
         &self,
         lookup: &impl Lookup,
@@ -65,7 +65,7 @@ impl Launcher {
     }
 
     /// The number of this rank's device on the host: the program's, else that of `LOCAL_RANK`, else that of the
-    /// launcher that gave `rank`. A launcher that did not may have started all ranks as one task.
+    /// launcher that set `rank`. Other launchers may have started all ranks as one task.
     pub(crate) fn local_rank(
         &self,
         lookup: &impl Lookup,

@@ -1,4 +1,4 @@
-//! Settings that environment variables make.
+//! Settings from environment variables.
 
 use std::env::VarError;
 
@@ -54,7 +54,7 @@ pub(crate) fn number(
     Ok(Some((number, SettingSource::Variable(name))))
 }
 
-/// Whether a variable is 1. Unset is 0.
+/// Whether a variable is 1. Unset counts as 0.
 pub(crate) fn flag(lookup: &impl Lookup, name: &'static str) -> Result<bool> {
     match lookup.get(name)?.as_deref() {
         None | Some("" | "0") => Ok(false),

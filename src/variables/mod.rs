@@ -49,11 +49,11 @@ pub(crate) const NVSHMEM_LIBRARY: &str = "SYMMETRA_NVSHMEM_LIBRARY";
 pub(crate) const CUBLASLT_LIBRARY: &str = "SYMMETRA_CUBLASLT_LIBRARY";
 /// The variable that allows multicast on GPUs.
 pub(crate) const MULTICAST: &str = "SYMMETRA_MULTICAST";
-/// The variable by which NVSHMEM leaves NVLink multicast alone.
+/// The variable that disables NVLink multicast in NVSHMEM.
 pub(crate) const NVSHMEM_DISABLE_NVLS: &str = "NVSHMEM_DISABLE_NVLS";
-/// The variable that has the unit of NVSHMEM's heap.
+/// The variable with the unit of NVSHMEM's heap.
 pub(crate) const NVSHMEM_CUMEM_GRANULARITY: &str = "NVSHMEM_CUMEM_GRANULARITY";
-/// The variable by which torchrun says that it keeps its own store at `MASTER_PORT`.
+/// The variable by which torchrun signals that it keeps its own store at `MASTER_PORT`.
 pub(crate) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 const NO_EFFECT: &str = "no effect: sums are in single precision and keep the range of bf16";
 
@@ -89,7 +89,7 @@ pub const VARIABLES: [Variable; 35] = [
         AGENT_STORE,
         "True or unset",
         "unset",
-        "True: MASTER_PORT is torchrun's own, and rank 0 listens at a port beside it",
+        "True: MASTER_PORT belongs to torchrun, and rank 0 listens at another port",
     ),
     variable("SYMMETRA_SECRET", "32 hex digits", "zeros", "what ranks prove to know when they meet by TCP"),
     variable(
@@ -101,7 +101,7 @@ pub const VARIABLES: [Variable; 35] = [
     variable("SYMMETRA_BIND", "IP address", "loopback", "the interface rank 0 listens at"),
     variable("SYMMETRA_INTERFACE", "IP address or name", "the way to rank 0", "the interface between hosts"),
     variable("SYMMETRA_LOG", "level", "warn", "what is logged where the program has no subscriber"),
-    variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the one backend that may serve groups"),
+    variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the only backend that may serve groups"),
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
     variable(MULTICAST, "0 or 1", "0", "1: groups on GPUs may open multicast, which has never been run there"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
@@ -138,7 +138,7 @@ const fn variable(name: &'static str, kind: &'static str, default: &'static str,
 
 static WARNED: Once = Once::new();
 
-/// Warns once a process of unknown `SYMMETRA_*` variables, with the nearest known name, and of variables without
+/// Warns once a process about unknown `SYMMETRA_*` variables, with the nearest known name, and about variables without
 /// effect. Runs when ranks meet by environment variables and when an [`Environment`](crate::environment::Environment)
 /// opens; a program may call it earlier.
 pub fn warn_of_variables() {
@@ -160,7 +160,7 @@ fn unknown<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(String, &'stati
     names.into_iter().filter(ours).filter(|name| !known(name)).map(|name| (name.to_owned(), nearest(name))).collect()
 }
 
-/// Variables read when symmetra is built. They are not unknown.
+/// Variables that are read when symmetra is built. They are known.
 const BUILD: [Variable; 4] = [
     variable("SYMMETRA_CUDA_ARCHS", "list", "80,90a,100a", "the GPU architectures to build for"),
     variable("SYMMETRA_HIP_ARCHS", "list", "gfx90a,gfx942", "the AMD architectures to build for"),

@@ -1,4 +1,5 @@
-//! What a tuning may hold. Names of other layers are listed here; a test compares the lists with the types they come from.
+//! The allowed contents of a tuning. Names of other layers are listed here; a test compares the lists with the types
+//! from which they come.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -21,7 +22,7 @@ const ALGORITHMS: [&str; 7] = [
     "recursive-doubling",
 ];
 const CODECS: [&str; 4] = ["fp8", "int8", "int6", "int4"];
-/// Ways of norms: algorithms that sum and norm in one kernel, and none.
+/// Algorithms of norms: those that sum and norm in one kernel, and `apart` for separate kernels.
 const NORMS: [&str; 3] = ["one-shot-sentinel", "two-shot-sentinel", "apart"];
 /// Methods of experts.
 const METHODS: [&str; 2] = ["packets", "direct"];
@@ -31,14 +32,14 @@ const OPERATIONS: [&str; 5] =
 /// Modes of grids.
 const MODES: [&str; 5] = ["one-shot", "two-shot", "two-shot-across", "one-collective", "two-collectives"];
 
-/// Most hosts of a grid: as many ranks as meet.
+/// The most hosts of a grid: the most ranks of a bootstrap.
 const MAX_HOSTS: usize = 256;
 const ANY: RangeInclusive<usize> = 1..=usize::MAX;
 
-/// Refuses values that no library uses, tables with one key, and tables that do not serve every size once.
+/// Refuses unknown values, tables with equal keys, and tables that do not serve every size once.
 pub(super) fn check(tuning: &Tuning, place: &str) -> Result<()> {
     let at = Place { place, field: String::new() };
-    // A tuning without choices may be of no kind.
+    // A tuning without choices may have no kind.
     if tuning.chooses() {
         at.of("kind").named(&tuning.kind, &KINDS)?;
     }
@@ -126,7 +127,7 @@ impl Place<'_> {
     fn named(&self, name: &str, names: &[&str]) -> Result<()> {
         match names.contains(&name) {
             true => Ok(()),
-            // The name may be anything that a file holds.
+            // The name may be any text of a file.
             false => {
                 let shown = crate::bootstrap::shown(name.as_bytes());
                 Err(self.refused(shown, format!("it must be one of {}", names.join(", "))))
@@ -134,7 +135,7 @@ impl Place<'_> {
         }
     }
 
-    /// Every size has one row, which names one of `names`.
+    /// Checks that every size has one row, which has one of `names`.
     fn rows(&self, rows: &[TunedRow], names: &[&str]) -> Result<()> {
         let limits: Vec<u64> = rows.iter().map(|row| row.up_to_bytes.unwrap_or(u64::MAX)).collect();
         let rises = limits.windows(2).all(|pair| pair[0] < pair[1]);
