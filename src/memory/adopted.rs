@@ -1,4 +1,4 @@
-//! The caller's memory, registered with all ranks.
+//! Memory of the program, registered with all ranks.
 
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
@@ -20,20 +20,20 @@ use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::types::Element;
 
-/// The caller's memory, registered for collectives. Every rank registers its own, of equal length.
+/// Memory of the program, registered for collectives. Every rank registers its own memory, of equal length.
 ///
-/// When every rank's memory can be shared, peers address it directly (zero-copy). When one rank's cannot (pool, mapped
-/// by address ranges, managed, host memory), nothing is exported and messages pass through the arena, with equal
-/// results. [`is_shared`](Self::is_shared) tells which.
+/// If every rank's memory can be shared, peers address it directly (zero-copy). If the memory of one rank cannot be
+/// shared (pool, mapped by address ranges, managed, host memory), nothing is exported and messages pass through the
+/// arena, with equal results. [`is_shared`](Self::is_shared) returns which case applies.
 ///
-/// An operand of a call may be the whole memory, a [`slice`](Self::slice), [elements](Self::elements) of any type at a byte
-/// offset, or any memory that lies within, such as a [`Ref`] or a [`DeviceBuffer`](crate::DeviceBuffer): the communicator
-/// finds the operand by its address. So a pool that is adopted as a whole takes one registration, for eager calls and for
-/// graphs. One operand lies at one offset on every rank. `check_calls` and [`Graph::register`](crate::Graph::register)
-/// compare offsets. [`Ref::through_scratch`] is for an operand whose offset differs. After this is dropped, which all ranks
-/// do between the same calls, an operand by address is plain memory again.
+/// An operand of a call may be the whole memory, a [`slice`](Self::slice), [elements](Self::elements) of any type at a
+/// byte offset, or any memory inside it, such as a [`Ref`] or a [`DeviceBuffer`](crate::DeviceBuffer): the communicator
+/// finds the operand by its address. So a pool that is adopted as a whole takes one registration, for eager calls and
+/// for graphs. An operand must have the same offset on every rank. `check_calls` and
+/// [`Graph::register`](crate::Graph::register) compare offsets. [`Ref::through_scratch`] is for an operand whose offset
+/// differs. All ranks drop this object between the same calls. After that, an operand by address is plain memory again.
 pub struct Adopted<'a, T: Element> {
-    /// Declared first: nothing finds memory whose registration has gone.
+    /// Declared first: it is dropped before the registration, so that no call finds memory without one.
     _entry: Entry,
     memory: Ref<'a, T>,
     registration: Option<Arc<Registration>>,
@@ -56,8 +56,8 @@ impl<'a, T: Element> Adopted<'a, T> {
         Ok(Self { _entry: Entry::new((arena, pools), (address, bytes), registration.as_ref()), memory, registration })
     }
 
-    /// Registers `memory`, which this rank reaches on every rank by `peers`. Collective. An error in `memory` or `peers` is
-    /// reported to all ranks.
+    /// Registers `memory`; this rank addresses the memory of all ranks by `peers`. Collective. An error in `memory` or
+    /// `peers` is reported to all ranks.
     pub(crate) fn mapped(
         (arena, pools): (&Arc<Arena>, &Arc<Pools>),
         memory: Result<Ref<'a, T>>,
@@ -92,8 +92,8 @@ impl<'a, T: Element> Adopted<'a, T> {
         Ok(AdoptedSlice::of(&self.view_from(range.start * size_of::<T>(), range.len())))
     }
 
-    /// `count` elements of any type, from byte `offset_bytes` of the memory on. Every rank must use the same offset in one
-    /// operation. The memory of a pool has no type of its own: adopt it as bytes.
+    /// `count` elements of any type, from byte `offset_bytes` of the memory on. Every rank must use the same offset in
+    /// one operation. The memory of a pool has no element type: adopt it as bytes.
     /// ```
     /// # use half::bf16;
     /// # use symmetra::*;
@@ -133,7 +133,7 @@ impl<'a, T: Element> Adopted<'a, T> {
     }
 }
 
-/// A range of an [`Adopted`], as elements of the type of that or of another.
+/// A range of an [`Adopted`], as elements of its own type or of another type.
 #[derive(Clone, Copy)]
 pub struct AdoptedSlice<'a, T: Element> {
     address: usize,
@@ -161,7 +161,7 @@ impl<'a, T: Element> AdoptedSlice<'a, T> {
     }
 }
 
-/// What ranks compare of memory that they have mapped.
+/// The properties of mapped memory that ranks compare.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Told {
     elems: usize,
@@ -228,7 +228,7 @@ impl<T: Element> Adopted<'_, T> {
         Ok(self.view_from(offset_bytes, count))
     }
 
-    /// So many elements behind a number of bytes. Both lie in the memory.
+    /// `elems` elements after `skipped` bytes. The caller has checked that they are inside the memory.
     pub(crate) fn view_from(&self, skipped: usize, elems: usize) -> View<'_> {
         let whole = self.memory.view();
         let place = match &self.registration {

@@ -1,11 +1,11 @@
 //! The symmetric memory of a group: allocated once, with one layout, mapped by every rank.
 //!
 //! Invariants that the SAFETY comments of `memory` and `collective` cite:
-//! * *Liveness*: the own memory and every peer's mapping live until the arena is dropped or closed. Closing waits for
-//!   calls that have entered the group, then for the device; no call enters afterwards ([`Group::enter`]).
-//! * *Exclusion*: regions are disjoint. A heap block is reused only after every rank dropped it and all devices are
+//! * *Liveness*: this rank's memory and every peer's mapping live until the arena is dropped or closed. Closing waits
+//!   for calls that have entered the group, then for the device; no call enters afterwards ([`Group::enter`]).
+//! * *Exclusion*: regions are disjoint. A heap block is reused only after every rank has dropped it and all devices are
 //!   idle.
-//! * *Bounds*: every address handed out is an offset inside the layout, checked when made.
+//! * *Bounds*: every address that is returned is an offset inside the layout, checked when it is computed.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -36,13 +36,13 @@ pub(crate) struct Arena {
     layout: ArenaLayout,
     guards: Guards,
     memory: Arc<Memory>,
-    /// Multicast over the arenas, or why there is none.
+    /// The multicast object over the arenas, or the reason why there is none.
     multicast: Opened<Bound>,
     /// Peers' mappings; emptied when the group closes.
     peers: Mutex<Vec<Mapping>>,
     /// Base address of every rank's arena, as this device addresses it.
     bases: Bases,
-    /// For cold copies; no work of the caller's runs on it.
+    /// For rare copies; the program has no work on it.
     stream: Stream,
     /// Shared with the blocks of the heap.
     heap: Arc<Mutex<Heap>>,
@@ -101,7 +101,7 @@ impl Arena {
         &self.layout
     }
 
-    /// This rank's arena as a whole allocation: the layout, and what makes the allocation a multiple of the device's unit.
+    /// This rank's arena as a whole allocation: the layout, and the padding to a multiple of the device's unit.
     #[cfg(feature = "nvshmem")]
     pub(crate) fn allocation(&self) -> (*mut u8, usize) {
         (self.memory.address(), self.memory.bytes())
@@ -130,7 +130,7 @@ impl Arena {
         self.bases.0.map(|base| if base.is_null() { base } else { base.wrapping_add(offset as usize) })
     }
 
-    /// Multicast over the arenas, or why there is none. Equal on all ranks.
+    /// The multicast object over the arenas, or the reason why there is none. Equal on all ranks.
     pub(crate) fn multicast(&self) -> std::result::Result<&Bound, &str> {
         self.multicast.as_ref().map_err(String::as_str)
     }
@@ -176,7 +176,7 @@ impl Arena {
         };
         self.drop_idle();
         if !everywhere.is_empty() {
-            // All devices must be idle: only then have peers' writes to the dropped blocks landed.
+            // All devices must be idle: only then have peers' writes to the dropped blocks arrived.
             self.group.exchange(|mesh, deadline| mesh.agree("wait for the device", drained.clone(), deadline))?;
         }
         let intact = self.guards.release(&everywhere, |region| self.copy_out(region));
@@ -196,11 +196,11 @@ impl Arena {
             self.guards.fill_block(id, |guard| self.set(guard, PATTERN))?;
             Ok((block, content))
         });
-        // The agreement is the barrier after which peers may write here. When it fails, every rank drops its block.
+        // The agreement is the barrier after which peers may write here. If it fails, every rank drops its block.
         self.group.exchange(|mesh, deadline| mesh.agree("allocate a symmetric buffer", zeroed, deadline))
     }
 
-    /// Takes a peer table of this rank. Waits for the device only when every table is in use or retired.
+    /// Reserves a peer table of this rank. Waits for the device only if every table is in use or retired.
     pub(crate) fn take_slot(&self) -> Result<u32> {
         let mut slots = self.slots.lock();
         if slots.free.is_empty() && !slots.retired.is_empty() {
@@ -216,7 +216,7 @@ impl Arena {
         Ok(slot)
     }
 
-    /// Keeps the owners and mappings behind a table's addresses.
+    /// Keeps the owners and mappings of the memory that a table addresses.
     pub(super) fn attach(&self, slot: u32, keep: Vec<Borrowed>) {
         self.slots.lock().used.entry(slot).or_default().extend(keep);
     }
@@ -226,7 +226,7 @@ impl Arena {
         self.lent.lock().push((token, owner.clone()));
     }
 
-    /// Rank and token of all memory of others that this rank has mapped.
+    /// Rank and token of all memory of other ranks that this rank has mapped.
     pub(super) fn borrowed(&self) -> Vec<(usize, u64)> {
         let slots = self.slots.lock();
         let retired = slots.retired.iter().flat_map(|retired| &retired.keep);
@@ -244,7 +244,7 @@ impl Arena {
         drop(free);
     }
 
-    /// Drops memory of others that no kernel of this rank uses any more. Called inside collective calls only.
+    /// Drops memory of other ranks that no kernel of this rank uses any more. Called only inside collective calls.
     pub(super) fn reclaim(&self) -> Result<()> {
         let retired = !self.slots.lock().retired.is_empty();
         if retired {
@@ -260,7 +260,7 @@ impl Arena {
         drop(idle);
     }
 
-    /// Returns a table once no kernel can read it any more.
+    /// Returns a table after no kernel can read it any more.
     pub(crate) fn retire_slot(&self, slot: u32) {
         let mut slots = self.slots.lock();
         slots.addresses.remove(&slot);
@@ -276,7 +276,7 @@ impl Arena {
         self.own(offset).cast_const().cast()
     }
 
-    /// The arena's stream, for work that precedes all work of the caller's.
+    /// The arena's stream, for work that precedes all work of the program.
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -299,25 +299,25 @@ impl Arena {
     pub(crate) fn close(&self) -> Result<()> {
         self.group.begin_close()?;
         self.drain()?;
-        // The device's work may have failed, or have waited for a rank that died.
+        // The device's work may have failed, or may have waited for a rank that died.
         self.group.settle()?;
         self.let_go();
         self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
-        // Behind the barrier no peer writes here any more.
+        // After the barrier no peer writes here any more.
         let intact = self.check_guards();
-        // Peers may be in the barrier yet, and a process may end before the last clone is dropped: a goodbye tells them apart
-        // from a death.
+        // Peers may still be in the barrier, and a process may end before the last clone is dropped: the goodbye
+        // distinguishes this from a death.
         self.group.hang_up();
         let lent = std::mem::take(&mut *self.lent.lock());
         drop(lent);
         intact
     }
 
-    /// Leaves the group to the peers: waits for the device, unmaps peers' memory, and hangs up. Needs no peer.
+    /// Leaves the group without the peers: waits for the device, unmaps peers' memory, and disconnects. Needs no peer.
     pub(crate) fn depart(&self) -> Result<()> {
         self.group.begin_close()?;
         let finished = self.drain().and_then(|()| self.group.finished());
-        // After a failure kernels may be running yet; the arena waits for them when it is dropped.
+        // After a failure kernels may still be running; the arena waits for them when it is dropped.
         if finished.is_ok() {
             self.let_go();
         }
@@ -325,12 +325,12 @@ impl Arena {
         finished
     }
 
-    /// Unmaps peers' memory, multicast first. The device does no more work of the group.
+    /// Unmaps peers' memory, multicast first. The device has no more work of the group.
     fn let_go(&self) {
         drop(self.multicast().ok().and_then(Bound::take));
         let peers = std::mem::take(&mut *self.peers.lock());
         let mut slots = self.slots.lock();
-        // The device does no more work, so tables retired during the wait can go too.
+        // The device has no more work, so tables that were retired during the wait are freed too.
         let (used, retired) = (std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired));
         drop(slots);
         drop((peers, used, retired));
@@ -351,7 +351,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Uses `address` as the arena of `rank`, like a mapping that leads elsewhere.
+    /// Uses `address` as the arena of `rank`, to simulate a wrong mapping.
     #[cfg(test)]
     pub(crate) fn misdirect(self: &mut Arc<Self>, rank: usize, address: *mut u8) {
         Arc::get_mut(self).unwrap().bases.0[rank] = address;
@@ -366,7 +366,7 @@ impl Arena {
         self.stream.synchronize()
     }
 
-    /// Compares this rank's guards. Blocks. The work of all ranks is done.
+    /// Compares this rank's guards. Blocks. The work of all ranks must be done.
     pub(crate) fn check_guards(&self) -> Result<()> {
         self.guards.check(|region| self.copy_out(region))
     }
@@ -387,8 +387,8 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// Never fails and needs no peer. Stops this rank's kernels and waits for the device. When the wait fails, it leaks
-    /// the memory that a kernel may still use, because unmapping it under a kernel is worse.
+    /// Never fails and needs no peer. Stops this rank's kernels and waits for the device. If the wait fails, it leaks
+    /// the memory that a kernel may still use, because unmapping memory in use is worse.
     fn drop(&mut self) {
         // A forked child must not stop the device of its parent.
         if !self.group.device().is_here() {
@@ -418,7 +418,7 @@ impl Drop for Arena {
     }
 }
 
-/// The blocks that every rank has dropped. An error, equal on all ranks, when the requests differ.
+/// The blocks that every rank has dropped. If the requests differ, an error that is equal on all ranks.
 fn dropped_everywhere(wishes: Vec<Wish>) -> Result<BTreeSet<BlockId>> {
     let mut wishes = wishes.into_iter().enumerate();
     let Some((_, Wish { bytes, dropped: mut everywhere })) = wishes.next() else { return Ok(BTreeSet::new()) };
@@ -437,7 +437,7 @@ fn too_large(bytes: u64) -> Error {
     Error::invalid("the arena", format!("{bytes} bytes"), "it must fit the address space")
 }
 
-/// Allocates this rank's arena and marks every packet absent.
+/// Allocates this rank's arena and marks every packet as absent.
 fn allocate(group: &Group, (layout, guards): (&ArenaLayout, &Guards), bytes: usize) -> Result<(Memory, Stream)> {
     let memory = Memory::shared(group.device(), bytes)?;
     let stream = Stream::new(group.device())?;
@@ -445,7 +445,7 @@ fn allocate(group: &Group, (layout, guards): (&ArenaLayout, &Guards), bytes: usi
         fill(&stream, memory.address().wrapping_add(region.offset as usize), value, region.bytes)
     };
     guards.fill(|guard| set(guard, PATTERN))?;
-    // Fresh memory of the host device holds no packet.
+    // Fresh memory of the host device contains no packet.
     if group.device().kind() != DeviceKind::Host {
         layout.sentinel_regions().into_iter().try_for_each(|region| set(region, 0xFF))?;
     }
@@ -453,7 +453,7 @@ fn allocate(group: &Group, (layout, guards): (&ArenaLayout, &Guards), bytes: usi
     Ok((memory, stream))
 }
 
-/// Fills device memory that the caller owns, on `stream`. Does not block.
+/// Fills device memory of the caller, on `stream`. Does not block.
 fn fill(stream: &Stream, to: *mut u8, value: u8, bytes: u64) -> Result<()> {
     // SAFETY: callers pass a region of their own arena (bounds, liveness).
     stream.enqueue("fill", |raw| unsafe { raw.fill(to, value, bytes as usize) })

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::heap::{BlockId, Heap};
 use crate::device::Memory;
 
-/// A share of a block. When this rank's last share is dropped, the rank gives the block up.
+/// A share of a block. When this rank's last share is dropped, the rank releases the block.
 ///
 /// The block keeps the memory alive, not the arena: two arenas that hold each other's blocks would never be dropped.
 pub(super) struct Block {

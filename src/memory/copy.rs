@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::stream::{Enqueue, Queue};
 use crate::types::Element;
 
-/// Enqueues a copy of all elements of `from` into `to`, on one device, on a stream or in a capture. Both are memory of this
-/// rank: of symmetric and adopted memory, the part of this rank. Enqueues and returns.
+/// Enqueues a copy of all elements of `from` into `to`, on one device, on a stream or in a capture. Both are memory of
+/// this rank; of symmetric and adopted memory, this rank's part is used. Returns without waiting for the copy.
 /// ```
 /// # use symmetra::*;
 /// fn keep(last: &SymmetricBuffer<f32>, kept: &DeviceBuffer<f32>, stream: &Stream) -> Result<()> {
@@ -40,11 +40,10 @@ pub fn copy<'op, T: Element>(
     queue.enqueue("copy", |raw| unsafe { raw.copy(to.address, from.address, bytes) })
 }
 
-/// Enqueues a copy of all elements of `from`, memory of the host, into `to`, on a stream or in a capture. Enqueues and
-/// returns. In a graph each launch copies what `from` holds then.
-///
-/// # Errors
-/// Those of [`copy`].
+/// Enqueues a copy of all elements of `from`, memory of the host, into `to`, on a stream or in a capture. Returns
+/// without waiting for the copy. In a graph, each launch copies the contents of `from` at that time.
+/// | # Errors
+/// The errors of [`copy`].
 pub fn copy_from_host<'op, T: Element>(
     from: &'op HostBuffer<T>,
     to: impl Operand<'op, T>,
@@ -53,18 +52,17 @@ pub fn copy_from_host<'op, T: Element>(
     let to = to.view();
     let bytes = checked::<T>(&queue, [(from.device(), from.len()), (to.device, to.elems)])?;
     let copy = |raw: &crate::sys::device::Stream| {
-        // SAFETY: both hold `bytes` bytes. `to` lives as in `copy`. So does `from`, which waits for the device before Rust
-        // reaches its elements or frees them.
+        // SAFETY: both hold `bytes` bytes. `to` lives as in `copy`. So does `from`, which waits for the device before
+        // Rust accesses or frees its elements.
         unsafe { raw.copy(to.address, from.address(), bytes) }
     };
     if bytes == 0 { Ok(()) } else { queue.enqueue("copy from the host", copy) }
 }
 
-/// Enqueues a copy of all elements of `from` into `to`, memory of the host, on a stream or in a capture. Enqueues and
-/// returns. [`HostBuffer::elements`] waits for the copy.
-///
-/// # Errors
-/// Those of [`copy`].
+/// Enqueues a copy of all elements of `from` into `to`, memory of the host, on a stream or in a capture. Returns
+/// without waiting for the copy. [`HostBuffer::elements`] waits for the copy.
+/// | # Errors
+/// The errors of [`copy`].
 pub fn copy_to_host<'op, T: Element>(
     from: impl Operand<'op, T>,
     to: &'op HostBuffer<T>,
@@ -79,7 +77,7 @@ pub fn copy_to_host<'op, T: Element>(
     if bytes == 0 { Ok(()) } else { queue.enqueue("copy to the host", copy) }
 }
 
-/// The bytes of a copy between two of equal length on the device of a queue.
+/// The bytes of a copy between two operands of equal length on the device of a queue.
 fn checked<T: Element>(queue: &impl Enqueue, [from, to]: [(&Device, usize); 2]) -> Result<usize> {
     let device = queue.stream().device();
     device.check_same("the source", from.0)?;

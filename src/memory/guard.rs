@@ -1,6 +1,6 @@
-//! Guards: bytes of one pattern between the regions of an arena, and around what a heap block holds. A byte that differs shows
-//! that a kernel or a copy wrote outside its operands or its scratch. A group has guards if `Config::guard_bytes` asks for
-//! them.
+//! Guards: bytes of one pattern between the regions of an arena, and around the contents of a heap block. A byte that
+//! differs shows that a kernel or a copy wrote outside its operands or its scratch. A group has guards if
+//! `Config::guard_bytes` is not 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use super::heap::BlockId;
 use super::layout::{ALIGN, ArenaLayout, Region};
 use crate::error::{Error, Result};
 
-/// Every byte of a guard. No zero, and no packet that is absent.
+/// The value of every byte of a guard. It is neither zero nor part of an absent packet.
 pub(super) const PATTERN: u8 = 0xC5;
 
 /// The guards of an arena.
 pub(super) struct Guards {
-    /// Bytes of each guard; 0: there are none.
+    /// Bytes of each guard; 0 means no guards.
     bytes: u64,
-    /// Behind each region of the layout.
+    /// The guard after each region of the layout.
     of_regions: Vec<Region>,
     of_blocks: Mutex<BTreeMap<BlockId, [Region; 3]>>,
 }
@@ -27,12 +27,13 @@ impl Guards {
         Self { bytes: layout.guard_bytes, of_regions, of_blocks: Mutex::default() }
     }
 
-    /// Bytes of a heap block whose contents are so many bytes and a signal pad, with the space between the two.
+    /// Bytes of a heap block for `content_bytes` bytes and a signal pad, including guards and alignment.
     pub(super) fn block_bytes(&self, content_bytes: u64, pad_bytes: u64) -> u64 {
         content_bytes.next_multiple_of(ALIGN) + pad_bytes + 3 * self.bytes
     }
 
-    /// Divides a heap block: a guard, the contents, a guard, the signal pad, a guard. Returns where the contents are.
+    /// Divides a heap block: a guard, the contents, a guard, the signal pad, a guard. Returns the region of the
+    /// contents.
     pub(super) fn divide(&self, id: BlockId, block: Region, content_bytes: u64, pad_bytes: u64) -> Region {
         let content = Region { offset: block.offset + self.bytes, bytes: content_bytes };
         let pad = content.offset + content_bytes.next_multiple_of(ALIGN) + self.bytes;
@@ -48,7 +49,7 @@ impl Guards {
         content
     }
 
-    /// Writes the guards behind the regions of the layout.
+    /// Writes the guards after the regions of the layout.
     pub(super) fn fill(&self, fill: impl FnMut(Region) -> Result<()>) -> Result<()> {
         self.of_regions.iter().copied().try_for_each(fill)
     }
@@ -59,7 +60,7 @@ impl Guards {
         guards.into_iter().flatten().try_for_each(fill)
     }
 
-    /// Compares the guards of blocks that are about to be free, and forgets them.
+    /// Compares the guards of blocks that are about to be freed, and forgets them.
     pub(super) fn release(
         &self,
         blocks: &BTreeSet<BlockId>,

@@ -15,7 +15,7 @@ pub(crate) struct Heap {
     /// Size and number of each allocated block, by offset.
     taken: BTreeMap<u64, (u64, BlockId)>,
     next_id: BlockId,
-    /// Blocks that this rank has dropped and some rank perhaps has not.
+    /// Blocks that this rank has dropped but some rank may not have dropped.
     dropped: BTreeSet<BlockId>,
 }
 

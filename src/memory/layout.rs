@@ -7,27 +7,27 @@ use crate::kernel::args;
 /// Number of independent channels of a signal pad.
 pub const SIGNAL_CHANNELS: usize = 16;
 
-/// Bytes of one word of a signal pad for every channel and rank.
+/// Bytes of one kind of word of a signal pad, for every channel and rank.
 pub(super) const fn words_bytes(channels: usize, world_size: usize) -> u64 {
     (channels * world_size * 4) as u64
 }
 
-/// Bytes of the heap that a symmetric buffer of so many bytes takes.
+/// Bytes of the heap that a symmetric buffer of `bytes` bytes takes.
 pub(crate) const fn buffer_bytes(bytes: u64, world_size: usize) -> u64 {
     (bytes.next_multiple_of(ALIGN) + pad_bytes(SIGNAL_CHANNELS, world_size)).next_multiple_of(ALIGN)
 }
 
-/// Bytes of a signal pad: received signals, and this rank's counts of sent and awaited ones.
+/// Bytes of a signal pad: received signals, and this rank's counts of sent and awaited signals.
 pub(super) const fn pad_bytes(channels: usize, world_size: usize) -> u64 {
     3 * words_bytes(channels, world_size)
 }
 
-/// Groups of units that a strip of so many bytes takes as escaped packets.
+/// Groups of units that a chunk of `bytes` bytes takes as escaped packets.
 pub(crate) fn escaped_groups(bytes: u64) -> u64 {
     bytes.div_ceil(ESCAPED_GROUP_BYTES).max(1)
 }
 
-/// The bytes of a strip that a slot for so many bytes holds: whole groups.
+/// The capacity, in bytes of a chunk, of a slot for `bytes` bytes: whole groups.
 pub(crate) fn escaped_room(bytes: u64) -> u64 {
     escaped_groups(bytes) * ESCAPED_GROUP_BYTES
 }
@@ -35,7 +35,7 @@ pub(crate) fn escaped_room(bytes: u64) -> u64 {
 /// Data bytes of a group of units of escaped packets.
 const ESCAPED_GROUP_BYTES: u64 = args::kEscapedGroupUnits as u64 * args::kEscapedUnitPackets as u64 * PACKET_BYTES;
 
-/// Every region starts at a multiple of this.
+/// The alignment of every region.
 pub(crate) const ALIGN: u64 = 256;
 
 /// A range of bytes in the arena.
@@ -45,7 +45,7 @@ pub(crate) struct Region {
     pub(crate) bytes: u64,
 }
 
-/// Scratch of one push protocol: the region that peers write, and how much of it one call may use.
+/// Scratch of one push protocol: the region that peers write, and the part of it that one call may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {
     pub(crate) region: Region,
@@ -62,11 +62,11 @@ pub(crate) struct Scratch {
 pub(crate) struct PairScratch {
     /// Counts that peers write, and the queues from every other rank.
     pub(crate) region: Region,
-    /// The own counts of pieces sent and received.
+    /// This rank's counts of sent and received pieces.
     pub(crate) counts: Region,
     /// Channels of a direction between two ranks.
     pub(crate) channels: u32,
-    /// Packets of a slot of a channel's queue, of which one is the head.
+    /// Packets of a slot of a channel's queue, including one header packet.
     pub(crate) slot_packets: u32,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct ArenaLayout {
     /// Flags for the comparison of calls before they run.
     pub(crate) meet: Scratch,
     pub(crate) agree: Scratch,
-    /// Counts that ranks send each other, and the counts each has received.
+    /// Counts that ranks send each other, and the counts that each rank has received.
     pub(crate) counts: Scratch,
     pub(crate) learned: Region,
     /// Barrier flags of the zero-copy algorithms.
@@ -91,13 +91,13 @@ pub(crate) struct ArenaLayout {
     pub(crate) ring: Scratch,
     pub(crate) recursive_doubling: Scratch,
     pub(crate) pairs: PairScratch,
-    /// Signals of the low-contention collectives, and of ranks that reach their first calls.
+    /// Signals of the low-contention collectives, and of ranks that begin their first calls.
     pub(crate) aside: Region,
-    /// Signals of kernels of the caller.
+    /// Signals of kernels of the program.
     pub(crate) kernel_signals: Region,
     pub(crate) heap: Region,
     pub(crate) bytes: u64,
-    /// Bytes of the guards between regions, and of those around what a heap block holds.
+    /// Bytes of the guards between regions, and of the guards around the contents of a heap block.
     pub(crate) guard_bytes: u64,
 }
 
@@ -105,7 +105,7 @@ const PACKET_BYTES: u64 = 16;
 const LL_DATA_BYTES: u64 = 8;
 const SENTINEL_DATA_BYTES: u64 = 16;
 
-/// Places regions one after the other, and a guard behind each.
+/// Places regions one after the other, each followed by a guard.
 struct Cursor {
     at: u64,
     guard_bytes: u64,
@@ -146,8 +146,8 @@ impl Cursor {
         Ok(Scratch { region, state, slot_packets, max_bytes: u64::MAX })
     }
 
-    /// Reserves the counts of messages between pairs, and queues of `bytes` bytes from every other rank. All channels of
-    /// all ranks have blocks that run at once, also on a device with 128 multiprocessors.
+    /// Reserves the counts of messages between pairs, and queues of `bytes` bytes from every other rank. The blocks of
+    /// all channels of all ranks run at the same time, also on a device with 128 multiprocessors.
     fn pairs(&mut self, world: u64, bytes: u64) -> Result<PairScratch> {
         let channels = if world > 8 { args::kPairChannels / 2 } else { args::kPairChannels };
         let slots = u64::from(channels * args::kPairSlots);
@@ -165,7 +165,7 @@ impl ArenaLayout {
         Self::guarded(world_size, config).map(|(layout, _)| layout)
     }
 
-    /// The layout, and the guards behind its regions.
+    /// The layout, and the guards after its regions.
     pub(crate) fn guarded(world_size: usize, config: &Config) -> Result<(Self, Vec<Region>)> {
         let (world, config) = (world_size as u64, &*config.of_world(world_size));
         let mut cursor = Cursor { at: 0, guard_bytes: config.guard_bytes, guards: Vec::new() };
@@ -177,14 +177,14 @@ impl ArenaLayout {
         let agree = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
         let counts = cursor.scratch(2, u64::from(args::kMaxWorld), 4, u64::MAX)?;
         let learned = cursor.take(size_of::<args::Learned>() as u64)?;
-        // One-shot: a source sends the whole message. Two-shot: a share of it in each hop.
+        // One-shot: a source sends the whole message. Two-shot: a share of the message in each hop.
         let share = |bytes: u64, data: u64| bytes.div_ceil(data).div_ceil(world);
         let max = config.one_shot_ll_bytes;
         let one_shot_ll = cursor.scratch(2, world, max.div_ceil(LL_DATA_BYTES), max)?;
         let max = config.two_shot_ll_bytes;
         let two_shot_ll = cursor.scratch(2, 2 * world, share(max, LL_DATA_BYTES), max)?;
         let max = config.one_shot_sentinel_bytes_for(world_size);
-        // A strip of as many bytes fits as escaped packets too, which have words beside them.
+        // A chunk of the same number of bytes also fits as escaped packets, which need additional words.
         let slot_packets = escaped_groups(max) * u64::from(args::kEscapedGroupPackets);
         let one_shot_sentinel = cursor.scratch(3, world, slot_packets, max)?;
         let max = config.two_shot_sentinel_bytes;
@@ -222,16 +222,16 @@ impl ArenaLayout {
         Ok((layout, cursor.guards))
     }
 
-    /// Regions of sentinel packets. On a GPU packets are absent there when all bits are set. Every other region starts as
-    /// zeros, and on the host these regions too (`kernels/packet.cuh`).
+    /// Regions of sentinel packets. On a GPU, a packet with all bits set is absent there. Every other region starts as
+    /// zeros, and on the host these regions do too (`kernels/packet.cuh`).
     pub(crate) fn sentinel_regions(&self) -> [Region; 2] {
         [self.one_shot_sentinel.region, self.two_shot_sentinel.region]
     }
 }
 
 /// Device memory in bytes that a communicator of `world_size` ranks takes on each rank, before rounding up to the
-/// device's granularity (2 MiB on current GPUs, a page on the host). Exact: nothing grows after opening. The host device maps a
-/// page more, with the word on which waits sleep.
+/// device's granularity (2 MiB on current GPUs, a page on the host). Exact: nothing grows after opening. The host
+/// device maps one more page, with the word on which waits sleep.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a world size or a setting outside its limits.

@@ -15,7 +15,7 @@ pub(super) struct Mapping {
     _owner: Option<Arc<Memory>>,
 }
 
-/// Maps every rank's arena; `None` for this rank's own.
+/// Maps every rank's arena; `None` for this rank.
 pub(super) fn exchange(group: &Group, memory: &Arc<Memory>) -> Result<Vec<Option<Mapping>>> {
     let offer = Offer::new(memory.clone());
     group.exchange(|mesh, deadline| {

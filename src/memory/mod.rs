@@ -1,4 +1,4 @@
-//! Memory that devices and peers address. Rust never forms a reference to any of it.
+//! Memory that devices and peers address. Rust never forms a reference to this memory.
 
 mod adopted;
 mod arena;

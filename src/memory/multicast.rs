@@ -1,4 +1,4 @@
-//! Opening multicast over the arenas: a few steps, each of which every rank makes or none.
+//! Opening multicast over the arenas, in a few steps. Each step succeeds on every rank or fails on every rank.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -16,17 +16,17 @@ use crate::group::{Group, Multicast as Asked, unavailable};
 use crate::kernel::args;
 use crate::variables::Process;
 
-/// What a rank has after a step that all ranks made, or why no rank goes on.
+/// The result of a step that all ranks made, or the reason why all ranks stop.
 pub(super) type Opened<T> = std::result::Result<T, String>;
 
-/// The multicast object that this rank's arena is bound to.
+/// The multicast object to which this rank's arena is bound.
 pub(crate) struct Bound {
-    /// Gone when the group closes.
+    /// `None` after the group closes.
     object: Mutex<Option<Multicast>>,
     address: Address,
 }
 
-/// A device address. Rust never follows it.
+/// A device address. Rust never dereferences it.
 struct Address(*mut u8);
 
 // SAFETY: Rust never dereferences the address; devices do, and any thread may launch.
@@ -39,7 +39,7 @@ impl Bound {
         Self { address: Address(object.address()), object: Mutex::new(Some(object)) }
     }
 
-    /// What lies `offset_bytes` behind the start of every arena. `arenas` is the table of their addresses.
+    /// The data at `offset_bytes` from the start of every arena. `arenas` is the table of their addresses.
     pub(crate) fn at(&self, arenas: *const args::PeerTable, world_size: usize, offset_bytes: u64) -> args::Multicast {
         let (address, world) = (self.address.0.cast(), world_size as u32);
         args::Multicast { address, table: arenas, offset_bytes, world, reserved: 0 }
@@ -88,29 +88,30 @@ struct Failure {
 /// CUDA's code for a fabric manager that is not ready.
 const NOT_READY: i64 = 802;
 
-/// How long ranks wait before they try again what came too early.
+/// The pauses before ranks retry because fabric managers were not ready.
 #[cfg(not(test))]
 const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 #[cfg(test)]
 const AGAIN: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
 
-/// Why ranks do not go on.
+/// The reason why ranks stop.
 struct Stopped {
     why: String,
-    /// Whether all ranks try again: only fabric managers that are not ready stopped them, and every rank has time.
+    /// Whether all ranks retry: only fabric managers that are not ready stopped them, and every rank has time.
     again: bool,
 }
 
-/// A try of the steps.
+/// One attempt of the steps.
 #[derive(Clone, Copy)]
 struct Attempt {
     deadline: Instant,
-    /// How long ranks wait before the next try; `None`: there is none.
+    /// The pause before the next attempt; `None`: no other attempt follows.
     pause: Option<Duration>,
 }
 
 impl Attempt {
-    /// Whether this rank has time for another try. Ranks have deadlines of their own, so each says this to the others.
+    /// Whether this rank has time for another attempt. Deadlines of ranks differ, so each rank sends this to the
+    /// others.
     fn has_time(self) -> bool {
         #[cfg(test)]
         if tests::is_in_a_hurry() {
@@ -143,8 +144,8 @@ fn together<T>(mesh: &mut Mesh, attempt: Attempt, step: Step, own: Result<T>) ->
     })
 }
 
-/// Whether every rank may have multicast, and what arenas are then a multiple of. Collective, unless the configuration asks
-/// for none.
+/// Whether every rank may have multicast, and the unit of which the size of an arena must then be a multiple.
+/// Collective, unless the configuration disables multicast.
 pub(super) fn prepare(group: &Group) -> Result<Opened<usize>> {
     let (asked, world, device) = (group.config().multicast, group.world_size(), group.device());
     let refusal = || asked.refusal(device.kind(), world, &Process);
@@ -158,7 +159,7 @@ pub(super) fn prepare(group: &Group) -> Result<Opened<usize>> {
     })
 }
 
-/// Asks the driver, unless something known without it refuses multicast: then no driver is called for multicast.
+/// Asks the driver, unless multicast is refused without it: then no driver is called for multicast.
 fn permitted(refusal: Result<Option<String>>, ask: impl FnOnce() -> Result<usize>) -> Result<usize> {
     match refusal? {
         Some(why) => Err(unavailable(why)),
@@ -166,10 +167,9 @@ fn permitted(refusal: Result<Option<String>>, ask: impl FnOnce() -> Result<usize
     }
 }
 
-/// Opens multicast over the arenas of all ranks, if the ranks are prepared. Collective then.
-///
-/// # Errors
-/// [`Error::Unsupported`], equal on all ranks, if the configuration requires what the ranks cannot open.
+/// Opens multicast over the arenas of all ranks, if the ranks are prepared. Collective in this case.
+/// | # Errors
+/// [`Error::Unsupported`], equal on all ranks, if the configuration requires multicast and the ranks cannot open it.
 pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) -> Result<Opened<Bound>> {
     let opened = match prepared {
         Err(why) => Err(why),
@@ -187,7 +187,7 @@ pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) 
     }
 }
 
-/// Calls `open` again, on all ranks alike, while only fabric managers that are not ready keep ranks from it.
+/// Calls `open` again, on all ranks alike, while the only obstacle is that fabric managers are not ready.
 fn trying_again<T>(
     deadline: Instant,
     mut open: impl FnMut(Attempt) -> Result<Result<T, Stopped>>,
@@ -201,9 +201,9 @@ fn trying_again<T>(
     Ok(open(Attempt { deadline, pause: None })?.map_err(|stopped| stopped.why))
 }
 
-/// Makes the steps. What a rank has made when a rank fails is undone as it is dropped, the last first.
+/// Makes the steps. If a rank fails, the objects that each rank has created are dropped in reverse order.
 fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, attempt: Attempt) -> Result<Result<Multicast, Stopped>> {
-    /// The value of a step that all ranks made; else the function ends.
+    /// The value of a step that all ranks made; else the function returns.
     macro_rules! made {
         ($step:expr, $own:expr) => {{
             let own = $own;
@@ -217,16 +217,16 @@ fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, attempt: Attempt) 
     let creates = group.rank() == 0;
     let create = || creates.then(|| Multicast::create(device, bytes, world)).transpose();
     let created = made!(Step::Create, create());
-    // A rank that creates nothing sends a descriptor that nobody reads.
+    // A rank other than the creator sends a descriptor that no rank reads.
     let export = || created.as_ref().map_or_else(|| arena.export_fd(), Multicast::export_fd);
     let own = made!(Step::Share, export());
     let mut fds = mesh.all_gather_fds(own.as_fd(), attempt.deadline)?;
     let theirs = fds.get_mut(0).and_then(Option::take);
-    // Rank 0 imports too: its object would otherwise address its memory by another path than those of the others.
+    // Rank 0 imports too, so that its object addresses its memory by the same path as those of the others.
     let object = Multicast::import(device, if creates { own } else { theirs.unwrap_or(own) }, bytes);
     let mut object = made!(Step::Import, object);
     made!(Step::Add, object.add());
-    // Binding waits until every device was added, so all ranks have agreed on that.
+    // Binding waits until every device was added; the previous agreement ensures this.
     made!(Step::Bind, object.bind(arena));
     made!(Step::Map, object.map());
     // The agreement on the last step is the barrier between mapping and the first use.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::types::{Dtype, Element};
 
 mod sealed {
-    /// Gives the operand's location. Not nameable outside the crate, so no other type can implement it.
+    /// Returns the operand's location. Not nameable outside the crate, so no other type can implement it.
     pub trait Sealed {
         fn view(&self) -> super::View<'_>;
     }
@@ -27,15 +27,14 @@ pub struct View<'a> {
     pub(crate) elems: usize,
     pub(crate) place: Place,
     pub(crate) device: &'a Device,
-    /// The owner of plain memory, when this crate knows it.
+    /// The owner of plain memory, if this crate knows it.
     pub(crate) owner: Option<&'a Owner>,
 }
 
 impl<'a> View<'a> {
-    /// Some elements of the operand. All parts that a step reads or writes are cut here.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] for a range outside the operand: nothing may reach the memory beside it.
+    /// Some elements of the operand. All parts that a step reads or writes are created here.
+    /// | # Errors
+    /// [`Error::Internal`] for a range outside the operand, so that no step accesses memory outside it.
     pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Result<Self> {
         if range.start > range.end || range.end > self.elems {
             let message = format!("elements {range:?} of an operand of {} were asked for", self.elems);
@@ -44,7 +43,7 @@ impl<'a> View<'a> {
         let start_bytes = range.start * dtype.bytes();
         let place = match self.place {
             place @ Place::Symmetric { .. } => place.after(start_bytes),
-            // Parts need not begin at one offset on every rank.
+            // Parts may begin at different offsets on different ranks.
             Place::Registered { .. } | Place::Plain | Place::Part => Place::Part,
             Place::Pushed => Place::Pushed,
         };
@@ -52,7 +51,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// How peers reach an operand.
+/// How peers address an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The operand is in this group's arena, at one offset on every rank.
@@ -71,11 +70,12 @@ pub(crate) enum Place {
         /// Offset from the addresses in the table, equal on every rank.
         offset_bytes: u64,
     },
-    /// Peers cannot address it, unless it lies in adopted memory; once a graph that captured it is registered, they can.
+    /// Peers cannot address it, unless it is inside adopted memory; after a graph that captured it is registered, they
+    /// can.
     Plain,
-    /// As plain, and never looked for in adopted memory: it may begin at another offset on every rank.
+    /// Like `Plain`, but never looked up in adopted memory: its offset may differ between ranks.
     Part,
-    /// Peers do not address it: some rank's memory cannot be shared, or the caller asks for it.
+    /// Peers do not address it: some rank's memory cannot be shared, or the caller requested this.
     Pushed,
 }
 
@@ -85,7 +85,7 @@ impl Place {
         matches!(self, Self::Symmetric { .. } | Self::Registered { .. })
     }
 
-    /// How peers reach what lies `bytes` behind the operand's start, as far behind on every rank.
+    /// How peers address the memory `bytes` bytes after the operand's start, at the same distance on every rank.
     pub(crate) fn after(self, bytes: usize) -> Self {
         match self {
             Self::Symmetric { group, offset_bytes } => {

@@ -13,9 +13,9 @@ use crate::fork::Maker;
 /// Owner of an allocation. The memory is freed when the last owner is dropped.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
-/// What keeps a peer's memory addressable here: a mapping, or an owner in this process.
+/// The object that keeps a peer's memory addressable here: a mapping, or an owner in this process.
 pub(super) struct Borrowed {
-    /// The lending rank and its token for the memory; token 0 when that rank does not know the owner.
+    /// The lending rank and its token for the memory; token 0 if that rank does not know the owner.
     pub(super) from: (usize, u64),
     pub(super) _owner: Owner,
 }
@@ -48,7 +48,7 @@ impl Drop for Offer {
             return;
         }
         let owner = OFFERS.lock().remove(&self.token);
-        // The owner may be the last and wait for a device when dropped, so it is dropped without the lock.
+        // This may be the last owner, whose drop waits for a device, so it is dropped without the lock.
         drop(owner);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of the host that a device copies from and to without the program's waiting.
+//! Memory of the host for copies of a device for which the program need not wait.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -16,8 +16,9 @@ const UNIT: usize = 64 << 10;
 /// Page-locked memory of the host for `len` elements, for [`copy_from_host`](crate::copy_from_host) and
 /// [`copy_to_host`](crate::copy_to_host). Contents start as zeros.
 ///
-/// The program reaches the elements by [`elements`](Self::elements), which waits for the device. A graph borrows the buffer,
-/// or keeps it, so the program cannot reach the elements while the graph exists. Dropping the buffer waits for the device.
+/// The program accesses the elements by [`elements`](Self::elements), which waits for the device. A graph borrows or
+/// owns the buffer, so the program cannot access the elements while the graph exists. Dropping the buffer waits for the
+/// device.
 /// ```
 /// # use symmetra::*;
 /// fn mean(values: &DeviceBuffer<f32>, stream: &Stream) -> Result<f32> {
@@ -27,7 +28,7 @@ const UNIT: usize = 64 << 10;
 ///     Ok(elements.iter().sum::<f32>() / elements.len() as f32)
 /// }
 /// ```
-/// The elements are out of reach as long as a graph is there:
+/// The elements cannot be accessed as long as a graph exists:
 /// ```compile_fail,E0502
 /// # use symmetra::*;
 /// fn look(values: &DeviceBuffer<f32>, mut copied: HostBuffer<f32>, stream: &Stream) -> Result<f32> {
@@ -37,7 +38,7 @@ const UNIT: usize = 64 << 10;
 ///     Ok(first)
 /// }
 /// ```
-/// Here the graph is gone:
+/// Here the graph has been dropped:
 /// ```
 /// # use symmetra::*;
 /// fn look(values: &DeviceBuffer<f32>, mut copied: HostBuffer<f32>, stream: &Stream) -> Result<f32> {
@@ -48,7 +49,7 @@ const UNIT: usize = 64 << 10;
 /// }
 /// ```
 pub struct HostBuffer<T: Element> {
-    /// Declared first: the device knows the pages no more when they are freed. `None` without elements.
+    /// Declared first: the pages are unpinned before they are freed. `None` without elements.
     pinned: Option<Memory>,
     _pages: Option<Pages>,
     len: usize,
@@ -59,9 +60,9 @@ pub struct HostBuffer<T: Element> {
 /// Zeroed pages.
 struct Pages(*mut u8, Layout);
 
-// SAFETY: an owned allocation, which no thread owns in particular.
+// SAFETY: an owned allocation, which is not tied to a thread.
 unsafe impl Send for Pages {}
-// SAFETY: nothing is reached through a shared reference.
+// SAFETY: a shared reference gives no access to the memory.
 unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
@@ -93,7 +94,7 @@ impl<T: Element> HostBuffer<T> {
             let message = format!("{len} elements of {} on the CPU, for copies of a device", T::DTYPE);
             Error::OutOfMemory { message }
         })?;
-        // SAFETY: the pages are whole, and are freed behind the result.
+        // SAFETY: the pages are whole, and are freed after the result.
         let pinned = unsafe { Memory::pin(&device, pages.0, pages.1.size()) }?;
         Ok(Self { pinned: Some(pinned), _pages: Some(pages), len, device, _type })
     }
@@ -101,7 +102,7 @@ impl<T: Element> HostBuffer<T> {
     /// Allocates memory for copies of `device` that holds `values`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn from_slice(values: &[T], device: &Device) -> Result<Self> {
         let mut buffer = Self::new(device, values.len())?;
         buffer.elements()?.copy_from_slice(values);
@@ -118,7 +119,8 @@ impl<T: Element> HostBuffer<T> {
         self.len == 0
     }
 
-    /// The elements, for the program to read and write. Blocks until all work of the device is done: a copy may be under way.
+    /// The elements, for the program to read and write. Blocks until all work of the device is done, because a copy may
+    /// be in flight.
     ///
     /// # Errors
     /// [`Error::Device`] if work of the device failed.
@@ -126,9 +128,9 @@ impl<T: Element> HostBuffer<T> {
         self.device.synchronize()?;
         match &self.pinned {
             None => Ok(&mut []),
-            // SAFETY: `len` elements, aligned and initialised: zeros, or what a device copied, and every pattern of bits is an
-            // element. No copy is under way: the device has done its work, and a graph that could start one, or a call that
-            // enqueues one, has borrowed the buffer, which `&mut self` excludes.
+            // SAFETY: `len` elements, aligned and initialised: zeros, or the data that a device copied, and every bit
+            // pattern is an element. No copy is in flight: the device has done its work, and a graph that could start
+            // one, or a call that enqueues one, has borrowed the buffer, which `&mut self` excludes.
             Some(pinned) => Ok(unsafe { std::slice::from_raw_parts_mut(pinned.address().cast(), self.len) }),
         }
     }

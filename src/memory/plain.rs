@@ -1,4 +1,4 @@
-//! Plain memory of one rank: allocated here, or the caller's.
+//! Plain memory of one rank: allocated here, or owned by the program.
 #![allow(unsafe_code)]
 
 use std::fmt::{self, Debug};
@@ -17,10 +17,11 @@ use crate::types::Element;
 
 /// Device memory for `len` elements that no peer can address. Contents start undefined.
 ///
-/// Dropping it waits for the device, as the runtime's own free does. Where ranks are threads of one process, the runtime may also
-/// wait for the devices of the other ranks: a rank that drops memory while a peer's work waits for the rank's next call waits until
-/// that work gives up. Peers address it once it is adopted, or a graph that captured it is registered. After that, dropping it waits
-/// for nothing, and the memory stays allocated until no peer can reach it; [`Graph::register`](crate::Graph::register) says when.
+/// Dropping it waits for the device, as the runtime's own free does. If ranks are threads of one process, the runtime
+/// may also wait for the devices of the other ranks: a rank that drops memory while a peer's work waits for the rank's
+/// next call blocks until that work gives up. Peers address the memory after it was adopted, or after a graph that
+/// captured it was registered. From then on, dropping it does not wait, and the memory stays allocated until no peer
+/// can address it: see [`Graph::register`](crate::Graph::register).
 pub struct DeviceBuffer<T: Element>(Ref<'static, T>);
 
 impl<T: Element> DeviceBuffer<T> {
@@ -77,7 +78,7 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
-    /// Plain memory does not know groups: after a collective that gave up, the copy holds old values. Call
+    /// Plain memory does not belong to a group: after a collective that gave up, the copy contains old values. Call
     /// [`Communicator::synchronize`](crate::Communicator::synchronize) first.
     ///
     /// # Errors
@@ -87,11 +88,10 @@ impl<T: Element> DeviceBuffer<T> {
         self.borrow().read(stream)
     }
 
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
-    /// [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read); [`Error::InvalidArgument`] when the length differs.
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
+    /// done. Like [`read`](Self::read), without an allocation.
+    /// | # Errors
+    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.borrow().read_into(values, stream)
     }
@@ -109,20 +109,20 @@ pub struct Ref<'a, T: Element> {
     address: *mut T,
     len: usize,
     device: Device,
-    /// The memory's owner, when this crate knows it. A registration that gives peers access keeps it.
+    /// The memory's owner, if this crate knows it. A registration that gives peers access keeps it alive.
     owner: Option<Owner>,
     /// Whether peers never address it.
     pushed: bool,
     _memory: PhantomData<&'a ()>,
 }
 
-// SAFETY: an address and a length that Rust never follows; devices may follow it from any thread.
+// SAFETY: an address and a length that Rust never dereferences; devices may use it from any thread.
 unsafe impl<T: Element> Send for Ref<'_, T> {}
-// SAFETY: an address and a length that Rust never follows.
+// SAFETY: an address and a length that Rust never dereferences.
 unsafe impl<T: Element> Sync for Ref<'_, T> {}
 
 impl<'a, T: Element> Ref<'a, T> {
-    /// Borrows the caller's memory: `len` elements at `address`, which `device` can read and write.
+    /// Borrows memory of the program: `len` elements at `address`, which `device` can read and write.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a null or misaligned address, a length that overflows, or
@@ -130,9 +130,9 @@ impl<'a, T: Element> Ref<'a, T> {
     ///
     /// # Safety
     /// The memory is valid for reads and writes by `device` for `'a` and until all work enqueued with the result is
-    /// done; Rust holds no reference to it meanwhile. Stream order determines the contents. Memory that was captured
-    /// and [registered](crate::Graph::register) is addressed by peers and must live on as
-    /// [`Communicator::adopt`](crate::Communicator::adopt) asks.
+    /// done; Rust holds no reference to it meanwhile. Stream order determines the contents. Peers address memory that
+    /// was captured and [registered](crate::Graph::register); it must live as long as
+    /// [`Communicator::adopt`](crate::Communicator::adopt) requires.
     pub unsafe fn from_raw(device: &Device, address: *mut T, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)?;
         if bytes > 0 {
@@ -161,8 +161,8 @@ impl<'a, T: Element> Ref<'a, T> {
         Self { address, len, device: device.clone(), owner: None, pushed: false, _memory: PhantomData }
     }
 
-    /// This operand, sent through scratch, although the memory lies in [adopted](crate::Adopted) memory or in a graph that is
-    /// registered. For operands whose offset in adopted memory differs between ranks. All ranks do so.
+    /// This operand, sent through scratch even if the memory is inside [adopted](crate::Adopted) memory or in a
+    /// registered graph. For operands whose offset in adopted memory differs between ranks. All ranks must do the same.
     pub fn through_scratch(self) -> Self {
         Self { pushed: true, ..self }
     }
@@ -193,7 +193,7 @@ impl<'a, T: Element> Ref<'a, T> {
         self.address
     }
 
-    /// Elements `range`, with an equal lifetime. The owner cannot be dropped before their use:
+    /// Elements `range`, with the same lifetime. The owner cannot be dropped before their use:
     /// ```compile_fail,E0505
     /// # use symmetra::*;
     /// fn outlive(buffer: DeviceBuffer<f32>, communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -245,12 +245,12 @@ impl<'a, T: Element> Ref<'a, T> {
 
     /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
-    /// Plain memory does not know groups: after a collective that gave up, the copy holds old values. Call
+    /// Plain memory does not belong to a group: after a collective that gave up, the copy contains old values. Call
     /// [`Communicator::synchronize`](crate::Communicator::synchronize) first.
     ///
     /// # Errors
-    /// The errors of [`write`](Self::write), except for the length; [`Error::OutOfMemory`] if the CPU has no room for the
-    /// copy.
+    /// The errors of [`write`](Self::write), except for the length; [`Error::OutOfMemory`] if the host cannot allocate
+    /// the copy.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         let Ok(mut values) = bytemuck::try_zeroed_vec::<T>(self.len) else {
             let message = format!("{} elements of {} on the CPU, to read a buffer into", self.len, T::DTYPE);
@@ -260,11 +260,10 @@ impl<'a, T: Element> Ref<'a, T> {
         Ok(values)
     }
 
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
-    /// [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read); [`Error::InvalidArgument`] when the length differs.
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
+    /// done. Like [`read`](Self::read), without an allocation.
+    /// | # Errors
+    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;
         if values.len() != self.len {

@@ -1,4 +1,4 @@
-//! Adopted memory of this rank, by address: an operand that lies in it needs no registration of its own.
+//! Adopted memory of this rank, by address: an operand inside it needs no registration of its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use super::registration::Registration;
 /// The adopted memory of one rank.
 #[derive(Default)]
 pub(crate) struct Pools {
-    /// Length of `pools`. A call of a rank without pools reads this alone.
+    /// Length of `pools`. A call of a rank without pools reads only this field.
     count: AtomicUsize,
     adopted: Mutex<Adoptions>,
 }
@@ -32,7 +32,7 @@ struct Pool {
     registration: Option<Weak<Registration>>,
 }
 
-/// Where in adopted memory an operand lies.
+/// The location of an operand in adopted memory.
 #[derive(Clone)]
 pub(crate) struct Pooled {
     /// Number of the adoption, equal on all ranks.
@@ -43,9 +43,9 @@ pub(crate) struct Pooled {
 }
 
 impl Pools {
-    /// The pool, of the first adopted if there are several, in which these bytes lie as a whole. Does not allocate.
+    /// The pool that contains these bytes entirely; if there are several, the first adopted. Does not allocate.
     pub(crate) fn find(&self, address: *const u8, bytes: usize) -> Option<Pooled> {
-        // Relaxed: a thread that adopted sees its own pools, and other threads learn of them by other means.
+        // Relaxed: a thread that adopted memory reads its own writes, and other threads synchronise by other means.
         if self.count.load(Ordering::Relaxed) == 0 || bytes == 0 {
             return None;
         }
@@ -77,7 +77,7 @@ impl Pools {
     }
 }
 
-/// Lets operands be found in adopted memory until it is dropped.
+/// While this exists, operands inside the adopted memory are found.
 pub(super) struct Entry {
     arena: Weak<Arena>,
     pools: Weak<Pools>,
@@ -85,7 +85,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// All ranks make their entries in one order.
+    /// All ranks make their entries in the same order.
     pub(super) fn new(
         (arena, pools): (&Arc<Arena>, &Arc<Pools>),
         (address, bytes): (*mut u8, usize),

@@ -1,4 +1,4 @@
-//! Registration: exchanges pointers of all ranks. Each pointer is classified before it is exported. The export names
+//! Registration: exchanges pointers of all ranks. Each pointer is classified before it is exported. The export contains
 //! the base of the allocation and the pointer's offset.
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::sys::Caught;
 
-/// A pointer of every rank, in a peer table. After it is dropped, table and mappings are freed once no kernel can use
+/// A pointer of every rank, in a peer table. After it is dropped, table and mappings are freed when no kernel can use
 /// them.
 pub(crate) struct Registration {
     arena: Arc<Arena>,
@@ -56,7 +56,7 @@ impl Drop for Registration {
     }
 }
 
-/// A rank's statement on one pointer.
+/// The data that a rank sends about one pointer.
 #[derive(Serialize, Deserialize)]
 struct Export {
     bytes: u64,
@@ -92,11 +92,11 @@ pub(crate) struct Pointer<'a> {
     pub(crate) registration: &'a Registration,
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
-    /// The memory's owner when known; peers keep it too. Otherwise the caller keeps the memory.
+    /// The memory's owner if known; peers keep it too. Otherwise the program keeps the memory.
     pub(crate) owner: Option<Owner>,
 }
 
-/// The place where a graph uses memory given by address.
+/// A use of memory by address in a graph.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) call: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Use {
     pub(crate) of: Used,
 }
 
-/// What memory a graph uses.
+/// The memory that a graph uses.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Used {
     /// One of the pointers that are registered.
@@ -122,17 +122,17 @@ impl Display for Used {
     }
 }
 
-/// A rank's statement on all its pointers.
+/// The data that a rank sends about all its pointers.
 #[derive(Serialize, Deserialize)]
 struct Told {
     exports: Vec<Export>,
     uses: Vec<Use>,
-    /// Memory of others that the rank still has mapped.
+    /// Memory of other ranks that the rank still has mapped.
     borrowed: Vec<(usize, u64)>,
 }
 
-/// Fills the tables for an equal number of pointers on every rank, in order. Returns for each whether it can be shared;
-/// the answer is equal on every rank. Fails when `uses` differ. Collective; blocks.
+/// Fills the tables for an equal number of pointers on every rank, in order. Returns whether each pointer can be
+/// shared; the result is equal on every rank. Fails if `uses` differ. Collective; blocks.
 pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use]) -> Result<Vec<bool>> {
     let group = arena.group();
     let exports = arena
@@ -189,7 +189,7 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
     };
     let handle =
         way.map(|way| Handle { way, allocation_bytes: info.bytes, offset: (address as u64).wrapping_sub(info.base) });
-    // Threads share an address space, but GPUs reach only memory of plain allocation.
+    // Threads share an address space, but GPUs can access only memory of plain allocations.
     let in_process = device.kind() == DeviceKind::Host || info.kind == POINTER_DEVICE;
     let offer = pointer.owner.clone().map(Offer::new);
     let token = offer.as_ref().map_or(0, Offer::token);
@@ -198,7 +198,7 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
 }
 
 fn ipc(arena: &Arena, info: &PointerInfo) -> Result<Vec<u8>> {
-    // SAFETY: `classify` says that `base` starts an allocation of the runtime.
+    // SAFETY: `classify` returned `base` as the start of an allocation of the runtime.
     let handle = unsafe { arena.group().device().raw()?.export_ipc(info.base as *const u8) }.caught()?;
     Ok(handle.bytes.to_vec())
 }
@@ -211,14 +211,15 @@ fn check_sizes(all: &[Vec<Export>]) -> Result<()> {
     match all.find(|(_, theirs)| *theirs != first) {
         None => Ok(()),
         Some((rank, theirs)) => {
-            let what = "the sizes of what is registered".to_owned();
+            let what = "the sizes of the registered memory".to_owned();
             let words = |sizes: &[u64]| format!("{} pointers of {sizes:?} bytes", sizes.len());
             Err(Error::Mismatch { what, against: 0, ours: words(&first), rank, theirs: words(&theirs) })
         }
     }
 }
 
-/// Refuses operands that are one pointer on one rank and two on another: one table holds the pointers of one number.
+/// Refuses operands that are one pointer on one rank and two on another: a table holds the pointers with the same
+/// number.
 fn check_uses(all: &[Vec<Use>]) -> Result<()> {
     let Some((first, others)) = all.split_first() else { return Ok(()) };
     for (theirs, rank) in others.iter().zip(1..) {
@@ -235,8 +236,8 @@ fn check_uses(all: &[Vec<Use>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether every rank can address this pointer of every other rank. Each rank checks all pairs, so that all get the
-/// same answer.
+/// Whether every rank can address this pointer of every other rank. Each rank checks all pairs, so that all ranks get
+/// the same result.
 fn is_shared(group: &Group, all: &[Vec<Export>], item: usize) -> bool {
     let processes = group.processes();
     let reachable = |from: usize, to: usize| {
@@ -247,8 +248,8 @@ fn is_shared(group: &Group, all: &[Vec<Export>], item: usize) -> bool {
     ranks.clone().all(|from| ranks.clone().all(|to| from == to || reachable(from, to)))
 }
 
-/// The files, by rank, that hold one pointer of every rank, when some rank is another process. Collective. Either all
-/// ranks take part or none does: the decision follows from what all ranks exchanged.
+/// The files, by rank, that contain one pointer of every rank, if some rank is another process. Collective. Either all
+/// ranks take part or none does: the decision depends only on exchanged data.
 fn exchange_files(
     group: &Group,
     all: &[Vec<Export>],

@@ -11,10 +11,10 @@ use crate::kernel::args;
 
 /// Signals between the ranks of a symmetric buffer, borrowed from the buffer.
 ///
-/// A signal is a counter in the receiver's memory, one for every channel and sender. `put` raises the counter after all
-/// earlier work of its stream, with release order at system scope. `wait` blocks its stream until the counter was
-/// raised once more, with acquire order. Counters only grow and live in device memory, so both calls may be captured
-/// and replayed.
+/// A signal is a counter in the receiver's memory, one for every channel and sender. `put` increments the counter after
+/// all earlier work of its stream, with release order at system scope. `wait` blocks its stream until the counter was
+/// incremented once more, with acquire order. Counters only grow and are in device memory, so both calls may be
+/// captured and replayed.
 #[derive(Clone, Copy)]
 pub struct SignalPad<'buffer> {
     arena: &'buffer Arc<Arena>,
@@ -30,13 +30,13 @@ impl<'buffer> SignalPad<'buffer> {
         self.arena
     }
 
-    /// The pad for a kernel of yours: plain data for the functions of `symmetra/device/signal.cuh`. Its addresses are valid
-    /// until the communicator is closed.
+    /// The pad for a kernel of yours: plain data for the functions of `symmetra/device/signal.cuh`. Its addresses are
+    /// valid until the communicator is closed.
     pub fn view(&self) -> PadView {
         PadView::new(pad_at(self.arena, self.offset_bytes, SIGNAL_CHANNELS, self.arena.wait(false)))
     }
 
-    /// The argument block for an action on a channel, with `peer` when the action has one.
+    /// The argument block for an action on a channel, with `peer` if the action has one.
     pub(crate) fn args(&self, action: u32, peer: usize, channel: usize) -> Result<args::SignalArgs> {
         let group = self.arena.group();
         if channel >= SIGNAL_CHANNELS {

@@ -1,4 +1,4 @@
-//! The peer tables of an arena: which are free, and what keeps the memory behind the others.
+//! The peer tables of an arena: the free tables, and the owners of the memory that the others address.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ pub(super) struct Slots {
     pub(super) free: Vec<u32>,
     pub(super) used: HashMap<u32, Vec<Borrowed>>,
     pub(super) addresses: HashMap<u32, Bases>,
-    /// Retired tables in order of retirement. Kernels in flight may still read them; they are freed once the device was
-    /// idle.
+    /// Retired tables in order of retirement. Kernels in flight may still read them; they are freed after the device
+    /// was idle.
     pub(super) retired: Vec<Retired>,
     /// Memory that no kernel of this rank uses any more. Dropped only inside collective calls: freeing another rank's
     /// memory may wait for that rank's device, which may wait for a call of this rank.
@@ -21,7 +21,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// All tables but the first are free. The first is the table of the arenas.
+    /// All tables except the first are free. The first is the table of the arenas.
     pub(super) fn new(registrations: u32) -> Self {
         Self {
             free: (1..registrations).rev().collect(),
@@ -41,7 +41,7 @@ pub(super) struct Retired {
     pub(super) keep: Vec<Borrowed>,
 }
 
-/// Device addresses. Rust never follows them.
+/// Device addresses. Rust never dereferences them.
 #[derive(Clone, Copy)]
 pub(super) struct Bases(pub(super) [*mut u8; MAX_WORLD_SIZE]);
 

@@ -1,4 +1,4 @@
-//! Symmetric buffers: every rank has one at the same offset of its arena, and can address all of them.
+//! Symmetric buffers: every rank has a buffer at the same offset of its arena, and can address all of them.
 
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ use crate::types::Element;
 
 /// `len` elements of symmetric memory. Collectives on it are zero-copy and need no registration.
 ///
-/// Every rank makes the buffer at once; it starts as zeros. Dropping it is immediate and does not block. Its space is
-/// reused once every rank has dropped its buffer and makes another.
+/// Every rank creates the buffer at the same time; it starts as zeros. Dropping it does not block. Its space is reused
+/// after every rank has dropped its buffer and creates another.
 pub struct SymmetricBuffer<T: Element> {
     arena: Arc<Arena>,
     block: Arc<Block>,
@@ -30,14 +30,14 @@ pub struct SymmetricBuffer<T: Element> {
 }
 
 impl<T: Element> SymmetricBuffer<T> {
-    /// Makes the buffer. Collective. One block holds the elements and then the signal pad.
+    /// Creates the buffer. Collective. One block contains the elements, followed by the signal pad.
     pub(crate) fn new(arena: &Arc<Arena>, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len).map(|bytes| bytes as u64);
         let (block, region) = arena.allocate(bytes, pad_bytes(SIGNAL_CHANNELS, arena.group().world_size()))?;
         Ok(Self { arena: arena.clone(), block, offset_bytes: region.offset, len, _type: PhantomData })
     }
 
-    /// Where the elements begin in each rank's arena.
+    /// The offset of the elements in each rank's arena.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.offset_bytes
     }
@@ -77,19 +77,20 @@ impl<T: Element> SymmetricBuffer<T> {
         Ok(self.arena.at(rank, (self.offset_bytes, (self.len * size_of::<T>()) as u64))?.cast())
     }
 
-    /// The buffer for a kernel of yours: plain data, laid out as `symmetra::device::PeerView`. Its addresses are valid until
-    /// the communicator is closed.
+    /// The buffer for a kernel of yours: plain data, laid out as `symmetra::device::PeerView`. Its addresses are valid
+    /// until the communicator is closed.
     pub fn view(&self) -> PeerView {
         let group = self.arena.group();
         // Table 0 holds the arenas.
         PeerView::new(self.arena.table(0), self.offset_bytes, group.rank() as u32, group.world_size() as u32)
     }
 
-    /// The buffer by multicast, for a kernel of yours. Asks no peer, and does not block. Every rank may make it or not.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] where multicast is not open ([`Config::multicast`](crate::Config::multicast) asks for it), with
-    /// the reason; the group's error if the group has failed or is closed.
+    /// The buffer by multicast, for a kernel of yours. Contacts no peer, and does not block. Each rank may create it or
+    /// not.
+    /// | # Errors
+    /// [`Error::Unsupported`], with the reason, if multicast is not open
+    /// ([`Config::multicast`](crate::Config::multicast) enables it); the group's error if the group has failed or is
+    /// closed.
     pub fn multicast(&self) -> Result<MulticastView<'_, T>> {
         MulticastData::at(&self.arena, self.offset_bytes).map(MulticastView::new)
     }
@@ -132,7 +133,7 @@ impl<T: Element> SymmetricBuffer<T> {
     ///     stream.capture(move |capture| pad.barrier(0, capture))
     /// }
     /// ```
-    /// Here buffer and graph go together:
+    /// Here the graph does not outlive the buffer:
     /// ```
     /// # use symmetra::*;
     /// fn captured(communicator: &Communicator, stream: &Stream) -> Result<()> {
@@ -168,23 +169,22 @@ impl<T: Element> SymmetricBuffer<T> {
         Ok(values)
     }
 
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
-    /// [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read); [`Error::InvalidArgument`] when the length differs.
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
+    /// done. Like [`read`](Self::read), without an allocation.
+    /// | # Errors
+    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.borrow().read_into(values, stream)?;
         self.confirm()
     }
 
-    /// Checks that what finished calls left here is good.
+    /// Checks that the results of finished calls in this buffer are valid.
     pub(crate) fn confirm(&self) -> Result<()> {
         self.arena.group().confirm()
     }
 
     /// This rank's elements as a [`Ref`], which collectives treat as plain memory. After it was registered, its space
-    /// is reused only once no rank can address it through that registration.
+    /// is reused only when no rank can address it through that registration.
     pub fn borrow(&self) -> Ref<'_, T> {
         let memory = Ref::new(self.as_raw(), self.len, self.arena.group().device());
         memory.owned_by(Some(self.block.clone()))
@@ -216,11 +216,10 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
         self.len == 0
     }
 
-    /// The slice by multicast, for a kernel of yours: as [`SymmetricBuffer::multicast`]. The slice starts at a multiple of 16
-    /// bytes of the buffer.
-    ///
-    /// # Errors
-    /// Those of [`SymmetricBuffer::multicast`], and [`Error::InvalidArgument`] for a slice that starts elsewhere.
+    /// The slice by multicast, for a kernel of yours: as [`SymmetricBuffer::multicast`]. The slice must start at a
+    /// multiple of 16 bytes of the buffer.
+    /// | # Errors
+    /// The errors of [`SymmetricBuffer::multicast`], and [`Error::InvalidArgument`] for a slice that starts elsewhere.
     pub fn multicast(&self) -> Result<MulticastView<'a, T>> {
         let offset_bytes = self.buffer.offset_bytes + (self.start * size_of::<T>()) as u64;
         MulticastData::at(&self.buffer.arena, offset_bytes).map(MulticastView::new)

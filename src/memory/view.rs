@@ -1,4 +1,4 @@
-//! Symmetric memory as kernels of the caller see it: plain data, laid out as the structures of `symmetra/device`.
+//! Symmetric memory for kernels of the program: plain data, laid out as the structures of `symmetra/device`.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -11,20 +11,22 @@ use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::types::Element;
 
-/// The memory of all ranks for a kernel of yours, laid out as `symmetra::device::Heap`: pass it by value, and give it to the
-/// functions of `symmetra/device/heap.cuh`. [`Communicator::heap`](crate::Communicator::heap) makes it.
+/// The memory of all ranks for a kernel of yours, laid out as `symmetra::device::Heap`: pass it by value to the kernel,
+/// which passes it to the functions of `symmetra/device/heap.cuh`. [`Communicator::heap`](crate::Communicator::heap)
+/// creates it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct HeapView(args::Heap);
 
-/// The signals of a symmetric buffer for a kernel of yours, laid out as `symmetra::device::SignalPad`: pass it by value, and
-/// give it to the functions of `symmetra/device/signal.cuh`. [`SignalPad::view`](crate::SignalPad::view) makes it.
+/// The signals of a symmetric buffer for a kernel of yours, laid out as `symmetra::device::SignalPad`: pass it by value
+/// to the kernel, which passes it to the functions of `symmetra/device/signal.cuh`.
+/// [`SignalPad::view`](crate::SignalPad::view) creates it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct PadView(args::SignalPad);
 
 /// A symmetric buffer on all ranks for a kernel of yours, laid out as `symmetra::device::PeerView`.
-/// [`SymmetricBuffer::view`](crate::SymmetricBuffer::view) makes it.
+/// [`SymmetricBuffer::view`](crate::SymmetricBuffer::view) creates it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct PeerView {
@@ -34,19 +36,18 @@ pub struct PeerView {
     world: u32,
 }
 
-/// What a symmetric buffer has on all ranks, for the multicast accesses of a kernel of yours. Plain data, laid out as
-/// `symmetra::device::MulticastData`: pass it by value, and give it to `symmetra::device::Multicast` of
-/// `symmetra/device/multicast.cuh`. [`MulticastView::data`] makes it.
+/// The elements of a symmetric buffer on all ranks, for the multicast accesses of a kernel of yours. Plain data, laid
+/// out as `symmetra::device::MulticastData`: pass it by value to the kernel, which passes it to
+/// `symmetra::device::Multicast` of `symmetra/device/multicast.cuh`. [`MulticastView::data`] creates it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct MulticastData(args::Multicast);
 
-/// Elements of a symmetric buffer on all ranks, by multicast: a load gives the sum over the ranks, and a store writes on every
-/// rank. [`SymmetricBuffer::multicast`](crate::SymmetricBuffer::multicast) and
-/// [`SymmetricSlice::multicast`](crate::SymmetricSlice::multicast) make it.
-///
-/// Only multicast accesses of kernels may use the address; the effect of an ordinary load, store or copy there is undefined. So
-/// the view copies nothing to or from the host, and it is no operand:
+/// Elements of a symmetric buffer on all ranks, by multicast: a load returns the sum over the ranks, and a store writes
+/// on every rank. [`SymmetricBuffer::multicast`](crate::SymmetricBuffer::multicast) and
+/// [`SymmetricSlice::multicast`](crate::SymmetricSlice::multicast) create it.
+/// | Only multicast accesses of kernels may use the address; the effect of an ordinary load, store or copy there is
+/// undefined. So the view cannot be copied to or from the host, and it is not an operand:
 /// ```compile_fail,E0277
 /// # use symmetra::*;
 /// fn sum(communicator: &Communicator, view: MulticastView<'_, f32>, stream: &Stream) -> Result<()> {
@@ -130,7 +131,8 @@ impl HeapView {
         self.0.channels
     }
 
-    /// Where rank `rank` has what this rank has at `mine`, an address in a symmetric buffer. Null for a rank that there is not.
+    /// The address on rank `rank` that corresponds to `mine`, an address in a symmetric buffer of this rank. Null if
+    /// `rank` is not below the world size.
     pub fn at<T>(&self, mine: *mut T, rank: usize) -> *mut T {
         let own = self.0.base.get(self.rank()).map_or(0, |base| base.addr());
         let theirs = self.0.base.get(rank).filter(|base| !base.is_null());
@@ -151,11 +153,10 @@ impl PeerView {
 }
 
 impl MulticastData {
-    /// What every rank has at an offset of its arena.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] where multicast is not open; [`Error::InvalidArgument`] for an offset that is no multiple of 16
-    /// bytes; the group's error if the group has failed or is closed.
+    /// The data at an offset of every rank's arena.
+    /// | # Errors
+    /// [`Error::Unsupported`] if multicast is not open; [`Error::InvalidArgument`] for an offset that is not a multiple
+    /// of 16 bytes; the group's error if the group has failed or is closed.
     pub(crate) fn at(arena: &Arena, offset_bytes: u64) -> Result<Self> {
         arena.group().check()?;
         let closed = |why: &str| Error::unsupported("a multicast view", format!("multicast is not open: {why}"));
@@ -180,8 +181,8 @@ impl<T: Element> MulticastView<'_, T> {
         Self { data, buffer: PhantomData }
     }
 
-    /// The address of the elements, as this rank's device addresses them on all ranks together. A number, because no ordinary
-    /// access may follow it. Valid until the communicator is closed. On the host device nothing lies there.
+    /// The address of the elements, by which this rank's device addresses them on all ranks together. A number, because no
+    /// ordinary access may use it. Valid until the communicator is closed. On the host device no memory is mapped there.
     pub fn address(&self) -> u64 {
         let MulticastData(data) = &self.data;
         data.address.addr() as u64 + data.offset_bytes
@@ -198,7 +199,7 @@ impl<T: Element> MulticastView<'_, T> {
     }
 }
 
-/// The pad of so many channels at an offset of every arena.
+/// The pad of `channels` channels at an offset of every arena.
 pub(super) fn pad_at(arena: &Arena, offset_bytes: u64, channels: usize, wait: args::Wait) -> args::SignalPad {
     let group = arena.group();
     let words_bytes = words_bytes(channels, group.world_size());
@@ -228,14 +229,14 @@ impl fmt::Debug for PadView {
 impl fmt::Debug for PeerView {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, offset_bytes, rank, world } = self;
-        write!(out, "PeerView({offset_bytes} bytes behind {table:?}, rank {rank} of {world})")
+        write!(out, "PeerView(at byte {offset_bytes} of {table:?}, rank {rank} of {world})")
     }
 }
 
 impl fmt::Debug for MulticastData {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(data) = self;
-        write!(out, "MulticastData({} bytes behind {:?}, {} ranks)", data.offset_bytes, data.address, data.world)
+        write!(out, "MulticastData(at byte {} of {:?}, {} ranks)", data.offset_bytes, data.address, data.world)
     }
 }
 
@@ -243,6 +244,6 @@ impl<T: Element> fmt::Debug for MulticastView<'_, T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MulticastData(data) = &self.data;
         let (name, offset_bytes, world) = (T::DTYPE, data.offset_bytes, data.world);
-        write!(out, "MulticastView({name}, {offset_bytes} bytes behind {:?}, {world} ranks)", data.address)
+        write!(out, "MulticastView({name}, at byte {offset_bytes} of {:?}, {world} ranks)", data.address)
     }
 }

@@ -12,11 +12,11 @@ use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
 use crate::sys::Caught;
 
-/// A capture in progress, handed to the closure of [`Stream::capture`].
-///
-/// Work enqueued here is recorded, not run. The lifetimes are those of [`std::thread::scope`]: `'env` is the life of
-/// the graph and of what the closure borrows. `'scope`, within it, is the life of operands: what is borrowed for
-/// `'env`, and what the graph owns ([`keep`](Self::keep)). A capture cannot leave the closure or its thread:
+/// A capture in progress, which the closure of [`Stream::capture`] receives.
+/// | Work enqueued here is recorded, not run. The lifetimes are those of [`std::thread::scope`]: `'env` is the life of
+/// the graph and of everything that the closure borrows. `'scope`, within it, is the life of operands: values that are
+/// borrowed for `'env`, and values that the graph owns ([`keep`](Self::keep)). A capture cannot leave the closure or
+/// its thread:
 /// ```compile_fail,E0277
 /// # use symmetra::*;
 /// fn elsewhere<'scope>(
@@ -49,7 +49,7 @@ impl<'scope> Capture<'scope, '_> {
         &self.recording
     }
 
-    /// Makes the graph an owner of `owner`, a buffer or anything that operands are borrowed from, and lends it to the
+    /// Makes the graph an owner of `owner`, a buffer or any value from which operands are borrowed, and lends it to the
     /// operations recorded here. So a struct can hold buffers and the graphs that use them:
     /// ```
     /// # use std::sync::Arc;
@@ -92,7 +92,7 @@ impl<'scope> Capture<'scope, '_> {
     ///     outer.map(drop)
     /// }
     /// ```
-    /// Dropping the graph releases it, after launches in flight, with the wait that the buffer's own drop has.
+    /// Dropping the graph releases it, after launches in flight, and waits as the buffer's own drop does.
     pub fn keep<T: Send + Sync + 'static>(&self, owner: Arc<T>) -> &'scope T {
         let lent = Arc::as_ptr(&owner);
         self.recording.keep(owner);
@@ -142,8 +142,8 @@ impl Drop for Mark<'_> {
 impl Stream {
     /// Records the work that the closure enqueues on the [`Capture`] into a [`Graph`].
     ///
-    /// Nothing runs until [`Graph::launch`]. When the closure returns an error or panics, the capture ends, its work is
-    /// dropped, and the stream is as before. A graph that holds plain or foreign pointers of large operands needs
+    /// Nothing runs until [`Graph::launch`]. If the closure returns an error or panics, the capture ends, its work is
+    /// dropped, and the stream is as before. A graph with plain or foreign pointers of large operands needs
     /// [`Graph::register`] once before its launch.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub struct Graph<'env> {
     _env: PhantomData<&'env ()>,
 }
 
-/// The runtime's graph. A type of its own, so that a [`Graph`] may outlive what it borrows until it is dropped.
+/// The runtime's graph. A separate type, so that a [`Graph`] may outlive what it borrows until it is dropped.
 pub(super) struct Raw {
     pub(super) graph: UniquePtr<sys::Graph>,
     pub(super) device: Device,
@@ -93,19 +93,20 @@ impl Graph<'_> {
     }
 
     /// Exchanges between all ranks the pointers that were captured for the first time. Collective over every
-    /// communicator in the graph, in the order in which they were opened; blocks. A graph without such pointers needs no call, and further calls do no harm. On
-    /// the CPU, ranks in separate processes share no plain pointers.
+    /// communicator in the graph, in the order in which they were opened; blocks. A graph without such pointers needs
+    /// no call, and further calls have no effect. On the CPU, ranks in separate processes share no plain pointers.
     ///
-    /// Peers have the memory mapped from now on, and after a failed launch they may still write to it. A
-    /// [`DeviceBuffer`](crate::DeviceBuffer) therefore stays allocated, even when it and the graph are dropped, until
-    /// peers have dropped their graphs too. The next registration or adoption detects that, and then waits for the
-    /// devices of the ranks; so does closing the communicator. When the communicator is dropped instead, or closing it
-    /// fails, memory that other processes had mapped is leaked. For memory from [`Ref::from_raw`](crate::Ref::from_raw)
-    /// the caller has the duty that [`Communicator::adopt`](crate::Communicator::adopt) states.
+    /// From now on, peers have the memory mapped, and after a failed launch they may still write to it. A
+    /// [`DeviceBuffer`](crate::DeviceBuffer) therefore stays allocated, even if it and the graph are dropped, until
+    /// peers have dropped their graphs too. The next registration or adoption detects this, and then waits for the
+    /// devices of the ranks; so does closing the communicator. If the communicator is dropped instead, or closing it
+    /// fails, memory that other processes had mapped is leaked. For memory from
+    /// [`Ref::from_raw`](crate::Ref::from_raw), the requirements of [`Communicator::adopt`](crate::Communicator::adopt)
+    /// apply.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] when the ranks captured different numbers or sizes of pointers, or reused pointers at
-    /// different places: one buffer on one rank is one buffer on every rank.
+    /// [`Error::Mismatch`] if the ranks captured different numbers or sizes of pointers, or reused pointers at
+    /// different places: one buffer on one rank must be one buffer on every rank.
     pub fn register(&self) -> Result<()> {
         self.parts.iter().try_for_each(|(_, part)| part.register())
     }
@@ -113,9 +114,9 @@ impl Graph<'_> {
     /// Enqueues all captured work on `stream`. Does not block.
     ///
     /// # Errors
-    /// [`Error::NotRegistered`] before [`register`](Self::register) where it is needed. [`Error::Closed`] after the
-    /// communicator was closed; the group's error if the group has failed. [`Error::InvalidArgument`] for a stream of
-    /// another device. [`Error::Unsupported`] for a stream that [`Stream::capture`] records.
+    /// [`Error::NotRegistered`] if [`register`](Self::register) is required and was not called. [`Error::Closed`] after
+    /// the communicator was closed; the group's error if the group has failed. [`Error::InvalidArgument`] for a stream
+    /// of another device. [`Error::Unsupported`] for a stream that [`Stream::capture`] records.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.raw.device.check_same("stream", stream.device())?;
         stream.refuse_captured("launch a graph")?;
@@ -127,7 +128,7 @@ impl Graph<'_> {
     }
 }
 
-/// Runs `launch` while every part keeps the memory that it uses.
+/// Runs `launch` while every part keeps the memory that it uses alive.
 fn keep(parts: &[(u64, Arc<dyn Part>)], launch: &dyn Fn() -> Result<()>) -> Result<()> {
     match parts.split_first() {
         Some(((_, part), others)) => part.keep(&|| keep(others, launch)),
@@ -141,7 +142,7 @@ impl fmt::Debug for Graph<'_> {
     }
 }
 
-/// The parts of a graph, which C++ returns through `release` when the graph and its launches are gone.
+/// The parts of a graph, which C++ returns through `release` when the graph and its launches have ended.
 type Bundle = Arc<Parts>;
 
 fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
@@ -149,7 +150,7 @@ fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
     Ok(sys::Keepalive { data: Box::into_raw(Box::new(bundle)).cast(), release })
 }
 
-/// Called from any thread, where device calls are not allowed. It only hands the bundle to the reaper.
+/// Called from any thread, where device calls are not allowed. It only passes the bundle to the reaper.
 extern "C" fn release(data: *mut c_void) {
     // SAFETY: `data` came from `keepalive`, and C++ calls this once.
     let bundle = unsafe { Box::from_raw(data.cast::<Bundle>()) };

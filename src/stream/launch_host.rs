@@ -1,4 +1,4 @@
-//! Kernels of the caller on the host device.
+//! Kernels of the program on the host device.
 #![allow(unsafe_code)]
 
 use super::{Enqueue, Queue};
@@ -7,15 +7,16 @@ use crate::error::{Error, Result};
 use crate::kernel::args::{Geometry, kMaxBlocks};
 use crate::sys::device::HostKernel;
 
-/// Most threads of a launch, which all run at once: `kMaxLaunchThreads` of `cpp/device/host/launch.hpp`.
+/// The most threads of a launch, which all run at once: `kMaxLaunchThreads` of `cpp/device/host/launch.hpp`.
 const MOST_THREADS: u64 = 4096;
 
-/// Memory that the threads of a block share, behind the part that is the library's.
+/// Memory that the threads of a block share, after the bytes that the library reserves.
 const SHARED_BYTES: u32 = 48 << 10;
 const RESERVED_BYTES: u32 = 16;
 
-/// Runs a function of this process as a kernel of the host device, in the order of a stream or in a graph: each thread of each
-/// block calls `kernel` with the address of a copy of `args`. All blocks run at once. Enqueues and returns.
+/// Runs a function of this process as a kernel of the host device, in the order of a stream or in a graph: each thread
+/// of each block calls `kernel` with the address of a copy of `args`. All blocks run at once. Returns without waiting
+/// for the kernel.
 ///
 /// A kernel in C++ with the headers of `symmetra/device` finds its place by `platform::thread()` and `platform::block()`. A
 /// block has 48 KiB of memory at `platform::shared()`. On a GPU, launch the kernel by the GPU's own runtime.
@@ -42,21 +43,21 @@ const RESERVED_BYTES: u32 = 16;
 /// ```
 ///
 /// # Errors
-/// [`Error::Unsupported`] on a GPU, and on a stream that [`Stream::capture`](crate::Stream::capture) records (launch on the capture
-/// there); [`Error::InvalidArgument`] for no blocks or more than
-/// 256, no threads, or more than 4096 threads in all blocks; [`Error::Device`] if the launch fails.
+/// [`Error::Unsupported`] on a GPU, and on a stream that [`Stream::capture`](crate::Stream::capture) records (launch on
+/// the capture instead); [`Error::InvalidArgument`] for no blocks or more than 256, no threads, or more than 4096
+/// threads in all blocks; [`Error::Device`] if the launch fails.
 ///
 /// # Safety
-/// `kernel` may be called on any thread, by all threads at once, and does not unwind. What it reaches through `args` lives until
-/// the work is done, or as long as a captured graph and its launches. What it accesses, nobody else accesses meanwhile but as the
-/// kernel expects.
+/// `kernel` may be called on any thread, by all threads at once, and does not unwind. Memory that it accesses through
+/// `args` lives until the work is done, or as long as a captured graph and its launches. Other code accesses this
+/// memory meanwhile only as the kernel expects.
 ///
 /// ```
 /// use symmetra::{Device, DeviceBuffer, HostShape, Stream, launch_host};
 ///
 /// #[derive(Clone, Copy)]
 /// struct Doubled(*mut f32);
-/// // SAFETY: an address, which any thread may follow while nobody else does.
+/// // SAFETY: an address, which one thread at a time may dereference.
 /// unsafe impl Send for Doubled {}
 ///
 /// unsafe extern "C" fn double(value: *const Doubled) {
@@ -84,14 +85,14 @@ pub unsafe fn launch_host<'op, A: Copy + Send + 'static>(
 
 /// A launch of a function of this process.
 pub(crate) struct HostLaunch {
-    /// What is enqueued, for messages.
+    /// The name of the operation, for messages.
     pub(crate) call: &'static str,
     pub(crate) shape: HostShape,
     pub(crate) shared_bytes: u32,
 }
 
 impl HostLaunch {
-    /// The launch of a caller's kernel.
+    /// The launch of a kernel of the program.
     pub(crate) fn of_caller(shape: HostShape) -> Self {
         Self { call: "launch a kernel on the host", shape, shared_bytes: RESERVED_BYTES + SHARED_BYTES }
     }
@@ -99,7 +100,7 @@ impl HostLaunch {
     /// Enqueues the launch.
     ///
     /// # Safety
-    /// What [`launch_host`] asks of the kernel and its arguments.
+    /// The requirements of [`launch_host`] on the kernel and its arguments.
     pub(crate) unsafe fn enqueue(&self, kernel: &HostKernel, queue: &impl Enqueue) -> Result<()> {
         let kind = queue.stream().device().kind();
         if kind != DeviceKind::Host {
@@ -116,7 +117,8 @@ impl HostLaunch {
             return Err(Error::invalid("threads", threads, limit));
         }
         let geometry = Geometry { blocks, threads, shared_bytes: self.shared_bytes, programmatic: 0, cluster: 0 };
-        // SAFETY: the arguments are copied before this returns; the caller vouches for the function and what it reaches.
+        // SAFETY: the arguments are copied before this returns; the caller guarantees the rest for the function and its
+        // memory.
         queue.enqueue(self.call, |raw| unsafe { raw.launch_host(kernel, &geometry) })
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use recording::{Kept, Part, Recording};
 /// A queue of work that runs in order on a device. Cheap to clone; clones are the same stream.
 ///
 /// Enqueueing returns at once; [`synchronize`](Self::synchronize) blocks. Dropping the last clone waits for work in
-/// flight on the host device but not on a GPU, as the runtime does. A stream works in the process that made it: in a
+/// flight on the host device but not on a GPU, as the runtime does. A stream works in the process that created it: in a
 /// child of `fork()` every use fails with [`Error::Unsupported`].
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
@@ -47,14 +47,14 @@ struct Inner {
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
     id: u64,
-    /// The runtime's.
+    /// The handle of the runtime.
     handle: u64,
-    /// Whether others know the handle, and so may capture the stream natively.
+    /// Whether other code has the handle, and so may capture the stream natively.
     exposed: AtomicBool,
-    /// Whether the handle is the caller's, who may destroy the stream.
+    /// Whether the program owns the handle, and so may destroy the stream.
     borrowed: bool,
-    /// Whether the stream is being captured. Read while something is enqueued, so that a capture starts
-    /// between calls; enqueueing never waits for it.
+    /// Whether the stream is being captured. Read-locked while work is enqueued, so that a capture starts between
+    /// calls; enqueueing never waits for it.
     capturing: RwLock<bool>,
 }
 
@@ -85,11 +85,12 @@ impl Stream {
         Self::wrap(device, device.raw()?.create_stream(true).caught()?)
     }
 
-    /// Wraps the caller's stream: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
+    /// Wraps a stream of the program: a `cudaStream_t` or `hipStream_t` as an integer, 0 for the default stream.
     ///
-    /// On the host device a stream of this library stands for the caller's: the handle is what [`as_raw`](Self::as_raw) of
-    /// a stream of the same [`Device`] returned. So an engine that hands over its streams runs on a CPU as it is. There is
-    /// no default stream. Once that stream is dropped, enqueueing on the result fails with [`Error::Device`].
+    /// On the host device, a stream of this library takes the place of the program's: the handle is the result of
+    /// [`as_raw`](Self::as_raw) of a stream of the same [`Device`]. So an engine that passes its streams runs on a CPU
+    /// unchanged. There is no default stream. After that stream is dropped, enqueueing on the result fails with
+    /// [`Error::Device`].
     /// ```
     /// # #![allow(unsafe_code)]
     /// # use symmetra::*;
@@ -109,11 +110,12 @@ impl Stream {
     ///
     /// # Safety
     /// The handle belongs to `device`. It stays valid until every clone of the result is dropped. For each communicator
-    /// and coordinator that used the stream, the handle also stays valid until that one is closed, was used with another
-    /// stream, or has left the stream ([`Communicator::leave`](crate::Communicator::leave),
+    /// and coordinator that used the stream, the handle also stays valid until that object is closed, was used with
+    /// another stream, or has left the stream ([`Communicator::leave`](crate::Communicator::leave),
     /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). A multiplier needs the handle only during its
-    /// calls. While one `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that is another stream on each thread, such as
-    /// `cudaStreamPerThread`, is used from one thread: calls are ordered by their streams.
+    /// calls. While one `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that
+    /// means another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are ordered
+    /// by their streams.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
@@ -121,13 +123,12 @@ impl Stream {
         Self::own(device, stream, (None, true)).inspect(Self::expose)
     }
 
-    /// Wraps the caller's stream with a handle that is valid as long as `owner`, which the result keeps.
-    ///
-    /// # Errors
-    /// Those of [`borrow_raw`](Self::borrow_raw).
+    /// Wraps a stream of the program with a handle that is valid as long as `owner`, which the result keeps.
+    /// | # Errors
+    /// The errors of [`borrow_raw`](Self::borrow_raw).
     ///
     /// # Safety
-    /// The caller promises what [`borrow_raw`](Self::borrow_raw) asks, except for the handle's life.
+    /// The requirements of [`borrow_raw`](Self::borrow_raw), except for the handle's life.
     #[cfg(feature = "cudarc")]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
@@ -160,7 +161,7 @@ impl Stream {
         self.0.exposed.store(true, Ordering::Relaxed);
     }
 
-    /// A new stream that says it has this handle, as one that was borrowed.
+    /// A new stream that returns this handle, like a borrowed stream.
     #[cfg(test)]
     pub(crate) fn with_handle(device: &Device, handle: u64) -> Result<Self> {
         let mut stream = Self::new(device)?;
@@ -180,8 +181,8 @@ impl Stream {
         &self.0.device
     }
 
-    /// The runtime's handle as an integer. On the host device, a number for [`borrow_raw`](Self::borrow_raw): no other
-    /// stream of the process has the number, or had it.
+    /// The runtime's handle as an integer. On the host device, a number for [`borrow_raw`](Self::borrow_raw), which is
+    /// unique among all streams of the process, including dropped ones.
     pub fn as_raw(&self) -> u64 {
         self.expose();
         self.0.raw.raw()
@@ -189,8 +190,8 @@ impl Stream {
 
     /// Whether all work enqueued so far is done. Does not block.
     ///
-    /// A stream does not know groups: a collective that gave up counts as done, and its output holds old values. Call
-    /// [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
+    /// A stream does not belong to a group: a collective that gave up counts as done, and its output contains old
+    /// values. Call [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
     ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
@@ -200,8 +201,9 @@ impl Stream {
 
     /// Blocks until all work enqueued so far is done.
     ///
-    /// A stream does not know groups: a collective that gave up counts as done, and its output holds old values. Where
-    /// the stream has collectives, call [`Communicator::synchronize`](crate::Communicator::synchronize) instead.
+    /// A stream does not belong to a group: a collective that gave up counts as done, and its output contains old
+    /// values. If the stream has collectives, call [`Communicator::synchronize`](crate::Communicator::synchronize)
+    /// instead.
     ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
@@ -212,7 +214,8 @@ impl Stream {
     /// Records this point of the stream in `event`. Does not block.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an event of another device, [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
+    /// [`Error::InvalidArgument`] for an event of another device, [`Error::Device`] if the runtime refuses,
+    /// [`Error::Unsupported`] while the stream is being captured.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.0.device.check_same("event", &event.device)?;
         self.enqueue("record an event", |raw| raw.record(&event.raw))
@@ -222,7 +225,8 @@ impl Stream {
     /// block.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an event of another kind of device, [`Error::Device`] when the runtime refuses, [`Error::Unsupported`] while the stream is being captured.
+    /// [`Error::InvalidArgument`] for an event of another kind of device, [`Error::Device`] if the runtime refuses,
+    /// [`Error::Unsupported`] while the stream is being captured.
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_kind(&self.0.device)?;
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
@@ -235,38 +239,39 @@ impl Stream {
         }
     }
 
-    /// Whether the caller may destroy the stream while the library has a clone.
+    /// Whether the program may destroy the stream while the library has a clone.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.0.borrowed
     }
 
-    /// Whether both are clones, or have one handle of the runtime's. A handle that was destroyed may come again as
-    /// another stream: who keeps a borrowed one must have left it by then, as [`borrow_raw`](Self::borrow_raw) asks.
+    /// Whether both are clones, or have the same handle of the runtime. A destroyed handle may be reused for another
+    /// stream: objects that keep a borrowed stream must have left it before, as [`borrow_raw`](Self::borrow_raw)
+    /// requires.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.0.id == other.0.id || self.0.handle == other.0.handle && self.0.device.same(&other.0.device)
     }
 
-    /// Whether the stream is being captured, by this library or by the caller's own native capture.
+    /// Whether the stream is being captured, by this library or natively by the program.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
         self.raw()?.capturing().caught()
     }
 
-    /// Whether the stream is being captured by a caller. Asks the runtime only where others know the handle, because a
-    /// call on the way to a launch asks.
+    /// Whether the stream is being captured natively by the program. Asks the runtime only if other code has the
+    /// handle, because this check is on the path of launches.
     #[inline]
     pub(crate) fn is_captured_natively(&self) -> Result<bool> {
         if self.0.exposed.load(Ordering::Relaxed) { self.is_capturing() } else { Ok(false) }
     }
 
-    /// Enqueues eager work. Refused while the stream is being captured, because the capture's lifetime must cover what
-    /// it records.
+    /// Enqueues eager work. Refused while the stream is being captured, because the capture's lifetime must cover the
+    /// recorded work.
     pub(crate) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         let _eager = self.eager(call)?;
         self.0.device.check(call, work(&self.0.raw))
     }
 
-    /// Enqueues eager work and blocks until it is done, even after an error, because the work uses memory that is the
-    /// caller's for that long. A capture that another thread starts meanwhile waits.
+    /// Enqueues eager work and blocks until it is done, even after an error, because the caller lends the memory of the
+    /// work only for that long. A capture that another thread starts meanwhile waits.
     pub(crate) fn run(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         let _eager = self.eager(call)?;
         if self.is_captured_natively()? {
@@ -278,7 +283,7 @@ impl Stream {
         enqueued
     }
 
-    /// Runs `work` in a capture that the library does not know of, like one that a stream's owner begins, and drops the
+    /// Runs `work` in a capture that is unknown to the library, like one that a stream's owner begins, and drops the
     /// recording.
     #[cfg(test)]
     #[allow(unsafe_code)]
@@ -290,13 +295,13 @@ impl Stream {
         Ok(result)
     }
 
-    /// How many clones there are.
+    /// The number of clones.
     #[cfg(all(test, feature = "nccl"))]
     pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Refuses what `enqueue` would, ahead of what leaves a trace.
+    /// Makes the checks of `enqueue`, before any side effect.
     pub(crate) fn refuse_captured(&self, call: &'static str) -> Result<()> {
         self.eager(call).map(drop)
     }
@@ -307,11 +312,11 @@ impl Stream {
         Ok(&self.0.raw)
     }
 
-    /// Keeps captures from starting while the result lives.
+    /// Prevents captures from starting while the result lives.
     #[inline]
     fn eager(&self, call: &'static str) -> Result<RwLockReadGuard<'_, bool>> {
         self.0.device.check_process("a stream")?;
-        // The lock is taken when a capture is about to start or has just ended.
+        // The write lock is held when a capture is about to start or has just ended.
         self.0.capturing.try_read().filter(|capturing| !**capturing).ok_or_else(|| {
             Error::unsupported(
                 format!("to {call} on a stream that is being captured"),
@@ -361,8 +366,8 @@ impl Event {
 
     /// Whether the last recorded point was reached; true when none was recorded. Does not block.
     ///
-    /// An event does not know groups: a collective that gave up counts as done, and its output holds old values. Call
-    /// [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
+    /// An event does not belong to a group: a collective that gave up counts as done, and its output contains old
+    /// values. Call [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
     ///
     /// # Errors
     /// [`Error::Device`] when work before it failed.
@@ -373,8 +378,8 @@ impl Event {
 
     /// Blocks until the last recorded point is reached.
     ///
-    /// An event does not know groups: a collective that gave up counts as done, and its output holds old values. Call
-    /// [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
+    /// An event does not belong to a group: a collective that gave up counts as done, and its output contains old
+    /// values. Call [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
     ///
     /// # Errors
     /// [`Error::Device`] when work before it failed.

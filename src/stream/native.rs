@@ -1,4 +1,4 @@
-//! Captures by a stream's owner, as `cudaStreamBeginCapture` makes them: the library does not know what they record.
+//! Captures by a stream's owner, like those of `cudaStreamBeginCapture`: the library does not know their contents.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -12,11 +12,11 @@ use crate::sys::Caught;
 use crate::sys::device as sys;
 
 impl Stream {
-    /// Begins a capture as the owner of the stream, as `cudaStreamBeginCapture` does: work that is enqueued on the stream
-    /// from now on is recorded instead of run, whoever enqueues it, until [`NativeCapture::end`]. Unlike
-    /// [`capture`](Self::capture), the library takes each call for an eager one of a stream that its owner captures: see
-    /// "Graphs of the engine" in `docs/porting.md`. So the code of an engine that captures by itself, with CUDA's or HIP's
-    /// functions, is tested on the host device as it is. Works on every device. Does not block.
+    /// Begins a capture as the owner of the stream, as `cudaStreamBeginCapture` does: all work that is enqueued on the
+    /// stream from now on is recorded instead of run, until [`NativeCapture::end`]. Unlike in
+    /// [`capture`](Self::capture), the library treats each call as an eager call on a stream that its owner captures:
+    /// see "Graphs of the engine" in `docs/porting.md`. So the code of an engine that captures with CUDA's or HIP's
+    /// functions can be tested unchanged on the host device. Works on every device. Does not block.
     /// ```
     /// # #![allow(unsafe_code)]
     /// # use symmetra::*;
@@ -36,16 +36,16 @@ impl Stream {
     /// [`Error::Device`] inside another capture, and where the runtime refuses.
     ///
     /// # Safety
-    /// The stream's handle is valid until the capture has ended. The memory and the communicators of all that is recorded
-    /// live until the graph and its last launch are gone. Launches of the graph are ordered as calls of the communicators
-    /// would be, equally on all ranks.
+    /// The stream's handle is valid until the capture has ended. The memory and the communicators of all recorded work
+    /// live until the graph and its last launch have ended. Launches of the graph are ordered like calls of the
+    /// communicators, equally on all ranks.
     pub unsafe fn begin_capture(&self) -> Result<NativeCapture> {
         self.refuse_captured("begin a capture")?;
         self.expose();
-        // SAFETY: the result keeps a clone of the stream, declared behind the capture.
+        // SAFETY: the result keeps a clone of the stream, declared after the capture.
         let raw = unsafe { self.0.raw.begin_capture() }.caught()?;
-        // SAFETY: the life in the type is that of the stream that the capture refers to. The stream lies in the `Arc` of the
-        // clone that the result keeps, so it does not move, and it is dropped after the capture.
+        // SAFETY: the lifetime in the type is that of the stream to which the capture refers. The stream is in the
+        // `Arc` of the clone that the result keeps, so it does not move, and it is dropped after the capture.
         let raw: UniquePtr<sys::Capture<'static>> = unsafe { std::mem::transmute(raw) };
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no capture".to_owned() });
@@ -101,7 +101,7 @@ impl fmt::Debug for NativeCapture {
 }
 
 /// Work that the owner of a stream captured: see [`Stream::begin_capture`]. The library does not know when it runs: the
-/// owner orders launches, and makes one eager call on all ranks before the first.
+/// owner orders launches, and makes one eager call on all ranks before the first launch.
 #[must_use = "captured work runs only when the graph is launched"]
 pub struct NativeGraph(Raw);
 

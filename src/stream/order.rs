@@ -10,11 +10,11 @@ pub(crate) struct Order {
     event: Event,
 }
 
-/// Where the last call went.
+/// The stream of the last call.
 enum Last {
     Nowhere,
     On(Stream),
-    /// To a stream that may have ended. The event was recorded behind the call.
+    /// On a stream that may have ended. The event was recorded after the call.
     Left,
 }
 
@@ -23,10 +23,9 @@ impl Order {
         Ok(Self { last: Last::Nowhere, event: Event::new(device)? })
     }
 
-    /// Makes the next work of `stream`, of the device of this order, wait for the last call.
-    ///
-    /// Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded outside
-    /// it. The owner orders the launches of that graph.
+    /// Makes the next work of `stream`, which must be of the device of this order, wait for the last call.
+    /// | Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded
+    /// outside it. The owner orders the launches of that graph.
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         self.event.device.check_same("stream", stream.device())?;
         match &self.last {
@@ -45,14 +44,14 @@ impl Order {
             Last::Left => stream.wait(&self.event)?,
             Last::Nowhere => {}
         }
-        // If the caller has dropped the last stream, the stream ends here.
+        // If the program has dropped the last stream, the stream ends here.
         if let Last::On(last) = std::mem::replace(&mut self.last, Last::On(stream.clone())) {
             last.let_go();
         }
         Ok(())
     }
 
-    /// Whether all calls are done, but for those that a stream's owner captured. Does not block.
+    /// Whether all calls are done, except calls that a stream's owner captured. Does not block.
     pub(crate) fn is_done(&self) -> Result<bool> {
         match &self.last {
             Last::Nowhere => Ok(true),
@@ -61,7 +60,7 @@ impl Order {
         }
     }
 
-    /// Whether the last call is on `stream`: then all calls are done when the work of `stream` is.
+    /// Whether the last call is on `stream`: then all calls are done when the work of `stream` is done.
     pub(crate) fn is_last(&self, stream: &Stream) -> bool {
         matches!(&self.last, Last::On(last) if last.same(stream))
     }
@@ -89,8 +88,8 @@ impl Order {
         }
     }
 
-    /// Keeps the order without `stream`, which may end. Does nothing if the last call is on another stream, or if the
-    /// owner captures `stream` natively.
+    /// Continues the order without `stream`, which may end. Does nothing if the last call is on another stream, or if
+    /// the owner captures `stream` natively.
     pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
             Last::On(last) if last.same(stream) && !last.is_capturing()? => last.record(&self.event)?,
@@ -109,8 +108,8 @@ impl Order {
         }
     }
 
-    /// Ends a call that [`order_call`](Self::order_call) began. A borrowed stream may end before the next call, and nobody
-    /// tells this order, so the order leaves such a stream behind each call.
+    /// Ends a call that [`order_call`](Self::order_call) began. A borrowed stream may end before the next call without
+    /// notice to this order, so the order leaves such a stream after each call.
     pub(crate) fn end_call(&mut self, queue: &impl Enqueue) -> Result<()> {
         match queue.recording() {
             None if queue.stream().is_borrowed() => self.leave(queue.stream()),

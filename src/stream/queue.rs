@@ -1,11 +1,11 @@
-//! The places where an operation may be enqueued: a stream, or a capture of one.
+//! The places where an operation may be enqueued: a stream, or a capture of a stream.
 
 use super::{Capture, Event, Recording, Stream};
 use crate::error::Result;
 use crate::sys::device as sys;
 
 mod sealed {
-    /// Gives the queue's kind. Not nameable outside the crate, so no other type can implement it.
+    /// Returns the queue's kind. Not nameable outside the crate, so no other type can implement it.
     pub trait Sealed {
         fn target(&self) -> super::Target<'_>;
     }
@@ -32,7 +32,7 @@ impl sealed::Sealed for &Capture<'_, '_> {
     }
 }
 
-/// A part of a graph enqueues what is left to do when the capture ends.
+/// A part of a graph enqueues its remaining work when the capture ends.
 impl sealed::Sealed for &Recording {
     fn target(&self) -> Target<'_> {
         Target::Captured(self)

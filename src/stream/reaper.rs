@@ -1,4 +1,4 @@
-//! A thread that drops values in place of their last user: a callback must not call a device, and a call must not wait
+//! A thread that drops values instead of their last user: a callback must not call a device, and a call must not wait
 //! for another stream's work.
 
 use std::sync::mpsc::{self, Sender};
@@ -21,7 +21,7 @@ pub(super) fn start() -> Result<()> {
     reaper().map(drop)
 }
 
-/// Hands a value to the thread to drop. Does not block, unless the thread cannot be started.
+/// Passes a value to the thread to drop. Does not block, unless the thread cannot be started.
 pub(super) fn hand_over(last: Kept) {
     match reaper() {
         Ok((maker, _)) if !maker.is_here() => std::mem::forget(last),
@@ -31,7 +31,7 @@ pub(super) fn hand_over(last: Kept) {
     }
 }
 
-/// The process with the thread, and the way to the thread.
+/// The process with the thread, and the sender to the thread.
 static REAPER: OnceCell<(Maker, Sender<Kept>)> = OnceCell::new();
 
 fn reaper() -> Result<&'static (Maker, Sender<Kept>)> {

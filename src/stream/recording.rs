@@ -1,4 +1,4 @@
-//! What a capture records beside the work itself, and what a graph owns.
+//! The metadata that a capture records in addition to the work itself, and the values that a graph owns.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,36 +8,37 @@ use parking_lot::Mutex;
 use super::{Event, Stream};
 use crate::error::Result;
 
-/// A communicator's part of a graph. It is asked before every launch, and lives as long as the graph or a launch of it.
+/// A communicator's part of a graph. It is called before every launch, and lives as long as the graph or a launch of
+/// it.
 pub(crate) trait Part: Any + Send + Sync {
-    /// Called when the capture ends: enqueues what is left to do, and joins work recorded on other streams to the captured
-    /// stream.
+    /// Called when the capture ends: enqueues the remaining work, and joins work recorded on other streams to the
+    /// captured stream.
     fn end(&self, _recording: &Recording) -> Result<()> {
         Ok(())
     }
-    /// Called in place of all others when the capture has failed: no graph comes of it.
+    /// Called instead of all other methods if the capture has failed: no graph is created.
     fn abandon(&self) {}
     /// Refuses a launch by this thread, before any part takes a lock.
     fn admit(&self) -> Result<()> {
         Ok(())
     }
-    /// Runs `launch` while keeping the memory that the graph uses. Refuses when the graph may not be launched now.
+    /// Runs `launch` while keeping the memory that the graph uses alive. Refuses if the graph may not be launched now.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         launch()
     }
-    /// Orders the launch on `stream` after other work. No part refuses after this: the noted calls will run.
+    /// Orders the launch on `stream` after other work. No part refuses after this: the recorded calls will run.
     fn before_launch(&self, stream: &Stream) -> Result<()>;
     /// Exchanges pointers that were captured for the first time. Collective.
     fn register(&self) -> Result<()>;
 }
 
-/// A value of the caller's that a graph owns.
+/// A value of the program that a graph owns.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The parts of a graph, each with the number of its group.
 pub(super) type Parts = Vec<(u64, Arc<dyn Part>)>;
 
-/// What a capture records beside the work itself.
+/// The metadata that a capture records in addition to the work itself.
 pub struct Recording {
     id: u64,
     stream: Stream,
@@ -50,14 +51,15 @@ impl Recording {
         Self { id, stream, parts: Mutex::default(), kept: Mutex::default() }
     }
 
-    /// Ends every part. A part that enqueues more work asks for other parts meanwhile, all of which there are already.
+    /// Ends every part. A part that enqueues more work may request other parts meanwhile, all of which exist already.
     pub(super) fn end(&self) -> Result<()> {
         let parts = self.parts.lock().clone();
         parts.iter().try_for_each(|(_, part)| part.end(self))
     }
 
-    /// What the graph is made of. Parts are in the order in which this rank opened their groups: all ranks that meet in two groups
-    /// opened them in one order, and a rank without a message captures no call of pairs, so first uses differ in order.
+    /// The contents of the graph. Parts are in the order in which this rank opened their groups. All ranks that share
+    /// two groups opened them in the same order; the order of first uses can differ, because a rank without a message
+    /// captures no call of pairs.
     pub(super) fn into_parts(self) -> (Parts, Vec<Kept>) {
         let mut parts = std::mem::take(&mut *self.parts.lock());
         parts.sort_by_key(|(group, _)| *group);
@@ -97,13 +99,13 @@ impl Recording {
 }
 
 impl Drop for Recording {
-    /// Abandons the parts of which no graph was made, also where the closure of the capture panics.
+    /// Abandons the parts of which no graph was made, also if the closure of the capture panics.
     fn drop(&mut self) {
         abandon(&self.parts.get_mut().split_off(0));
     }
 }
 
-/// Tells parts that the capture has failed.
+/// Notifies parts that the capture has failed.
 pub(super) fn abandon(parts: &Parts) {
     parts.iter().for_each(|(_, part)| part.abandon());
 }
