@@ -1,8 +1,8 @@
 //! The choice of a backend: a pure function of the facts that a group's ranks agreed on and of the properties of a call
 //! that are equal on every rank, so that all ranks choose alike.
-//!
-//! The size of an all-reduce, with a norm or without, is an input: all ranks have the same. Other sizes are none, since ranks may have unequal
-//! ones, as in an all-to-all of variable counts, and no backend limits them. Nor are addresses.
+//! | The size of an all-reduce, with or without a norm, is an input, because it is equal on all ranks. Other sizes are
+//! not inputs: they may differ between ranks, as in an all-to-all of variable counts, and no backend limits them.
+//! Addresses are not inputs either.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -22,7 +22,7 @@ pub(crate) struct Facts {
     pub(crate) forced: Option<Backend>,
     /// Whether floating types must be reduced in rank order.
     pub(crate) exact: bool,
-    /// Which all-reduces go by a codec. `Err`: why none does.
+    /// The all-reduces that use a codec. `Err`: why none does.
     pub(crate) quantised: Result<QuantisedAllReduce, String>,
     /// `Err`: why NCCL cannot be used.
     pub(crate) nccl: Result<(), String>,
@@ -74,7 +74,7 @@ impl Facts {
     /// The first backend that serves the request. Allocates nothing on success.
     ///
     /// # Errors
-    /// Every backend, with the reason why it does not serve.
+    /// All backends, each with the reason why it does not serve the request.
     pub(crate) fn select(&self, request: &Request) -> Result<Backend, String> {
         let serves = |backend: &Backend| self.refusal(*backend, request).is_none();
         Backend::ALL.into_iter().find(serves).ok_or_else(|| {
@@ -83,7 +83,7 @@ impl Facts {
         })
     }
 
-    /// Why a backend does not serve a request; `None` if it does.
+    /// The reason why a backend does not serve a request; `None` if it does.
     fn refusal(&self, backend: Backend, request: &Request) -> Option<Cow<'_, str>> {
         let world_size = self.world_size();
         if world_size == 1 {
@@ -117,7 +117,7 @@ impl Facts {
         }
     }
 
-    /// Why a call does not go by the codec that is set.
+    /// The reason why a call does not use the configured codec.
     fn beside_quantised(&self, setting: &QuantisedAllReduce, request: &Request) -> Option<Cow<'_, str>> {
         let carried = |reduction| setting.codec.carries(request.dtype, reduction);
         if self.hosts.len() > 1 {
@@ -136,13 +136,13 @@ impl Facts {
         (!setting.bytes().contains(&request.bytes)).then(|| format!("it is set to {setting}").into())
     }
 
-    /// A call as the codec that is set runs it.
+    /// A call as the configured codec runs it.
     pub(crate) fn by_codec<'v>(&self, call: &Call<'v>) -> Call<'v> {
         let codec = self.quantised.as_ref().map_or(Codec::None, |setting| setting.codec);
         call.clone().options(AllReduceOptions { codec, ..call.options })
     }
 
-    /// The ranges of sizes whose all-reduces, with a norm or without, may have different backends.
+    /// The ranges of sizes whose all-reduces, with or without a norm, may have different backends.
     fn sizes(&self) -> Vec<RangeInclusive<u64>> {
         let Ok(setting) = &self.quantised else { return vec![0..=u64::MAX] };
         let (first, last) = setting.bytes().into_inner();
@@ -151,8 +151,8 @@ impl Facts {
         below.into_iter().chain([first..=last]).chain(above).collect()
     }
 
-    /// Every request of an operation of all ranks that names neither algorithm nor codec, with the sizes of the calls that
-    /// the request stands for.
+    /// Every request for an operation of all ranks without a named algorithm or codec, with the sizes of the calls that
+    /// the request represents.
     fn requests(&self) -> Vec<(Request, RangeInclusive<u64>)> {
         let mut requests = Vec::new();
         for op in Op::all() {
@@ -180,15 +180,15 @@ impl Facts {
         requests
     }
 
-    /// Why NCCL cannot reduce, or the guarantee that it would break. NCCL's minima and maxima are `fminf` and `fmaxf`; its
-    /// averages of floating types sum values that each rank has divided and rounded.
+    /// The reason why NCCL cannot reduce, or the guarantee that it would break. NCCL's minima and maxima are `fminf`
+    /// and `fmaxf`; its averages of floating types sum values that each rank has divided and rounded.
     fn broken_by_nccl(&self, request: &Request) -> Option<&str> {
         let reduction = request.reduction?;
         if let (true, Err(reason)) = (request.dtype.is_f8(), &self.nccl_f8) {
             return Some(reason);
         }
         match (reduction, request.dtype.is_float()) {
-            (Reduction::Average, false) => Some("its sums behind averages of integers wrap"),
+            (Reduction::Average, false) => Some("its averages of integers wrap in the sum"),
             (Reduction::Min | Reduction::Max, true) => Some("its minima and maxima of floating types lose NaN"),
             (_, true) if self.exact && self.world_size() > 2 => {
                 Some("determinism is exact, and it does not reduce in rank order")
@@ -211,7 +211,7 @@ impl Facts {
         self.requests().iter().any(|(request, _)| self.select(request) == Ok(backend))
     }
 
-    /// The backends in order, with the requests that each serves, and why it refuses those that reached it.
+    /// The backends in order, with the requests that each serves, and the reasons why it refuses those that reached it.
     pub(crate) fn explain(&self) -> Vec<Explanation> {
         Backend::ALL.map(|backend| self.explanation(backend)).into()
     }
@@ -248,7 +248,7 @@ fn add(serves: &mut Vec<Served>, request: &Request, bytes: &RangeInclusive<u64>)
     }
 }
 
-/// Merges entries of one operation that serve equal types: sizes that follow each other, then reductions.
+/// Merges entries of one operation that serve equal types: first adjacent sizes, then reductions.
 fn merge(serves: &mut Vec<Served>) {
     let alike = |one: &Served, other: &Served| {
         (one.operation, one.captured, &one.dtypes) == (other.operation, other.captured, &other.dtypes)

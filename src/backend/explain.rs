@@ -11,18 +11,19 @@ use crate::types::{Dtype, Reduction};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// symmetra's own kernels by a codec: all-reduces, sums and averages, of f16 and bf16 in groups on one host, where
-    /// [`EnvConfig::quantised`](crate::environment::EnvConfig::quantised) asks for that and for their size, and
-    /// determinism is not exact.
+    /// symmetra kernels with a codec: all-reduces, sums and averages, of f16 and bf16 in groups on one host, if
+    /// [`EnvConfig::quantised`](crate::environment::EnvConfig::quantised) enables them for their size, and determinism
+    /// is not exact.
     Quantised,
-    /// symmetra's own kernels: every call, in groups on one host.
+    /// symmetra kernels: every call, in groups on one host.
     Own,
-    /// NCCL, loaded at run time (feature `nccl`): groups of GPUs. Opened if a group needs NCCL or is told to use it.
+    /// NCCL, loaded at run time (feature `nccl`): groups of GPUs. Opened if a group needs NCCL or is configured to use
+    /// it.
     ///
     /// Serves no averages of integers and no minima and maxima of floating types. Serves reductions of 8-bit floats from
-    /// version 2.24 and, on NVIDIA GPUs, compute capability 9.0 on. Sums, products and averages of
-    /// floating types have NCCL's order and roundings, and averages sum values that each rank has divided. Under
-    /// [`Determinism::Exact`](crate::Determinism::Exact), of these it serves only sums and products of 2 ranks.
+    /// version 2.24 and, on NVIDIA GPUs, compute capability 9.0 on. Sums, products and averages of floating types have
+    /// NCCL's order and roundings, and averages sum values that each rank has divided. Under
+    /// [`Determinism::Exact`](crate::Determinism::Exact), of these reductions it serves only sums and products of 2 ranks.
     Nccl,
     /// Staging through the CPU and an engine between hosts (feature `gloo`). A call **blocks** until its result is
     /// complete, and cannot be captured.
@@ -46,20 +47,20 @@ impl Backend {
 
 named!(Backend, "the backend", Self::ALL);
 
-/// What a backend serves and refuses in a group.
+/// The calls that a backend serves and refuses in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The backend.
     pub backend: Backend,
-    /// The calls that it serves. No call is in two entries of any backends.
+    /// The calls that it serves. No call is in two entries, also of different backends.
     pub serves: Vec<Served>,
-    /// Why it refuses calls that reached it, each reason once.
+    /// The reasons why it refuses calls that reached it, each reason once.
     pub refuses: Vec<String>,
 }
 
-/// Calls of one operation that one backend serves, at any element-aligned address. Only all-reduces have sizes that one
-/// backend serves and another does not.
+/// Calls of one operation that one backend serves, at any element-aligned address. Only for all-reduces does the
+/// backend depend on the size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
@@ -78,7 +79,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Whether a call is one of these. `bytes` is the size of an all-reduce; for other operations any number.
+    /// Whether a call is one of these. `bytes` is the size of an all-reduce; any number for other operations.
     pub fn holds(
         &self,
         operation: Operation,
@@ -117,7 +118,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The served calls, in the shortest wording: those of any size, then those of some.
+/// The served calls, in the shortest form: first those of any size, then those of a range of sizes.
 fn operations(served: &[&Served]) -> String {
     let of_any_size = |entry: &Served| entry.from_bytes == 0 && entry.up_to_bytes == u64::MAX;
     let whole = |entry: &Served| {

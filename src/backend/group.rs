@@ -1,4 +1,4 @@
-//! The backends of a group: the communicator of its ranks or of its hosts, and what was opened beside it.
+//! The backends of a group: the communicator of its ranks or of its hosts, and the backends opened in addition.
 
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -28,9 +28,9 @@ use crate::stream::{Enqueue, Stream};
 /// Whether this process has logged that NCCL is missing.
 static SAID: Once = Once::new();
 
-/// The part that groups of the same ranks share.
+/// The state that groups of the same ranks share.
 pub(crate) struct GroupBackends {
-    // Dropped first: later fields wait for the device, on which an NCCL kernel may wait for ever.
+    // Dropped first: later fields wait for the device, on which an NCCL kernel may wait forever.
     nccl: OnceCell<Ranks>,
     reach: Reach,
     /// This rank's number in the group.
@@ -73,14 +73,14 @@ impl GroupBackends {
             setting.tuned(config.tuning.as_ref(), kind, world_size)
         });
         let (hosts, unopened) =
-            (hosts.of_group(ranks), Err("it is opened where a group needs it or is told to use it".to_owned()));
+            (hosts.of_group(ranks), Err("it is opened if a group needs it or is configured to use it".to_owned()));
         let (nccl, nccl_f8, host) = (unopened.clone(), unopened.clone(), unopened);
         let facts = Facts { hosts, forced, exact, quantised, nccl, nccl_f8, host };
         let facts = serving.equip(facts)?;
         Ok((Arc::new(serving), Arc::new(facts)))
     }
 
-    /// Names the group in errors and warnings. `ranks` has the number in the world of each rank. The first name stays.
+    /// Names the group in errors and warnings. `ranks` has the world rank of each rank. The first name stays.
     pub(crate) fn call_by(&self, name: &str, ranks: &[usize]) {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().call_by(name, ranks, true),
@@ -88,8 +88,8 @@ impl GroupBackends {
         }
     }
 
-    /// Refuses different backends on different ranks, because ranks would wait for peers that never come. Every rank
-    /// gets the same result. Collective; blocks.
+    /// Refuses different backends on different ranks, because ranks would wait for peers that never make the call.
+    /// Every rank gets the same result. Collective; blocks.
     pub(crate) fn unanimous(&self, backend: Backend) -> Result<()> {
         let all = self.all_gather_for("go through a backend", backend.name().as_bytes())?;
         let said = |rank: usize| match std::str::from_utf8(&all[rank]).ok().and_then(|name| name.parse().ok()) {
@@ -105,8 +105,8 @@ impl GroupBackends {
         }
     }
 
-    /// Finds out whether every rank has what `facts` ask for, and opens what is needed. Keeps what is already open.
-    /// Collective; blocks.
+    /// Determines whether every rank has the backends that `facts` require, and opens those that are needed. Keeps
+    /// backends that are already open. Collective; blocks.
     pub(crate) fn equip(&self, mut facts: Facts) -> Result<Facts> {
         let asked = |backend: Backend| match facts.forced {
             Some(forced) => forced == backend,
@@ -158,7 +158,7 @@ impl GroupBackends {
         let device = self.local().device();
         device.check_same("stream", queue.stream().device())?;
         let shape = call.check(self.rank, self.world_size, device)?;
-        // Refuses a norm whose sum has no place before anything is enqueued.
+        // Refuses a norm whose sum has no memory before anything is enqueued.
         let steps = match call.numbers {
             Numbers::Norm(rows) => Some(call.steps(rows, &shape)?),
             _ => None,
@@ -176,8 +176,8 @@ impl GroupBackends {
         run.map_err(|error| self.fail(error))
     }
 
-    /// Runs an all-reduce by the codec that is set. A norm's sum goes by the codec, and a kernel norms the rows. A sum that has
-    /// no place in one piece goes by own kernels, which sum and norm at once.
+    /// Runs an all-reduce with the configured codec. The sum of a norm uses the codec, and a kernel norms the rows. A
+    /// sum that does not fit as one piece uses the unquantised kernels, which sum and norm at once.
     fn run_quantised(&self, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
         let (communicator, by_codec) = (self.local(), facts.by_codec(call));
         let Numbers::Norm(rows) = call.numbers else { return communicator.run(&by_codec, queue) };
@@ -189,7 +189,7 @@ impl GroupBackends {
         }
     }
 
-    /// Runs messages between pairs on the backend that was selected for them.
+    /// Runs messages between pairs on the backend that was selected for the messages.
     pub(crate) fn run_pairs(&self, backend: Backend, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
         if !matches!(backend, Backend::Nccl) {
             return self.local().run_pairs(messages, queue);
@@ -202,7 +202,7 @@ impl GroupBackends {
         ranks.run_pairs(messages, queue).map_err(|error| self.fail(error))
     }
 
-    /// Runs a compared call: a norm by its steps, any other call as the call is.
+    /// Runs a compared call: a norm by its steps, any other call directly.
     fn in_parts(
         &self,
         call: &Call<'_>,
@@ -218,7 +218,7 @@ impl GroupBackends {
         })
     }
 
-    /// Errors number ranks in the group. All ranks compare their calls before any rank takes one of the two paths.
+    /// Errors have rank numbers of the group. All ranks compare their calls before any rank takes one of the two paths.
     fn through_cpu(
         &self,
         facts: &Facts,
@@ -272,7 +272,7 @@ impl GroupBackends {
         self.nccl.get().map_or(Ok(()), |ranks| ranks.check().map_err(|error| self.fail(error)))
     }
 
-    /// Whether the ranks are healthy, without asking NCCL.
+    /// Whether the ranks are healthy, without contacting NCCL.
     fn members(&self) -> Result<()> {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().check(),
@@ -280,7 +280,7 @@ impl GroupBackends {
         }
     }
 
-    /// Whether the ranks on this host are healthy, without asking other ranks.
+    /// Whether the ranks on this host are healthy, without contacting other ranks.
     fn neighbours(&self) -> Result<()> {
         match &self.reach {
             Reach::Own(communicator) => communicator.group().check(),
@@ -296,8 +296,8 @@ impl GroupBackends {
         }
     }
 
-    /// The failure that a rank of this host reports about now, for which this rank has waited in vain. That rank may have waited
-    /// for another, by the same deadline.
+    /// The failure that the ranks of this host report within [`REPORT`], if the late rank is on this host. The late rank may
+    /// itself have waited for another rank by the same deadline.
     fn reported_by(&self, late: usize) -> Option<Error> {
         if !matches!(self.reach, Reach::Spanning(_)) || !self.on_host().contains(&late) {
             return None;
@@ -311,7 +311,7 @@ impl GroupBackends {
         }
     }
 
-    /// Records `error`, which numbers ranks in the group, as the group's failure, unless the call had not begun, and
+    /// Records `error`, which has rank numbers of the group, as the group's failure, unless the call had not begun, and
     /// makes peers stop waiting for this rank.
     fn fail(&self, error: Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. } | Error::Unsupported { .. } | Error::Closed) {
@@ -319,14 +319,15 @@ impl GroupBackends {
         }
         let failure = self.failure.get_or_init(|| {
             self.abandon();
-            // NCCL fails, and connections break, as a consequence of failures that the group reports better.
+            // NCCL fails, and connections break, as a consequence of failures about which the group has better
+            // information.
             let known = match &error {
                 Error::Nccl { .. } | Error::Bootstrap { .. } => self.neighbours().err(),
                 Error::Timeout { rank: Some(late), .. } => self.reported_by(*late),
                 _ => None,
             };
             let error = known.unwrap_or(error);
-            // Tells the ranks of this host before connections break.
+            // Notifies the ranks of this host before connections break.
             let cut = || self.mesh.get().iter().for_each(|mesh| mesh.end());
             match &self.reach {
                 Reach::Own(communicator) => {
@@ -340,9 +341,9 @@ impl GroupBackends {
         failure.clone()
     }
 
-    /// Aborts the group on every rank, for the caller's reason.
+    /// Aborts the group on every rank, with the caller's reason.
     pub(crate) fn abort(&self, reason: &str) {
-        // A forked child is no rank.
+        // A forked child is not a rank.
         if self.local().device().is_here() && self.members() != Err(Error::Closed) {
             self.fail(aborted(reason));
         }
@@ -385,7 +386,7 @@ impl GroupBackends {
         }
     }
 
-    /// Gives `bytes` to every rank of the group for the collective call of this name, and returns the bytes of all, in
+    /// Sends `bytes` to every rank of the group for the collective call named `call`, and returns the bytes of all, in
     /// rank order. Blocks.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match &self.reach {
@@ -428,12 +429,12 @@ impl GroupBackends {
         }
     }
 
-    /// The group as a bootstrap. Not for calls of different ranks at once.
+    /// The group as a bootstrap. Different ranks must not use it for different calls at the same time.
     pub(crate) fn as_bootstrap(&self) -> Members<'_> {
         Members(self, String::new())
     }
 
-    /// Whether every rank has something; otherwise the reason of the lowest rank without it.
+    /// Whether `own` is `Ok` on every rank; otherwise the reason of the lowest rank on which it is not.
     fn agree(&self, own: Result<(), String>) -> Result<Result<(), String>> {
         let words = own.err().unwrap_or_default();
         let all = self.all_gather_for("compare backends", words.as_bytes())?;
@@ -453,7 +454,7 @@ impl GroupBackends {
         let connected = || -> Result<HostBackend> {
             let wire = engines.connect(&mut self.as_bootstrap(), Some(&everyone), until(deadlines.open))?;
             let mut wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
-            // A rank of this host that waits elsewhere reports for which rank.
+            // A rank of this host that waits elsewhere reports the rank for which it waits.
             wire.wait_first(&self.on_host())?;
             Ok(HostBackend::new(wire, deadlines))
         };
@@ -468,7 +469,7 @@ impl GroupBackends {
     }
 }
 
-/// The error for a backend that was chosen and that nothing has opened.
+/// The error for a backend that was chosen but not opened.
 fn absent(backend: Backend) -> Error {
     Error::Internal { message: format!("the backend {backend} was chosen and is not open") }
 }

@@ -30,7 +30,7 @@ impl Hosts {
         self.names.len()
     }
 
-    /// The identity that the ranks of host `node` gave; `None` for an unknown host.
+    /// The identity that the ranks of host `node` reported; `None` for an unknown host.
     pub fn name(&self, node: usize) -> Option<&str> {
         self.names.get(node).map(String::as_str)
     }

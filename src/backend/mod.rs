@@ -1,5 +1,5 @@
-//! Backends, which serve the calls of a group: own kernels by a codec where one is set, own kernels, then NCCL, then the CPU with an engine between hosts.
-//! All ranks choose the same backend for a call.
+//! Backends, which serve the calls of a group: symmetra kernels with a codec if one is configured, symmetra kernels,
+//! then NCCL, then the CPU with an engine between hosts. All ranks choose the same backend for a call.
 
 mod dispatch;
 mod explain;

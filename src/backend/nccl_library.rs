@@ -11,7 +11,7 @@ use crate::variables::{LIBRARY_NAMES, Lookup, Process, library_path};
 /// loader's path.
 ///
 /// # Errors
-/// Those of [`Library::find`](crate::nccl::Library::find), with the variable.
+/// The errors of [`Library::find`](crate::nccl::Library::find), with the variable.
 pub fn nccl_library(kind: DeviceKind) -> Result<Library> {
     named_library(&Process, kind)
 }

@@ -1,4 +1,4 @@
-//! The setting that sends all-reduces through a codec.
+//! The setting that makes all-reduces use a codec.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,16 +11,16 @@ use crate::group::Tuning;
 use crate::op::Codec;
 use crate::settings::setters;
 
-/// Which all-reduces of a group go by a codec without naming one: sums and averages of f16 and bf16, of the bytes of
-/// these limits.
+/// The all-reduces of a group that use a codec by default: sums and averages of f16 and bf16, with sizes between these
+/// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuantisedAllReduce {
-    /// The codec. [`Codec::None`] sends every value as it is.
+    /// The codec. [`Codec::None`] sends every value unchanged.
     pub codec: Codec,
-    /// The smallest message, in bytes. `None`: the size from which on the codec is faster, as the tuning has it, else
-    /// 2 MiB. Nothing goes by a codec of which the tuning found no such size.
+    /// The smallest message, in bytes. `None`: the size from which on the codec is faster according to the tuning, else
+    /// 2 MiB. If the tuning found no such size, the codec is not used.
     pub min_bytes: Option<u64>,
     /// The largest message, in bytes. `None`: no limit.
     pub max_bytes: Option<u64>,
@@ -34,15 +34,14 @@ impl QuantisedAllReduce {
         Self { codec, min_bytes: None, max_bytes: None }
     }
 
-    /// The messages that go by the codec.
+    /// The sizes of the messages that use the codec.
     pub(crate) fn bytes(&self) -> RangeInclusive<u64> {
         self.min_bytes.unwrap_or(2 << 20)..=self.max_bytes.unwrap_or(u64::MAX)
     }
 
     /// The setting with the smallest message that a tuning found for a world size, unless one is set.
-    ///
-    /// # Errors
-    /// Why no message goes by the codec.
+    /// | # Errors
+    /// The reason why no message uses the codec.
     pub(crate) fn tuned(
         self,
         tuning: Option<&Tuning>,
@@ -66,7 +65,7 @@ impl QuantisedAllReduce {
         }
     }
 
-    /// Refuses limits out of order, where both are set. A tuning may have a smallest message below the usual one.
+    /// Refuses limits in the wrong order, if both are set. A tuning may have a smallest message below the default.
     pub(crate) fn validate(&self) -> Result<()> {
         let bytes = self.bytes();
         if self.codec == Codec::None || self.min_bytes.is_none() || bytes.start() <= bytes.end() {

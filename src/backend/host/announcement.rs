@@ -1,5 +1,5 @@
 //! An announcement of a rank's next call through an engine. Engines trust sizes, and some end the process if sizes
-//! differ, so ranks compare first.
+//! differ, so ranks compare announcements first.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use crate::error::{Error, Operation, Parameter};
 use crate::op::{Call, Op, Size};
 use crate::types::{Dtype, Reduction};
 
-/// A call of an operation, or an exchange of objects for a collective call of the host. In the latter the name of that
-/// call, cut to 32 bytes, takes the place of `reduction`, `root`, `dtype` and `form`.
+/// A call of an operation, or an exchange of objects for a host-side collective call. In the latter case the name of
+/// the call, cut to 32 bytes, takes the place of `reduction`, `root`, `dtype` and `form`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     /// 0 for objects, whose number of bytes differs by rank; else one more than the operation's number.
@@ -22,9 +22,9 @@ pub(crate) struct Announcement {
     dtype: u64,
     /// Equal on every rank; 0 if each rank has its own counts.
     pub(crate) bytes: u64,
-    /// Rows of a tensor that is cut along a dimension, or a number of a norm's settings; 1 for other calls.
+    /// Rows of a tensor that is cut along a dimension, or a number for the settings of a norm; 1 for other calls.
     form: u64,
-    /// The caller's number of the call; 0 for none.
+    /// The caller's tag of the call; 0 for none.
     tag: u64,
 }
 
@@ -40,7 +40,7 @@ impl Announcement {
         Self { kind: 0, reduction, root, dtype, bytes: bytes as u64, form, tag: 0 }
     }
 
-    /// The words that hold the name of a call of the host.
+    /// The words that contain the name of a host-side call.
     fn name(&self) -> [u64; 4] {
         [self.reduction, self.root, self.dtype, self.form]
     }
@@ -66,7 +66,7 @@ impl Announcement {
         Self { kind, reduction, root, dtype, bytes, form, tag }
     }
 
-    /// Whether both are calls of operations, or objects of one call of the host.
+    /// Whether both are calls of operations, or objects of the same host-side call.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self.kind, other.kind) {
             (0, 0) => self.name() == other.name(),

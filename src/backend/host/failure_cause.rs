@@ -1,6 +1,6 @@
-//! The cause of a failure in a group that spans hosts. One failed rank makes others fail, and those see only each
-//! other. So each rank reports once what it knows: the bootstrap knows lost ranks, each host knows its own ranks, and
-//! an aborting rank knows its reason.
+//! The cause of a failure in a group that spans hosts. One failed rank makes other ranks fail, and these detect only
+//! each other. So each rank reports its information once: the bootstrap knows lost ranks, each host knows its own
+//! ranks, and an aborting rank knows its reason.
 
 use std::fmt;
 
@@ -15,19 +15,20 @@ pub(crate) fn aborted(reason: impl fmt::Display) -> Error {
     Error::Aborted { detail: format!("{BY_THIS_RANK}: {reason}") }
 }
 
-/// A rank's report on a group's failure, by the world's numbers. Empty if the rank failed because of others.
+/// A rank's report on a group's failure, with world ranks. Empty if the rank failed because of other ranks.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Word {
     /// The lost rank.
     lost: Option<usize>,
     /// The ranks of the group that this rank aborted, and the reason.
     aborted: Option<(Vec<usize>, String)>,
-    /// The ranks of the group in which this rank waited in vain, and the [`encode`]d timeout, which numbers ranks in the group.
+    /// The ranks of the group in which this rank waited in vain, and the [`encode`]d timeout, which has rank numbers of
+    /// the group.
     waited: Option<(Vec<usize>, Vec<u8>)>,
 }
 
 impl Word {
-    /// The report of a rank in the group of `ranks`. `error` numbers ranks in the group.
+    /// The report of a rank in the group of `ranks`. `error` has rank numbers of the group.
     pub(crate) fn of(error: &Error, ranks: &[usize]) -> Self {
         match error {
             Error::PeerLost { rank, .. } => Self { lost: ranks.get(*rank).copied(), ..Self::default() },
@@ -42,7 +43,8 @@ impl Word {
         }
     }
 
-    /// Whether other ranks may know more of the cause. A rank that waited in vain may have waited for a rank that is lost.
+    /// Whether other ranks may have more information on the cause. A rank that waited in vain may have waited for a
+    /// rank that is lost.
     pub(crate) fn says_nothing(&self) -> bool {
         self.lost.is_none() && self.aborted.is_none()
     }
@@ -57,7 +59,7 @@ impl Word {
     }
 }
 
-/// The error of rank `own` of a failed group of these ranks, from its own `error` and the reports of all.
+/// The error of rank `own` of a failed group of these ranks, from its own `error` and the reports of all ranks.
 pub(crate) fn verdict((own, ranks): (usize, &[usize]), error: Error, words: Words) -> Error {
     let place = |rank: usize| ranks.binary_search(&rank).ok();
     let words: Vec<Word> = match words {

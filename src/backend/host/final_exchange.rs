@@ -1,9 +1,8 @@
 //! Keeps the bootstrap of ranks on several hosts open for one final all-gather, in which every rank sends one report:
-//! when a group of the rank fails, or when the rank closes. While groups open, the bootstrap serves them and no rank
-//! reports: ranks compare how each group opened, and a report would be taken for that.
-//!
-//! A failed group may be only a part of the ranks. If a rank gave up on the all-gather, the rest would report it as
-//! lost. So the all-gather continues in a thread, until all ranks have sent a report or one is lost.
+//! when a group of the rank fails, or when the rank closes. While groups open, they use the bootstrap and no rank
+//! reports: ranks compare the outcome of each opening, and a report would be mistaken for an outcome.
+//! | A failed group may contain only some of the ranks. If a rank gave up on the all-gather, the rest would report it
+//! as lost. So the all-gather continues in a thread, until all ranks have sent a report or a rank is lost.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +48,7 @@ impl FinalExchange {
         *self.outcome.lock() = Outcome::Silent;
     }
 
-    /// Sends this rank's report on a failed group; only the first report counts. Returns the reports of all ranks, if
+    /// Sends this rank's report on a failed group; only the first report is sent. Returns the reports of all ranks, if
     /// complete by `deadline`. Returns `None` at once while groups open.
     pub(crate) fn say(self: &Arc<Self>, word: &[u8], deadline: Instant) -> Option<Words> {
         let mut outcome = self.outcome.lock();
@@ -73,7 +72,7 @@ impl FinalExchange {
         }
     }
 
-    /// Sends the report of a rank that closes, whose groups are `well` or not. A healthy rank waits for the others.
+    /// Sends the report of a rank that closes. `well` is the state of its groups. A healthy rank waits for the others.
     pub(crate) fn close(self: &Arc<Self>, well: Result<()>, deadline: Instant) -> Result<()> {
         match well {
             Ok(()) => self.leave(deadline),

@@ -1,11 +1,12 @@
-//! Timeouts of engines between hosts: an engine knows neither the operation, nor the group's numbers, nor how long it waited.
+//! Timeouts of engines between hosts: an engine knows neither the operation, nor the group's rank numbers, nor the time
+//! waited.
 
 use std::time::Duration;
 
 use crate::error::{Error, Operation};
 
-/// Completes the timeout of an exchange that may take `limit`. `rank_of` is the rank in the group, and where the rank is, given
-/// the number in the engine.
+/// Completes the timeout of an exchange with the limit `limit`. `rank_of` returns the rank in the group, and its place,
+/// for the number in the engine.
 pub(super) fn in_group(error: Error, limit: Duration, rank_of: impl FnOnce(usize) -> (usize, String)) -> Error {
     match error {
         Error::Timeout { operation, sequence, rank, detail, .. } => {

@@ -1,5 +1,5 @@
 //! The host backend: copies operands to the CPU, moves bytes between all ranks by an engine, and copies results back.
-//! Slow and general: any operation, memory, type and size.
+//! Slow but general: any operation, memory, type and size.
 
 mod announcement;
 pub(crate) mod failure_cause;
@@ -41,7 +41,7 @@ impl HostBackend {
     }
 
     /// Compares a checked call with those of all other ranks. All ranks fail together if calls differ. Blocks until all
-    /// have called.
+    /// ranks have called.
     pub(crate) fn agree(&self, call: &Call<'_>, shape: &Shape, stream: &Stream) -> Result<()> {
         self.turn(call, shape, stream, |turn| turn.agree())
     }
@@ -139,7 +139,8 @@ impl Turn<'_> {
         Ok(whole)
     }
 
-    /// The bytes from each rank, at the start of its block. A block is as long as the longest chunk of any pair.
+    /// The bytes from each rank, at the start of its block. A block is as long as the longest chunk of any pair of
+    /// ranks.
     fn exchange(&mut self, strips: &Strips) -> Result<Vec<u8>> {
         let longest = match self.call.op.knows_sizes() {
             true => self.shape.bytes() as usize,
@@ -149,7 +150,7 @@ impl Turn<'_> {
         self.all_to_all(&parts)
     }
 
-    /// The longest chunk of any pair, where each rank knows its own chunks alone.
+    /// The longest chunk of any pair of ranks, if each rank knows only its own chunks.
     fn exchange_lengths(&mut self, strips: &Strips) -> Result<usize> {
         let world = self.shape.world;
         let lengths = |side: &[Strip]| side[..world].iter().map(|strip| strip.bytes).collect::<Vec<_>>();
@@ -167,8 +168,8 @@ impl Turn<'_> {
         Ok(pairs.map(|(from, to)| sent(from, to) as usize).max().unwrap_or(0))
     }
 
-    /// Whether chunks that are adjacent in memory are of one operand. Messages have operands of their own, and a copy
-    /// may not cross from one allocation into the next.
+    /// Whether chunks that are adjacent in memory belong to one operand. Messages have separate operands, and a copy
+    /// must not cross from one allocation into the next.
     fn joins_adjacent(&self) -> bool {
         !matches!(self.call.numbers, Numbers::Messages(_))
     }
@@ -252,17 +253,17 @@ impl Turn<'_> {
 
     fn write(&self, view: Option<&View<'_>>, bytes: &[u8]) -> Result<()> {
         let Some(view) = view else { return Ok(()) };
-        // Another length than that of the operand is refused by the copy.
+        // The copy refuses a length that differs from that of the operand.
         Ref::<u8>::new(view.address, view.elems * self.shape.dtype.bytes(), view.device).write(bytes, self.stream)
     }
 
-    /// Memory of this rank's device, where the check of the call found operands.
+    /// Memory of this rank's device, in which the check of the call found operands.
     fn bytes_at(&self, address: usize, bytes: usize) -> Ref<'_, u8> {
         Ref::new(address as *mut u8, bytes, self.stream.device())
     }
 }
 
-/// Block `number` of `count` equal ones.
+/// Block `number` of `count` equal blocks.
 fn block(blocks: &[u8], count: usize, number: usize) -> &[u8] {
     let bytes = blocks.len() / count;
     &blocks[number * bytes..(number + 1) * bytes]

@@ -1,4 +1,4 @@
-//! Groups whose ranks are on several hosts: own kernels inside a host, an engine between hosts.
+//! Groups whose ranks are on several hosts: symmetra kernels inside a host, an engine between hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, Kernels, REDUCE, REDUCE
 use crate::stream::{Enqueue, Stream};
 use crate::types::{Dtype, Reduction};
 
-/// Most bytes that a rank sends the others of its host at a time.
+/// The most bytes that a rank sends the others of its host at a time.
 const SLICE_BYTES: usize = 32 << 20;
 /// How long ranks wait for each other's reports on a failure.
 const INQUEST: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ const INQUEST: Duration = Duration::from_secs(2);
 pub(crate) struct TwoLevel {
     /// This host's ranks of the group.
     local: Communicator,
-    /// The group's ranks by their numbers in the world.
+    /// The group's ranks by their world ranks.
     ranks: Vec<usize>,
     /// The group's ranks by host.
     parts: Vec<Vec<usize>>,
@@ -47,13 +47,13 @@ pub(crate) struct TwoLevel {
     world: Arc<FinalExchange>,
     used: AtomicBool,
     failure: OnceCell<Error>,
-    /// The name of the parallel group that this is, for messages.
+    /// The name of the parallel group, for messages.
     name: OnceCell<String>,
 }
 
 impl TwoLevel {
     /// Connects the ranks of `group` by an engine between hosts; `None` for a group on one host. Every rank of the
-    /// world calls this at once. Blocks.
+    /// world calls this at the same time. Blocks.
     pub(crate) fn open(
         local: Communicator,
         group: &[usize],
@@ -98,7 +98,7 @@ impl TwoLevel {
         self.announce(Announcement::call(call), Instant::now(), self.limit()).map(drop)
     }
 
-    /// Whether a call is reduced on two levels: an all-reduce except averages, since the sum inside a host would be
+    /// Whether a call is reduced on two levels: an all-reduce except averages, because the sum inside a host would be
     /// rounded, or wrap, before the division.
     pub(crate) fn serves(call: &Call<'_>) -> bool {
         matches!(call.op.kernels, Kernels::AllReduce) && call.options.reduction != Reduction::Average
@@ -125,8 +125,8 @@ impl TwoLevel {
         self.local.synchronize(queue.stream())
     }
 
-    /// Reduce-scatter inside a host, all-reduce of shares between hosts, all-gather inside. Every rank reduces the
-    /// remainder, which has no equal shares, between hosts.
+    /// Reduce-scatter inside a host, all-reduce of shares between hosts, all-gather inside. The remainder, which has no
+    /// equal shares, is reduced between hosts by every rank.
     fn by_shares(
         &self,
         dtype: Dtype,
@@ -179,8 +179,8 @@ impl TwoLevel {
         })
     }
 
-    /// An exchange with the ranks of the wire for a call that began at `start` and may take `limit`. Errors number ranks in
-    /// the group.
+    /// An exchange with the ranks of the wire for a call that began at `start` and may take `limit`. Errors have rank
+    /// numbers of the group.
     fn across(
         &self,
         start: Instant,
@@ -196,8 +196,8 @@ impl TwoLevel {
         exchange(&mut **wire, start + limit.min(LONGEST)).map_err(|error| late::in_group(error, limit, place))
     }
 
-    /// Sends this rank's announcement to the other hosts and returns those of all hosts; none on a rank without a
-    /// wire. All ranks compare calls later, but not objects.
+    /// Sends this rank's announcement to the other hosts and returns those of all hosts; none on a rank without a wire.
+    /// Calls are compared by all ranks later, objects are not.
     fn announce(&self, ours: Announcement, start: Instant, limit: Duration) -> Result<Vec<Announcement>> {
         let (own, mut all) = (ours.to_words(), vec![[0; Announcement::WORDS]; self.parts.len()]);
         if self.wire.lock().is_none() {
@@ -212,26 +212,26 @@ impl TwoLevel {
         Err(ours.mismatch(place(self.part), place(part), &all[part]))
     }
 
-    /// The numbers in the group of this host's ranks.
+    /// The group ranks of this host's ranks.
     pub(crate) fn on_host(&self) -> Vec<usize> {
         (0..self.parts[self.part].len()).map(|place| self.place(self.part, place)).collect()
     }
 
-    /// The number in the group of the rank at `place` of a host.
+    /// The group rank of the rank at `place` of a host.
     fn place(&self, part: usize, place: usize) -> usize {
         self.parts[part].get(place).and_then(|rank| self.ranks.binary_search(rank).ok()).unwrap_or_default()
     }
 
-    /// Gives `bytes` to every rank of the group for the collective call of this name, and returns the bytes of all, in
+    /// Sends `bytes` to every rank of the group for the collective call named `call`, and returns the bytes of all, in
     /// rank order. Blocks.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check()?;
         self.gather_by_hosts(call, bytes).map_err(|error| self.fail(error))
     }
 
-    /// Gathers inside each host, between the first ranks of the hosts, and inside each host again. Errors number ranks
-    /// in the group. Each step ends ahead of the next: a rank that waits for a late rank gives up, and names that rank, before
-    /// others give up on the rank that waits.
+    /// Gathers inside each host, between the first ranks of the hosts, and inside each host again. Errors have rank
+    /// numbers of the group. Each step has an earlier deadline than the next: a rank that waits for a late rank gives
+    /// up, and names that rank, before others give up on the waiting rank.
     fn gather_by_hosts(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (start, open) = (Instant::now(), self.local.group().config().deadlines.open.min(LONGEST));
         let lead = REPORT.min(open / 8);
@@ -293,7 +293,7 @@ impl TwoLevel {
         }
     }
 
-    /// Leaves the group once every rank is done with it.
+    /// Leaves the group after every rank has finished with it.
     pub(crate) fn close(&self) -> Result<()> {
         drop(self.wire.lock().take());
         let closed = self.local.clone().close();
@@ -308,12 +308,12 @@ impl TwoLevel {
         }
     }
 
-    /// Whether the ranks of this host are healthy, without asking others.
+    /// Whether the ranks of this host are healthy, without contacting others.
     pub(crate) fn check_host(&self) -> Result<()> {
         self.local.group().check().map_err(|error| self.of_group(error))
     }
 
-    /// How long a call may take.
+    /// The time limit of a call.
     fn limit(&self) -> Duration {
         let deadlines = self.local.group().config().deadlines;
         if self.used.swap(true, Ordering::Relaxed) { deadlines.steady } else { deadlines.first_use }
@@ -328,8 +328,8 @@ impl TwoLevel {
         self.end(error, || ())
     }
 
-    /// Records `error`, which numbers ranks in the group, as the group's failure. `cut` breaks other connections, once
-    /// the ranks of this host have been told.
+    /// Records `error`, which has rank numbers of the group, as the group's failure. `cut` breaks other connections,
+    /// after the ranks of this host have been notified.
     pub(crate) fn end(&self, error: Error, cut: impl FnOnce()) -> Error {
         let failure = self.failure.get_or_init(|| {
             self.stop(&error);
@@ -349,13 +349,13 @@ impl TwoLevel {
         let failure = match error {
             Error::Aborted { .. } => error.clone(),
             Error::Timeout { .. } => error.clone().of_members(&self.ranks).among(&self.parts[self.part]),
-            // Numbers ranks in the group.
+            // The error has rank numbers of the group.
             _ => aborted(error),
         };
         self.local.group().fail(failure);
     }
 
-    /// Asks the ranks of the world for reports. Ranks outside the group may be healthy and send none.
+    /// Requests reports from the ranks of the world. Ranks outside the group may be healthy and send none.
     fn inquest(&self, error: Error) -> Error {
         let own = Word::of(&error, &self.ranks);
         let words = self.world.say(&own.to_bytes(), Instant::now() + INQUEST);
@@ -368,14 +368,14 @@ impl TwoLevel {
         }
     }
 
-    /// Translates an error of this host's ranks to the group's numbers.
+    /// Translates an error of this host's ranks to the group's rank numbers.
     fn of_group(&self, error: Error) -> Error {
         error.of_members(&self.parts[self.part]).among(&self.ranks)
     }
 }
 
-/// The ranks that a rank's wire connects: if all hosts are equally large, the ranks of its position on each host, else
-/// the first rank of each host.
+/// The ranks that a rank's wire connects: if all hosts have equally many ranks, those at its position on each host,
+/// else the first rank of each host.
 fn wired(parts: &[Vec<usize>], rank: usize) -> Option<Vec<usize>> {
     let place = parts.iter().find_map(|part| part.iter().position(|other| *other == rank))?;
     let equal = parts.iter().all(|part| part.len() == parts[0].len());
@@ -383,7 +383,7 @@ fn wired(parts: &[Vec<usize>], rank: usize) -> Option<Vec<usize>> {
 }
 
 /// Sends the first rank's bytes, of any length, by an `exchange` that takes this rank's slice and returns the first
-/// rank's. A slice that is not full is the last. Bytes of other ranks are ignored.
+/// rank's slice. A slice that is not full is the last. Bytes of other ranks are ignored.
 fn in_slices(words: &[u8], slice_bytes: usize, mut exchange: impl FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let (mut own, mut all) = (words.chunks(slice_bytes), Vec::new());
     loop {

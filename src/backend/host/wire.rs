@@ -1,4 +1,4 @@
-//! Engines that move and reduce bytes between hosts, behind one trait.
+//! Engines that move and reduce bytes between hosts, as one trait.
 
 #[cfg(feature = "gloo")]
 mod gloo;
@@ -31,7 +31,7 @@ pub(crate) trait Across: Send {
         deadline: Instant,
     ) -> crate::Result<()>;
 
-    /// Waits for these ranks ahead of others, from now on: a timeout names the first rank whose bytes have not come.
+    /// From now on waits for these ranks before others: a timeout names the first rank whose bytes have not arrived.
     fn wait_first(&mut self, ranks: &[usize]) -> crate::Result<()>;
 
     /// Stores `own` of rank r in block r of `all`. Blocks are equally long on every rank. Blocks.
@@ -49,5 +49,5 @@ fn unsupported(hosts: &Hosts, reason: &str) -> Error {
 }
 
 fn interface_unknown(hosts: &Hosts) -> Error {
-    unsupported(hosts, "which interface they speak over is not known: set EnvConfig::interface or SYMMETRA_INTERFACE")
+    unsupported(hosts, "the interface between the hosts is not known: set EnvConfig::interface or SYMMETRA_INTERFACE")
 }

@@ -28,11 +28,11 @@ struct Inner {
     lane: Mutex<Order>,
     /// The last operation whose end has not been observed.
     pending: Mutex<Option<Operation>>,
-    /// Read-locked by a launch, from before its turn in the lane until it is enqueued.
+    /// Read-locked by a launch, from before its turn in the call order until it is enqueued.
     launching: RwLock<()>,
     /// Whether an operation has completed. Before that, a peer may still be loading.
     proven: AtomicBool,
-    /// Whether the caller has natively captured an operation. The library does not know that graph or its launches.
+    /// Whether the program has natively captured an operation. The library knows neither that graph nor its launches.
     escaped: AtomicBool,
     /// The number of the group.
     id: u64,
@@ -45,7 +45,7 @@ impl Ranks {
         Ok(library.reduces(Dtype::F8E4M3, device).map_err(|error| error.to_string()))
     }
 
-    /// Opens NCCL for a group whose ranks `exchange` bytes. All ranks succeed or none. Collective; blocks.
+    /// Opens NCCL for a group whose ranks `exchange` bytes. Either all ranks succeed or all fail. Collective; blocks.
     pub(crate) fn open(
         group: &Group,
         [rank, world_size]: [usize; 2],
@@ -69,7 +69,7 @@ impl Ranks {
         self.enqueue(call.op.operation, queue, |nccl| Turn { nccl, call, shape, stream: queue.stream() }.run())
     }
 
-    /// Enqueues checked messages between pairs, as one NCCL group: NCCL matches those of a pair in their order.
+    /// Enqueues checked messages between pairs, as one NCCL group: NCCL matches the messages of a pair in order.
     pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
         let moved = messages.iter().filter(|message| message.strip().bytes > 0);
         self.enqueue(Operation::Pairs, queue, |nccl| {
@@ -88,14 +88,14 @@ impl Ranks {
         })
     }
 
-    /// Enqueues what `work` calls, in the order of calls.
+    /// Enqueues the calls of `work`, in the order of calls.
     fn enqueue(
         &self,
         operation: Operation,
         queue: &impl Enqueue,
         work: impl FnOnce(&Communicator) -> Result<()>,
     ) -> Result<()> {
-        // First, because closing this rank ends any graph that holds a part of it.
+        // First, because closing this rank ends any graph that contains a part of it.
         let recorded = queue.recording().map(|recording| {
             recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(operation) })
         });
@@ -131,7 +131,7 @@ impl Ranks {
         let limit = if proven { deadlines.steady } else { deadlines.first_use };
         self.0.communicator.synchronize(stream, limit, well, |waited| late(operation, waited))?;
         let lane = self.0.lane.lock();
-        // A launch that is still enqueueing has had its turn in the lane, but its work is not on the stream yet.
+        // A launch that is still enqueueing has had its turn in the call order, but its work is not on the stream yet.
         let enqueued = self.0.launching.try_write();
         // The last operation ends after all others.
         if enqueued.is_some() && lane.last().is_some_and(|last| last.same(stream)) && stream.is_done()? {
@@ -158,9 +158,9 @@ impl Ranks {
         self.0.communicator.abort();
     }
 
-    /// Leaves NCCL when the operations of all ranks are done; waits for this rank's for at most `limit`. NCCL's own end
-    /// would wait for graphs that hold operations; here such graphs may remain. `exchange` gives bytes to every rank
-    /// and returns the bytes of all. Collective; blocks.
+    /// Leaves NCCL when the operations of all ranks are done; waits for this rank's operations for at most `limit`.
+    /// NCCL's own end would wait for graphs that contain operations; here such graphs may remain. `exchange` sends
+    /// bytes to every rank and returns the bytes of all. Collective; blocks.
     pub(crate) fn close(
         &self,
         limit: Duration,
@@ -185,7 +185,7 @@ impl Ranks {
         }
     }
 
-    /// Whether graphs may hold operations of this rank. Graphs share `Inner`, except native ones.
+    /// Whether graphs may contain operations of this rank. Graphs share `Inner`, except native graphs.
     fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1 || self.0.escaped.load(Ordering::Relaxed)
     }
@@ -194,7 +194,7 @@ impl Ranks {
 impl Inner {
     /// Keeps the rank open while the guard lives. Does not block.
     fn enter(&self) -> Result<RwLockReadGuard<'_, bool>> {
-        // A lock that is taken means that the rank is closing.
+        // If the lock is taken, the rank is closing.
         self.closed.try_read().filter(|closed| !**closed).ok_or(Error::Closed)
     }
 
@@ -222,7 +222,7 @@ struct Recorded {
 }
 
 impl Part for Recorded {
-    /// The lane is not locked here: launches of two groups in opposite orders would wait for each other.
+    /// The call order is not locked here: launches of two groups in opposite orders would wait for each other.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.inner.enter()?;
         self.inner.communicator.check()?;
@@ -261,12 +261,12 @@ impl Turn<'_> {
         let output = call.output.as_ref().filter(|_| has_output);
         let to = output.map_or(std::ptr::null_mut(), |output| output.address);
         let reduction = call.options.reduction;
-        // Each row is an operation of its own, and all rows are one NCCL group.
+        // Each row is a separate operation, and all rows are one NCCL group.
         let (rows, row_elems) = (cut.rows(), elems / cut.rows().max(1));
         let row = |start: *mut u8, row: usize, elems: usize| start.wrapping_add(row * elems * dtype.bytes());
         match call.op.nccl {
-            // SAFETY: the check found both operands on this device and as long as the call says; the queue's borrow
-            // keeps them until its work is done; the caller's lock excludes other threads.
+            // SAFETY: the check found that both operands are on this device and have the lengths of the call; the
+            // queue's borrow keeps them until its work is done; the caller's lock excludes other threads.
             Nccl::AllReduce => unsafe { nccl.all_reduce(from, to, elems, dtype, reduction, stream) },
             // SAFETY: as above; only the root's output is written.
             Nccl::Reduce => unsafe { nccl.reduce(from, to, elems, dtype, (reduction, parameter), stream) },

@@ -14,8 +14,8 @@ use crate::memory::{Ref, View};
 use crate::stream::Stream;
 use crate::types::{Dtype, Element, Reduction, with_type};
 
-/// Attempts to connect. A stranger that dials a port of Gloo before the rank does takes the rank's place and makes the
-/// attempt fail.
+/// Attempts to connect. An unknown process that connects to a port of Gloo before the rank does takes the rank's place
+/// and makes the attempt fail.
 const ATTEMPTS: u32 = 4;
 /// Time limit of an attempt. Ranks begin an attempt together.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub(crate) struct Engines {
 /// A rank's description of its end of a wire.
 #[derive(Default, Serialize, Deserialize)]
 struct Card {
-    /// Why the rank cannot take part.
+    /// The reason why the rank cannot take part.
     error: Option<String>,
     /// Proves the rank's identity on each connection.
     token: [u8; TOKEN_BYTES],
@@ -47,7 +47,7 @@ impl Engines {
         Ok(Self { interface: Interface::open(interface)? })
     }
 
-    /// Why the CPU moves no operands between hosts.
+    /// The reason why the CPU moves no operands between hosts.
     pub(crate) fn check_operands() -> std::result::Result<(), String> {
         Ok(())
     }
@@ -79,8 +79,8 @@ impl Engines {
         Err(failure)
     }
 
-    /// Listens, exchanges addresses, connects, and checks the identity of each peer. The outer error is the
-    /// bootstrap's: another attempt would not help.
+    /// Listens, exchanges addresses, connects, and checks the identity of each peer. The outer error is that of the
+    /// bootstrap: another attempt would not help.
     fn attempt(
         &self,
         bootstrap: &mut dyn Bootstrap,
@@ -113,7 +113,7 @@ impl Engines {
     }
 }
 
-/// Connects and compares tokens: only the rank itself knows the token that it sent over the bootstrap.
+/// Connects and compares tokens: only the rank itself has the token that it sent over the bootstrap.
 fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Result<Wire> {
     let rank = wire.rank();
     let mut addresses: Vec<&[u8]> = Vec::with_capacity(members.len());

@@ -1,4 +1,4 @@
-//! Connections between hosts in a build without Gloo: words alone, by the library's own TCP. NCCL moves operands.
+//! Connections between hosts in a build without Gloo: only messages, by the library's own TCP. NCCL moves operands.
 
 use std::time::Instant;
 
@@ -10,25 +10,25 @@ use crate::memory::View;
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
 
-/// What a build lacks that can open no group on several hosts.
+/// The message of a build that cannot open groups on several hosts.
 const NEITHER: &str =
     "nothing between hosts was built: build with the feature `nccl`, or with the feature `gloo` (Debian: libgloo-dev)";
-/// What this build lacks to move operands through the CPU.
+/// The message of a build that cannot move operands through the CPU.
 const LACKING: &str = "no engine between hosts was built: build with the feature `gloo` (Debian: libgloo-dev)";
-/// Most bytes that a rank gives the others at a time.
+/// The most bytes that a rank sends the others at a time.
 const SLICE_BYTES: usize = 32 << 20;
 
-/// What connects hosts in this build, on one interface.
+/// The engines of this build, on one interface.
 pub(crate) struct Engines {
     interface: String,
 }
 
-/// Where the ranks of a wire meet, from the rank that listens there; or why it does not.
+/// The address at which the ranks of a wire meet, from the rank that listens there, or the error that prevented it.
 type Place = Option<std::result::Result<String, String>>;
 
 impl Engines {
     /// # Errors
-    /// [`Error::Unsupported`] with the hosts: without an interface, and in a build in which nothing moves operands between
+    /// [`Error::Unsupported`] with the hosts: without an interface, and in a build that cannot move operands between
     /// hosts.
     pub(crate) fn open(interface: Option<&str>, hosts: &Hosts) -> Result<Self> {
         if cfg!(not(feature = "nccl")) {
@@ -38,7 +38,7 @@ impl Engines {
         Ok(Self { interface })
     }
 
-    /// Why the CPU moves no operands between hosts.
+    /// The reason why the CPU moves no operands between hosts.
     pub(crate) fn check_operands() -> std::result::Result<(), String> {
         Err(LACKING.to_owned())
     }
@@ -65,14 +65,14 @@ impl Engines {
     }
 }
 
-/// Meets the ranks of a wire where its first rank listens. `id`: that rank's own.
+/// Meets the ranks of a wire at the address of its first rank. `id`: the id of this rank, if it listens.
 fn join(id: Option<UniqueId>, (members, own): (&[usize], usize), places: &[Place], deadline: Instant) -> Result<Words> {
     let first = members[0];
     let id = match (id, &places[first]) {
         (Some(id), _) => id,
         (None, Some(Ok(text))) => text.parse()?,
         (None, Some(Err(message))) => return Err(Error::Peer { rank: first, message: message.clone() }),
-        (None, None) => return Err(Error::bootstrap(format!("rank {first} said nowhere to meet"))),
+        (None, None) => return Err(Error::bootstrap(format!("rank {first} sent no address to meet at"))),
     };
     Ok(Words(Tcp::from_id(id, own, members.len(), deadline)?))
 }
@@ -116,7 +116,7 @@ fn no_operands() -> Error {
     Error::unsupported("operands between hosts through the CPU", LACKING)
 }
 
-/// An error without the number of a rank: a wire numbers its ends by host, and callers number ranks.
+/// An error without a rank number: a wire numbers its ends by host, but callers number ranks.
 fn between_hosts(error: Error) -> Error {
     match error {
         Error::Timeout { operation, sequence, waited, detail, .. } => {
