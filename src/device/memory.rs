@@ -13,7 +13,7 @@ use crate::sys::device as sys;
 /// One allocation or mapping. Dropping it waits for the device's work, then frees or unmaps the memory; in a forked
 /// child dropping it does nothing.
 ///
-/// Rust never makes a reference to the contents: a device or a peer may write them at any time.
+/// Rust never creates a reference to the contents: a device or a peer may write them at any time.
 pub(crate) struct Memory {
     raw: UniquePtr<sys::Memory>,
     /// Dropped after `raw`: memory must not outlive its device.
@@ -36,12 +36,12 @@ impl Memory {
         Ok(Self { raw, device: device.clone() })
     }
 
-    /// Whether this process made the memory. Otherwise it is a forked child.
+    /// Whether this process created the memory. Otherwise it is a forked child.
     pub(crate) fn is_here(&self) -> bool {
         self.device.is_here()
     }
 
-    /// Memory for this rank alone, contents undefined.
+    /// Memory for this rank only, contents undefined.
     pub(crate) fn plain(device: &Device, bytes: usize) -> Result<Self> {
         Self::new(device, device.raw()?.allocate(bytes).caught()?)
     }
@@ -67,11 +67,12 @@ impl Memory {
         Self::new(device, device.raw()?.import_ipc(handle, bytes).caught()?)
     }
 
-    /// The file of the allocation at `base`, and the offset in it. For memory that `classify` calls `POINTER_FILE`.
+    /// The file of the allocation at `base`, and the offset in it. For memory that `classify` reports as
+    /// `POINTER_FILE`.
     pub(crate) fn export_file(device: &Device, base: u64) -> Result<(OwnedFd, u64)> {
         // SAFETY: the backend only looks `base` up in its tables.
         let part = unsafe { device.raw()?.export_file(base as *const u8) }.caught()?;
-        // SAFETY: `Device::export_file` gives a new descriptor to its caller.
+        // SAFETY: `Device::export_file` returns a new descriptor to its caller.
         Ok((unsafe { OwnedFd::from_raw_fd(part.fd) }, part.offset))
     }
 
@@ -86,7 +87,7 @@ impl Memory {
     /// # Safety
     /// `address` is page-aligned and mapped for `bytes` bytes for as long as the result lives.
     pub(crate) unsafe fn pin(device: &Device, address: *mut u8, bytes: usize) -> Result<Self> {
-        // SAFETY: the caller's promise is what `Device::pin` asks for.
+        // SAFETY: the caller's promise fulfils the requirements of `Device::pin`.
         Self::new(device, unsafe { device.raw()?.pin(address, bytes) }.caught()?)
     }
 
@@ -105,7 +106,7 @@ impl Memory {
     /// A file descriptor that peers can import.
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
         let fd = self.raw.export_fd().caught()?;
-        // SAFETY: `Memory::export_fd` gives a new descriptor to its caller.
+        // SAFETY: `Memory::export_fd` returns a new descriptor to its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

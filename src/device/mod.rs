@@ -1,4 +1,4 @@
-//! A device that one rank works on: the CPU or a GPU behind one type.
+//! The device of a rank: the CPU or a GPU, as one type.
 
 mod memory;
 mod multicast;
@@ -101,8 +101,8 @@ impl Drop for Inner {
 }
 
 impl Device {
-    /// Opens the CPU. Every call opens a separate device, as if each were another GPU. Memory, streams and
-    /// communicators that work together must use clones of one device.
+    /// Opens the CPU. Every call opens a separate device, like a separate GPU. Memory, streams and communicators that
+    /// work together must use clones of one device.
     ///
     /// # Errors
     /// [`Error::System`] when the system refuses memory or threads.
@@ -201,7 +201,7 @@ impl Device {
         self.0.properties.memory_bytes
     }
 
-    /// Number of multiprocessors; of hardware threads on the host.
+    /// Number of multiprocessors; number of hardware threads on the host.
     pub fn multiprocessors(&self) -> u32 {
         self.0.properties.multiprocessors
     }
@@ -224,13 +224,13 @@ impl Device {
         self.raw()?.can_access(ordinal).caught()
     }
 
-    /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device that
-    /// this process does not see.
+    /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a
+    /// device that is not visible to this process.
     pub(crate) fn native_atomics(&self, uuid: &[u8; 16]) -> Result<bool> {
         self.raw()?.native_atomics(uuid).caught()
     }
 
-    /// Blocks until all work that this process gave the device is done.
+    /// Blocks until all work that this process enqueued on the device is done.
     ///
     /// # Errors
     /// [`Error::Device`] when some of that work failed.
@@ -238,14 +238,14 @@ impl Device {
         self.raw()?.synchronize().caught()
     }
 
-    /// Makes the device the calling thread's current one, for libraries that work on the current device.
+    /// Makes the device current in the calling thread, for libraries that work on the current device.
     #[cfg(any(feature = "nccl", feature = "nvshmem"))]
     pub(crate) fn make_current(&self) -> Result<()> {
         self.raw()?.make_current().caught()
     }
 
-    /// Makes the device the calling thread's current one until the result is dropped, for libraries that load kernels at their
-    /// first use, also while a stream is being captured.
+    /// Makes the device current in the calling thread until the result is dropped, for libraries that load kernels at
+    /// their first use, also while a stream is being captured.
     pub(crate) fn enter(&self) -> Result<cxx::UniquePtr<sys::Scope>> {
         self.raw()?.enter().caught()
     }
@@ -254,14 +254,14 @@ impl Device {
         self.0.shape
     }
 
-    /// Whether the device says that it has multicast; the host device imitates it. A group opens multicast only where the build
-    /// has the feature `multicast` and [`Multicast::is_allowed`](crate::Multicast::is_allowed) too. Calls no driver.
+    /// Whether the device reports that it supports multicast; the host device emulates it. A group also needs the
+    /// feature `multicast` of the build and [`Multicast::is_allowed`](crate::Multicast::is_allowed). Calls no driver.
     pub fn can_multicast(&self) -> bool {
         self.0.properties.multicast != 0
     }
 
-    /// Whether kernels of this build add 8-bit floats by multicast on the device. An NVIDIA GPU needs code for its own
-    /// architecture alone. The driver must have no other code for the chip to choose.
+    /// Whether kernels of this build can add 8-bit floats by multicast on the device. An NVIDIA GPU needs code for
+    /// exactly its architecture; the driver must have no other code to choose for the chip.
     pub(crate) fn adds_f8(&self) -> bool {
         match (self.kind(), self.compute_capability()) {
             (DeviceKind::Host, _) => true,
@@ -298,18 +298,18 @@ impl Device {
         self.0.maker.check(what)
     }
 
-    /// Whether this process opened the device. Otherwise it is a forked child, which must leave the device alone.
+    /// Whether this process opened the device. Otherwise it is a forked child, which must not use the device.
     pub(crate) fn is_here(&self) -> bool {
         self.0.maker.is_here()
     }
 
-    /// Whether to wait for one is to wait for the other, on whose streams and memory calls may then meet.
+    /// Whether waiting for one device waits for the other, so that streams and memory of both may be used in one call.
     pub(crate) fn same(&self, other: &Self) -> bool {
         let opened_twice = || self.kind() == other.kind() && self.ordinal() == other.ordinal();
         Arc::ptr_eq(&self.0, &other.0) || (self.kind() != DeviceKind::Host && opened_twice())
     }
 
-    /// Refuses `what` when it belongs to another device, where its addresses would not be valid.
+    /// Refuses `what` if it belongs to another device, on which its addresses would not be valid.
     pub(crate) fn check_same(&self, what: &str, other: &Self) -> Result<()> {
         if self.same(other) {
             return Ok(());
@@ -323,7 +323,7 @@ impl Device {
         Err(Error::invalid(&format!("the {what}'s device"), format!("{other:?}"), limit))
     }
 
-    /// Turns the status of a hot call into an error.
+    /// Converts the status of a frequent call to an error.
     pub(crate) fn check(&self, call: &'static str, status: i32) -> Result<()> {
         if status == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A multicast object, as one rank holds it.
+//! One rank's handle of a multicast object.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::sys::Caught;
 use crate::sys::device as sys;
 
-/// One address for the shared memory of several ranks. `cpp/device/device.hpp` has the order of the steps. Dropping undoes
-/// them; in a forked child it does nothing.
+/// One address for the shared memory of several ranks. `cpp/device/device.hpp` defines the order of the steps. Dropping
+/// reverts them; in a forked child it does nothing.
 pub(crate) struct Multicast {
     raw: UniquePtr<sys::MulticastObject>,
     /// Dropped after `raw`: the object must not outlive its device.
@@ -35,7 +35,7 @@ impl Multicast {
         Ok(Self { raw, device: device.clone() })
     }
 
-    /// What sizes of objects and of the memory that they bind are multiples of.
+    /// The unit of the sizes of objects and of the memory that they bind.
     pub(crate) fn granularity(device: &Device, devices: usize) -> Result<usize> {
         device.raw()?.multicast_granularity(devices as u32).caught()
     }
@@ -53,7 +53,7 @@ impl Multicast {
     /// A file descriptor that ranks can import.
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
         let fd = self.raw.export_fd().caught()?;
-        // SAFETY: `MulticastObject::export_fd` gives a new descriptor to its caller.
+        // SAFETY: `MulticastObject::export_fd` returns a new descriptor to its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -70,7 +70,7 @@ impl Multicast {
         self.pinned()?.map().caught()
     }
 
-    /// The address, which nothing but multicast accesses of kernels may use; null before [`map`](Self::map).
+    /// The address, which only multicast accesses of kernels may use; null before [`map`](Self::map).
     pub(crate) fn address(&self) -> *mut u8 {
         self.raw.address()
     }

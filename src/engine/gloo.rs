@@ -14,7 +14,8 @@ use crate::types::{Element, Reduction};
 
 /// A network interface of this host, and the thread that serves its sockets.
 ///
-/// A forked child shares the descriptors by which this thread waits, and has no such thread: there nothing of Gloo ends.
+/// A forked child shares the descriptors by which this thread waits, but not the thread: in the child nothing of Gloo
+/// is released.
 pub(crate) struct Interface {
     maker: Maker,
     raw: SharedPtr<sys::Interface>,
@@ -29,13 +30,13 @@ impl Drop for Interface {
 }
 
 impl Interface {
-    /// Opens the interface `name`: an IP address of this host or an interface's name. Sockets are bound to it alone.
+    /// Opens the interface `name`: an IP address of this host or an interface's name. Sockets are bound only to it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a name that is neither.
     pub(crate) fn open(name: &str) -> Result<Self> {
         if name.trim().is_empty() {
-            // Gloo would take the address of this host's name.
+            // Gloo would use the address of this host's name.
             return Err(Error::invalid("the interface", "empty", "it must be an IP address or interface of this host"));
         }
         Ok(Self { maker: Maker::this(), raw: sys::open_interface(name).caught()? })
@@ -43,7 +44,7 @@ impl Interface {
 }
 
 /// Connections of a rank to the `world_size` - 1 others of a wire. Every rank makes equal calls in equal order. Each
-/// call blocks until done or fails by its deadline. After an error the wire is closed, which the other ranks notice.
+/// call blocks until done or fails by its deadline. After an error the wire is closed, which the other ranks detect.
 pub(crate) struct Wire {
     maker: Maker,
     raw: UniquePtr<sys::Wire>,
@@ -52,8 +53,8 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Listens for every other rank at a port of the system's choice. A port is open only until that rank has connected
-    /// in [`connect`](Self::connect).
+    /// Listens for every other rank at a port that the system chooses. A port is open only until that rank has
+    /// connected in [`connect`](Self::connect).
     pub(crate) fn listen(interface: &Interface, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         let raw =
             sys::open_wire(&interface.raw, number(rank)?, number(world_size)?, remaining_ms(deadline)).caught()?;
@@ -68,12 +69,12 @@ impl Wire {
         self.world_size
     }
 
-    /// The addresses at which the other ranks reach this one; no bytes for its own.
+    /// The addresses at which the other ranks connect to this rank; no bytes for this rank itself.
     pub(crate) fn addresses(&self) -> Result<Vec<Vec<u8>>> {
         (0..self.world_size).map(|peer| self.raw.address(number(peer)?).caught()).collect()
     }
 
-    /// Connects to all other ranks. `addresses[rank]` is where that rank listens for this one.
+    /// Connects to all other ranks. `addresses[rank]` is the address at which that rank listens for this rank.
     pub(crate) fn connect(&mut self, addresses: &[&[u8]]) -> Result<()> {
         for (peer, address) in addresses.iter().enumerate().filter(|(peer, _)| *peer != self.rank) {
             self.raw.pin_mut().connect(number(peer)?, address).caught()?;
@@ -81,7 +82,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits for these ranks ahead of others, from now on.
+    /// From now on waits for these ranks before others.
     pub(crate) fn wait_first(&mut self, ranks: &[usize]) -> Result<()> {
         let ranks = ranks.iter().map(|rank| number(*rank)).collect::<Result<Vec<_>>>()?;
         self.raw.pin_mut().wait_first(&ranks).caught()
@@ -99,9 +100,9 @@ impl Wire {
         self.raw.pin_mut().all_gather(own, all, remaining_ms(deadline)).caught()
     }
 
-    /// Reduces `values` over all ranks in place, in rank order, rounded once. Every rank reduces its share of what the
-    /// others sent, then all gather the results. Gloo's own all-reduce rounds at every hop, in an order that depends on
-    /// an element's position.
+    /// Reduces `values` over all ranks in place, in rank order, rounded once. Every rank reduces its share of the
+    /// received data, then the results are gathered on all ranks. Gloo's own all-reduce rounds at every hop, in an
+    /// order that depends on an element's position.
     pub(crate) fn all_reduce<T: Element>(
         &mut self,
         reduction: Reduction,

@@ -1,4 +1,4 @@
-//! Engines of other projects that move bytes between hosts. They know neither groups nor device memory. Gloo (feature
+//! Engines of other projects that move bytes between hosts. They handle neither groups nor device memory. Gloo (feature
 //! `gloo`) serves CPU memory over TCP.
 
 mod gloo;

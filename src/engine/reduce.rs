@@ -1,4 +1,4 @@
-//! Reductions with the rules of the kernels (`kernels/numeric`): in rank order, floating types but f64 in single
+//! Reductions with the rules of the kernels (`kernels/numeric`): in rank order, floating types except f64 in single
 //! precision, integers in 64 bits, rounded once, one bit pattern for every NaN.
 
 use bytemuck::{cast_slice, cast_slice_mut};

@@ -5,13 +5,13 @@
 //! | `CudaContext` | [`Device`] | [`device`] |
 //! | `CudaStream` | [`Stream`] | [`stream`]: keeps the `Arc`, destroys nothing; [`new_stream`] makes both |
 //! | `CudaSlice`, given | [`Owned`], then [`Ref`] | safe: it waits for the device before it is freed |
-//! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
+//! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: the caller ensures that it is freed late enough |
 //! | `CudaView`, `CudaViewMut` | [`Lent`], from [`Ref`] | [`lend`]: safe, frees nothing |
 //! | `DriverError` | [`Error`] | `?` |
 //! | argument of a kernel | [`HeapView`], [`PadView`], [`PeerView`], [`MulticastData`] | `launch.arg(&heap)` |
 //!
-//! cudarc allocates from a stream-ordered pool where the device has one. Such memory cannot be shared, so collectives
-//! on it pass through the arena and [`Adopted::is_shared`](crate::Adopted::is_shared) is false. A
+//! cudarc allocates from a stream-ordered pool if the device has one. Such memory cannot be shared, so collectives on
+//! it pass through the arena and [`Adopted::is_shared`](crate::Adopted::is_shared) is false. A
 //! [`SymmetricBuffer`](crate::SymmetricBuffer) is zero-copy.
 //!
 //! ```no_run
@@ -25,7 +25,7 @@
 //! let tensor = native.clone_htod(&[1.0f32; 4096])?;
 //!
 //! let device = device(&context)?;
-//! // SAFETY: nobody else captures this stream.
+//! // SAFETY: no other code captures this stream.
 //! let stream = unsafe { stream(&device, &native) }?;
 //! let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
 //! let communicator = Communicator::open(Tcp::from_env(deadline)?, &device, Config::default())?;
@@ -68,7 +68,7 @@ kernel_arguments! { HeapView PadView PeerView MulticastData }
 /// The device of a context.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a context that is not the device's primary one, and the errors of [`Device::cuda`].
+/// [`Error::Unsupported`] for a context that is not the device's primary context, and the errors of [`Device::cuda`].
 pub fn device(context: &CudaContext) -> Result<Device> {
     if !context.is_primary() {
         return Err(Error::unsupported("a context of its own", "streams and memory are those of the primary context"));
@@ -82,25 +82,25 @@ pub fn device(context: &CudaContext) -> Result<Device> {
 /// [`Error::InvalidArgument`] for a stream of another device.
 ///
 /// # Safety
-/// While the stream is captured, by anybody, work enqueued on it uses only operands that outlive that graph. The
-/// compiler checks this for work that a [`Stream::capture`] on the result enqueues with its
-/// [`Capture`](crate::Capture). A stream of cudarc's `per_thread_stream` is used from one thread.
+/// While any code captures the stream, work enqueued on it uses only operands that outlive that graph. The compiler
+/// checks this for work that a [`Stream::capture`] on the result enqueues with its [`Capture`](crate::Capture). A
+/// stream of cudarc's `per_thread_stream` is used from one thread.
 pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
     check(device, stream)?;
-    // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps,
-    // and is captured as the caller promises.
+    // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps, and is captured as
+    // the caller promises.
     unsafe { Stream::borrow_kept(device, stream.cu_stream() as u64, stream.clone()) }
 }
 
-/// Creates a stream that both crates use, in a context of its own without cudarc's event tracking. Tracking events
-/// would tie a capture to work before it.
+/// Creates a stream that both crates use, in a separate context without cudarc's event tracking. Event tracking would
+/// make a capture depend on work before it.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a device that is not of CUDA, [`Error::Device`] when the driver refuses.
 ///
 /// # Safety
-/// The caller promises what [`stream`](fn@stream) asks. Memory that cudarc allocates in this context is used on this
-/// stream alone, or the caller orders the streams that use it.
+/// The requirements of [`stream`](fn@stream). Memory that cudarc allocates in this context is used only on this stream,
+/// or the caller orders the streams that use it.
 pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
     let ordinal = match (device.kind(), usize::try_from(device.ordinal())) {
         (DeviceKind::Cuda, Ok(ordinal)) => ordinal,
@@ -110,7 +110,7 @@ pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
     // SAFETY: the caller orders the streams, as the events would have.
     unsafe { context.disable_event_tracking() };
     let native = context.new_stream()?;
-    // SAFETY: the caller promises what `stream` asks.
+    // SAFETY: the caller's promise fulfils the requirements of `stream`.
     let stream = unsafe { stream(device, &native) }?;
     Ok((stream, native))
 }
@@ -121,9 +121,9 @@ pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
 /// [`Error::InvalidArgument`] for memory of another device.
 ///
 /// # Safety
-/// What the owner does after `'a` comes after all work enqueued with the result: either that work went to the slice's
-/// own stream, or it was waited for. This includes dropping the slice, which frees the memory on its stream. Memory
-/// that peers address lives on as [`Communicator::adopt`](crate::Communicator::adopt) asks.
+/// All actions of the owner after `'a` come after all work enqueued with the result: either that work is on the slice's
+/// own stream, or the owner has waited for it. This includes dropping the slice, which frees the memory on its stream.
+/// Memory that peers address lives as long as [`Communicator::adopt`](crate::Communicator::adopt) requires.
 pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory: &'a mut M) -> Result<Ref<'a, T>> {
     let (len, owner) = (memory.len(), memory.stream().clone());
     check(device, &owner)?;
@@ -132,9 +132,9 @@ pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory
     unsafe { Ref::from_raw(device, address as *mut T, len) }
 }
 
-/// A `CudaSlice` given to collectives. Dropping it waits for the device, as for a
-/// [`DeviceBuffer`](crate::DeviceBuffer), and then drops the slice. When peers have the memory mapped, the slice is
-/// dropped once they cannot reach it.
+/// A `CudaSlice` that collectives own. Dropping it waits for the device, as for a
+/// [`DeviceBuffer`](crate::DeviceBuffer), and then drops the slice. If peers have the memory mapped, the slice is
+/// dropped when they cannot access it any more.
 pub struct Owned<T: Element> {
     slice: Arc<Settled<T>>,
     memory: Ref<'static, T>,
@@ -179,7 +179,7 @@ impl<T: Element> Owned<T> {
         self.memory.clone()
     }
 
-    /// The slice, for the caller's own work.
+    /// The slice, for other work of the caller.
     pub fn slice(&self) -> &CudaSlice<T> {
         &self.slice.slice
     }
@@ -187,8 +187,9 @@ impl<T: Element> Owned<T> {
     /// Waits for the device and returns the slice.
     ///
     /// # Errors
-    /// [`Error::Device`] when the device's work failed; the slice is leaked. [`Error::Unsupported`] when peers can
-    /// reach the memory because it was adopted or registered by a graph; the slice is dropped when they no longer can.
+    /// [`Error::Device`] if the device's work failed; the slice is leaked. [`Error::Unsupported`] if peers can access
+    /// the memory because it was adopted or registered by a graph; the slice is dropped when they cannot access it any
+    /// more.
     pub fn into_inner(self) -> Result<CudaSlice<T>> {
         let Self { slice, memory } = self;
         memory.device().synchronize()?;
@@ -211,7 +212,7 @@ impl<T: Element> fmt::Debug for Owned<T> {
     }
 }
 
-/// Memory that this crate knows, as cudarc's launches and libraries take it. Dropping it frees nothing.
+/// Memory of this crate, in the form that cudarc's launches and libraries take. Dropping it frees nothing.
 pub struct Lent<'a, T: Element> {
     slice: ManuallyDrop<CudaSlice<T>>,
     _memory: PhantomData<Ref<'a, T>>,
@@ -219,14 +220,15 @@ pub struct Lent<'a, T: Element> {
 
 /// Lends memory to cudarc, for work on `stream`: a [`DeviceBuffer`](crate::DeviceBuffer) or this rank's part of a
 /// [`SymmetricBuffer`](crate::SymmetricBuffer), through their `borrow`. The order of streams decides which work uses it
-/// first. Its owner waits for the device before it is freed. A `CudaGraph` does not keep the memory that it uses.
+/// first. Its owner waits for the device before the memory is freed. A `CudaGraph` does not keep the memory that it
+/// uses.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a stream of another device.
 pub fn lend<'a, T: Element>(memory: Ref<'a, T>, stream: &Arc<CudaStream>) -> Result<Lent<'a, T>> {
     check(memory.device(), stream)?;
-    // SAFETY: the memory holds this number of elements, valid for `'a` and until the device is done with them; every
-    // bit pattern is a valid element. The slice is neither dropped nor given away.
+    // SAFETY: the memory holds this number of elements, valid for `'a` and until the device has finished with them;
+    // every bit pattern is a valid element. The slice is neither dropped nor moved out.
     let slice = unsafe { stream.upgrade_device_ptr(memory.as_raw() as u64, memory.len()) };
     Ok(Lent { slice: ManuallyDrop::new(slice), _memory: PhantomData })
 }
@@ -247,7 +249,7 @@ impl<T: Element> Drop for Lent<'_, T> {
     fn drop(&mut self) {
         // SAFETY: the last use of the slice.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
-        // Releases the stream and events, and not the memory.
+        // Releases the stream and events, but not the memory.
         slice.leak();
     }
 }

@@ -3,8 +3,8 @@
 //! | hip-sys | symmetra | |
 //! |---|---|---|
 //! | `hipDevice_t` | [`Device`] | [`device`] |
-//! | `hipStream_t` | [`Stream`] | [`stream`]: the caller's, destroys nothing; back by [`as_raw`] |
-//! | `hipDeviceptr_t` | [`Ref`] | [`borrow`]: when it is freed is the caller's duty |
+//! | `hipStream_t` | [`Stream`] | [`stream`]: borrows the handle, destroys nothing; back by [`as_raw`] |
+//! | `hipDeviceptr_t` | [`Ref`] | [`borrow`]: the caller ensures that it is freed late enough |
 //!
 //! This module uses only the types. Functions of hip-sys are linked; functions that symmetra calls are looked up at run
 //! time. Do not pass hip-sys's `hipError_t` from C: it is a closed Rust enum.
@@ -16,7 +16,7 @@
 //!
 //! # fn all_reduce(native: hip_sys::hiprt::hipStream_t, tensor: *mut c_void) -> Result<(), Box<dyn std::error::Error>> {
 //! let device = device(0)?;
-//! // SAFETY: `native` is a stream of device 0 that outlives all of this, captured by nobody else.
+//! // SAFETY: `native` is a stream of device 0 that outlives all uses; no other code captures it.
 //! let stream = unsafe { stream(&device, native) }?;
 //! let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
 //! let communicator = Communicator::open(Tcp::from_env(deadline)?, &device, Config::default())?;
@@ -48,16 +48,16 @@ pub fn device(device: hipDevice_t) -> Result<Device> {
     Device::hip(ordinal)
 }
 
-/// Wraps the caller's stream; null is the default stream.
+/// Wraps a stream of the program; null is the default stream.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a stream of another device, or a device that is not of HIP.
 ///
 /// # Safety
-/// The caller promises what [`Stream::borrow_raw`] asks.
+/// The requirements of [`Stream::borrow_raw`].
 pub unsafe fn stream(device: &Device, stream: hipStream_t) -> Result<Stream> {
     check(device)?;
-    // SAFETY: the caller promises what `borrow_raw` asks.
+    // SAFETY: the caller's promise fulfils the requirements of `borrow_raw`.
     unsafe { Stream::borrow_raw(device, stream as u64) }
 }
 
@@ -76,10 +76,10 @@ pub fn as_raw(stream: &Stream) -> Result<hipStream_t> {
 /// The errors of [`Ref::from_raw`]; [`Error::InvalidArgument`] for a device that is not of HIP.
 ///
 /// # Safety
-/// The caller promises what [`Ref::from_raw`] asks.
+/// The requirements of [`Ref::from_raw`].
 pub unsafe fn borrow<'a, T: Element>(device: &Device, address: hipDeviceptr_t, len: usize) -> Result<Ref<'a, T>> {
     check(device)?;
-    // SAFETY: the caller promises what `from_raw` asks.
+    // SAFETY: the caller's promise fulfils the requirements of `from_raw`.
     unsafe { Ref::from_raw(device, address.cast(), len) }
 }
 

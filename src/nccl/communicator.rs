@@ -44,7 +44,8 @@ fn number(dtype: Dtype) -> i32 {
     }) as i32
 }
 
-/// The number of a type whose values only move: 8-bit floats are bytes, because not every version and GPU knows them.
+/// The number of a type whose values are only moved: 8-bit floats are sent as bytes, because not every version and GPU
+/// supports them.
 fn moved(dtype: Dtype) -> i32 {
     number(if dtype.is_f8() { Dtype::U8 } else { dtype })
 }
@@ -52,11 +53,11 @@ fn moved(dtype: Dtype) -> i32 {
 /// One rank of an NCCL communicator. Dropping it aborts it; [`close`](Self::close) ends it in order.
 ///
 /// Operations enqueue on a stream of the rank's device, also while the stream is captured, and return. NCCL decides how
-/// sums are rounded: neither bits nor order are promised. Minima and maxima of floating types lose NaN, and averages of
-/// integers wrap as their sums do. Calls from several threads run one after the other.
+/// sums are rounded: neither bits nor order are guaranteed. Minima and maxima of floating types lose NaN, and averages
+/// of integers wrap as their sums do. Calls from several threads run one after the other.
 ///
-/// An error other than a refused call ends the communicator. It is aborted, so that the ranks that wait for this one
-/// learn of it, and all later calls return that error.
+/// An error other than a refused call ends the communicator. It is aborted, so that ranks that wait for this rank are
+/// notified, and all later calls return that error.
 pub struct Communicator(pub(super) Arc<Session>);
 
 impl Communicator {
@@ -79,22 +80,22 @@ impl Communicator {
         &self.0.library
     }
 
-    /// Whether everything enqueued so far is well, here and, as far as NCCL has noticed, on other ranks. Does not
-    /// block. Call it now and then while waiting for work, which otherwise may never end;
-    /// [`synchronize`](Self::synchronize) does.
+    /// Whether everything enqueued so far is healthy, here and, as far as NCCL has detected, on other ranks. Does not
+    /// block. Call it periodically while waiting for work, which otherwise may never end;
+    /// [`synchronize`](Self::synchronize) does this.
     ///
     /// # Errors
-    /// [`Error::Nccl`] with what went wrong, or the error that ended the communicator before.
+    /// [`Error::Nccl`] with the failure, or the error that ended the communicator before.
     pub fn check(&self) -> Result<()> {
         self.0.check()
     }
 
-    /// Blocks until all work of `stream` is done, for at most `limit`, because an NCCL kernel waits for lost ranks for
-    /// good. Meanwhile it polls NCCL, and polls `well` for what else is known of the ranks.
+    /// Blocks until all work of `stream` is done, for at most `limit`, because an NCCL kernel waits for lost ranks
+    /// forever. Meanwhile it polls NCCL, and polls `well` for other information on the ranks.
     ///
     /// # Errors
-    /// The error of `well`; [`Error::Nccl`]; [`Error::Device`]; after `limit`, the error that `late` makes of the time
-    /// waited. Any of them aborts the communicator, so that the stream becomes free.
+    /// The error of `well`; [`Error::Nccl`]; [`Error::Device`]; after `limit`, the error that `late` returns for the
+    /// time waited. Each of them aborts the communicator, so that the stream becomes free.
     pub fn synchronize(
         &self,
         stream: &Stream,
@@ -106,13 +107,13 @@ impl Communicator {
     }
 
     /// Aborts the communicator. Its enqueued operations end with undefined results, and later calls fail with
-    /// [`Error::Aborted`]. Does nothing once the communicator has ended.
+    /// [`Error::Aborted`]. Does nothing after the communicator has ended.
     pub fn abort(&self) {
         self.0.abort(Error::Aborted { detail: ": by this rank, in NCCL".to_owned() });
     }
 
-    /// Waits for the enqueued operations and closes the communicator. Collective; blocks. Windows, and graphs that hold
-    /// its operations, must be dropped first: NCCL waits for the end of these too.
+    /// Waits for the enqueued operations and closes the communicator. Collective; blocks. Windows, and graphs that
+    /// contain its operations, must be dropped first: NCCL also waits for their end.
     ///
     /// # Errors
     /// [`Error::Nccl`], [`Error::Timeout`], or the error that ended the communicator before; [`Error::Unsupported`]
@@ -130,8 +131,8 @@ impl Communicator {
         self.0.finish()
     }
 
-    /// Ends the communicator by abort, once the operations of all ranks are done, because graphs of any rank may still
-    /// hold its operations. The abort goes on as long as such graphs exist; this call waits for it briefly.
+    /// Ends the communicator by abort, after the operations of all ranks are done, because graphs of any rank may still
+    /// contain its operations. The abort continues as long as such graphs exist; this call waits for it briefly.
     pub(crate) fn leave(&self) -> Result<()> {
         match self.0.abort(Error::Closed) {
             Error::Closed => Ok(()),
@@ -142,12 +143,13 @@ impl Communicator {
     /// Enqueues a reduction of `elems` elements of every rank; every rank receives the result. Does not block.
     ///
     /// # Safety
-    /// For every operation here: both addresses have room for the named elements, in memory of this rank's device,
-    /// until the stream, which is of this device too, has done the work. All ranks make equal calls in equal order.
+    /// For every operation here: both addresses are valid for the stated number of elements, in memory of this rank's
+    /// device, until the stream, which is also of this device, has done the work. All ranks make equal calls in equal
+    /// order.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a type that this version does not reduce here; [`Error::Nccl`]; [`Error::Timeout`] when ranks
-    /// that must connect for the call do not come; or the error that ended the communicator before.
+    /// [`Error::Unsupported`] for a type that this version does not reduce here; [`Error::Nccl`]; [`Error::Timeout`] if
+    /// ranks that must connect for the call do not connect; or the error that ended the communicator before.
     pub unsafe fn all_reduce(
         &self,
         from: *const u8,
@@ -209,8 +211,8 @@ impl Communicator {
         self.0.call("ncclAllGather", |comm| unsafe { call(from.cast(), to.cast(), elems, dtype, comm, raw(stream)) })
     }
 
-    /// Enqueues a reduction of `elems` elements of every rank into `to` of the root. `to` of other ranks is not touched
-    /// and may be null.
+    /// Enqueues a reduction of `elems` elements of every rank into `to` of the root. `to` of other ranks is not
+    /// accessed and may be null.
     ///
     /// # Safety
     /// The conditions of [`all_reduce`](Self::all_reduce).
@@ -258,8 +260,8 @@ impl Communicator {
         })
     }
 
-    /// Enqueues a message to `peer`, which receives it with `recv`. Messages inside one [`group`](Self::group) run at
-    /// once.
+    /// Enqueues a message to `peer`, which receives it with `recv`. Messages inside one [`group`](Self::group) run
+    /// concurrently.
     ///
     /// # Safety
     /// The conditions of [`all_reduce`](Self::all_reduce), except that the calls of a pair of ranks correspond.

@@ -1,5 +1,5 @@
-//! Aborts that go on after their callers have stopped waiting. The end of the process waits for them, because libraries
-//! release what an abort uses when the process ends.
+//! Aborts that continue after their callers have stopped waiting. The end of the process waits for them, because
+//! libraries then release resources that an abort uses.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 /// The process whose aborts are counted.
 static MAKER: OnceCell<Maker> = OnceCell::new();
-/// Whether `wait` is registered to run. Aborts that begin during the process's end, after it ran, register it again.
+/// Whether `wait` is registered. Aborts that begin during the end of the process, after it ran, register it again.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `work` in a thread and waits for it for at most `patience`. Returns whether it has ended.
@@ -34,14 +34,14 @@ pub(super) fn begin(work: impl FnOnce() + Send + 'static, patience: Duration) ->
     let run = move || {
         let _running = running;
         work();
-        // Nobody may be waiting any more.
+        // The receiver may have stopped waiting.
         let _ = done.send(());
     };
     std::thread::Builder::new().name("symmetra-abort".to_owned()).spawn(run)?;
     Ok(ended.recv_timeout(patience).is_ok())
 }
 
-/// Counts one abort in progress. Dropped, and so uncounted, also when its thread did not start.
+/// Counts one abort in progress. It is dropped, and so uncounted, also if its thread did not start.
 struct Running;
 
 impl Drop for Running {

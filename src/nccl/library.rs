@@ -62,7 +62,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The identity of a communicator. One rank makes it; the caller brings it to all ranks.
+/// The identity of a communicator. One rank creates it; the caller sends it to all ranks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId(pub(super) ncclUniqueId);
 
@@ -75,7 +75,7 @@ impl UniqueId {
         self.0.internal.map(|byte| byte as u8)
     }
 
-    /// The identity with these bytes, as [`to_bytes`](Self::to_bytes) gave them.
+    /// The identity with these bytes, which come from [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         Self(ncclUniqueId { internal: bytes.map(|byte| byte as c_char) })
     }
@@ -83,7 +83,7 @@ impl UniqueId {
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not printed: whoever knows the identity may join.
+        // Not printed: every process that knows the identity may join.
         out.write_str("UniqueId")
     }
 }
@@ -94,8 +94,8 @@ impl Library {
     /// threads may outlive the last communicator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for ranks on the CPU; when the library is missing (with all names that were tried), lacks a
-    /// function (with its name) or is older than 2.14. [`Error::Nccl`] when the library does not tell its version.
+    /// [`Error::Unsupported`] for ranks on the CPU; if the library is missing (with all names that were tried), lacks a
+    /// function (with its name) or is older than 2.14. [`Error::Nccl`] if the library does not report its version.
     pub fn find(kind: DeviceKind, path: Option<&OsStr>) -> Result<Self> {
         let (what, usual) = match kind {
             DeviceKind::Cuda => ("NCCL", ["libnccl.so.2", "libnccl.so"]),
@@ -118,8 +118,8 @@ impl Library {
 
     fn open(what: &str, path: &OsStr) -> Result<Self> {
         let shown = Path::new(path).display().to_string();
-        // SAFETY: NCCL's initialisers ask nothing of the process. The caller promises, as for every library, that the
-        // file is an NCCL.
+        // SAFETY: NCCL's initialisers have no requirements on the process. The caller promises, as for every library,
+        // that the file is an NCCL.
         let library = unsafe { loader::open(path) }.map_err(|reason| Error::unsupported(what, reason))?;
         let lacks = |error: String| Error::unsupported(what, format!("{shown} lacks a function: {error}"));
         // SAFETY: the library stays loaded.
@@ -141,12 +141,12 @@ impl Library {
         self.0.version
     }
 
-    /// A description for people: the version, and the name it was loaded by.
+    /// A description for messages: the version, and the name by which it was loaded.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether the library reduces a type on a device. Data that only move are carried whatever their type.
+    /// Whether the library reduces a type on a device. Data of any type can be moved.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for 8-bit floats before version 2.24, and on NVIDIA GPUs before compute capability 9.0.
@@ -183,7 +183,7 @@ impl Library {
         &self.0.symbols
     }
 
-    /// Turns a result into an error, with NCCL's own description of `comm`, which is null or live.
+    /// Converts a result to an error, with NCCL's own description of `comm`, which is null or live.
     pub(super) fn check(&self, call: &str, code: i32, comm: ncclComm_t) -> Result<()> {
         if code == SUCCESS {
             return Ok(());

@@ -1,9 +1,9 @@
 //! NCCL, and RCCL, its counterpart for AMD GPUs. The library is loaded at run time (feature `nccl`).
 //!
 //! Types are cudarc's bindings. Functions are looked up here: cudarc's own loader knows one name for the library and
-//! panics when it is missing, and a result code newer than its enumeration would be undefined behaviour.
+//! panics if it is missing, and a result code newer than its enumeration would be undefined behaviour.
 //!
-//! Only NCCL itself reads the environment, when a [`Communicator`] is made. Where NVLink multicast must stay off, set
+//! Only NCCL itself reads the environment, when a [`Communicator`] is created. If NVLink multicast must stay off, set
 //! `NCCL_NVLS_ENABLE=0` before that.
 
 mod communicator;

@@ -13,28 +13,28 @@ use super::session::{Handle, Place, Session};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 
-/// A rank's statement to the others before they join.
+/// A rank's message to the others before they join.
 #[derive(Serialize, Deserialize)]
 struct Card {
     error: Option<String>,
     version: String,
-    /// The communicator's identity, from rank 0 alone.
+    /// The communicator's identity, only from rank 0.
     id: Vec<u8>,
 }
 
 impl Communicator {
     /// Opens a communicator of all ranks that call it. `exchange` gathers bytes from every rank in rank order, as
-    /// [`Group::all_gather_bytes`](crate::Group::all_gather_bytes) does. `library` is what this rank found; a rank
-    /// without a library takes part too, to report that. Collective; blocks. All ranks succeed or all fail, as far as
-    /// `exchange` reaches them.
+    /// [`Group::all_gather_bytes`](crate::Group::all_gather_bytes) does. `library` is this rank's result of loading; a
+    /// rank without a library takes part too, to report the error. Collective; blocks. All ranks succeed or all fail,
+    /// as long as `exchange` connects them.
     ///
     /// No call waits longer than `limit`. NCCL does not block, and a call that is not done by then is aborted, here and
     /// later. The price: newer releases of NCCL start a thread for each operation outside a graph.
     ///
     /// # Errors
-    /// Why this rank cannot take part: the error of `library`, [`Error::Unsupported`] for a device that is no GPU,
-    /// [`Error::Nccl`], [`Error::Timeout`] when other ranks do not come. [`Error::Peer`] with another rank's error,
-    /// [`Error::Mismatch`] for different versions of NCCL, or the error of `exchange`.
+    /// The reason why this rank cannot take part: the error of `library`, [`Error::Unsupported`] for a device that is
+    /// not a GPU, [`Error::Nccl`], [`Error::Timeout`] if other ranks do not join. [`Error::Peer`] with another rank's
+    /// error, [`Error::Mismatch`] for different versions of NCCL, or the error of `exchange`.
     pub fn open(
         library: Result<Library>,
         device: &Device,
@@ -51,12 +51,12 @@ impl Communicator {
     /// Joins the other ranks with equal `id` through NCCL's blocking calls, its fastest mode, for comparisons.
     /// Collective; blocks.
     ///
-    /// A separate thread opens the communicator and is left behind when `limit` passes first. A later call that waits
-    /// for a lost rank may block for good.
+    /// A separate thread opens the communicator and is abandoned if `limit` passes first. A later call that waits for a
+    /// lost rank may block forever.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank outside the world size, [`Error::Unsupported`] for a device that is no
-    /// GPU, [`Error::Timeout`] when other ranks do not come, [`Error::Nccl`].
+    /// [`Error::InvalidArgument`] for a rank outside the world size, [`Error::Unsupported`] for a device that is not a
+    /// GPU, [`Error::Timeout`] if other ranks do not join, [`Error::Nccl`].
     #[doc(hidden)] // for `symmetra-bench` alone
     pub fn init(
         library: &Library,
@@ -101,7 +101,7 @@ pub(super) fn meet(
     }
 }
 
-/// Checks that every rank has a library of one version, and gives all ranks rank 0's identity.
+/// Checks that every rank has a library of one version, and returns rank 0's identity on all ranks.
 fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) -> Result<(Library, UniqueId)> {
     let own = library.and_then(|library| {
         place.numbers()?;
@@ -117,18 +117,18 @@ fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) ->
     let (library, _) = own?;
     let cards = all?.into_iter().enumerate().map(|(rank, card)| {
         serde_json::from_slice(&card)
-            .map_err(|error| Error::bootstrap(format!("rank {rank} told something else of its NCCL: {error}")))
+            .map_err(|error| Error::bootstrap(format!("rank {rank} sent malformed data about its NCCL: {error}")))
     });
     let cards = cards.collect::<Result<Vec<Card>>>()?;
     if let Some((rank, message)) = cards.iter().enumerate().find_map(|(rank, card)| Some((rank, card.error.clone()?))) {
         return Err(Error::Peer { rank, message });
     }
-    let first = cards.first().ok_or_else(|| Error::bootstrap("nobody told anything of NCCL"))?;
+    let first = cards.first().ok_or_else(|| Error::bootstrap("no rank sent data about NCCL"))?;
     if let Some((rank, card)) = cards.iter().enumerate().find(|(_, card)| card.version != first.version) {
         let (ours, theirs) = (first.version.clone(), card.version.clone());
         return Err(Error::Mismatch { what: "the version of NCCL".to_owned(), against: 0, ours, rank, theirs });
     }
-    let id = first.id.as_slice().try_into().map_err(|_| Error::bootstrap("rank 0 told no identity for NCCL"))?;
+    let id = first.id.as_slice().try_into().map_err(|_| Error::bootstrap("rank 0 sent no identity for NCCL"))?;
     Ok((library, UniqueId::from_bytes(id)))
 }
 

@@ -1,4 +1,4 @@
-//! The life of a communicator: opening, waiting, polling, and the end in order or by abort.
+//! The life of a communicator: opening, waiting, polling, and the end, regular or by abort.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 
 /// `ncclInvalidArgument` and `ncclInvalidUsage`: a call was refused and had no effect.
 const REFUSED: [i32; 2] = [4, 5];
-/// `ncclInProgress`: NCCL's threads go on with the call.
+/// `ncclInProgress`: NCCL's threads continue the call.
 const IN_PROGRESS: i32 = 7;
-/// How long a wait only yields, and how long it sleeps at a time after that, at most.
+/// How long a wait only yields; afterwards, the longest sleep at a time.
 const YIELDS: Duration = Duration::from_micros(200);
 const SLEEP: Duration = Duration::from_millis(1);
-/// How long a call waits for an abort. Aborted operations are told to end at once; the rest of the abort ends when
-/// every graph that holds one of them is gone.
+/// How long a call waits for an abort. Aborted operations are stopped at once; the rest of the abort ends after every
+/// graph that contains one of them has been dropped.
 const ABORTING: Duration = Duration::from_millis(200);
 /// How long aborted operations may take to leave their stream.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -49,13 +49,13 @@ impl Place {
 }
 
 /// One rank's NCCL communicator. The lock serialises calls, polls and aborts of several threads. It is released while a
-/// thread waits. A thread holds it from the start of a group to its end, because what the group lists must live until
-/// then; calls inside the group lock it again.
+/// thread waits. A thread holds it from the start of a group to its end, because the resources of the recorded calls
+/// must live until then; calls inside the group lock it again.
 pub(super) struct Session {
     pub(super) library: Library,
     pub(super) device: Device,
     pub(super) place: Place,
-    /// The longest time that a call may go on in the background.
+    /// The longest time that a call may continue in the background.
     limit: Duration,
     life: ReentrantMutex<RefCell<Life>>,
 }
@@ -64,7 +64,7 @@ struct Life {
     state: State,
     /// Number of nested open groups of the thread that holds the lock.
     groups: usize,
-    /// The error that ends the communicator once the groups are closed.
+    /// The error that ends the communicator after the groups are closed.
     doom: Option<Error>,
 }
 
@@ -114,7 +114,7 @@ impl Session {
         Self { library: library.clone(), device: device.clone(), place, limit, life }
     }
 
-    /// Makes an NCCL call on the rank's device, and waits until none of it goes on in the background.
+    /// Makes an NCCL call on the rank's device, and waits until no part of it continues in the background.
     ///
     /// # Errors
     /// [`Error::Nccl`], or [`Error::Timeout`] after the limit. Later calls return it too, unless the call was refused
@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// Joins the calls within `calls`, all of this communicator, into one. The group is closed even if they fail,
-    /// because NCCL counts open groups by thread and only lists calls while one is open. An error that ends the
+    /// because NCCL counts open groups by thread and only records calls while a group is open. An error that ends the
     /// communicator meanwhile, also from another thread, takes effect after that.
     pub(super) fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
         self.device.make_current()?;
@@ -159,8 +159,8 @@ impl Session {
         }
     }
 
-    /// Aborts the communicator at once, whatever is running, but not within a group. Later calls get `error`, or the
-    /// error that ended it before.
+    /// Aborts the communicator at once, also while operations are running, but not within a group. Later calls get
+    /// `error`, or the error that ended it before.
     pub(super) fn abort(&self, error: Error) -> Error {
         if let Err(elsewhere) = self.check_process() {
             return elsewhere;
@@ -269,9 +269,9 @@ impl Session {
         }
     }
 
-    /// Waits until the enqueued work is `done`, as long as this rank's operations and, as `well` tells, the group are
-    /// well. After `limit` the error is what `late` makes of the time waited. Any error aborts the communicator and is
-    /// returned when the operations have left their stream.
+    /// Waits until the enqueued work is `done`, as long as this rank's operations are healthy and, according to `well`,
+    /// the group is. After `limit` the error is the result of `late` for the time waited. Any error aborts the
+    /// communicator and is returned after the operations have left their stream.
     pub(super) fn watch(
         &self,
         limit: Duration,
@@ -288,7 +288,7 @@ impl Session {
                 Err(error) => return Err(self.abort(error)),
             }
             let waited = start.elapsed();
-            // The group knows better than NCCL which rank is to blame.
+            // The group has better information than NCCL on the culprit.
             match well().and_then(|()| self.check()) {
                 Err(error) => break self.abort(error),
                 Ok(()) if waited >= limit => break self.abort(late(waited)),
@@ -314,7 +314,7 @@ impl Session {
     }
 }
 
-/// Aborts a communicator that nobody uses any more. Blocks while graphs hold its operations.
+/// Aborts a communicator that is no longer in use. Blocks while graphs contain its operations.
 fn last_use(library: &Library, device: &Device, comm: Handle) -> Result<()> {
     device.make_current()?;
     // SAFETY: the last use.

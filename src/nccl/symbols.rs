@@ -14,7 +14,7 @@ pub(super) type Stream = *mut c_void;
 /// An `ncclWindow_t`.
 pub(super) type Handle = *mut c_void;
 
-/// An `ncclConfig_t` of NCCL 2.14, the first version that has one. Newer libraries read as many bytes as `size` says.
+/// An `ncclConfig_t` of NCCL 2.14, the first version with this struct. Newer libraries read `size` bytes.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
@@ -24,12 +24,12 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Calls return at once; NCCL's threads go on with them.
+    /// Calls return at once; NCCL's threads continue them.
     pub(super) const NON_BLOCKING: Self =
         Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
 }
 
-/// Asks for the version, before functions that only newer versions have. Returns the result and the version number.
+/// Queries the version, before functions that only newer versions have. Returns the result and the version number.
 ///
 /// # Safety
 /// `library` is an NCCL.

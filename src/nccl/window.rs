@@ -10,11 +10,11 @@ use super::session::Session;
 use super::symbols::Handle;
 use crate::error::{Error, Result};
 
-/// `NCCL_WIN_COLL_SYMMETRIC`: equal offsets in the windows of all ranks hold the same data.
+/// `NCCL_WIN_COLL_SYMMETRIC`: equal offsets in the windows of all ranks contain corresponding data.
 const SYMMETRIC: c_int = 1;
 
-/// NCCL's own memory in a symmetric window (NCCL 2.27 or newer). Every rank has one of equal size. Operations on equal
-/// offsets in all windows take NCCL's fastest path.
+/// NCCL's own memory in a symmetric window (NCCL 2.27 or newer). Every rank has a window of equal size. Operations on
+/// equal offsets in all windows take NCCL's fastest path.
 ///
 /// Dropping it deregisters and frees the memory; the streams that use it must be done.
 #[doc(hidden)] // for `symmetra-bench` alone
@@ -59,7 +59,7 @@ impl Window {
             crate::log!(WARN, "{bytes} bytes that NCCL was registering are leaked: {error}");
             return Err(error.clone());
         }
-        // SAFETY: made from the box above, which nobody writes any more.
+        // SAFETY: created from the box above, which no thread writes any more.
         let handle = *unsafe { Box::from_raw(place) };
         // From here on `drop` releases the memory.
         let window = Self { session, address, handle, bytes };

@@ -13,8 +13,8 @@ use crate::types::Element;
 
 /// `len` elements of NVSHMEM's symmetric memory on every rank. Collectives on it are zero-copy.
 ///
-/// Dropping the buffer is immediate and does not block. Its memory is freed by a later collective call of the session,
-/// once every rank has dropped its buffer.
+/// Dropping the buffer does not block. Its memory is freed by a later collective call of the session, after every rank
+/// has dropped its buffer.
 pub struct Buffer<T: Element> {
     /// Declared before the memory: the registration ends first.
     adopted: Adopted<'static, T>,
@@ -23,13 +23,13 @@ pub struct Buffer<T: Element> {
 }
 
 impl<T: Element> Buffer<T> {
-    /// Makes the buffer. Collective.
+    /// Creates the buffer. Collective.
     pub(super) fn new(heap: &Arc<Heap>, len: usize) -> Result<Self> {
         let (held, addresses) = heap.allocate(size_bytes::<T>(len))?;
         let group = heap.calls.group();
         let address = addresses.get(group.rank()).map_or(std::ptr::null_mut(), |address| *address as *mut T);
         let memory = Ref::new(address, len, group.device());
-        // SAFETY: `allocate` found the addresses. The memory is freed once every rank has dropped its buffer and all
+        // SAFETY: `allocate` found the addresses. The memory is freed after every rank has dropped its buffer and all
         // devices are idle (liveness, exclusion).
         let adopted = unsafe { heap.register(memory, &addresses) }?;
         Ok(Self { adopted, held: held.map(Arc::new), heap: heap.clone() })
@@ -67,7 +67,7 @@ impl<T: Element> Buffer<T> {
         self.adopted.slice(range)
     }
 
-    /// This rank's elements as a [`Ref`]. The communicator finds them by their address, as it finds those of an [`Adopted`].
+    /// This rank's elements as a [`Ref`]. The communicator finds them by their address, like those of an [`Adopted`].
     pub fn borrow(&self) -> Ref<'_, T> {
         self.adopted.memory().clone().owned_by(self.held.clone().map(|held| held as _))
     }
@@ -75,7 +75,7 @@ impl<T: Element> Buffer<T> {
     /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// Those of [`DeviceBuffer::write`](crate::DeviceBuffer::write).
+    /// The errors of [`DeviceBuffer::write`](crate::DeviceBuffer::write).
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         self.adopted.memory().write(values, stream)
     }
@@ -83,18 +83,18 @@ impl<T: Element> Buffer<T> {
     /// Copies this rank's elements to the host, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// Those of [`SymmetricBuffer::read`](crate::SymmetricBuffer::read).
+    /// The errors of [`SymmetricBuffer::read`](crate::SymmetricBuffer::read).
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         let values = self.adopted.memory().read(stream)?;
         self.confirm()?;
         Ok(values)
     }
 
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is done. As
-    /// [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read); [`Error::InvalidArgument`](crate::Error::InvalidArgument) when the length differs.
+    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
+    /// done. Like [`read`](Self::read), without an allocation.
+    /// | # Errors
+    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the length
+    /// differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.adopted.memory().read_into(values, stream)?;
         self.confirm()
@@ -105,7 +105,7 @@ impl<T: Element> Buffer<T> {
         self.adopted.view_of_elements::<U>(offset_bytes, count)
     }
 
-    /// Checks that what finished calls left here is good.
+    /// Checks that the results of finished calls in this buffer are valid.
     pub(crate) fn confirm(&self) -> Result<()> {
         self.heap.calls.group().confirm()
     }

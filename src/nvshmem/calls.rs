@@ -1,4 +1,4 @@
-//! Calls of NVSHMEM, which know no deadline: a thread makes them, and the caller waits while the group is well.
+//! Calls of NVSHMEM, which have no deadline: a thread makes them, and the caller waits while the group is healthy.
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -16,20 +16,20 @@ use crate::group::Group;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How often a wait looks at the group.
+/// How often a wait checks the group.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a rank whose call was given up waits for what the others say of theirs.
+/// How long a rank that gave up a call waits for the reports of the others on their calls.
 const REPORT: Duration = Duration::from_secs(4);
 
 /// NVSHMEM takes one call of a process at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The thread of a session, and whether it may be asked.
+/// The thread of a session, and whether it may be used.
 pub(super) struct Calls {
     pub(super) library: Library,
     pub(super) communicator: Communicator,
     jobs: Mutex<Sender<Job>>,
-    /// Why the session makes no more calls.
+    /// The reason why the session makes no more calls.
     ended: OnceCell<Error>,
 }
 
@@ -58,7 +58,7 @@ impl Calls {
         self.group().check()
     }
 
-    /// Ends the session in good order.
+    /// Ends the session regularly.
     pub(super) fn close(&self) {
         self.ended.get_or_init(|| Error::Closed);
     }
@@ -67,7 +67,7 @@ impl Calls {
         self.ended.get().is_some()
     }
 
-    /// Gives NVSHMEM up, in this process and for good, because its ranks are no longer in step. Returns the reason.
+    /// Gives NVSHMEM up, permanently for this process, because its ranks are no longer in step. Returns the reason.
     pub(super) fn give_up(&self, error: Error) -> Error {
         if self.ended.get().is_none() {
             crate::log!(WARN, "{} is given up, and its memory is leaked: {error}", self.library.name());
@@ -76,11 +76,11 @@ impl Calls {
         self.ended.get_or_init(|| error).clone()
     }
 
-    /// Makes a call on this rank alone.
+    /// Makes a call on this rank only.
     ///
     /// # Errors
-    /// The error of `job`. Past `deadlines.open`, [`Error::Timeout`]; after a failure of the group, the failure: NVSHMEM
-    /// is then given up.
+    /// The error of `job`. Past `deadlines.open`, [`Error::Timeout`]; after a failure of the group, the failure.
+    /// NVSHMEM is given up in both cases.
     pub(super) fn run<R: Send + 'static>(
         &self,
         name: &str,
@@ -90,12 +90,11 @@ impl Calls {
         self.wait(name, job).map_err(|error| self.give_up(error))?
     }
 
-    /// Makes a call that every rank makes, and compares the outcomes. Collective. When the call failed on a rank, NVSHMEM
+    /// Makes a call that every rank makes, and compares the outcomes. Collective. If the call failed on a rank, NVSHMEM
     /// is given up on every rank.
-    ///
-    /// # Errors
-    /// Those of [`run`](Self::run), with the rank that did not come if one is known; [`Error::Peer`] where another rank's
-    /// call failed.
+    /// | # Errors
+    /// The errors of [`run`](Self::run), with the missing rank if it is known; [`Error::Peer`] if another rank's call
+    /// failed.
     pub(super) fn together<R: Send + 'static>(
         &self,
         name: &str,
@@ -113,7 +112,7 @@ impl Calls {
         agreed.map_err(|error| self.give_up(error))
     }
 
-    /// The rank that does not say that it gave up too.
+    /// The rank that does not report that it gave up too.
     fn missing(&self, name: &str, late: &Error) -> Option<usize> {
         let told = self.group().exchange(|mesh, _| {
             mesh.announce(name);
@@ -125,7 +124,7 @@ impl Calls {
         }
     }
 
-    /// Hands a call to the thread and waits for the result. Fails where nobody waits for the call any more.
+    /// Passes a call to the thread and waits for the result. Fails if waiting has become useless.
     fn wait<R: Send + 'static>(
         &self,
         name: &str,
@@ -136,7 +135,7 @@ impl Calls {
         let job = move || {
             let _one = ONE.lock();
             let result = device.make_current().and_then(|()| job(library.symbols()));
-            // Nobody may be waiting any more.
+            // The receiver may have stopped waiting.
             let _ = done.send(result);
         };
         let gone = || Error::Internal { message: format!("{name}: the session's thread has ended") };

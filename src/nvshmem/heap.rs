@@ -1,4 +1,4 @@
-//! What a session holds of NVSHMEM's heap. Blocks are freed collectively, once every rank has dropped its own.
+//! The blocks of a session in NVSHMEM's heap. They are freed collectively, after every rank has dropped its own.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Adopted, Ref};
 use crate::types::Element;
 
-/// The session behind its buffers.
+/// The shared state of a session and its buffers.
 pub(super) struct Heap {
     pub(super) calls: Calls,
     pub(super) claim: Claim,
@@ -30,25 +30,25 @@ pub(super) struct Heap {
 
 #[derive(Default)]
 struct Blocks {
-    /// The number of the next block. Equal on all ranks, which allocate in one order.
+    /// The number of the next block. Equal on all ranks, which allocate in the same order.
     next: u64,
     live: BTreeMap<u64, (Block, Keep)>,
     dropped: BTreeSet<u64>,
 }
 
-/// What keeps registered memory.
+/// The owner that keeps registered memory alive.
 type Keep = Option<Communicator>;
 
-/// Memory as NVSHMEM knows it.
+/// Memory as NVSHMEM addresses it.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     pub(super) address: usize,
     pub(super) bytes: usize,
-    /// Whether the memory is the caller's, and was registered.
+    /// Whether the memory belongs to a communicator, and was registered.
     pub(super) registered: bool,
 }
 
-/// A block of this rank. Dropped, the block is listed to be freed.
+/// A block of this rank. When dropped, the block is listed to be freed.
 pub(super) struct Held {
     heap: Arc<Heap>,
     number: u64,
@@ -63,20 +63,20 @@ impl Drop for Held {
     }
 }
 
-/// What a rank asks for.
+/// The request of a rank.
 #[derive(Serialize, Deserialize)]
 struct Wish {
-    /// `None` when only dropped blocks are to be freed.
+    /// `None` if only dropped blocks are to be freed.
     bytes: Option<u64>,
     dropped: BTreeSet<u64>,
 }
 
-/// What a rank found of an address.
+/// The result of a rank's look-up of an address.
 #[derive(Serialize, Deserialize)]
 struct Reached {
-    /// Whether there is no such memory on the rank.
+    /// Whether the rank has no such memory.
     null: bool,
-    /// The ranks whose memory the rank does not reach.
+    /// The ranks whose memory the rank cannot address.
     unreachable: Vec<usize>,
 }
 
@@ -91,7 +91,7 @@ impl Heap {
         blocks.live.values().filter(|(block, _)| !block.registered).map(|(block, _)| block.bytes).sum()
     }
 
-    /// How many blocks are in use.
+    /// The number of blocks in use.
     pub(super) fn in_use(&self) -> usize {
         let blocks = self.blocks.lock();
         blocks.live.len() - blocks.dropped.len()
@@ -102,7 +102,7 @@ impl Heap {
         self.wish(None)
     }
 
-    /// Refuses a call of all processing elements where the ranks are not all.
+    /// Refuses a call of all processing elements if the ranks are not all of them.
     pub(super) fn check_all(&self, call: &str) -> Result<()> {
         match (self.all_pes, self.pes.len()) {
             (all, world) if all == world => Ok(()),
@@ -114,7 +114,7 @@ impl Heap {
         }
     }
 
-    /// Compares what the ranks ask for, and frees the blocks that every rank has dropped. Collective.
+    /// Compares the requests of the ranks, and frees the blocks that every rank has dropped. Collective.
     pub(super) fn wish(&self, bytes: Option<u64>) -> Result<()> {
         self.calls.check()?;
         let own = Wish { bytes, dropped: self.blocks.lock().dropped.clone() };
@@ -136,7 +136,7 @@ impl Heap {
         if numbers.is_empty() {
             return Ok(());
         }
-        // All devices must be idle: only then has no kernel of a peer any access to the blocks.
+        // All devices must be idle: only then does no kernel of a peer access the blocks.
         let group = self.calls.group();
         let idle = group.device().synchronize();
         group.exchange(|mesh, deadline| mesh.agree("wait for the device", idle, deadline))?;
@@ -158,7 +158,7 @@ impl Heap {
 
     /// Allocates `bytes` on every rank, and finds every rank's address. Nothing is allocated for 0 bytes. Collective.
     pub(super) fn allocate(self: &Arc<Self>, bytes: Result<usize>) -> Result<(Option<Held>, Vec<usize>)> {
-        // A size that is no size is an error of all ranks: other sizes differ from it.
+        // An invalid size is an error on all ranks, because it differs from other sizes.
         self.wish(Some(bytes.as_ref().map_or(u64::MAX, |bytes| *bytes as u64)))?;
         let bytes = bytes?;
         self.check_all("nvshmem_malloc")?;
@@ -166,7 +166,7 @@ impl Heap {
             return Ok((None, vec![0; self.pes.len()]));
         }
         let address = self.calls.together("nvshmem_malloc", move |symbols| {
-            // SAFETY: all processing elements ask for as many bytes, as `wish` compared.
+            // SAFETY: all processing elements request the same number of bytes, as `wish` compared.
             Ok(unsafe { (symbols.nvshmem_malloc)(bytes) } as usize)
         })?;
         let held = (address != 0).then(|| self.hold(Block { address, bytes, registered: false }, None));
@@ -176,7 +176,7 @@ impl Heap {
         Ok((held, addresses))
     }
 
-    /// Takes a block, to be freed when every rank has dropped its own.
+    /// Registers a block, to be freed when every rank has dropped its own.
     pub(super) fn hold(self: &Arc<Self>, block: Block, keep: Keep) -> Held {
         let mut blocks = self.blocks.lock();
         let number = blocks.next;
@@ -192,7 +192,7 @@ impl Heap {
         match failed {
             None => Ok(()),
             Some(_) if told.iter().all(|told| told.null) => Err(Error::OutOfMemory { message }),
-            // The heaps of the ranks differ now.
+            // The heaps of the ranks now differ.
             Some(rank) => {
                 let own = told.get(self.calls.group().rank()).is_some_and(|told| told.null);
                 let error = match own {
@@ -204,8 +204,8 @@ impl Heap {
         }
     }
 
-    /// Asks NVSHMEM for the address of every rank's memory that corresponds to this rank's, `bytes` from `address`, and
-    /// compares what the ranks found. Collective.
+    /// Queries NVSHMEM for the address of every rank's memory that corresponds to this rank's, `bytes` from `address`,
+    /// and compares the results of the ranks. Collective.
     fn reach(&self, address: usize, bytes: usize) -> Result<(Vec<Reached>, Vec<usize>)> {
         let (own, pes) = (self.calls.group().rank(), self.pes.clone());
         let found = self.calls.run("nvshmem_ptr", move |symbols| {
@@ -216,7 +216,7 @@ impl Heap {
         });
         let group = self.calls.group();
         let found = group.exchange(|mesh, deadline| mesh.agree("find the memory of peers", found, deadline))?;
-        // Where there are no elements no address is missing.
+        // Without elements no address is missing.
         let missing = |rank: &usize| bytes > 0 && found.get(*rank).is_none_or(|address| *address == 0);
         let own = Reached { null: missing(&own), unreachable: (0..found.len()).filter(missing).collect() };
         let told = group.exchange(|mesh, deadline| tell(mesh, "to share memory of NVSHMEM", &own, deadline))?;
@@ -226,7 +226,7 @@ impl Heap {
     /// Registers memory that NVSHMEM allocated elsewhere. Collective.
     ///
     /// # Safety
-    /// That of [`Session::adopt`](super::Session::adopt).
+    /// The requirements of [`Session::adopt`](super::Session::adopt).
     pub(super) unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
         self.calls.check()?;
         let (rank, address) = (self.calls.group().rank(), memory.as_raw());
@@ -240,17 +240,17 @@ impl Heap {
             });
         }
         check_reached(&told)?;
-        // NVSHMEM knows no address where there are no elements.
+        // Without elements NVSHMEM has no address.
         addresses[rank] = address as usize;
         // SAFETY: the caller's promise.
         unsafe { self.register(memory, &addresses) }
     }
 
-    /// Registers this rank's memory, whose counterparts on the ranks it reaches by `addresses`. Collective.
+    /// Registers this rank's memory; `addresses` are those of the corresponding memory of all ranks. Collective.
     ///
     /// # Safety
-    /// The addresses are those that [`reach`](Self::reach) found for memory of as many elements, which stays allocated as
-    /// [`Communicator::adopt_mapped`](crate::Communicator::adopt_mapped) asks.
+    /// The addresses are the result of [`reach`](Self::reach) for memory of the same number of elements, which stays
+    /// allocated as [`Communicator::adopt_mapped`](crate::Communicator::adopt_mapped) requires.
     pub(super) unsafe fn register<'a, T: Element>(
         &self,
         memory: Ref<'a, T>,
@@ -262,22 +262,22 @@ impl Heap {
     }
 }
 
-/// Frees a block, or takes back its registration.
+/// Frees a block, or reverts its registration.
 fn release(symbols: &Symbols, block: Block) -> Result<()> {
     let Block { address, bytes, registered } = block;
     let address = address as *mut c_void;
     match symbols.nvshmemx_buffer_unregister_symmetric.filter(|_| registered) {
-        // SAFETY: registered by `map`, taken back once; all ranks do so in one order.
+        // SAFETY: registered by `map`, deregistered once; all ranks do so in the same order.
         Some(unregister) => succeed("nvshmemx_buffer_unregister_symmetric", unsafe { unregister(address, bytes) }),
         None => {
-            // SAFETY: allocated by `allocate`, freed once; all ranks free in one order (exclusion).
+            // SAFETY: allocated by `allocate`, freed once; all ranks free in the same order (exclusion).
             unsafe { (symbols.nvshmem_free)(address) };
             Ok(())
         }
     }
 }
 
-/// Refuses memory that some rank does not reach on another. The error is equal on every rank.
+/// Refuses memory that some rank cannot address on another rank. The error is equal on every rank.
 fn check_reached(told: &[Reached]) -> Result<()> {
     let pair = told.iter().enumerate().find_map(|(rank, told)| Some((rank, *told.unreachable.first()?)));
     match pair {

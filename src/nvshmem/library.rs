@@ -43,7 +43,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// An `nvshmemx_uniqueid_t`. Rank 0 makes it; all ranks initialise with it.
+/// An `nvshmemx_uniqueid_t`. Rank 0 creates it; all ranks initialise with it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct UniqueId {
@@ -68,7 +68,7 @@ struct InitArgs {
     content: [c_char; 96],
 }
 
-/// An `nvshmemx_init_attr_t`, in its first version, which every release since 3.0 takes.
+/// An `nvshmemx_init_attr_t`, in its first version, which every release since 3.0 accepts.
 #[repr(C)]
 pub(super) struct InitAttr {
     version: c_int,
@@ -84,7 +84,7 @@ const _: () = {
     assert!(size_of::<InitAttr>() == 144);
 };
 
-/// What NVSHMEM's headers write into the field `version` of the first version of `T`.
+/// The value that NVSHMEM's headers write into the field `version` of the first version of `T`.
 const fn first<T>() -> c_int {
     (1 << 16) + size_of::<T>() as c_int
 }
@@ -100,7 +100,7 @@ impl UniqueId {
         self.version.to_ne_bytes().into_iter().chain(self.internal.map(|byte| byte as u8)).collect()
     }
 
-    /// Refuses an id whose layout this build does not know: its version is that of another structure.
+    /// Refuses an id whose layout is unknown to this build: its version is that of another structure.
     pub(super) fn check_version(&self) -> Result<()> {
         match (self.version, first::<Self>()) {
             (version, known) if version == known => Ok(()),
@@ -112,7 +112,7 @@ impl UniqueId {
         }
     }
 
-    /// The id with these bytes, as [`to_bytes`](Self::to_bytes) gave them.
+    /// The id with these bytes, which come from [`to_bytes`](Self::to_bytes).
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, internal) = bytes.split_first_chunk::<4>()?;
         let internal: [u8; 124] = internal.try_into().ok()?;
@@ -153,7 +153,7 @@ symbols! {
     }
 }
 
-/// Turns a result of NVSHMEM into an error.
+/// Converts a result of NVSHMEM to an error.
 pub(super) fn succeed(call: &str, code: c_int) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -162,9 +162,9 @@ pub(super) fn succeed(call: &str, code: c_int) -> Result<()> {
 }
 
 impl Library {
-    /// Loads the library at `path`, else the one that `SYMMETRA_NVSHMEM_LIBRARY` names, else the one that the dynamic
-    /// loader finds as `libnvshmem_host.so.3`. The library is never unloaded, because its threads may outlive a session.
-    /// NVSHMEM is not initialised by this.
+    /// Loads the library at `path`, else the library that `SYMMETRA_NVSHMEM_LIBRARY` names, else `libnvshmem_host.so.3`
+    /// from the path of the dynamic loader. The library is never unloaded, because its threads may outlive a session.
+    /// This does not initialise NVSHMEM.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the library is missing, lacks a function (with its name) or is of another major version than 3;
@@ -188,8 +188,8 @@ impl Library {
     fn load(path: &OsStr) -> Result<Self> {
         const WHAT: &str = "NVSHMEM";
         let shown = Path::new(path).display().to_string();
-        // SAFETY: NVSHMEM's initialisers ask nothing of the process. The caller promises, as for every library, that the
-        // file is an NVSHMEM.
+        // SAFETY: NVSHMEM's initialisers have no requirements on the process. The caller promises, as for every
+        // library, that the file is an NVSHMEM.
         let library = unsafe { loader::open(path) }.map_err(|reason| Error::unsupported(WHAT, reason))?;
         // SAFETY: the library stays loaded.
         let symbols = unsafe { Symbols::load(&library) };
@@ -212,12 +212,12 @@ impl Library {
         self.0.version
     }
 
-    /// A description for people: the version, and the name it was loaded by.
+    /// A description for messages: the version, and the name by which it was loaded.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether NVSHMEM is initialised in this process, by whomever.
+    /// Whether NVSHMEM is initialised in this process, by any code.
     pub(super) fn is_initialised(&self) -> bool {
         // SAFETY: reads a number of the library; needs no initialisation.
         unsafe { (self.symbols().nvshmemx_init_status)() >= IS_INITIALISED }

@@ -1,4 +1,4 @@
-//! The other direction: symmetric buffers of a communicator, as NVSHMEM's device functions address them.
+//! The other direction: symmetric buffers of a communicator, for NVSHMEM's device functions.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -13,13 +13,13 @@ use crate::memory::{Place, SymmetricBuffer, WithView};
 use crate::types::Element;
 use crate::variables::{NVSHMEM_CUMEM_GRANULARITY, optional};
 
-/// What is mapped, in errors.
+/// The name of the mapped memory in errors.
 const MEMORY: &str = "symmetric memory in the heap of NVSHMEM";
-/// NVSHMEM's granularity where the environment says nothing.
+/// NVSHMEM's granularity if the environment does not set it.
 const GRANULARITY: u64 = 512 << 20;
 
-/// A communicator's memory in the heap of NVSHMEM. Dropping it is immediate; the memory leaves NVSHMEM's heap in a later
-/// collective call of the session, once every rank has dropped its own.
+/// A communicator's memory in the heap of NVSHMEM. Dropping it does not block; the memory leaves NVSHMEM's heap in a
+/// later collective call of the session, after every rank has dropped its own.
 pub struct Mapped {
     _held: Held,
     communicator: Communicator,
@@ -42,7 +42,7 @@ impl Mapped {
         let own = own.and_then(|register| check_whole(bytes as u64).map(|()| register));
         let register = group.exchange(|mesh, deadline| mesh.agree("map symmetric memory", own, deadline))?;
         let address = calls.together(NAME, move |_| {
-            // SAFETY: a whole allocation, which the block keeps by its communicator (liveness).
+            // SAFETY: a whole allocation, which the block keeps alive by its communicator (liveness).
             Ok(unsafe { register(start as *mut c_void, bytes, 0) } as usize)
         })?;
         let held =
@@ -52,13 +52,13 @@ impl Mapped {
         match (held, told.iter().position(|mapped| !mapped)) {
             (Some(_held), None) => Ok(Self { _held, communicator: communicator.clone(), address }),
             (Some(_), Some(rank)) => Err(calls.give_up(Error::Peer { rank, message: refused().to_string() })),
-            // NVSHMEM takes its own heap apart when it cannot map memory.
+            // NVSHMEM destroys its own heap if it cannot map memory.
             (None, _) => Err(calls.give_up(refused())),
         }
     }
 
-    /// The address of a symmetric buffer's elements in NVSHMEM's heap, which NVSHMEM's device functions take. Valid until
-    /// this or the buffer is dropped. Does not block.
+    /// The address of a symmetric buffer's elements in NVSHMEM's heap, for NVSHMEM's device functions. Valid until this
+    /// object or the buffer is dropped. Does not block.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a buffer of another communicator.
@@ -66,7 +66,7 @@ impl Mapped {
         Ok(self.address_at(buffer.view_of().place)? as *mut T)
     }
 
-    /// The address of what is at this place.
+    /// The address of the memory at this place.
     pub(crate) fn address_at(&self, place: Place) -> Result<usize> {
         match place {
             Place::Symmetric { group, offset_bytes } if group == self.communicator.group().id() => {
@@ -77,7 +77,8 @@ impl Mapped {
     }
 }
 
-/// Refuses an arena that NVSHMEM would round up to its granularity: the mapping would fail, and NVSHMEM's heap with it.
+/// Refuses an arena whose size NVSHMEM would round up to its granularity: the mapping would fail, and destroy NVSHMEM's
+/// heap.
 fn check_whole(arena_bytes: u64) -> Result<()> {
     let set = optional(NVSHMEM_CUMEM_GRANULARITY)?;
     let unit = match &set {
@@ -86,7 +87,7 @@ fn check_whole(arena_bytes: u64) -> Result<()> {
             Error::invalid(
                 NVSHMEM_CUMEM_GRANULARITY,
                 text,
-                "it must be a number of bytes above 0, with K, M or G behind or not",
+                "it must be a number of bytes above 0, optionally followed by K, M or G",
             )
         })?,
     };
@@ -100,7 +101,7 @@ fn check_whole(arena_bytes: u64) -> Result<()> {
     Err(Error::unsupported(MEMORY, reason))
 }
 
-/// A size as NVSHMEM reads one from the environment.
+/// A size in the syntax that NVSHMEM reads from the environment.
 fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {

@@ -1,6 +1,6 @@
 //! NVSHMEM as an allocator: its symmetric memory as operands of collectives, without copies (feature `nvshmem`). The
-//! library is loaded at run time. All-reduces on its memory have run on 2 and 4 GPUs, and `join`, `adopt` and `map` on one GPU that
-//! two processes share.
+//! library is loaded at run time. All-reduces on its memory have run on 2 and 4 GPUs, and `join`, `adopt` and `map` on
+//! one GPU that two processes share.
 //!
 //! ```no_run
 //! # use symmetra::{Communicator, Result, Stream, nvshmem::{Library, Session}};
@@ -15,12 +15,12 @@
 //! # }
 //! ```
 //!
-//! A rank is a process: NVSHMEM has one processing element (PE) a process. `NVSHMEM_DISABLE_NVLS` must be 1 on every
-//! rank, because NVSHMEM would else use NVLink multicast. `symmetra launch --nvshmem` sets the variable.
+//! A rank is a process: NVSHMEM has one processing element (PE) per process. `NVSHMEM_DISABLE_NVLS` must be 1 on every
+//! rank, because NVSHMEM would otherwise use NVLink multicast. `symmetra launch --nvshmem` sets the variable.
 //!
-//! NVSHMEM's calls know no deadline. A thread of the session makes them. The caller waits for at most `deadlines.open`,
-//! and no longer than the group is well. After a wait that ended so, nothing of NVSHMEM is called again in the process,
-//! because such a call would wait for good or end the process.
+//! NVSHMEM's calls have no deadline. A thread of the session makes them. The caller waits for at most `deadlines.open`,
+//! and only while the group is healthy. After a wait that ended without a result, NVSHMEM is never called again in the
+//! process, because such a call could wait forever or end the process.
 
 mod buffer;
 mod calls;

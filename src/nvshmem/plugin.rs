@@ -1,4 +1,4 @@
-//! NVSHMEM's bootstrap plugin: a file beside the library, by which processing elements meet.
+//! NVSHMEM's bootstrap plugin: a file in the folder of the library, by which processing elements meet.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::library::Library;
 use crate::error::{Error, Result};
 
-/// The name of the plugin for identities that ranks hand on by themselves. A version may follow.
+/// The name of the plugin for identities that ranks exchange by themselves. A version may follow.
 const PLUGIN: &str = "nvshmem_bootstrap_uid.so";
 
 /// The bootstrap plugin of an NVSHMEM.
@@ -24,7 +24,7 @@ impl Plugin {
         &self.path
     }
 
-    /// The version in the name of the file, or of the file that a link leads to, for example `3.0.0` or `3`.
+    /// The version in the name of the file, or of the target of a link, for example `3.0.0` or `3`.
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
@@ -41,33 +41,33 @@ impl Plugin {
     }
 }
 
-/// What follows the name of the plugin.
+/// The rest of the file name after the name of the plugin.
 fn version(file: &Path) -> Option<String> {
     let version = file.file_name()?.to_str()?.strip_prefix(PLUGIN)?.strip_prefix('.')?;
     Some(version.to_owned())
 }
 
 impl Library {
-    /// The bootstrap plugin beside the library. NVSHMEM loads the plugin when a session opens, and a session cannot open
-    /// without one. Loads nothing.
+    /// The bootstrap plugin in the folder of the library. NVSHMEM loads the plugin when a session opens, and a session
+    /// cannot open without it. Loads nothing.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where there is no plugin beside the library, with the folder and the names; NVSHMEM may still
-    /// find one in the path of the dynamic loader.
+    /// [`Error::Unsupported`] if the folder of the library has no plugin, with the folder and the names; NVSHMEM may
+    /// still find one in the path of the dynamic loader.
     pub fn bootstrap_plugin(&self) -> Result<Plugin> {
         let file = self.file();
         let Some(folder) = file.as_deref().and_then(Path::parent) else {
-            let reason = "the dynamic loader does not tell where the library lies";
+            let reason = "the dynamic loader does not report the path of the library";
             return Err(Error::unsupported("NVSHMEM's bootstrap plugin", reason));
         };
         Plugin::beside(folder, self.version().major)
     }
 
-    /// The file that the library was loaded from.
+    /// The file from which the library was loaded.
     fn file(&self) -> Option<PathBuf> {
         let function = self.symbols().nvshmem_malloc as *const libc::c_void;
         let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: the address is any, and the place is written.
+        // SAFETY: any address is allowed, and `found` is valid for the write.
         if unsafe { libc::dladdr(function, found.as_mut_ptr()) } == 0 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What this process did with NVSHMEM, of which there is one a process.
+//! The state of NVSHMEM in this process; a process has at most one NVSHMEM.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,15 +10,15 @@ use crate::fork::Maker;
 struct State {
     /// Whether a session has initialised NVSHMEM and not ended it.
     opened: bool,
-    /// Sessions that joined.
+    /// The number of sessions that joined.
     joined: usize,
-    /// Why nothing of NVSHMEM may be called any more.
+    /// The reason why NVSHMEM may not be called any more.
     ended: Option<Error>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State { opened: false, joined: 0, ended: None });
 
-/// A session's part in the process's NVSHMEM, given back when the session closes or this is dropped.
+/// A session's claim on the process's NVSHMEM, released when the session closes or this is dropped.
 pub(super) struct Claim {
     maker: Maker,
     opened: bool,
@@ -26,7 +26,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// For a session that initialises NVSHMEM.
+    /// The claim of a session that initialises NVSHMEM.
     pub(super) fn open() -> Result<Self> {
         check()?;
         let mut state = STATE.lock();
@@ -38,7 +38,7 @@ impl Claim {
         Ok(Self { maker: Maker::this(), opened: true, held: true.into() })
     }
 
-    /// For a session on an NVSHMEM that is initialised.
+    /// The claim of a session on an NVSHMEM that is already initialised.
     pub(super) fn join() -> Result<Self> {
         check()?;
         STATE.lock().joined += 1;
@@ -82,7 +82,7 @@ impl Drop for Claim {
     }
 }
 
-/// Notes that nothing of NVSHMEM may be called any more in this process. The first reason stays.
+/// Records that NVSHMEM may not be called any more in this process. The first reason stays.
 pub(super) fn end(error: &Error) {
     STATE.lock().ended.get_or_insert_with(|| error.clone());
 }

@@ -20,25 +20,26 @@ use crate::variables::{NVSHMEM_DISABLE_NVLS, optional};
 
 /// NVSHMEM with the ranks of a communicator. Usable from any thread.
 ///
-/// The session keeps the communicator. Close the session before the communicator. After an error that leaves the ranks'
-/// heaps apart, or a lost rank, NVSHMEM is given up: later calls of the process return an error and call nothing.
+/// The session keeps the communicator alive. Close the session before the communicator. After an error that leaves the
+/// ranks' heaps in different states, or a lost rank, NVSHMEM is given up: later calls of the process return an error
+/// without calling it.
 ///
 /// A session takes device memory that [`required_bytes`](crate::required_bytes) does not count: the buffers
-/// ([`memory_bytes`](Self::memory_bytes)), and what NVSHMEM reserves for its heap and its own use.
+/// ([`memory_bytes`](Self::memory_bytes)), and the memory that NVSHMEM reserves for its heap and its own use.
 pub struct Session(Arc<Heap>);
 
 impl Session {
-    /// Initialises NVSHMEM with the ranks of `communicator`. Collective; blocks. `library` is what this rank found; a rank
-    /// without a library takes part too, to report that.
+    /// Initialises NVSHMEM with the ranks of `communicator`. Collective; blocks. `library` is this rank's result of
+    /// loading; a rank without a library takes part too, to report the error.
     ///
     /// # Errors
-    /// Before anything of NVSHMEM is called: the error of `library`; [`Error::Unsupported`] where two ranks are threads of
-    /// one process, where `NVSHMEM_DISABLE_NVLS` is not 1, where NVSHMEM is initialised already, and in a process whose
-    /// NVSHMEM was given up or has an open session; [`Error::Mismatch`] for different versions. The other ranks get
+    /// Before NVSHMEM is called: the error of `library`; [`Error::Unsupported`] if two ranks are threads of one
+    /// process, if `NVSHMEM_DISABLE_NVLS` is not 1, if NVSHMEM is initialised already, and in a process whose NVSHMEM
+    /// was given up or has an open session; [`Error::Mismatch`] for different versions. The other ranks get
     /// [`Error::Peer`].
     ///
     /// After that: [`Error::Device`] with the code of an NVSHMEM call; [`Error::Timeout`] past `deadlines.open`;
-    /// [`Error::PeerLost`]. NVSHMEM is then given up in this process.
+    /// [`Error::PeerLost`]. NVSHMEM is given up in this process in these cases.
     pub fn open(library: Result<Library>, communicator: &Communicator) -> Result<Self> {
         let group = communicator.group();
         let own = admitted(library, group).and_then(|library| {
@@ -64,14 +65,14 @@ impl Session {
         Self::over(calls, claim)
     }
 
-    /// A session over an NVSHMEM that the program, or another session, has initialised. Collective; blocks. The ranks of
-    /// the communicator may be any of the processing elements, in any order. The session does not end NVSHMEM; close it
-    /// before NVSHMEM is ended. Where the communicator has not all processing elements, the session can only
-    /// [`adopt`](Self::adopt).
+    /// A session over an NVSHMEM that the program, or another session, has initialised. Collective; blocks. The ranks
+    /// of the communicator may be any of the processing elements, in any order. The session does not end NVSHMEM; close
+    /// the session before NVSHMEM is ended. If the communicator does not have all processing elements, the session can
+    /// only [`adopt`](Self::adopt).
     ///
     /// # Errors
-    /// Those of [`open`](Self::open); [`Error::Unsupported`] where NVSHMEM is not initialised, and where two ranks are one
-    /// processing element, which are then of two worlds of NVSHMEM.
+    /// The errors of [`open`](Self::open); [`Error::Unsupported`] if NVSHMEM is not initialised, and if two ranks are
+    /// the same processing element, which happens if they belong to two worlds of NVSHMEM.
     pub fn join(library: Result<Library>, communicator: &Communicator) -> Result<Self> {
         let group = communicator.group();
         let own = admitted(library, group).and_then(|library| {
@@ -117,15 +118,16 @@ impl Session {
         Ok(Self(Arc::new(Heap::new(calls, claim, all as usize, pes))))
     }
 
-    /// Allocates `len` elements of symmetric memory on every rank, contents undefined, and frees what every rank has
-    /// dropped. Collective; blocks.
+    /// Allocates `len` elements of symmetric memory on every rank, contents undefined, and frees the blocks that every
+    /// rank has dropped. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if ranks ask for different sizes. [`Error::OutOfMemory`] if NVSHMEM has no room on any rank.
-    /// [`Error::Unsupported`], equal on every rank, if a rank does not reach another's memory, and if NVSHMEM has other
-    /// processing elements than these ranks. Nothing is allocated then, and the session goes on.
+    /// [`Error::Mismatch`] if ranks request different sizes. [`Error::OutOfMemory`] if the allocation fails on every
+    /// rank. [`Error::Unsupported`], equal on every rank, if a rank cannot address another rank's memory, and if
+    /// NVSHMEM has other processing elements than these ranks. Nothing is allocated in these cases, and the session
+    /// continues.
     ///
-    /// [`Error::Timeout`], [`Error::PeerLost`], and an allocation that failed on some ranks alone
+    /// [`Error::Timeout`], [`Error::PeerLost`], and an allocation that failed only on some ranks
     /// ([`Error::OutOfMemory`], [`Error::Peer`] on the others) end the session.
     pub fn symmetric<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         Buffer::new(&self.0, len)
@@ -135,13 +137,13 @@ impl Session {
     /// directly. All ranks register memory of one length and type. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for memory that is not, as a whole, in NVSHMEM's heap, with [`Error::Peer`] on the other
-    /// ranks. [`Error::Unsupported`], equal on every rank, if a rank does not reach another's memory. The errors of
-    /// [`Communicator::adopt_mapped`].
+    /// [`Error::InvalidArgument`] for memory that is not entirely in NVSHMEM's heap, with [`Error::Peer`] on the other
+    /// ranks. [`Error::Unsupported`], equal on every rank, if a rank cannot address another rank's memory. The errors
+    /// of [`Communicator::adopt_mapped`].
     ///
     /// # Safety
-    /// The memory is the same symmetric object of NVSHMEM on every rank, from the same element on. It stays allocated until
-    /// every rank has dropped the result, and until all devices are idle after that.
+    /// The memory is the same symmetric object of NVSHMEM on every rank, from the same element on. It stays allocated
+    /// until every rank has dropped the result, and until all devices are idle after that.
     pub unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
         // SAFETY: the caller's promise.
         unsafe { self.0.adopt(memory) }
@@ -151,10 +153,11 @@ impl Session {
     /// NVSHMEM's device functions on symmetric buffers. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a library without such a function, and for memory of the communicator that is no multiple
-    /// of `NVSHMEM_CUMEM_GRANULARITY` (512 MiB where unset; `symmetra launch --nvshmem` sets 2 MiB); [`Error::Mismatch`] for
-    /// heaps of other sizes. NVSHMEM is not called then. [`Error::Unsupported`] where NVSHMEM refuses the memory, which ends
-    /// the session. The errors of [`symmetric`](Self::symmetric) for a call that fails on some ranks, or does not end.
+    /// [`Error::Unsupported`] for a library without such a function, and for memory of the communicator that is not a
+    /// multiple of `NVSHMEM_CUMEM_GRANULARITY` (512 MiB if unset; `symmetra launch --nvshmem` sets 2 MiB);
+    /// [`Error::Mismatch`] for heaps of other sizes. NVSHMEM is not called in these cases. [`Error::Unsupported`] if
+    /// NVSHMEM refuses the memory, which ends the session. The errors of [`symmetric`](Self::symmetric) for a call that
+    /// fails on some ranks, or does not end.
     pub fn map(&self, communicator: &Communicator) -> Result<Mapped> {
         Mapped::new(&self.0, communicator)
     }
@@ -172,13 +175,13 @@ impl Session {
         self.0.bytes()
     }
 
-    /// Frees all memory and ends NVSHMEM. Collective; blocks. After a failure of the group or the session nothing of
-    /// NVSHMEM is called.
+    /// Frees all memory and ends NVSHMEM. Collective; blocks. After a failure of the group or the session, NVSHMEM is
+    /// not called.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while a rank has buffers of the session, with [`Error::Peer`] on ranks without: the session
-    /// goes on, and can be closed later. [`Error::Closed`] when the session is closed. The error that ended the session
-    /// or the group; [`Error::Timeout`], [`Error::PeerLost`].
+    /// [`Error::Unsupported`] while a rank has buffers of the session, with [`Error::Peer`] on ranks without: the
+    /// session continues, and can be closed later. [`Error::Closed`] if the session is closed. The error that ended the
+    /// session or the group; [`Error::Timeout`], [`Error::PeerLost`].
     pub fn close(&self) -> Result<()> {
         let heap = &self.0;
         heap.calls.check()?;
@@ -194,7 +197,7 @@ impl Session {
         heap.reclaim()?;
         if heap.claim.opened() {
             heap.calls.together("nvshmemx_hostlib_finalize", |symbols| {
-                // SAFETY: NVSHMEM is initialised, all ranks end it, and nothing of it is in use.
+                // SAFETY: NVSHMEM is initialised, all ranks end it, and none of its resources is in use.
                 unsafe { (symbols.nvshmemx_hostlib_finalize)() };
                 Ok(())
             })?;
@@ -205,7 +208,7 @@ impl Session {
     }
 }
 
-/// What this rank alone can refuse.
+/// The conditions that this rank can check by itself.
 fn admitted(library: Result<Library>, group: &Group) -> Result<Library> {
     group.device().check_process("NVSHMEM")?;
     let shared = group.processes().iter().enumerate().find(|(rank, first)| rank != *first);
@@ -237,7 +240,7 @@ fn met(group: &Group, what: &str, own: Result<(Calls, Claim)>) -> Result<(Calls,
     }
 }
 
-/// Gives all ranks the id that rank 0 makes. Collective.
+/// Returns on all ranks the id that rank 0 creates. Collective.
 fn exchange_id(calls: &Calls) -> Result<UniqueId> {
     let group = calls.group();
     let own = match group.rank() {
@@ -255,7 +258,7 @@ fn exchange_id(calls: &Calls) -> Result<UniqueId> {
         .and_then(|own| group.all_gather_bytes(&own))
         .map_err(|error| calls.give_up(error))?;
     let id = all.first().and_then(|id| UniqueId::from_bytes(id));
-    id.ok_or_else(|| Error::bootstrap("rank 0 told no id of NVSHMEM"))
+    id.ok_or_else(|| Error::bootstrap("rank 0 sent no id of NVSHMEM"))
 }
 
 impl Drop for Session {
