@@ -156,7 +156,7 @@ fn a_slow_reader_blocks_the_writer_and_is_named() {
     let (rank, words) = timed_out(writer.send_by(b"y", within(0.2)));
     assert!(start.elapsed() >= Duration::from_millis(200), "{:?}", start.elapsed());
     assert_eq!(rank, Some(2), "{words}");
-    assert!(words.contains("metadata broadcast 3") && words.contains("alive") && words.contains("3 chunks behind"));
+    assert!(words.contains("metadata broadcast 3") && words.contains("alive") && words.contains("3 unread chunks"));
     // Nothing was sent, and all goes on.
     (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
     writer.send(b"z").unwrap();
@@ -182,7 +182,7 @@ fn the_writer_names_the_late_reader_and_not_the_one_that_left_because_of_it() {
     for _ in 0..2 {
         let (rank, words) = lost(writer.send_by(b"y", within(10.0)));
         assert_eq!(rank, 2, "{words}");
-        assert!(words.contains("alive") && words.contains("3 chunks behind; rank 1 waited for it in vain"), "{words}");
+        assert!(words.contains("alive") && words.contains("3 unread chunks; rank 1 waited for it in vain"), "{words}");
     }
     drop(writer);
     let (rank, words) = lost(last.receive());
@@ -290,17 +290,17 @@ fn pitfall_2_a_reader_that_stalls_is_named_to_the_other_readers() {
     }
     // The writer waits, or would if it sent.
     let (rank, words) = timed_out(readers[0].receive_by(within(0.1)));
-    assert!(rank == Some(2) && words.contains("alive") && words.contains("3 chunks behind"), "{words}");
+    assert!(rank == Some(2) && words.contains("alive") && words.contains("3 unread chunks"), "{words}");
     assert!(words.contains("rank 0, the writer, waits for it"), "{words}");
     assert_eq!(timed_out(writer.send_by(b"y", within(0.1))).0, Some(2));
     drop(writer);
     let (rank, words) = lost(readers[0].receive());
-    assert!(rank == 2 && words.contains("it is alive, process") && words.contains("but was behind"), "{words}");
+    assert!(rank == 2 && words.contains("it is alive, process") && words.contains("but was too slow"), "{words}");
     assert!(words.contains("rank 0, the writer, gave it up, after 3 messages"), "{words}");
     // The reader itself learns why.
     (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
     let (rank, words) = lost(readers[1].receive());
-    assert!(rank == 0 && words.contains("because this rank was behind"), "{words}");
+    assert!(rank == 0 && words.contains("because this rank was too slow"), "{words}");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_reader_that_caught_up_is_not_blamed() {
     for reader in &mut readers {
         assert_eq!(reader.receive().unwrap(), b"y");
         let (rank, words) = lost(reader.receive());
-        assert!(rank == 0 && words.contains("left the ring") && !words.contains("behind"), "{words}");
+        assert!(rank == 0 && words.contains("left the ring") && !words.contains("too slow"), "{words}");
     }
 }
 

@@ -191,7 +191,7 @@ fn pitfall_2_a_suspended_reader_is_alive_but_behind() {
                 child.hear();
                 (0..3).for_each(|_| writer.send(b"x").unwrap());
                 let (rank, words) = timed_out(writer.send_by(b"x", within(0.3)));
-                assert!(rank == Some(1) && words.contains("alive") && words.contains("3 chunks behind"), "{words}");
+                assert!(rank == Some(1) && words.contains("alive") && words.contains("3 unread chunks"), "{words}");
                 child.say("named");
                 writer.send(b"x").unwrap();
                 child.hear();

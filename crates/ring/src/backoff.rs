@@ -22,7 +22,7 @@ impl Backoff {
     /// Polls until something is found, the limit is reached or `deadline` passed.
     pub(super) fn spin<T>(&mut self, deadline: Instant, poll: &mut impl FnMut() -> Option<T>) -> Option<T> {
         if let Some(found) = poll() {
-            return Some(found); // says nothing about how long a wait takes
+            return Some(found); // shows nothing about how long a wait takes
         }
         if self.most.is_zero() {
             return None;

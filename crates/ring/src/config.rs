@@ -1,4 +1,4 @@
-//! What can be set when a ring is made.
+//! The settings with which a ring is made.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ const PROTOCOL: u32 = 2;
 const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST;
 
 impl RingConfig {
-    /// What must be equal on every rank, by name.
+    /// The settings that must be equal on every rank, by name.
     pub(super) fn agreed(&self) -> Vec<(String, String)> {
         [
             ("the version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -93,7 +93,8 @@ impl RingConfig {
         .into()
     }
 
-    /// How long making the ring may take; a rank whose setting is refused has to tell the others.
+    /// How long making the ring may take. A rank whose own `open` is refused uses the default, because it still has to
+    /// report the refusal to the other ranks.
     pub(super) fn limit(&self) -> Duration {
         if TIMES.contains(&self.open) { self.open } else { Self::default().open }
     }

@@ -55,7 +55,7 @@ impl BroadcastRing {
     /// ring stays when the group is closed.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create); the group's error if the group has failed. A rank that is lost while the
+    /// The errors of [`create`](Self::create); the group's error if the group has failed. A rank that is lost while the
     /// ring is made is lost to the group too.
     pub fn create_in(group: &Group, config: RingConfig) -> Result<Self> {
         let deadline = until(config.limit());
@@ -67,12 +67,12 @@ impl BroadcastRing {
     }
 
     /// Takes part in the making of a ring in the place of a reader that is another program, on
-    /// another host by its [`RingConfig::host`]: `hand_over` gives it the invitation, with which it
+    /// another host by its [`RingConfig::host`]: `hand_over` gives that program the invitation, with which it
     /// connects and joins. Collective; blocks until every reader, the guest too, is there. `hand_over`
-    /// does not wait for the guest to be told that the ring is ready: the writer waits for `hand_over`.
+    /// must not wait until the guest is notified that the ring is ready, because the writer waits for `hand_over`.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create) and of `hand_over`; [`Error::InvalidArgument`] on the writer's host.
+    /// The errors of [`create`](Self::create) and of `hand_over`; [`Error::InvalidArgument`] on the writer's host.
     pub fn invite(
         bootstrap: &mut dyn Bootstrap,
         config: RingConfig,
@@ -84,11 +84,11 @@ impl BroadcastRing {
         let keys = mesh.and_then(|_| Keys::new());
         let note = Note { key: keys.as_ref().ok().map(|keys| keys.public.clone()), ..Note::default() };
         let (keys, notes) = compare_notes(bootstrap, keys, note, deadline)?;
-        // The writer knows the keys, and then the other readers have connected.
+        // After this step the writer knows the keys, and after the next one the other readers have connected.
         compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         compare_notes(bootstrap, Ok(()), Note::default(), deadline)?;
         let handed = meeting.address(&notes).and_then(|address| {
-            let endpoint = address.tcp.clone().ok_or_else(|| Error::bootstrap("the writer told no address"))?;
+            let endpoint = address.tcp.clone().ok_or_else(|| Error::bootstrap("the writer sent no address"))?;
             let server_key = address.server_key.clone();
             hand_over(Invitation {
                 endpoint,
@@ -103,7 +103,7 @@ impl BroadcastRing {
     }
 }
 
-/// What all ranks know after their first messages.
+/// The facts that all ranks know after their first messages.
 struct Meeting<'a> {
     config: &'a RingConfig,
     deadline: Instant,
@@ -148,11 +148,11 @@ impl<'a> Meeting<'a> {
         if self.is_near() { overflow || (self.is_writer() && !self.far.is_empty()) } else { true }
     }
 
-    /// Connects the ranks of the writer's host; none for other ranks, which only keep step.
+    /// Connects the ranks of the writer's host. Other ranks get no mesh and only take part in the same exchanges.
     fn mesh(&self, bootstrap: &mut dyn Bootstrap) -> Result<Option<Mesh>> {
         let mut near = Near { bootstrap, ranks: &self.near, rounds: 0, failure: None };
         let mesh = if self.is_near() { Mesh::open(&mut near, self.deadline).map(Some) } else { Ok(None) };
-        // What the bootstrap says has the world's numbers.
+        // An error of the bootstrap already names ranks by their numbers in the world.
         let mesh = mesh.map_err(|error| near.failure.take().unwrap_or_else(|| error.of_members(&self.near)));
         while near.rounds < MESH_ROUNDS {
             if let Err(error) = near.all_gather(&[], self.deadline) {
@@ -220,7 +220,7 @@ impl<'a> Meeting<'a> {
     /// Where the writer listens.
     fn address<'n>(&self, notes: &'n [Note]) -> Result<&'n Address> {
         let address = notes.get(self.config.writer).and_then(|note| note.address.as_ref());
-        address.ok_or_else(|| Error::bootstrap(format!("rank {}, the writer, told no address", self.config.writer)))
+        address.ok_or_else(|| Error::bootstrap(format!("rank {}, the writer, sent no address", self.config.writer)))
     }
 }
 
@@ -255,7 +255,7 @@ impl Bootstrap for Near<'_> {
     }
 }
 
-/// `local` and what every rank notes, if every rank succeeded; else its error, or that of the
+/// `local` and the notes of all ranks, if every rank succeeded; else the error of this rank, or that of the
 /// lowest rank that failed.
 fn compare_notes<T>(
     bootstrap: &mut dyn Bootstrap,

@@ -20,9 +20,9 @@ use super::futex::Futex;
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct FutexEvent {
-    /// What sleepers watch.
+    /// The word on which sleepers wait.
     epoch: AtomicU32,
-    /// How many parties sleep or are about to. A killed sleeper stays counted, which costs needless wake-ups alone.
+    /// How many parties sleep or are about to. A killed sleeper stays counted, which costs only needless wake-ups.
     sleepers: AtomicU32,
     #[cfg(loom)]
     futex: Futex,
@@ -38,7 +38,7 @@ impl FutexEvent {
         }
     }
 
-    /// Polls until something is found or `deadline` passed: spins as long as `backoff` says, then sleeps.
+    /// Polls until something is found or `deadline` passed: spins within the limit of `backoff`, then sleeps.
     pub(super) fn wait<T>(
         &self,
         backoff: &mut Backoff,

@@ -1,13 +1,13 @@
-//! What another program needs to read a ring.
+//! The invitation with which another program reads a ring.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a program that is no rank needs to read a ring in the place of one, by ZeroMQ 4.
+/// The data with which a program that is not a rank reads a ring in the place of one, by ZeroMQ 4.
 ///
 /// The program makes a DEALER with these CURVE keys (text form Z85) and no limit on received messages,
-/// connects, and speaks as `docs/protocols.md` says under *Metadata ring*: in Python,
+/// connects, and follows the protocol of `docs/protocols.md` under *Metadata ring*: in Python,
 ///
 /// ```text
 /// socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = server_key, public_key, secret_key
@@ -28,7 +28,7 @@ pub struct Invitation {
     pub rank: usize,
     /// The writer's public key.
     pub server_key: String,
-    /// The guest's public key, which the writer was told.
+    /// The guest's public key, which the writer knows.
     pub public_key: String,
     /// The guest's secret key.
     pub secret_key: String,

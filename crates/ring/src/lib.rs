@@ -1,19 +1,19 @@
-//! Metadata broadcast: one rank tells the others what to do next.
+//! Metadata broadcast: one rank sends the others what to do next.
 //!
 //! [`BroadcastRing::create`] gives one rank the [`Writer`] and every other a [`Reader`]. A message is
 //! bytes, or any value of serde. Readers on the writer's host read it from shared memory, without
 //! a system call while they are awake; readers on other hosts get it by ZeroMQ. Every wait has a
 //! deadline. Its error names the awaited rank, and whether that rank never joined, is alive but
-//! behind, left or died. The death of a process is noticed within milliseconds.
+//! late, left or died. The death of a process is noticed within milliseconds.
 //!
 //! A reader that waits spins for a while ([`RingConfig::spin`]), then sleeps: an idle ring uses no
-//! processor time. A reader that is slow keeps the writer waiting once it is all slots behind; nothing
-//! is dropped.
+//! processor time. A slow reader makes the writer wait once all slots hold chunks that the reader has not read;
+//! no message is dropped.
 //!
 //! # Protocol on one host
 //!
-//! The memory is a sealed memfd, handed to readers by SCM_RIGHTS: per party a line that says whether
-//! it lives and, for readers, a cursor on a line of its own; per slot a head on a line of its own and
+//! The memory is a sealed memfd, handed to readers by SCM_RIGHTS: per party a line that records whether
+//! the party lives and, for readers, a cursor on a line of its own; per slot a head on a line of its own and
 //! a chunk. Chunks are numbered by a u32 that wraps; chunk n is in slot n mod slots.
 //!
 //! *Arrival.* The writer fills the chunk and the head, then stores n + 1 into the slot's stamp with
@@ -25,24 +25,24 @@
 //! acquire: all reads of chunk n happen before it is overwritten. So no slot is ever both read and written,
 //! and messages need no check sum or second look.
 //!
-//! *Sleep.* There are two event counts, one for news and one for room. A party that is about to sleep counts itself,
-//! passes a sequentially consistent fence, and polls once more. A party that changes something passes such a fence and
-//! looks for sleepers. One of the two sees the other, and the futex sleeps only while the epoch is that of before the
-//! last poll.
+//! *Sleep.* There are two event counts, `news` for new chunks and `room` for free slots. A party that is about to sleep
+//! counts itself, passes a sequentially consistent fence, and polls once more. A party that changes something passes
+//! such a fence and looks for sleepers. One of the two sees the other, and the futex sleeps only while the epoch is
+//! that of before the last poll.
 //!
 //! *Death.* Every party watches the sockets that it shares with the others. When a socket hangs up, the party marks the
-//! other one as dead and notifies both events. A reader that finds no chunk reads the writer's state, then looks once
-//! more for a chunk: what was sent before the end is received.
+//! party at its other end as dead and notifies both events. A reader that finds no chunk reads the writer's state, then
+//! looks once more for a chunk: what was sent before the end is received.
 //!
-//! loom explores the interleavings of the first three with one and two readers (`tests/loom`).
+//! loom explores the interleavings of arrival, reuse and sleep with one and two readers (`tests/loom`).
 //!
 //! # ZeroMQ
 //!
 //! libzmq is loaded when it is first needed ([`Overflow::ZeroMq`], ranks whose host differs): symmetra
-//! builds and runs without it, and says [`Error::Unsupported`] where it is missing. The writer binds one
-//! interface, speaks CURVE, and lets in only keys that the ranks drew for this ring and told it through the
-//! bootstrap; public keys alone travel. Other connections are refused, and the log says so. A
-//! program that is no rank reads a ring by [`BroadcastRing::invite`]; what travels is in `docs/protocols.md`.
+//! builds and runs without it, and returns [`Error::Unsupported`] where it is missing. The writer binds one
+//! interface, uses CURVE, and admits only keys that the ranks drew for this ring and sent to the writer through the
+//! bootstrap; only public keys are sent. Other connections are refused and logged. A program that is not a rank reads a
+//! ring by [`BroadcastRing::invite`]; `docs/protocols.md` specifies the messages.
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;

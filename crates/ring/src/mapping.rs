@@ -79,7 +79,8 @@ pub(super) struct Mapping {
     fd: OwnedFd,
 }
 
-// SAFETY: shared memory that any thread may address; the protocol orders accesses to chunks, whoever makes them.
+// SAFETY: shared memory that any thread may address; the protocol orders accesses to chunks, whichever thread makes
+// them.
 unsafe impl Send for Mapping {}
 // SAFETY: through `&Mapping` alone only atomics are touched; chunks need unsafe functions.
 unsafe impl Sync for Mapping {}
@@ -150,7 +151,7 @@ impl Mapping {
         }
     }
 
-    /// Address of what is `offset` bytes into the memory, an offset of the layout.
+    /// Address of the entry or chunk that is `offset` bytes into the memory, an offset of the layout.
     fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: offsets of the layout are inside the mapping (bounds).
         unsafe { self.address.add(offset) }

@@ -79,7 +79,7 @@ impl Member {
         self.ranks.iter().position(|other| *other == rank)
     }
 
-    /// What is known of a party; `doing` is what a living one does.
+    /// The state of a party in words; `doing` describes what the party does if it lives.
     pub(super) fn state(&self, party: usize, doing: &str) -> String {
         match self.board().life(party) {
             Life::Alive => format!("it is alive, process {}, {doing}", self.board().process(party)),
@@ -87,7 +87,7 @@ impl Member {
         }
     }
 
-    /// This party tells the others how it ends.
+    /// Notifies the other parties how this party ends.
     pub(super) fn leave(&self, how: Life) {
         self.board().lose(self.party, how);
     }
@@ -99,7 +99,7 @@ impl Member {
         Error::PeerLost { rank: self.rank_of(party), detail: format!(": {end}, process {process}") }
     }
 
-    /// The error that the writer ended `how`, as a reader tells it that has taken `messages` messages. If the writer gave
+    /// The error that the writer ended `how`, on a reader that has taken `messages` messages. If the writer gave
     /// up another rank, the error names that rank.
     pub(super) fn ended(&self, how: Life, messages: u64) -> Error {
         let (board, writer) = (self.board(), self.rank_of(self.writer));
@@ -108,13 +108,13 @@ impl Member {
             Some(rank) if rank != own => {
                 let party = self.party_of(rank);
                 let state = party.map_or("it is on another host".to_owned(), |party| {
-                    let behind = if board.life(party) == Life::Alive { ", but was behind" } else { "" };
-                    format!("{}, process {}{behind}", ending(board.life(party)), board.process(party))
+                    let behind = if board.life(party) == Life::Alive { ", but was too slow" } else { "" };
+                    format!("{}, process {}{}", ending(board.life(party)), board.process(party), behind)
                 });
                 given_up(rank, &state, writer, messages)
             }
             given_up => {
-                let why = if given_up.is_some() { ", because this rank was behind" } else { "" };
+                let why = if given_up.is_some() { ", because this rank was too slow" } else { "" };
                 let process = board.process(self.writer);
                 let detail = format!(": {}, process {process}, after {messages} messages{why}", ending(how));
                 Error::PeerLost { rank: writer, detail }
@@ -122,7 +122,7 @@ impl Member {
         }
     }
 
-    /// The error that a wait for a party took too long; `doing` says what is known of it.
+    /// The error that a wait for a party took too long; `doing` describes what the party does if it lives.
     pub(super) fn late(&self, party: usize, message: u64, waited: Duration, doing: &str) -> Error {
         timeout(self.rank_of(party), message, waited, &self.state(party, doing))
     }
@@ -158,7 +158,7 @@ pub(super) fn given_up(rank: usize, state: &str, writer: usize, messages: u64) -
     Error::PeerLost { rank, detail }
 }
 
-/// The error that a wait for a rank took too long, in a state said in words.
+/// The error that a wait for a rank took too long; `state` describes the rank in words.
 pub(super) fn timeout(rank: usize, message: u64, waited: Duration, state: &str) -> Error {
     let detail = format!(": {state}");
     Error::Timeout { operation: Operation::MetadataBroadcast, sequence: message, rank: Some(rank), waited, detail }

@@ -1,11 +1,11 @@
 //! The lock-free part: it orders the accesses of writer and readers to the slots.
 //!
-//! The crate's documentation says how chunks are numbered and why a slot is never read and written at once. Numbers
+//! The crate's documentation explains how chunks are numbered and why a slot is never read and written at once. Numbers
 //! are compared by their difference, so the wrap of a u32 is a number like any other.
 //!
-//! The state of a party says whether the party left or died. `losses` counts such parties; the writer reads the count
-//! for each chunk. Beside the count the writer notes which rank it gave up, so that readers name that rank, not the
-//! writer, when the writer ends.
+//! The state of a party records whether the party left or died. `losses` counts such parties; the writer reads the
+//! count for each chunk. Next to the count the writer notes which rank it gave up, so that readers name that rank, not
+//! the writer, when the writer ends.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -59,7 +59,7 @@ pub(super) struct Party {
 #[derive(Default)]
 pub(super) struct Cursor(AtomicU32);
 
-/// Who is lost.
+/// The parties that are lost.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct Losses {
@@ -69,7 +69,7 @@ pub(super) struct Losses {
     given_up: AtomicU32,
 }
 
-/// What a slot holds.
+/// The head of a slot.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct Slot {
@@ -98,7 +98,7 @@ pub(super) struct Head {
     pub(super) message_bytes: u64,
 }
 
-/// Everything shared but the chunks. Entries of `parties` and `cursors` are by party; the
+/// Everything shared except the chunks. Entries of `parties` and `cursors` are by party; the
 /// writer's cursor is not used.
 #[derive(Clone, Copy)]
 pub(super) struct Board<'a> {
@@ -175,19 +175,19 @@ impl Board<'_> {
         next.wrapping_sub(self.cursors[reader].0.load(Ordering::Relaxed))
     }
 
-    /// The first party but for the writer that died.
+    /// The first party other than the writer that died.
     pub(super) fn dead(&self, writer: usize) -> Option<usize> {
         (0..self.parties.len()).filter(|party| *party != writer).find(|party| self.life(*party) == Life::Dead)
     }
 
-    /// The party, but for the writer, that left or died before all others; one load when there is none.
+    /// The party other than the writer that left or died before all others; costs one load if no party is lost.
     fn lost(&self, writer: usize) -> Option<usize> {
         if self.losses.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let gone = |party: &usize| matches!(self.life(*party), Life::Left | Life::Dead | Life::GaveUp);
         let all_gone = (0..self.parties.len()).filter(|party| *party != writer).filter(gone);
-        // A party that is about to note its number is the last.
+        // A party that is about to note its number counts as the last one.
         all_gone.min_by_key(|party| self.parties[*party].order.load(Ordering::Acquire).wrapping_sub(1))
     }
 }
@@ -249,7 +249,7 @@ impl WriteCursor {
         Ok(self.slot)
     }
 
-    /// Another reader than `party` that keeps the writer from the next chunk, and how many chunks it is behind.
+    /// The reader, other than `party`, that keeps the writer from the next chunk, and how many chunks it has not read.
     pub(super) fn in_the_way(&self, board: &Board<'_>, party: usize) -> Option<(usize, u32)> {
         furthest_behind(board, self.next, [self.party, party])
     }
@@ -268,7 +268,8 @@ impl WriteCursor {
     }
 }
 
-/// The reader that is furthest behind chunk `next`, if it is a whole ring behind, and how many chunks; neither of `but`.
+/// The reader with the most unread chunks before chunk `next`, and their number, if they fill the ring. Ignores the
+/// parties `but`.
 fn furthest_behind(board: &Board<'_>, next: u32, but: [usize; 2]) -> Option<(usize, u32)> {
     let others = (0..board.cursors.len()).filter(|party| !but.contains(party));
     let behind = others.map(|party| (party, board.behind(party, next)));
@@ -300,7 +301,7 @@ impl ReadCursor {
         }
     }
 
-    /// Another reader that keeps the writer from writing the next chunk, and how many chunks that reader is behind.
+    /// Another reader that keeps the writer from writing the next chunk, and how many chunks that reader has not read.
     pub(super) fn in_the_way(&self, board: &Board<'_>) -> Option<(usize, u32)> {
         furthest_behind(board, self.next, [self.writer, self.party])
     }

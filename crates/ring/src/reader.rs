@@ -67,7 +67,7 @@ impl Reader {
     /// The next message. Blocks until `deadline` at most.
     ///
     /// # Errors
-    /// Those of [`receive`](Self::receive).
+    /// The errors of [`receive`](Self::receive).
     pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
         self.maker.check("a reader of a ring")?;
         match &mut self.source {
@@ -78,11 +78,12 @@ impl Reader {
         Ok(&self.message)
     }
 
-    /// The next message as a `T` that [`send_value`](super::Writer::send_value) sent. Blocks for the `steady` of the ring's settings at most.
+    /// The next message as a `T` that [`send_value`](super::Writer::send_value) sent. Blocks for the `steady` of the
+    /// ring's settings at most.
     ///
     /// # Errors
-    /// Those of [`receive`](Self::receive); [`Error::InvalidArgument`] for a message that is no `T`, which is taken
-    /// from the ring nevertheless.
+    /// The errors of [`receive`](Self::receive); [`Error::InvalidArgument`] for a message that is not a `T`. Such a
+    /// message is nevertheless taken from the ring.
     pub fn receive_value<T: DeserializeOwned>(&mut self) -> Result<T> {
         let number = self.received;
         let message = self.receive()?;
@@ -111,7 +112,7 @@ struct Near {
 }
 
 impl Near {
-    /// Takes chunks until they make message `number`. What arrived before an error is kept.
+    /// Takes chunks until message `number` is complete. Chunks that arrived before an error are kept.
     fn receive(&mut self, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
         loop {
             let waited = self.wait(number, deadline);
@@ -147,7 +148,7 @@ impl Near {
                 let (party, doing) = match cursor.in_the_way(&board) {
                     Some((party, chunks)) => {
                         let writer = member.rank_of(member.writer());
-                        (party, format!("{chunks} chunks behind, so that rank {writer}, the writer, waits for it"))
+                        (party, format!("with {chunks} unread chunks, so that rank {writer}, the writer, waits for it"))
                     }
                     None => (member.writer(), format!("and has sent {number} messages")),
                 };

@@ -1,11 +1,11 @@
 //! The wire format over ZeroMQ, for programs in other languages too.
 //!
-//! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own whose public
-//! key the writer was told: the key says which rank it is. A message of ZeroMQ is a head, and for
+//! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own. The writer knows the public key
+//! of every reader and identifies the rank by it. A message of ZeroMQ is a head, and for
 //! [`Kind::Message`] a second frame, the payload. A writer's [`Kind::Leave`] has a second frame if the writer ends
-//! because it gave up a reader: the reader's rank in 8 bytes, then what is known of the reader, in UTF-8. A reader's has
-//! one if its last wait was in vain: the writer's rank, then how the writer was. A head has 16 bytes, numbers
-//! little-endian:
+//! because it gave up a reader: the reader's rank in 8 bytes, then the reader's state in UTF-8. A reader's
+//! [`Kind::Leave`] has a second frame if its last wait was in vain: the writer's rank, then the writer's state. A head
+//! has 16 bytes, numbers little-endian:
 //!
 //! | bytes | holds |
 //! |---|---|
@@ -20,11 +20,11 @@
 //! | 2 ready | writer, once every reader joined | readers that joined |
 //! | 3 message | writer | which message of the ring, from 0 |
 //! | 4 taken | reader, after each message | how many it took |
-//! | 5 here | writer, now and then while it waits | messages sent; to be ignored |
+//! | 5 here | writer, now and then while it waits | messages sent; readers ignore it |
 //! | 6 leave | either, at its orderly end; a reader answers the writer's | messages sent or taken |
 //!
-//! The writer has at most as many messages under way to a reader as the ring has slots. Messages
-//! come in order; a reader on the writer's host gets only messages that overflow.
+//! The ring has at most as many messages in flight to a reader as it has slots. Messages
+//! arrive in order; a reader on the writer's host gets only messages that overflow.
 
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Head {
         bytes
     }
 
-    /// Nothing for bytes that are no head of this version.
+    /// `None` for bytes that are not a head of this version.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEAD_BYTES] = bytes.try_into().ok()?;
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -70,7 +70,7 @@ impl Head {
     }
 }
 
-/// The second frame of a leave: the rank that was given up, and what is known of that rank.
+/// The second frame of a leave: the rank that was given up, and the state of that rank in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GivenUp {
     pub(super) rank: usize,
@@ -82,7 +82,7 @@ impl GivenUp {
         [&(self.rank as u64).to_le_bytes(), self.state.as_bytes()].concat()
     }
 
-    /// Nothing for bytes that are none.
+    /// `None` for bytes that are not such a frame.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (rank, state) = bytes.split_first_chunk()?;
         let state = std::str::from_utf8(state).ok()?.to_owned();

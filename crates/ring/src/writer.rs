@@ -65,7 +65,7 @@ use symmetra::{Error, Result};
 /// does nothing.
 pub struct Writer {
     maker: Maker,
-    // Dropped first: readers hear by ZeroMQ that the ring ends before this party leaves.
+    // Dropped first: readers are notified by ZeroMQ that the ring ends before this party leaves.
     zmq_writer: Option<ZmqWriter>,
     member: Member,
     overflow: Overflow,
@@ -98,8 +98,8 @@ impl Writer {
         }
     }
 
-    /// Sends `message` to every reader; returns when it is in the ring. Blocks while a reader is a
-    /// whole ring behind, for the `steady` of the ring's settings at most. Any length, also none.
+    /// Sends `message` to every reader; returns when it is in the ring. A message may be empty and of any length.
+    /// Blocks while all slots hold chunks that a reader has not read, for the `steady` of the ring's settings at most.
     ///
     /// # Errors
     /// [`Error::Timeout`] naming the slowest reader and its state: nothing was sent, and sending may
@@ -113,7 +113,7 @@ impl Writer {
     /// Sends `message` to every reader; returns when it is in the ring. Blocks until `deadline` at most.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn send_by(&mut self, message: &[u8], deadline: Instant) -> Result<()> {
         self.maker.check("the writer of a ring")?;
         if let Some(error) = &self.failed {
@@ -141,8 +141,8 @@ impl Writer {
     /// `steady` of the ring's settings at most.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send); [`Error::InvalidArgument`] that names the place in the value for one of more than
-    /// 256 levels, or one that its own `Serialize` refuses. Nothing was sent then.
+    /// The errors of [`send`](Self::send); [`Error::InvalidArgument`] that names the place in the value for a value of
+    /// more than 256 levels, or one that its own `Serialize` refuses. Nothing was sent then.
     pub fn send_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         self.send(&encode("the value", value)?)
     }
@@ -170,7 +170,7 @@ impl Writer {
         }
     }
 
-    /// The error that names the cause: a reader that left because it had waited in vain left because of another one.
+    /// The error that names the cause: a reader that left because it had waited in vain left because of another rank.
     fn first_cause(&self, error: Error) -> Error {
         let Error::PeerLost { rank: left, detail } = &error else { return error };
         let Some(missed) = self.missed(*left) else { return error };
@@ -193,7 +193,7 @@ impl Writer {
     fn in_the_way(&self, left: usize, missed: usize) -> Option<GivenUp> {
         let (member, board) = (&self.member, self.member.board());
         let near = |party: usize| {
-            let doing = format!("{} chunks behind", board.behind(party, self.cursor.next()));
+            let doing = format!("with {} unread chunks", board.behind(party, self.cursor.next()));
             GivenUp { rank: member.rank_of(party), state: member.state(party, &doing) }
         };
         let named = member.party_of(missed).filter(|party| *party != member.party());
@@ -237,7 +237,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends a chunk that says: the next message comes by ZeroMQ.
+    /// Sends a chunk that states that the next message comes by ZeroMQ.
     fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), Failed> {
         self.claim(deadline).map_err(Failed::before)?;
         let head = Head { kind: Kind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
@@ -265,7 +265,7 @@ impl Writer {
             (None, behind) => {
                 let party = behind.unwrap_or(member.party());
                 let chunks = board.behind(party, self.cursor.next());
-                let doing = format!("{chunks} chunks behind");
+                let doing = format!("with {chunks} unread chunks");
                 Err(member.late(party, self.sent, start.elapsed(), &doing))
             }
         }
@@ -277,7 +277,7 @@ impl Drop for Writer {
         if !self.maker.is_here() {
             return;
         }
-        // A writer whose program heard of a death in another way ends because of that death, too.
+        // A writer whose program learnt of a death in another way ends because of that death, too.
         let dead = self.member.board().dead(self.member.party());
         if let (None, Some(party)) = (&self.given_up, dead) {
             let error = self.member.gone(party);

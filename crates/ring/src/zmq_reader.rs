@@ -23,7 +23,7 @@ pub(super) struct ZmqReader {
     rank: usize,
     connected: bool,
     taken: u64,
-    /// How the writer was when the last wait ended in vain.
+    /// The state of the writer when the last wait ended in vain.
     in_vain: Option<String>,
     /// The error of every later receive.
     ended: Option<Error>,
@@ -33,7 +33,7 @@ impl ZmqReader {
     /// Begins to connect to the writer, which knows `keys` as those of `rank`.
     pub(super) fn open(config: &RingConfig, address: &Address, near: bool, rank: usize, keys: &Keys) -> Result<Self> {
         let endpoint = if near { &address.ipc } else { &address.tcp };
-        let endpoint = endpoint.as_ref().ok_or_else(|| Error::bootstrap("the writer told no address for this rank"))?;
+        let endpoint = endpoint.as_ref().ok_or_else(|| Error::bootstrap("the writer sent no address for this rank"))?;
         let dealer = Context::new()?.socket(Role::Dealer)?;
         dealer.trust(keys, &address.server_key)?;
         dealer.set(Setting::LingerMs, 100)?;
@@ -94,7 +94,7 @@ impl ZmqReader {
         }
     }
 
-    /// Says to the writer that this reader ends, and whether it had waited in vain.
+    /// Notifies the writer that this reader ends, and whether it had waited in vain.
     pub(super) fn leave(&self) {
         let why = self.in_vain.clone().map(|state| GivenUp { rank: self.writer, state });
         if self.say(Kind::Leave, self.taken, why).is_err() {
@@ -109,7 +109,7 @@ impl ZmqReader {
         }
         match self.dealer.send(&mut frames)? {
             Sent::All => Ok(()),
-            // A dealer without a connection: what is left to read says why.
+            // A dealer without a connection: the events that are still to be read contain the reason.
             Sent::Full | Sent::Unreachable => Ok(()),
         }
     }
@@ -118,7 +118,7 @@ impl ZmqReader {
     fn left(&self, reason: Option<GivenUp>) -> Error {
         match reason {
             Some(GivenUp { rank, state }) if rank != self.rank => given_up(rank, &state, self.writer, self.taken),
-            Some(_) => self.gone("it left the ring because this rank was behind"),
+            Some(_) => self.gone("it left the ring because this rank was too slow"),
             None => self.gone("it left the ring"),
         }
     }
@@ -140,7 +140,7 @@ impl ZmqReader {
                 return Err(ended.clone());
             }
             if self.note()? {
-                // What came before the end is read first.
+                // Messages that came before the end are read first.
                 continue;
             }
             if Instant::now() >= deadline {

@@ -19,8 +19,8 @@ const HANDSHAKE_MS: i32 = 3000;
 const PING: Duration = Duration::from_millis(100);
 /// Longest frame that a reader sends: of CURVE's handshake. Heads are shorter.
 const MOST_FRAME_BYTES: i64 = 1024;
-/// How long the last messages may take when the writer ends: until they are taken, and what is not then, until it
-/// is sent.
+/// How long the last messages may take when the writer ends: until readers have taken them, and then as long again
+/// until the rest is sent.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The addresses of the writer.
@@ -41,7 +41,7 @@ struct Peer {
     sent: u64,
     taken: u64,
     left: bool,
-    /// Whether it left because it had waited in vain.
+    /// Whether this reader left because it had waited in vain.
     in_vain: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct ZmqWriter {
     router: Socket,
     authenticator: Authenticator,
     peers: Vec<Peer>,
-    /// Most messages under way to a reader.
+    /// Most messages in flight to a reader.
     window: u64,
     address: Address,
     /// Holds the ipc socket until all readers of this host have connected.
@@ -117,7 +117,7 @@ impl ZmqWriter {
         Ok(())
     }
 
-    /// Waits until every reader joined, then tells all readers so.
+    /// Waits until every reader joined, then notifies all readers.
     pub(super) fn gather(&mut self, deadline: Instant) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -128,7 +128,7 @@ impl ZmqWriter {
             }
             poll(&[&self.router], deadline)?;
         }
-        // All have connected, and a killed writer leaves no directory behind.
+        // All have connected, so the directory can go: a writer that is killed later then leaves none.
         self.directory = None;
         let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
         (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
@@ -152,7 +152,7 @@ impl ZmqWriter {
                 return Err(timeout(peer.rank, number, start.elapsed(), &peer.behind()));
             }
             if now >= ping {
-                // Finds out whether it is there.
+                // Finds out whether the reader is still there.
                 self.send_head(peer, Head { kind: Kind::Here, number })?;
                 ping = now + PING;
             }
@@ -165,7 +165,7 @@ impl ZmqWriter {
         self.peers.iter().any(|peer| peer.rank == rank && peer.in_vain)
     }
 
-    /// A reader other than `rank` to which no more messages may be sent, and what is known of it.
+    /// A reader other than `rank` to which no more messages may be sent, and its state in words.
     pub(super) fn in_the_way(&self, rank: usize) -> Option<GivenUp> {
         let full = |peer: &&Peer| peer.rank != rank && !peer.left && peer.sent - peer.taken >= self.window;
         self.peers.iter().find(full).map(|peer| GivenUp { rank: peer.rank, state: peer.behind() })
@@ -217,14 +217,15 @@ impl ZmqWriter {
                 Kind::Leave if peer.route.as_deref() == Some(route.bytes()) => {
                     (peer.left, peer.in_vain) = (true, !why.is_empty());
                 }
-                kind => symmetra::log!(WARN, "rank {}, a reader, said {kind:?} {} out of turn", peer.rank, head.number),
+                kind => symmetra::log!(WARN, "rank {}, a reader, sent {kind:?} {} out of turn", peer.rank, head.number),
             }
         }
         Ok(())
     }
 
-    /// Tells every reader that the ring ends, and because of which reader, and waits a little until all have taken everything, and those of
-    /// other hosts said so: a connection that is closed with an answer on its way loses what it holds.
+    /// Notifies every reader that the ring ends, and because of which reader. Then waits a little until all readers
+    /// have taken everything and the readers of other hosts have confirmed that: a connection that is closed while an
+    /// answer is in flight loses its data.
     pub(super) fn leave(&mut self, number: u64, given_up: Option<&GivenUp>) {
         let deadline = Instant::now() + LINGER;
         let head = Head { kind: Kind::Leave, number }.encode().to_vec();
@@ -234,7 +235,7 @@ impl ZmqWriter {
             let told = frames.and_then(|frames| self.send_to(peer, frames)).is_ok();
             self.peers[peer].left |= !told;
         }
-        // A reader of this host answers only when the ring tells it to look for a message by ZeroMQ.
+        // A reader of this host answers only when a marker in the ring points it to a message by ZeroMQ.
         let done = |peer: &Peer| peer.left || (!peer.remote && peer.taken == peer.sent);
         while !self.peers.iter().all(done) && Instant::now() < deadline {
             if self.hear().and_then(|()| poll(&[&self.router], deadline)).is_err() {
@@ -244,8 +245,8 @@ impl ZmqWriter {
     }
 }
 
-/// What both ends of a connection are set to: no limit of ZeroMQ's own, for the window is one, and
-/// heartbeats that find out about a host that is gone.
+/// The settings of both ends of a connection: no limit of ZeroMQ's own, since the window of the ring limits messages,
+/// and heartbeats that detect a lost host.
 pub(super) fn prepare(socket: &Socket, config: &RingConfig) -> Result<()> {
     let patience = config.steady.max(Duration::from_secs(10));
     let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
@@ -260,7 +261,7 @@ pub(super) fn prepare(socket: &Socket, config: &RingConfig) -> Result<()> {
 
 impl Peer {
     fn behind(&self) -> String {
-        format!("it is connected, {} messages behind", self.sent - self.taken)
+        format!("it is connected, with {} unread messages", self.sent - self.taken)
     }
 
     fn gone(&self, how: &str) -> Error {

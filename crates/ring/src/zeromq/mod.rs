@@ -1,4 +1,4 @@
-//! Safe faces of the few things of ZeroMQ that a ring uses. No socket is shared by two threads.
+//! Safe wrappers of the few functions of ZeroMQ that a ring uses. No socket is shared by two threads.
 #![allow(unsafe_code)]
 
 mod library;
@@ -49,12 +49,12 @@ const DONT_WAIT: c_int = 1;
 const SEND_MORE: c_int = 2;
 const POLL_IN: i16 = 1;
 const AGAIN: i32 = 11;
-/// `EHOSTUNREACH`: a router has no such peer, any more.
+/// `EHOSTUNREACH`: a router does not have such a peer, or no longer has it.
 const UNREACHABLE: i32 = 113;
 
 /// Events of a socket's monitor.
 pub(super) const CONNECTED: u16 = 0x0001;
-/// Of an attempt to connect, too.
+/// Also for an attempt to connect.
 pub(super) const CLOSED: u16 = 0x0080;
 pub(super) const DISCONNECTED: u16 = 0x0200;
 pub(super) const HANDSHAKE_FAILED: u16 = 0x0800 | 0x2000 | 0x4000;
@@ -292,7 +292,7 @@ impl Drop for Socket {
         if !self.context.is_here() {
             return;
         }
-        // SAFETY: the socket lives, and nobody uses it after.
+        // SAFETY: the socket lives, and is not used afterwards.
         unsafe { (self.library().close)(self.raw.as_ptr()) };
     }
 }
@@ -350,7 +350,7 @@ impl Message {
         }
         // SAFETY: the message lives.
         let data = unsafe { (library.msg_data)(&raw mut message.raw) };
-        // SAFETY: a message of this many bytes, which nobody else has.
+        // SAFETY: a message of this many bytes, which only this function can address.
         unsafe { data.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(message)
     }
@@ -364,7 +364,7 @@ impl Message {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the message lives; the function does not change it, whatever its type says.
+        // SAFETY: the message lives; the function does not change it, although its type takes a mutable pointer.
         let data = unsafe { (self.library.msg_data)((&raw const self.raw).cast_mut()) };
         // SAFETY: the message lives.
         let bytes = unsafe { (self.library.msg_size)(&raw const self.raw) };
@@ -386,7 +386,7 @@ impl Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        // SAFETY: the message lives, and nobody uses it after.
+        // SAFETY: the message lives, and is not used afterwards.
         unsafe { (self.library.msg_close)(&raw mut self.raw) };
     }
 }
