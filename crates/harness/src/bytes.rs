@@ -1,6 +1,6 @@
 //! Sizes in bytes, as people write them.
 
-/// Letters of the units: the first means 1024 or 1000, each further one as many times the one before.
+/// Letters of the units. The first means 1024 or 1000, and each further letter 1024 or 1000 times the letter before.
 const LETTERS: [char; 4] = ['K', 'M', 'G', 'T'];
 
 /// Reads `4096`, `64K`, `64KiB` and `64KB`, in letters of either case. A bare letter is a power of 1024, as in nccl-tests.

@@ -10,7 +10,7 @@ use symmetra::{
 use crate::buffer::Buffer;
 use reference::quantised::{Bytes, Format};
 
-/// What has memory for operands: a device has plain memory, a communicator symmetric memory.
+/// Allocates memory for operands: a device allocates plain memory, a communicator symmetric memory.
 pub trait Memory {
     type Of<T: Element>: Buffer<T>;
     fn room<T: Element>(&self, elems: usize) -> Result<Self::Of<T>>;
@@ -79,8 +79,8 @@ pub fn lens(form: Format, rows: usize, width: usize) -> (usize, usize) {
 }
 
 impl<M: Memory> Codes<M> {
-    /// Operands of `rows` rows of `width` elements, whose values begin `at` elements into their buffer. `known`: the static
-    /// scale, or the global one.
+    /// Operands of `rows` rows of `width` elements, whose values begin `at` elements into their buffer. `known` is the
+    /// static scale or the global scale.
     pub fn new(memory: &M, form: Format, [rows, width, at]: [usize; 3], known: f32, stream: &Stream) -> Result<Self> {
         let (values, scales) = lens(form, rows, width);
         let elems = values + at;
@@ -98,7 +98,7 @@ impl<M: Memory> Codes<M> {
         Ok(Self { form, rows, width, values, at, scales, known })
     }
 
-    /// Writes one byte everywhere, so that what a call leaves out is found.
+    /// Writes one byte everywhere, so that a test finds elements that a call does not write.
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<()> {
         fn fill<T: Element, B: Buffer<T>>(buffer: &B, elems: usize, byte: u8, stream: &Stream) -> Result<()> {
             buffer.write(&vec![bytemuck::pod_read_unaligned(&[byte; 4][..size_of::<T>()]); elems], stream)
@@ -116,7 +116,7 @@ impl<M: Memory> Codes<M> {
         self.asked_as(0..self.rows, rows)
     }
 
-    /// Asks for quantised rows that are these of all. All, or scales that follow each other.
+    /// Asks for quantised rows that are these rows of all rows: either all, or rows whose scales are contiguous.
     pub fn asked_as<'op, T: Element>(
         &'op self,
         numbers: Range<usize>,
@@ -144,7 +144,7 @@ impl<M: Memory> Codes<M> {
         Ok(if matches!(how, Quantisation::Nvfp4 { .. }) { rows.global_scale(&self.known) } else { rows })
     }
 
-    /// What the buffers hold, also before the values.
+    /// The contents of the buffers, also before the values.
     pub fn read(&self, stream: &Stream) -> Result<Bytes> {
         fn bytes<T: Element, B: Buffer<T>>(buffer: &B, stream: &Stream) -> Result<Vec<u8>> {
             Ok(bytemuck::cast_slice(&buffer.read(stream)?).to_vec())

@@ -10,7 +10,7 @@ use symmetra::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collective(Operation);
 
-/// Those that benchmarks name.
+/// The operations that benchmarks name.
 #[expect(non_upper_case_globals, reason = "they stand in patterns where variants would")]
 impl Collective {
     pub const AllReduce: Self = Self(Operation::AllReduce);
@@ -68,7 +68,7 @@ impl Collective {
         (self.op().bus_factor)(ranks)
     }
 
-    /// Whether ranks must tell each other where data go, so that data go directly into symmetric memory alone.
+    /// Whether ranks must exchange where data go, so that data go directly only into symmetric memory.
     pub fn tells_places(self) -> bool {
         self.op().tells_places()
     }

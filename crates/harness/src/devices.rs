@@ -8,7 +8,7 @@ use symmetra::{Device, DeviceKind};
 
 use crate::failure::Failure;
 
-/// What `--device` may say.
+/// The values of `--device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Choice {
     /// GPUs where this build supports them and there is one for every rank, else the CPU.
@@ -56,7 +56,7 @@ impl fmt::Display for RankDevice {
     }
 }
 
-/// The kinds of GPU, the one tried first first.
+/// The kinds of GPU, in the order in which they are tried.
 pub const GPUS: [Gpu; 2] = [
     Gpu { kind: DeviceKind::Cuda, vendor: "CUDA", built: cfg!(feature = "cuda"), device: RankDevice::Cuda },
     Gpu { kind: DeviceKind::Hip, vendor: "HIP", built: cfg!(feature = "hip"), device: RankDevice::Hip },
@@ -91,7 +91,7 @@ pub fn assign(kind: DeviceKind, ranks: usize, share: bool) -> Result<Vec<RankDev
     }
     if count == 0 {
         return Err(Failure::usage(format!(
-            "--device {kind}: there is no {vendor} device (`symmetra doctor` may say why)"
+            "--device {kind}: there is no {vendor} device (`symmetra doctor` may report why)"
         )));
     }
     if count < ranks && !share {
@@ -112,7 +112,7 @@ pub fn kind(choice: Choice, ranks: usize, share: bool) -> DeviceKind {
     }
 }
 
-/// The first kind with a GPU for every rank; else, where these are shared, the first with any.
+/// The first kind with a GPU for every rank; else, if ranks share GPUs, the first kind with any GPU.
 fn automatic(counts: &[(DeviceKind, usize)], ranks: usize, share: bool) -> DeviceKind {
     let with = |least: usize| counts.iter().find(|(_, count)| *count >= least);
     let found = with(ranks).or_else(|| with(1).filter(|_| share));

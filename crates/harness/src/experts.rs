@@ -50,7 +50,7 @@ impl fmt::Display for Shape {
 }
 
 impl Shape {
-    /// The settings of experts of this shape, for so many tokens of a rank. Results are summed a rank first.
+    /// The settings of experts of this shape, for `tokens` tokens of a rank. Each rank sums its own results first.
     pub fn config(self, tokens: usize) -> ExpertConfig {
         let mut config = ExpertConfig::new(self.experts, self.top_k, self.hidden, tokens);
         config.determinism = Some(Determinism::PerAlgorithm);
@@ -71,7 +71,7 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Those that are made of rows of bf16.
+    /// The formats for rows of bf16.
     pub const OF_BF16: [Self; 2] = [Self::F8, Self::Same];
 
     pub const fn name(self) -> &'static str {
@@ -90,7 +90,7 @@ impl Wire {
         }
     }
 
-    /// As what a caller gives rows in.
+    /// The format in which a caller passes rows.
     pub const fn given(self) -> Self {
         match self {
             Self::F8 | Self::Same => Self::Same,
@@ -98,7 +98,7 @@ impl Wire {
         }
     }
 
-    /// Bytes of a row of so many elements on its way to an expert.
+    /// Bytes of a row of `hidden` elements in this format.
     pub fn row_bytes(self, hidden: usize) -> usize {
         match self {
             Self::F8 | Self::GivenF8 => hidden + 4 * groups(hidden),
@@ -139,12 +139,12 @@ impl Layout {
         }
     }
 
-    /// Whether a token has one row on a rank, the sum of whose experts comes back.
+    /// Whether a token has one row on a rank, so that the sum over its experts on that rank is returned.
     pub const fn is_by_token(self) -> bool {
         matches!(self, Self::ByRank | Self::BySource)
     }
 
-    /// With room for so many rows of each expert, where the room is equal.
+    /// The library's layout. `rows` is the capacity of each expert where capacities are equal.
     pub const fn setting(self, rows: usize) -> experts::Layout {
         match self {
             Self::ByRank => experts::Layout::ByRank,

@@ -30,8 +30,8 @@ impl Form {
         }
     }
 
-    /// The numbers of rows that are `asked` for, or the `usual` ones, rounded up to equal shares where ranks have shares.
-    /// Refuses types that no row has, and numbers that have no equal shares.
+    /// The `asked` numbers of rows, or the `usual` numbers, rounded up to equal shares where ranks have shares.
+    /// Refuses types that rows cannot have, and numbers that cannot be divided into equal shares.
     pub fn tokens(self, dtype: Dtype, asked: &[u64], usual: &[u64], ranks: u64) -> Result<Vec<usize>, Failure> {
         if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&dtype) {
             return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {dtype}")));
@@ -74,7 +74,7 @@ impl Form {
         if self == Self::AllReduce { 0..tokens } else { rank * share..(rank + 1) * share }
     }
 
-    /// Numbers of the rows that a rank has normed in the end.
+    /// Numbers of the rows that a rank has normed at the end.
     pub fn normed(self, tokens: usize, of: [usize; 2]) -> Range<usize> {
         if self == Self::ReduceScatter { self.kept(tokens, of) } else { 0..tokens }
     }
@@ -93,9 +93,10 @@ impl Form {
         }
     }
 
-    /// The algorithm of the sum: the one that is named, or the library's choice for rows of `hidden` elements and so many
-    /// bytes. `Auto`: scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands; `placed`:
-    /// whether the sum of all rows has a place; `quantise`: the format in which normed rows are written too.
+    /// The algorithm of the sum: the named algorithm, or the library's choice for rows of `hidden` elements and `bytes`
+    /// bytes. For `Auto`, scattered rows go by a reduce-scatter. `direct`: whether peers can address the operands;
+    /// `placed`: whether the caller has memory for the sum of all rows; `quantise`: the format in which normed rows are
+    /// written too.
     pub fn algorithm(
         self,
         communicator: &Communicator,
@@ -121,7 +122,7 @@ impl Form {
         Ok(ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm))
     }
 
-    /// An algorithm that has the bits of a sum by `algorithm`: a reduce-scatter adds in rank order.
+    /// An algorithm whose sum has the same bits as the sum by `algorithm`: a reduce-scatter adds in rank order.
     pub fn sums_as(self, algorithm: Algorithm) -> Algorithm {
         if self == Self::AllReduce { algorithm } else { Algorithm::TwoShotSentinel }
     }
@@ -135,7 +136,7 @@ pub fn name(algorithm: Algorithm) -> String {
     }
 }
 
-/// What the choice of an algorithm knows of a format: a static scale is chosen as one a token.
+/// The quantisation by which an algorithm is chosen for a format: a static scale counts as a scale per token.
 pub fn chosen_as(format: Format) -> Quantisation {
     match format {
         Format::Static(to) => Quantisation::PerToken(to),
@@ -143,7 +144,7 @@ pub fn chosen_as(format: Format) -> Quantisation {
     }
 }
 
-/// Elements of an output row: whole groups, where the format has no short ones.
+/// Elements of an output row: whole groups, unless the format allows short groups.
 pub fn width(hidden: usize, quantise: Option<Format>) -> usize {
     hidden.next_multiple_of(quantise.map_or(1, Format::step))
 }

@@ -1,5 +1,6 @@
-//! Guard bytes before and behind the operands of a measurement. A guard byte that changed shows that a kernel or a copy wrote outside its
-//! operands or its scratch. A group has guards beside symmetric memory, and [`Guarded`] has margins beside plain memory.
+//! Guard bytes before and after the operands of a measurement. A changed guard byte shows that a kernel or a copy wrote
+//! outside its operands or its scratch. A group has guards around symmetric memory, and [`Guarded`] has margins around
+//! plain memory.
 
 use std::ops::Range;
 
@@ -8,7 +9,8 @@ use symmetra::{Communicator, Device, DeviceBuffer, Element, Error, Ref, Result, 
 /// Bytes of a guard of a group, and of a margin. Whole pages: operands are aligned as without them.
 pub const GUARD_BYTES: u64 = 4 << 10;
 
-/// Compares the guards of this rank's symmetric memory and scratch, once all ranks have come here with their work done.
+/// Compares the guards of this rank's symmetric memory and scratch, once all ranks have called this with their work
+/// done.
 /// Collective; blocks.
 ///
 /// # Errors
@@ -24,12 +26,12 @@ pub struct Guarded<T: Element> {
     memory: DeviceBuffer<T>,
     /// Where the elements are in the memory.
     elems: Range<usize>,
-    /// What the margins hold. Random numbers: what a kernel read beside another operand and wrote here differs.
+    /// The contents of the margins: random numbers, so that bytes copied from next to another operand differ.
     margins: [Vec<T>; 2],
 }
 
 impl<T: Element> Guarded<T> {
-    /// Allocates `len` elements with a margin before and a margin behind. The contents of the elements are undefined.
+    /// Allocates `len` elements with a margin before and a margin after. The contents of the elements are undefined.
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         let margin = || {
             let mut bytes = [0; GUARD_BYTES as usize];

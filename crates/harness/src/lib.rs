@@ -1,4 +1,4 @@
-//! What the programs of symmetra share: ranks as processes and threads, flags, operands, timing, tables and output.
+//! Shared code of the programs of symmetra: ranks as processes and threads, flags, operands, timing, tables and output.
 #![allow(missing_docs, reason = "only packages of this repository use it")]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! Results that are printed as they come. What is not printed yet is printed when a signal ends the command.
+//! Results that are printed as they come. Results that are not printed yet are printed when a signal ends the command.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::write;
@@ -18,7 +18,7 @@ pub struct Live {
     rest: Guard<Rest>,
 }
 
-/// What is not printed yet.
+/// The text that is not printed yet.
 struct Rest(String);
 
 impl Drop for Rest {

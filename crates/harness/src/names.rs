@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use symmetra::{Algorithm, Codec, Determinism, Dtype, Multicast, Reduction, Transport};
 
-/// What moves the data of a collective.
+/// The way in which the data of a collective are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
     /// Kernels, by this transport.

@@ -1,4 +1,4 @@
-//! NVSHMEM in the commands: what ranks need in their environment, and a session.
+//! NVSHMEM in the commands: the environment variables of ranks, and a session.
 
 #[cfg_attr(not(feature = "nvshmem"), path = "nvshmem/absent.rs")]
 mod heap;
@@ -14,7 +14,7 @@ const VARIABLES: [(&str, &str); 4] = [
     ("NVSHMEM_CUMEM_GRANULARITY", "2097152"),
 ];
 
-/// Those variables that this process has not.
+/// The variables of `VARIABLES` that this process does not have.
 pub fn variables() -> Vec<(&'static str, &'static str)> {
     VARIABLES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()).collect()
 }

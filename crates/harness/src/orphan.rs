@@ -1,4 +1,4 @@
-//! Processes that must not outlive the one that started them.
+//! Processes that must not outlive the process that started them.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};

@@ -36,7 +36,7 @@ fn line_to(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
 }
 
-/// A bar of so many steps, hidden unless standard error is a terminal.
+/// A progress bar of `steps` steps, hidden unless standard error is a terminal.
 pub fn progress(steps: u64) -> ProgressBar {
     let progress = ProgressBar::new(steps).with_finish(ProgressFinish::AndClear);
     match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {

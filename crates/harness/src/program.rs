@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ErrorKind};
 use crate::failure::Failure;
 use crate::output;
 
-/// Runs what was parsed, or prints why parsing failed, as help and the version do.
+/// Runs what was parsed. If parsing failed, or the user asked for help or the version, prints the parser's text.
 pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(), Failure>) -> ExitCode {
     let ended = match parsed {
         Ok(command) => body(command).map(|()| ExitCode::SUCCESS),
@@ -16,14 +16,14 @@ pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(),
     };
     ended.unwrap_or_else(|failure| {
         if let Some(message) = failure.message() {
-            // Where standard error cannot be written, the exit code says that the command failed.
+            // If standard error cannot be written, the exit code still reports that the command failed.
             let _ = output::note(format_args!("error: {message}"));
         }
         ExitCode::from(failure.code())
     })
 }
 
-/// What stands here for a short option of nccl-tests that means something else here, or nothing.
+/// The name of an option for a short option of nccl-tests that means something else here. `None` for other options.
 pub fn hint(said: &clap::Error) -> Option<&'static str> {
     let value = |kind| said.get(kind).map(ToString::to_string);
     match (said.kind(), value(ContextKind::InvalidArg)?.as_str()) {
@@ -38,7 +38,7 @@ pub fn hint(said: &clap::Error) -> Option<&'static str> {
     }
 }
 
-/// Prints what the parser has to say: help and the version are output as any other.
+/// Prints the parser's text: help and the version are output as any other.
 fn print(said: &clap::Error) -> Result<ExitCode, Failure> {
     said.print().and_then(|()| std::io::stdout().flush()).map_err(Failure::output)?;
     if let Some(hint) = hint(said) {

@@ -15,10 +15,10 @@ use crate::{bytes, names};
 pub use processes::RankProcess;
 pub use task::{Run, Say, Task};
 
-/// Flags that say what the ranks of a run are and where they work.
+/// Flags that select how ranks run and on which devices they work.
 #[derive(clap::Args)]
 pub struct RankArgs {
-    /// What the ranks work on
+    /// The devices on which the ranks work
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
 
@@ -26,7 +26,7 @@ pub struct RankArgs {
     #[arg(long)]
     share_devices: bool,
 
-    /// What the ranks are
+    /// Whether ranks are processes or threads
     #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
     pub ranks_as: RanksAs,
 }
@@ -42,7 +42,7 @@ pub struct GroupArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
     most_blocks: Option<u32>,
 
-    /// What the bits of sums may depend on
+    /// The settings on which the bits of sums may depend
     #[arg(long, default_value = "per-algorithm", value_parser = names::determinism_parser())]
     #[serde(with = "names::by_name")]
     determinism: Determinism,
@@ -83,7 +83,7 @@ impl GroupArgs {
         }
     }
 
-    /// Refuses what needs multicast where the group opens none.
+    /// Refuses flags that need multicast where the group opens no multicast.
     pub fn check_multicast(self, what: &str) -> Result<(), Failure> {
         match self.multicast == Multicast::Off {
             true => Err(Failure::usage(format!("{what} needs --multicast try or --multicast require"))),
@@ -119,7 +119,7 @@ impl RankArgs {
     }
 }
 
-/// What the ranks of a run are.
+/// Whether the ranks of a run are processes or threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RanksAs {
     /// A process each.
@@ -137,7 +137,7 @@ impl RanksAs {
     }
 }
 
-/// Bytes of memory of the machine; none where the system does not tell.
+/// Bytes of memory of the machine; `None` if the system does not report them.
 fn machine_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -160,8 +160,8 @@ impl<T: Task> Run<T> {
         }
     }
 
-    /// Starts the ranks, blocks until every rank ended, and hands on what each finds. When one fails the others are
-    /// ended.
+    /// Starts the ranks, blocks until every rank ended, and passes on each result of each rank. If a rank fails, the
+    /// others are ended.
     pub fn attend(
         &self,
         ranks_as: RanksAs,
@@ -175,7 +175,7 @@ impl<T: Task> Run<T> {
         ranks?.attend(hear)
     }
 
-    /// Runs the task and returns what all ranks found, in no order.
+    /// Runs the task and returns the results of all ranks, in no order.
     pub fn collect(&self, ranks_as: RanksAs) -> Result<Vec<T::Found>, Failure> {
         let mut all = Vec::new();
         self.attend(ranks_as, |_, found| {

@@ -17,8 +17,8 @@ pub fn watched() -> Result<Signals, Failure> {
     Signals::new(watched).map_err(Failure::doing("watch for signals"))
 }
 
-/// The signals that this process was started to ignore, a bit each from the lowest; none where the system does
-/// not tell.
+/// The signals that this process was started to ignore, a bit each from the lowest; 0 if the system does not
+/// report them.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -30,10 +30,10 @@ pub fn name(signal: i32) -> String {
     signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// A value that is dropped when a signal ends this command, too: a file or a process of use to nobody else.
+/// A value that is also dropped when a signal ends this command: a file or a process that only this command uses.
 pub struct Guard<T: Send + 'static>(Arc<Mutex<Option<T>>>);
 
-/// What a signal drops.
+/// The values that a signal drops.
 struct Guarded {
     /// Whether a thread waits for signals.
     watched: bool,
@@ -52,7 +52,7 @@ impl<T: Send> Droppable for Mutex<Option<T>> {
     }
 }
 
-/// Makes a value that a signal drops, and looks at it. A signal waits until both are done.
+/// Makes a value that a signal drops, and calls `look` on it. A signal waits until both are done.
 pub fn guard<T: Send + 'static, R>(
     make: impl FnOnce() -> Result<T, Failure>,
     look: impl FnOnce(&T) -> R,
@@ -73,7 +73,7 @@ pub fn guard<T: Send + 'static, R>(
 /// Waits for a signal, drops all guarded values, and ends this process as the signal would have done.
 fn end_at(mut signals: Signals) {
     if let Some(signal) = signals.forever().next() {
-        // Held until the end: nobody guards more, and who lets go of a value waits for the end.
+        // Held until the end: no thread can guard another value, and a thread that releases a value waits for the end.
         let guarded = GUARDED.lock();
         guarded.values.iter().for_each(|value| value.drop_value());
         let _ = emulate_default_handler(signal);

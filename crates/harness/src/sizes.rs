@@ -17,7 +17,7 @@ pub struct SizeArgs {
     #[arg(short = 'e', long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse)]
     max_bytes: u64,
 
-    /// Each message is this many times as large as the one before
+    /// Each message is this many times as large as the previous message
     #[arg(short = 'f', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     step_factor: u64,
 }
@@ -29,7 +29,8 @@ impl SizeArgs {
     }
 }
 
-/// From the smallest up to the largest, each `factor` times the one before, in whole multiples of `parts`, each once.
+/// The sizes from the smallest to the largest, each `factor` times the size before, in whole multiples of `parts`, each
+/// once.
 pub fn sizes_elems(
     [min_bytes, max_bytes]: [u64; 2],
     factor: u64,

@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 use rustix::stdio::stdout;
 use rustix::termios::tcgetwinsize;
 
-/// A table without lines. Cells break at spaces, headings also after hyphens. Columns that find no room side by side
-/// follow below, beside the first column again.
+/// A table without lines. Cells break at spaces, headings also after hyphens. Columns that do not fit side by side
+/// follow below, each time next to the first column again.
 #[derive(Clone)]
 pub struct Table {
     columns: Vec<Column>,
@@ -23,17 +23,17 @@ pub struct Layout {
 #[derive(Clone)]
 struct Column {
     heading: String,
-    /// A cell that may come; it has room.
+    /// A cell that may come; the column has room for it.
     expected: String,
-    /// Numbers stand to the right.
+    /// Numbers are aligned to the right.
     right: bool,
     cells: Vec<String>,
 }
 
-/// Characters a line where nobody says how many there are.
+/// Characters a line if the system does not report a width.
 const USUAL_WIDTH: usize = 80;
 
-/// Spaces between columns: as many as there is room for.
+/// Spaces between columns: the widest gap that fits.
 const GAPS: [usize; 2] = [2, 1];
 
 impl Table {
@@ -76,7 +76,7 @@ impl Table {
         table
     }
 
-    /// How the table is laid out on the terminal; none if not all columns stand side by side there.
+    /// How the table is laid out on the terminal; `None` if not all columns stand side by side there.
     pub fn layout(&self) -> Option<Layout> {
         self.layout_in(terminal_width())
     }
@@ -87,7 +87,7 @@ impl Table {
         Some(Layout { widths: widths(&block, width, gap), gap })
     }
 
-    /// Whether rows behind the first `rows` break no word in this layout.
+    /// Whether rows after the first `rows` break no word in this layout.
     pub fn holds(&self, layout: &Layout, rows: usize) -> bool {
         let fits = |(column, width): (&Column, &usize)| {
             let cells = column.cells.iter().skip(rows);
@@ -101,7 +101,7 @@ impl Table {
         heading_lines(&self.columns.iter().collect::<Vec<_>>(), layout)
     }
 
-    /// The lines of the rows behind the first `rows`.
+    /// The lines of the rows after the first `rows`.
     pub fn lines_after(&self, rows: usize, layout: &Layout) -> Vec<String> {
         row_lines(&self.columns.iter().collect::<Vec<_>>(), rows, layout)
     }
@@ -111,7 +111,7 @@ impl Table {
         GAPS.into_iter().find(|gap| total(self.columns.iter().map(Column::least), *gap) <= width)
     }
 
-    /// The lines of the table in a terminal with so many characters a line.
+    /// The lines of the table in a terminal of `width` characters a line.
     fn fitted(&self, width: usize) -> Vec<String> {
         let gap = self.gap(width).unwrap_or(1);
         let mut lines = Vec::new();
@@ -164,7 +164,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Of columns of these widths.
+/// The total width of columns of these widths.
 fn total(widths: impl Iterator<Item = usize>, gap: usize) -> usize {
     widths.map(|width| width + gap).sum::<usize>().saturating_sub(gap)
 }
@@ -192,7 +192,7 @@ fn heading_lines(block: &[&Column], layout: &Layout) -> Vec<String> {
     side_by_side(block, &headings.into_iter().map(raised).collect::<Vec<_>>(), layout)
 }
 
-/// The lines of the rows behind the first `rows`.
+/// The lines of the rows after the first `rows`.
 fn row_lines(block: &[&Column], rows: usize, layout: &Layout) -> Vec<String> {
     let end = block.iter().map(|column| column.cells.len()).max().unwrap_or(0);
     let line = |number: usize| {
@@ -203,7 +203,7 @@ fn row_lines(block: &[&Column], rows: usize, layout: &Layout) -> Vec<String> {
     (rows..end).flat_map(line).collect()
 }
 
-/// The lines of one row, of whose cells each has lines.
+/// The lines of one row, whose cells have several lines each.
 fn side_by_side(block: &[&Column], cells: &[Vec<String>], layout: &Layout) -> Vec<String> {
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
     let line = |number: usize| {
@@ -241,7 +241,7 @@ fn broken(text: &str, width: usize, ends: &[char]) -> Vec<String> {
     lines
 }
 
-/// Characters a line: of the terminal that standard output is, else what COLUMNS says.
+/// Characters a line: of the terminal if standard output is a terminal, else the value of `COLUMNS`.
 fn terminal_width() -> usize {
     let terminal = tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col));
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();

@@ -33,7 +33,7 @@ pub fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failure> {
     resolve(path).map_err(Failure::doing(format!("write {}", path.display())))
 }
 
-/// Refuses a file beside which no other can be created, as the file that replaces it is.
+/// Refuses a file in whose folder no other file can be created, because a new file replaces the old one.
 pub fn check_beside(option: &str, path: &Path) -> Result<(), Failure> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     tempfile::Builder::new().prefix(".symmetra-").tempfile_in(folder).map_err(|error| refused(option, path, error))?;
@@ -66,7 +66,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether a file system or another file is mounted at `path`; false if the system does not tell.
+/// Whether a file system or another file is mounted at `path`; false if the system does not report it.
 fn is_mount_point(path: &Path) -> bool {
     let told = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
     told.is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))

@@ -21,16 +21,16 @@ use symmetra::{Dtype, Element};
 use crate::failure::Failure;
 use crate::names::by_name;
 
-/// What a file of tensors looks like.
+/// The format of a file of tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Format {
     /// One NumPy array.
     Npy,
-    /// Tensors with names: the one of this name, or all.
+    /// Tensors with names: the tensor of this name, or all.
     Safetensors { tensor: Option<String> },
 }
 
-/// What a tensor is, beside its elements.
+/// The description of a tensor without its elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     /// Empty where the format has no names.
@@ -42,12 +42,12 @@ pub struct Tensor {
     fortran: bool,
 }
 
-/// What a file holds, beside the elements.
+/// The contents of a file without the elements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Header {
     /// In the order in which a file is written: see `Tensor::in_order`.
     pub tensors: Vec<Tensor>,
-    /// What else the file says, by name, where the format has that.
+    /// The other texts of the file, by name, if the format has them.
     texts: Option<BTreeMap<String, String>>,
 }
 
@@ -66,7 +66,7 @@ pub struct Layout {
 pub struct Rest {
     /// Of the open end of this process.
     path: PathBuf,
-    /// What users call the pipe.
+    /// The name of the pipe for users.
     name: PathBuf,
     layout: Layout,
 }
@@ -150,7 +150,7 @@ impl Format {
 }
 
 impl Layout {
-    /// Compares the length of a file with what its header says. A pipe has no length.
+    /// Compares the length of a file with its header. A pipe has no length.
     fn check_length(&self, file: &File) -> Result<(), String> {
         let there = file.metadata().map_err(|error| error.to_string())?;
         for (tensor, start) in self.header.tensors.iter().zip(&self.starts) {
@@ -172,7 +172,7 @@ impl Source {
         &self.layout.header
     }
 
-    /// What is left to read, if this is a pipe, which cannot be opened again from its start. This source holds the pipe
+    /// The unread rest, if this is a pipe, which cannot be opened again from its start. This source holds the pipe
     /// open until another process has it.
     pub fn rest(&self) -> Option<Rest> {
         let is_pipe = self.file.metadata().is_ok_and(|there| !there.is_file());
@@ -216,7 +216,7 @@ impl Sink {
 }
 
 impl Tensor {
-    /// Refuses what does not fit memory.
+    /// Refuses tensors that do not fit in memory.
     fn new(name: &str, dtype: Dtype, shape: Vec<u64>, fortran: bool) -> Result<Self, String> {
         let bytes = shape.iter().try_fold(dtype.bytes() as u64, |product, extent| product.checked_mul(*extent));
         match bytes.filter(|bytes| *bytes <= 1 << 40) {
@@ -248,7 +248,7 @@ impl Tensor {
 }
 
 impl Header {
-    /// How the tensors of two files differ: what each file has.
+    /// How the tensors of two files differ: the tensors of each file.
     pub fn difference(&self, other: &Self) -> Option<[String; 2]> {
         let by_name = |header: &'_ Self| -> BTreeMap<String, Tensor> {
             header.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.clone())).collect()

@@ -1,4 +1,4 @@
-//! NCCL as a contender.
+//! NCCL as a candidate of a benchmark.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MULTICAST: &str = "NCCL_NVLS_ENABLE";
 /// How long the ranks have to meet in NCCL.
 const MEET: Duration = Duration::from_secs(120);
 
-/// Turns multicast off for NCCL, unless its user has said what to do.
+/// Turns multicast off for NCCL, unless the user has set the variable.
 pub fn keep_multicast_off() {
     if std::env::var_os(MULTICAST).is_none() {
         // SAFETY: called before this program has opened a device or started a rank, while it has one
@@ -37,14 +37,14 @@ pub fn describe() -> Result<String, Failure> {
 pub struct Nccl(nccl::Communicator);
 
 impl Nccl {
-    /// The ranks of `ours`; none without competitors. Collective; blocks.
+    /// NCCL with the ranks of `ours`; `None` without competitors. Collective; blocks.
     pub fn among(competitors: &[Competitor], ours: &Communicator) -> Result<Option<Self>, Failure> {
         let everyone: Vec<usize> = (0..ours.world_size()).collect();
         (!competitors.is_empty()).then(|| Self::open(ours, &everyone)).transpose()
     }
 
-    /// Some ranks of `ours`, in the order of their numbers there. All ranks call this at once, each with the ranks of its own
-    /// part. Collective; blocks.
+    /// NCCL with some ranks of `ours`, in the order of their numbers in `ours`. All ranks call this at once, each with
+    /// the ranks of its own part. Collective; blocks.
     pub fn open(ours: &Communicator, members: &[usize]) -> Result<Self, Failure> {
         let library = nccl_library(DeviceKind::Cuda)?;
         let at = members.iter().position(|rank| *rank == ours.rank());
@@ -104,8 +104,8 @@ impl Exchange<'_> {
         let mut begin = 0;
         for (peer, elems) in sent.iter().enumerate().filter(|(_, elems)| **elems > 0) {
             let message = from.slice(begin..begin + elems)?.as_raw().cast_const().cast();
-            // SAFETY: the slice has so many elements; every rank races alike, in one thread; buffers and communicator
-            // outlive the graphs of a size, which are dropped before them.
+            // SAFETY: the slice has this many elements; every rank makes the same calls in one thread; buffers and
+            // communicator outlive the graphs of a size, which are dropped before them.
             unsafe { self.communicator.send(message, *elems, T::DTYPE, peer, stream) }?;
             begin += elems;
         }
@@ -148,7 +148,7 @@ impl<T: Element> Call<'_, T> {
         let (from, to) = (self.input.as_raw().cast_const().cast(), self.output.as_raw().cast());
         let (given, got, dtype) = (self.input.len(), self.output.len(), T::DTYPE);
         match self.collective {
-            // SAFETY: for this and the rest: the operands have so many elements; every rank races alike, in
+            // SAFETY: for this and the rest: the operands have this many elements; every rank makes the same calls in
             // one thread; buffers and communicator outlive the graphs of a size, which are dropped before them.
             Collective::AllReduce => unsafe { nccl.all_reduce(from, to, given, dtype, Reduction::Sum, stream) },
             // SAFETY: as above; the output has a place for the input of every rank.
@@ -160,12 +160,12 @@ impl<T: Element> Call<'_, T> {
             Collective::AllToAll => self.all_to_all(stream),
             other => {
                 let what = format!("a race of {} against NCCL", other.name());
-                Err(symmetra::Error::Unsupported { what, reason: "nobody asks for it".to_owned() })
+                Err(symmetra::Error::Unsupported { what, reason: "no benchmark uses it".to_owned() })
             }
         }
     }
 
-    /// NCCL's own is a group of sends and receives, as its documentation has it.
+    /// NCCL implements an all-to-all as a group of sends and receives, as its documentation recommends.
     fn all_to_all(&self, stream: &Stream) -> symmetra::Result<()> {
         let ranks = self.communicator.world_size();
         let part = self.input.len() / ranks;

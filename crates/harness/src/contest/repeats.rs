@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Runs that are timed, behind runs that warm up.
+/// The numbers of timed runs and of warm-up runs before them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Repeats {
     pub timed: u32,

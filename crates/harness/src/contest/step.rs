@@ -13,7 +13,7 @@ pub trait Step<'a> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Enqueues the work into a graph.
     fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
-    /// Fails if the library that does the work has failed and the group does not know.
+    /// Fails if the library that does the work has failed and the group has not noticed the failure.
     fn check(&self) -> symmetra::Result<()> {
         Ok(())
     }
@@ -25,8 +25,8 @@ pub struct Part<'a, T: Element> {
     pub elems: Range<usize>,
 }
 
-/// Messages between all ranks: `counts[0]` says how many elements go to each rank, one message after the other in `from`,
-/// and `counts[1]` how many come from each rank into `into`.
+/// Messages between all ranks. `counts[0]` holds the number of elements that go to each rank, one message after the
+/// other in `from`; `counts[1]` holds the number of elements that come from each rank into `into`.
 pub struct Parcel<'a, T: Element> {
     pub from: Ref<'a, T>,
     pub into: Ref<'a, T>,
@@ -39,14 +39,14 @@ impl<'a, T: Element> Parcel<'a, T> {
     }
 }
 
-/// A parcel of the elements that rows of experts have.
+/// A parcel of elements that rows of experts consist of.
 pub enum Cargo<'a> {
     Rows(Parcel<'a, bf16>),
     Codes(Parcel<'a, u8>),
     Scales(Parcel<'a, f32>),
 }
 
-/// What has collectives.
+/// A library that has collectives.
 pub trait Library {
     /// A collective from the first operand to the second. Reductions are sums.
     fn step<'s, T: Element>(

@@ -6,7 +6,7 @@ use symmetra::{DeviceKind, Event, Graph, Stream, SymmetricBuffer};
 
 use super::team::Team;
 
-/// What one lap took this rank, in microseconds.
+/// The times of one trial on this rank, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
     /// From the last meeting to the end of the work, on the device.
@@ -19,21 +19,22 @@ pub struct Time {
 pub struct Stopwatch<'a> {
     team: &'a dyn Team,
     stream: &'a Stream,
-    /// Barriers, the first of which awaits the slowest host.
+    /// Barriers. The first barrier waits for the slowest host.
     lead_in: Graph<'a>,
     start: Event,
     end: Event,
 }
 
 impl<'a> Stopwatch<'a> {
-    /// For graphs: after they met, the devices wait until every host has enqueued what is timed, so no rank is
-    /// charged for another's late launch: on GPUs barriers of about 40 us. `meeting` lends its signals.
+    /// For graphs: after the ranks met, the devices wait until every host has enqueued the timed work, so that no rank
+    /// is charged for a late launch of another rank. On GPUs these are barriers of about 40 us. `meeting` lends its
+    /// signals.
     pub fn new(team: &'a dyn Team, meeting: &'a SymmetricBuffer<f32>, stream: &'a Stream) -> symmetra::Result<Self> {
         let barriers = if stream.device().kind() == DeviceKind::Cuda { 16 } else { 1 };
         Self::after(barriers, team, meeting, stream)
     }
 
-    /// For calls, with one barrier: the time runs from where the ranks meet, so it has in it what the hosts take.
+    /// For calls, with one barrier: the time starts where the ranks meet, so it includes the time of the hosts.
     pub fn after(
         barriers: usize,
         team: &'a dyn Team,

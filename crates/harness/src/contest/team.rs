@@ -8,7 +8,7 @@ pub trait Team {
     fn barrier(&self) -> symmetra::Result<()>;
     /// Blocks until all work of the stream is done, and returns its error if it failed.
     fn synchronize(&self, stream: &Stream) -> symmetra::Result<()>;
-    /// Brings ranks together ahead of a lap if they cannot meet on their devices.
+    /// Brings ranks together before a trial if they cannot meet on their devices.
     fn meet(&self) -> symmetra::Result<()> {
         Ok(())
     }

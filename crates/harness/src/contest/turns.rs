@@ -1,4 +1,4 @@
-//! The turns of a race: every contender is verified, then the contenders are timed one after the other, again and again.
+//! The turns of a benchmark: every candidate is verified, then the candidates are timed in turn, again and again.
 
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, DeviceKind, Graph, Stream};
@@ -27,16 +27,16 @@ impl Mode {
     }
 }
 
-/// What a contender left after its operations.
+/// The result of a candidate after its operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
     /// Elements that are wrong.
     pub wrong: u64,
-    /// Of the result.
+    /// Checksum of the result.
     pub checksum: u64,
 }
 
-/// An operation on operands of its own, and what so many of the operation must leave.
+/// An operation on operands of its own, and the expected result of a number of these operations.
 pub trait Contender<'a> {
     /// Enqueues operations that run.
     fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()>;
@@ -44,19 +44,20 @@ pub trait Contender<'a> {
     fn record(&self, operations: u32, capture: &Capture<'_, 'a>) -> symmetra::Result<()>;
     /// Writes the operands. Blocks until they are written.
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()>;
-    /// Compares the result of so many operations. Blocks.
+    /// Compares the result of `operations` operations with the expected result. Blocks.
     fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict>;
-    /// The elements that are wrong after the last launch, of operations that leave the same however often they run. Blocks.
+    /// The elements that are wrong after the last launch, for operations whose result does not depend on how often they
+    /// run. Blocks.
     fn recheck(&self, _: &Stream) -> symmetra::Result<u64> {
         Ok(0)
     }
-    /// Fails if memory beside the operands was overwritten. Blocks until every rank of the host has called it.
+    /// Fails if memory next to the operands was overwritten. Blocks until every rank of the host has called it.
     fn check_beside(&self, _: &Stream) -> symmetra::Result<()> {
         Ok(())
     }
 }
 
-/// One contender in one mode, as one rank saw it.
+/// The times of one candidate in one mode on one rank.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SideLap {
     /// Time of one operation in every launch.
@@ -64,23 +65,23 @@ pub struct SideLap {
     /// The host's share of it.
     pub host_us: Vec<f64>,
     pub wrong: u64,
-    /// Of the result that was verified.
+    /// Checksum of the result that was verified.
     pub checksum: u64,
 }
 
-/// How contenders take turns.
+/// How candidates take turns.
 pub struct Turns<'h, 'w> {
     pub team: &'h dyn Team,
-    /// Of graphs.
+    /// Times graphs.
     pub graphs: &'h Stopwatch<'w>,
-    /// Of calls.
+    /// Times calls.
     pub calls: &'h Stopwatch<'w>,
-    /// Launches of each contender.
+    /// Launches of each candidate.
     pub launches: Repeats,
 }
 
 impl Turns<'_, '_> {
-    /// Verifies all contenders, then times launches of so many operations of each.
+    /// Verifies all candidates, then times launches of `operations` operations of each.
     pub fn laps<'a, C: Contender<'a>>(
         &self,
         mode: Mode,
@@ -106,7 +107,7 @@ impl Turns<'_, '_> {
         }
     }
 
-    /// `launch` enqueues all operations of a contender. The contenders take turns, so that drift affects all alike.
+    /// `launch` enqueues all operations of a candidate. The candidates take turns, so that drift affects all alike.
     fn time<'a, C: Contender<'a>>(
         &self,
         stopwatch: &Stopwatch<'_>,
@@ -123,7 +124,7 @@ impl Turns<'_, '_> {
             launch(number)?;
             self.team.synchronize(stream)?;
             let Verdict { wrong, checksum } = contender.verify(operations, stream)?;
-            // Ahead of what is timed: where the ranks meet may have been overwritten too.
+            // Before the timed trials: the memory in which the ranks meet may have been overwritten too.
             contender.check_beside(stream)?;
             laps.push(SideLap { wrong, checksum, ..SideLap::default() });
         }
@@ -146,7 +147,7 @@ impl Turns<'_, '_> {
     }
 }
 
-/// Operations of one launch: 40, fewer on the CPU where those of so many bytes take long.
+/// Operations of one launch: 40, and fewer on the CPU, where operations of many bytes take long.
 pub fn usual_operations(kind: DeviceKind, bytes: u64) -> u32 {
     match kind {
         DeviceKind::Cuda => 40,

@@ -29,7 +29,7 @@ impl Heap {
 pub fn describe() -> Option<symmetra::Result<(String, symmetra::Result<String>)>> {
     let plugin = |plugin: Plugin| match plugin.version() {
         Some(version) => format!("version {version}, {}", plugin.path().display()),
-        None => format!("of a version that it does not say, {}", plugin.path().display()),
+        None => format!("of an unknown version, {}", plugin.path().display()),
     };
     Some(Library::find(None).map(|library| (library.name().to_owned(), library.bootstrap_plugin().map(plugin))))
 }

@@ -1,4 +1,4 @@
-//! Listens to all ranks until they are done, and finds out which failed first.
+//! Receives the reports of all ranks until they are done, and finds out which rank failed first.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::task::Said;
 use crate::failure::Failure;
 
-/// How long the other ranks have to end by themselves once a rank failed, so that the rank to blame is heard.
+/// How long the other ranks have to end by themselves once a rank failed, so that the report of the rank to blame
+/// arrives.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The ranks of a run, started.
@@ -19,26 +20,26 @@ pub(super) struct Ranks<F> {
 /// An event of a rank.
 pub(super) enum Heard<F> {
     Said(Said<F>),
-    /// The rank will say no more.
+    /// The rank sends no more reports.
     Ended,
 }
 
-/// What differs between processes and threads.
+/// The operations that differ between processes and threads.
 pub(super) trait Hands {
     /// Every rank is in the group.
     fn all_open(&mut self) {}
-    /// Waits for the end of a rank that says no more, for a bounded time. Returns what is wrong with how the rank ended:
-    /// any end is wrong of a rank that was not `done`.
+    /// Waits for the end of a rank that sends no more reports, for a bounded time. Returns an error text if the rank
+    /// ended wrongly: any end is wrong for a rank that was not `done`.
     fn end(&mut self, rank: usize, done: bool) -> Option<String>;
     /// Ends all ranks that are still there.
     fn stop(&mut self);
 }
 
-/// How the ranks fare.
+/// The state of the ranks.
 struct Roll {
     open: usize,
     ended: usize,
-    /// Whether each rank said that it is done, and whether it said that it gave up.
+    /// Whether each rank reported that it is done, and whether it reported that it gave up.
     done: Vec<bool>,
     gave_up: Vec<bool>,
     /// Failures in the order of their arrival, and whether each may be an echo.
@@ -97,7 +98,7 @@ impl<F> Ranks<F> {
             Heard::Ended => {
                 roll.ended += 1;
                 let wrong = self.hands.end(rank, roll.done[rank]);
-                // Who gave up said why.
+                // A rank that gave up has reported why.
                 if let Some(how) = wrong.filter(|_| !roll.gave_up[rank]) {
                     roll.failures.push((Failure::failed(format!("rank {rank} {how}")), false));
                 }

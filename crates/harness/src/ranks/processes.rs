@@ -1,4 +1,4 @@
-//! Ranks as processes of this program. A rank reads its task from standard input and writes what it finds to standard
+//! Ranks as processes of this program. A rank reads its task from standard input and writes its results to standard
 //! output, in lines of JSON.
 
 use std::fs::File;
@@ -50,7 +50,7 @@ struct Team {
     traces: Guard<Traces>,
 }
 
-/// What the ranks leave if this command ends before them.
+/// The directory and the processes that remain if this command ends before its ranks.
 struct Traces {
     /// Where the ranks meet, until they have met.
     directory: Option<Directory>,
@@ -64,19 +64,19 @@ impl Drop for Traces {
             // Fails when the rank has ended.
             let _ = pidfd_send_signal(rank, Signal::KILL);
         }
-        // A rank holds directories of its own until it has ended.
+        // A rank has directories of its own until it has ended.
         for rank in &self.ranks {
             let limit = Timespec { tv_sec: EXIT.as_secs() as i64, tv_nsec: 0 };
             let _ = poll(&mut [PollFd::new(rank, PollFlags::IN)], Some(&limit));
         }
         self.directory = None;
-        // Those that it cannot remove now are removed by the next command.
+        // Directories that cannot be removed now are removed by the next command.
         let _ = Directory::sweep();
     }
 }
 
 impl Hands for Team {
-    /// Removes the directory, so that a killed command leaves nothing behind.
+    /// Removes the directory, so that a killed command leaves no files.
     fn all_open(&mut self) {
         self.traces.change(|traces| traces.directory = None);
     }
@@ -85,8 +85,8 @@ impl Hands for Team {
         match self.children.get_mut(rank).map(wait) {
             Some(Ok(Some(status))) if done && status.success() => None,
             Some(Ok(Some(status))) => Some(describe(status, done)),
-            Some(Ok(None)) => Some(format!("said no more, and did not end for {} s", EXIT.as_secs())),
-            Some(Err(error)) => Some(format!("ended, nobody knows how: {error}")),
+            Some(Ok(None)) => Some(format!("sent no more reports, and did not end for {} s", EXIT.as_secs())),
+            Some(Err(error)) => Some(format!("ended, but its exit status is unknown: {error}")),
             None => Some("never was".to_owned()),
         }
     }
@@ -134,7 +134,7 @@ fn describe(status: ExitStatus, done: bool) -> String {
 /// Starts every rank.
 pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
     let make = || Ok(Traces { directory: Some(Directory::new()?), ranks: Vec::new() });
-    // Inside the directory, whose lock says that it is in use: rank 0 locks the place where it listens.
+    // Inside the directory, whose lock shows that it is in use: rank 0 locks the path at which it listens.
     let place = |traces: &Traces| traces.directory.as_ref().map(|directory| directory.path().join("ranks"));
     let (traces, path) = guard(make, place)?;
     let path = path.unwrap_or_default();
@@ -181,11 +181,11 @@ impl Team {
     }
 }
 
-/// Hands on what a rank says until it ends.
+/// Passes on the reports of a rank until it ends.
 fn listen<F: DeserializeOwned>(rank: usize, stdout: ChildStdout, sender: &Sender<(usize, Heard<F>)>) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         let said = serde_json::from_str(&line).unwrap_or_else(|error| Said::Failed {
-            message: format!("said something else than it should ({error}): {line}"),
+            message: format!("wrote a line that is not a report ({error}): {line}"),
             echo: false,
         });
         if sender.send((rank, Heard::Said(said))).is_err() {
@@ -203,7 +203,7 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
-    /// Reads the rank's place and task from standard input, and ties this process to the one that started it.
+    /// Reads the rank's place and task from standard input, and ties this process to the process that started it.
     pub fn begin() -> Result<Self, Failure> {
         let out = own_output().map_err(Failure::doing("keep standard output to this rank"))?;
         let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::doing("read a rank's part"))?;
@@ -228,7 +228,7 @@ impl RankProcess {
         Ok(())
     }
 
-    /// Somebody else started this process.
+    /// The error that another program started this process.
     pub fn misled(why: impl std::fmt::Display) -> Failure {
         Failure::usage(format!("`rank` is started by `all-reduce` and its neighbours only: {why}"))
     }

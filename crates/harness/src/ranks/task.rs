@@ -11,12 +11,12 @@ use super::GroupArgs;
 use crate::devices::RankDevice;
 use crate::failure::Failure;
 
-/// What every rank of a run does.
+/// The work of every rank of a run.
 pub trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
-    /// The name that tells the process of a rank which task it is given.
+    /// The name by which the process of a rank selects its task.
     const NAME: &'static str;
 
-    /// What a rank finds.
+    /// A result of a rank.
     type Found: Serialize + DeserializeOwned + Send + 'static;
 
     /// Bytes of symmetric memory that a rank needs.
@@ -37,11 +37,11 @@ pub trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
         Transport::Auto
     }
 
-    /// Does one rank's part and says what the rank finds.
+    /// Does one rank's part and reports the results of the rank.
     fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure>;
 }
 
-/// Where a rank says what it finds.
+/// The function with which a rank reports a result.
 pub type Say<'a, F> = &'a mut dyn FnMut(F) -> Result<(), Failure>;
 
 /// A task and the ranks that do it.
@@ -55,7 +55,7 @@ pub struct Run<T> {
     pub task: T,
 }
 
-/// What a rank says.
+/// A report of a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said<F> {
     /// The group is open.
@@ -85,17 +85,17 @@ impl<T> Run<T> {
 }
 
 impl<T: Task> Run<T> {
-    /// Does one rank's part and says how it went.
+    /// Does one rank's part and reports how it ended.
     pub(super) fn work(&self, rank: usize, bootstrap: Result<impl Bootstrap, Failure>, say: Say<'_, Said<T::Found>>) {
         let done = bootstrap.and_then(|bootstrap| self.part(rank, bootstrap, say));
         let last = match done {
             Ok(()) => Said::Done,
             Err(failure) => {
-                let message = failure.message().unwrap_or_else(|| "nobody listens".to_owned());
+                let message = failure.message().unwrap_or_else(|| "the output is closed".to_owned());
                 Said::Failed { message, echo: failure.is_echo() }
             }
         };
-        // Fails when nobody listens any more.
+        // Fails if the command no longer reads.
         let _ = say(last);
     }
 
@@ -107,7 +107,8 @@ impl<T: Task> Run<T> {
         match self.task.run(&communicator, &mut |found| say(Said::Found(found))) {
             Ok(()) => Ok(communicator.close()?),
             Err(failure) => {
-                // The other ranks are refused alike, and wait for nobody. What is found here is worse than what comes of it.
+                // The other ranks are refused alike, and no rank waits. This failure matters more than a failure to
+                // depart.
                 if failure.is_refusal() {
                     let _ = communicator.depart();
                 }

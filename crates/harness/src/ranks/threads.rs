@@ -14,13 +14,13 @@ use crate::failure::Failure;
 
 struct Team {
     ranks: Vec<JoinHandle<()>>,
-    /// Tells ranks to stop at the next thing they say: a thread cannot be killed.
+    /// Makes ranks stop at their next report: a thread cannot be killed.
     stopped: Arc<AtomicBool>,
 }
 
 impl Hands for Team {
     fn end(&mut self, _rank: usize, done: bool) -> Option<String> {
-        (!done).then(|| "ended without a word".to_owned())
+        (!done).then(|| "ended without a report".to_owned())
     }
 
     fn stop(&mut self) {

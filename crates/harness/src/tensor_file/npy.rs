@@ -13,8 +13,8 @@ use super::{Header, Layout, Tensor};
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// Longest header: NumPy reads no longer one either.
 const MAX_HEADER_BYTES: usize = 10_000;
-/// Most opening brackets: those of an array of numbers. The parser takes time that doubles with every bracket inside
-/// another.
+/// Most opening brackets: as many as a header of an array of numbers has. The time of the parser doubles with every
+/// nested bracket.
 const MAX_BRACKETS: usize = 2;
 
 /// Reads a header and leaves the file where the elements begin.
@@ -23,14 +23,14 @@ pub(super) fn layout(file: &mut File) -> Result<Layout, String> {
     let bytes = header_bytes(file).map_err(|error| wrong(&error))?;
     let header = NpyHeader::from_reader(&bytes[..]).map_err(|error| wrong(&error))?;
     let dtype = dtype(&header.dtype())?;
-    // Of arrays of one dimension or fewer the order says nothing.
+    // The order of an array of one dimension or fewer has no meaning.
     let fortran = header.order() == Order::Fortran && header.shape().len() > 1;
     let tensor = Tensor::new("", dtype, header.shape().to_vec(), fortran)?;
     let start = bytes.len() as u64;
     Ok(Layout { header: Header { tensors: vec![tensor], texts: None }, position: start, starts: vec![start] })
 }
 
-/// Everything before the elements, if the parser is sure to be done with it soon.
+/// Everything before the elements, if the parser is sure to finish soon.
 fn header_bytes(file: &mut File) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut read = |more: usize| {
@@ -78,7 +78,9 @@ fn dtype(dtype: &DType) -> Result<Dtype, String> {
     let DType::Plain(plain) = dtype else { return Err(refused) };
     // How NumPy writes 8-bit floats of `ml_dtypes`.
     if plain.type_char() == TypeChar::RawData && plain.size_field() == 1 {
-        return Err(format!("{refused}. Store 8-bit floats as .safetensors: a .npy file does not say which they are"));
+        return Err(format!(
+            "{refused}. Store 8-bit floats as .safetensors: a .npy file does not state which format they have"
+        ));
     }
     if plain.endianness() == Endianness::Big {
         return Err(format!("its elements are {descr}, big-endian: store them little-endian"));

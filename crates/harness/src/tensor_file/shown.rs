@@ -1,4 +1,4 @@
-//! What a file says, in a message.
+//! Texts of a file in messages.
 
 /// Most bytes of one text of a file.
 const MOST_BYTES: usize = 200;
