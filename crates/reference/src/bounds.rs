@@ -1,5 +1,5 @@
-//! The comparison of a result by a codec with the exact sum, in double precision: how far the rule of the codec lets each
-//! element be from it.
+//! The comparison of a result by a codec with the exact sum, in double precision: how far each element may be from the
+//! sum by the rule of the codec.
 
 use symmetra::{Algorithm, Codec, Dtype, Reduction};
 
@@ -8,10 +8,10 @@ use crate::element::Summand;
 /// Elements that share a scale.
 pub const GROUP: usize = 32;
 
-/// What scales that are rounded up to bf16, and sums in single precision, add to an error.
+/// The factor by which scales that are rounded up to bf16, and sums in single precision, increase an error.
 const SLACK: f64 = 1.01;
 
-/// How far a codec may put `value` from where it is. `most`: the largest magnitude in its group.
+/// The largest error with which a codec may encode `value`. `most`: the largest magnitude in its group.
 fn error_of(codec: Codec, value: f64, most: f64) -> f64 {
     let half_step = |largest_code: f64| SLACK * most / (2.0 * largest_code);
     match codec {
@@ -20,18 +20,18 @@ fn error_of(codec: Codec, value: f64, most: f64) -> f64 {
         Codec::Int4 => half_step(7.0),
         // Half a step of three bits of fraction, or of the denormals of e4m3, whose largest value is 448.
         Codec::Fp8 => (SLACK * value.abs() / 16.0).max(SLACK * most / 448.0 * 2f64.powi(-10)),
-        // Values as they are.
+        // Values are sent unchanged.
         _ => 0.0,
     }
 }
 
-/// The exact result of an element, and how far from that a rank may end.
+/// The exact result of an element, and the largest distance of a rank's result from it.
 struct Limit {
     result: f64,
     error: f64,
 }
 
-/// What an all-reduce by a codec promises.
+/// The error bounds of an all-reduce by a codec.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub codec: Codec,
@@ -40,7 +40,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The limits of the elements of a group, whose values `ranks` has by rank.
+    /// The limits of the elements of a group. `ranks` has the values of the group by rank.
     fn limits<T: Summand>(&self, ranks: &[Vec<f64>]) -> Vec<Limit> {
         let most_of = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
         let most: Vec<f64> = ranks.iter().map(|values| most_of(values)).collect();
@@ -66,7 +66,7 @@ impl Bounds {
         limits
     }
 
-    /// How many elements of a group are further from the exact result than the codec may put them. `ranks` has the inputs
+    /// How many elements of a group are further from the exact result than the codec allows. `ranks` has the inputs
     /// of the group by rank.
     pub fn count_beyond<T: Summand>(&self, ranks: &[Vec<f64>], group: &[T]) -> u64 {
         let within = |(limit, found): &(Limit, &T)| (found.wide() - limit.result).abs() <= limit.error;

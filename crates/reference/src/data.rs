@@ -28,7 +28,7 @@ impl Data {
         (0..self.elems).map(|_| T::draw(&mut random)).collect()
     }
 
-    /// What the algorithm must make of the inputs of all ranks, from element `start` on.
+    /// The result of the algorithm for the inputs of all ranks, from element `start` on.
     pub fn reduced<T: Summand>(
         self,
         reduction: Reduction,
@@ -52,8 +52,8 @@ impl Data {
         })
     }
 
-    /// How many elements of `result` are not what the algorithm must make of the inputs of all ranks,
-    /// from element `start` on.
+    /// How many elements of `result` differ from the result of the algorithm for the inputs of all ranks, from element
+    /// `start` on.
     pub fn count_wrong<T: Summand>(
         self,
         reduction: Reduction,
@@ -66,7 +66,7 @@ impl Data {
         result.iter().zip(right).filter(|(element, right)| !right.matches(**element)).count() as u64
     }
 
-    /// How many elements of an all-reduce by a codec are further from the exact result than the codec may put them.
+    /// How many elements of an all-reduce by a codec are further from the exact result than the codec allows.
     pub fn count_beyond<T: Summand>(self, bounds: &Bounds, ranks: usize, result: &[T]) -> u64 {
         let inputs: Vec<Vec<T>> = (0..ranks).map(|rank| self.of::<T>(rank)).collect();
         let of_group = |(number, group): (usize, &[T])| {
@@ -77,7 +77,7 @@ impl Data {
         result.chunks(GROUP).enumerate().map(of_group).sum()
     }
 
-    /// How many elements of `result` are not those of a rank's input, from element `start` on.
+    /// How many elements of `result` differ from a rank's input, from element `start` on.
     pub fn count_unlike<T: Summand>(self, rank: usize, start: usize, result: &[T]) -> u64 {
         let mut random = self.random(rank);
         (0..start).map(|_| T::draw(&mut random)).for_each(|_| ());
@@ -97,7 +97,7 @@ impl Data {
     }
 }
 
-/// Two of several, rounded: a partial sum is not an average yet.
+/// The reduction of two of several values, rounded: a partial sum is not an average yet.
 fn pair<T: Summand>(reduction: Reduction, both: [T; 2]) -> T {
     let reduction = if reduction == Reduction::Average { Reduction::Sum } else { reduction };
     T::reduce(reduction, both.into_iter())
@@ -127,7 +127,7 @@ fn doubled<T: Summand>(reduction: Reduction, values: &mut [T]) -> T {
     last_pair(reduction, [values[0], values[1]], values.len())
 }
 
-/// Equal for equal bits, in every process of this program.
+/// A checksum that is equal for equal bits, in every process of this program.
 pub fn checksum<T: bytemuck::Pod>(values: &[T]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytemuck::cast_slice(values));

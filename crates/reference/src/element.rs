@@ -1,10 +1,10 @@
-//! Elements as random values, and the reductions that results are compared with.
+//! Elements as random values, and the reductions with which results are compared.
 
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use symmetra::{Element, Reduction};
 
-/// An element that can be drawn at random and reduced as the library promises to.
+/// An element that can be drawn at random and reduced by the library's rules.
 pub trait Summand: Element + Wide {
     /// A random value. Floats have either sign and span twelve binary orders of magnitude, so that
     /// the order of a sum shows in its bits; integers are of any value, so that sums wrap.
@@ -37,7 +37,7 @@ macro_rules! float {
             fn reduce(reduction: Reduction, values: impl ExactSizeIterator<Item = Self>) -> Self {
                 let ranks = values.len() as $wide;
                 let values = values.map(<$wide>::from);
-                // No value drawn is a NaN or a zero, of which min and max have more to say.
+                // No value drawn is a NaN or a zero, for which min and max have rules of their own.
                 let all = match reduction {
                     Reduction::Product => values.reduce(|a, b| a * b),
                     Reduction::Min => values.reduce(<$wide>::min),

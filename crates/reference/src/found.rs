@@ -1,15 +1,15 @@
-//! The comparison of what norms left with the reference.
+//! The comparison of the outputs of norms with the reference.
 
 use super::norm::Rows;
 use super::quantised::{Bytes, Format, quantised};
 
-/// A byte of no result, so that what is not written is found.
+/// A byte that no result has, so that unwritten bytes are found.
 pub const UNWRITTEN: u8 = 0xa5;
 /// The static scale, at which some of the largest values saturate, and the global scale.
 const STATIC_SCALE: f32 = 0.011;
 const GLOBAL_SCALE: f32 = 341.3;
 
-/// Elements that nothing was written to.
+/// Elements that have not been written.
 pub fn unwritten<T: Rows>(elems: usize) -> Vec<T> {
     vec![bytemuck::pod_read_unaligned(&[UNWRITTEN; 4][..size_of::<T>()]); elems]
 }
@@ -25,7 +25,8 @@ pub fn unlike<T: Rows>(found: &[T], right: &[T]) -> u64 {
     (missing + found.iter().zip(right).filter(|(found, right)| !right.matches(**found)).count()) as u64
 }
 
-/// How many bytes of values and scales are not those of normed rows of `width` elements, where nothing was written before.
+/// How many bytes of values and scales differ from those of normed rows of `width` elements. All bytes were
+/// [`UNWRITTEN`] before.
 pub fn wrong_codes<T: Rows>(found: &Bytes, y: &[T], width: usize, form: Format) -> u64 {
     let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
     // No row of random values has an infinite factor.

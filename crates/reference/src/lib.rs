@@ -1,5 +1,6 @@
-//! What the operations of symmetra compute, by their definitions and apart from the library's own code: for the command,
-//! the benchmarks and the tests. Random data come from seeds, so that every rank knows the inputs of all ranks.
+//! The results of the operations of symmetra by their definitions, independent of the library's own code: for the
+//! command, the benchmarks and the tests. Random data come from seeds, so that every rank knows the inputs of all
+//! ranks.
 #![allow(missing_docs, reason = "only packages of this repository use it")]
 
 pub mod bounds;

@@ -1,4 +1,4 @@
-//! Quantised rows by their definition, apart from how the library computes them: a code is the nearest of all values of
+//! Quantised rows by their definition, independent of the library's code: a code is the nearest of all values of
 //! its format, in double precision.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use symmetra::{Error, Narrow, Quantisation, Result, ScaleLayout};
 
-/// Asked for of quantised rows: `static-e4m3`, or the name of a [`Quantisation`].
+/// A format of quantised rows: `static-e4m3`, or the name of a [`Quantisation`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Format {
     Static(Narrow),
@@ -15,7 +15,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What divides the width of a row.
+    /// The number by which the width of a row must be divisible.
     pub fn step(self) -> usize {
         match self {
             Self::Scaled(Quantisation::Mx { elems, .. }) => elems,
@@ -87,8 +87,8 @@ pub struct Bytes {
     pub scales: Vec<u8>,
 }
 
-/// Quantises rows of `width` elements. `known`: the static scale, or the global one. `before`: the bytes of scales that
-/// have no group. `endless(row)`: whether the factor of the row's norm is infinite.
+/// Quantises rows of `width` elements. `known`: the static scale or the global scale. `before`: the bytes of scales
+/// that have no group. `endless(row)`: whether the factor of the row's norm is infinite.
 pub fn quantised(
     y: &[f32],
     width: usize,
@@ -129,7 +129,7 @@ pub fn quantised(
     found
 }
 
-/// What values are multiplied by, and the bytes of the scale.
+/// The factor by which values are multiplied, and the bytes of the scale.
 fn scale(form: Format, largest: f32, known: f32) -> (f32, Vec<u8>) {
     let most = *values(form.to()).last().unwrap_or(&0.0) as f32;
     match form {
@@ -208,7 +208,7 @@ fn values(to: Narrow) -> &'static [f64] {
 /// The code of the nearest value; of two as near, the even code.
 fn nearest(to: Narrow, value: f32) -> u8 {
     if to == Narrow::I8 {
-        // Negative codes reach one further. NaN becomes 0.
+        // The negative range has one more code. NaN becomes 0.
         return f64::from(value).round_ties_even().clamp(-128.0, 127.0) as i8 as u8;
     }
     let (sign, nan) = if to == Narrow::E2M1 { (8, 7) } else { (0x80, 0x7F) };
