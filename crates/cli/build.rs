@@ -1,9 +1,9 @@
-//! Which commit `symmetra --version` names.
+//! Sets the commit that `symmetra --version` names.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What git prints; nothing outside a repository, and without git.
+/// The output of git; `None` outside a repository, and without git.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok().map(|text| text.trim().to_owned())
@@ -13,7 +13,7 @@ fn main() {
     // Sources that lie in the repository of another project have no commit of their own.
     let ours = git(&["ls-files", "--error-unmatch", "Cargo.toml"]).is_some();
     let commit = git(&["rev-parse", "--short=9", "HEAD"]).filter(|_| ours).unwrap_or_else(|| "unknown".to_owned());
-    // Cargo sets this for what it runs, too: a name of ours would count as a setting there.
+    // Cargo sets this for the programs that it runs, too: a name with our prefix would count as a setting there.
     println!("cargo:rustc-env=BUILD_COMMIT={commit}");
     println!("cargo:rerun-if-changed=build.rs");
     // HEAD names a branch, whose commit is in a file of its own or in a list.

@@ -270,7 +270,7 @@ fn wrong_usage() {
         ("tune --device host --codec int8,int8", &["--codec names int8 twice"]),
         ("tune --device host --dtype i32 --hidden 8", &["--hidden needs --dtype f32, f16 or bf16"]),
         ("tune --device host --experts 8,2", &["--experts", "deepseek, mixtral"]),
-        ("tune --device host --experts 3000,2,64", &["packets cannot serve a layer of so many experts"]),
+        ("tune --device host --experts 3000,2,64", &["packets cannot serve a layer of this many experts"]),
         ("tune --device host --experts 8,65,64", &["the number of experts of a token is 65"]),
         ("tune --device host --min-bytes 8KiB --max-bytes 4KiB", &["--min-bytes is 8 KiB", "4 KiB"]),
         ("tune --device host --min-bytes 16777215TiB", &["no memory holds"]),

@@ -31,11 +31,11 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// result is compared, bit for bit, with an independent reference, or with --codec by the codec's bound; then batches
 /// of operations are timed. A row's time is the median over the batches of the slowest rank's time for one operation.
 ///
-/// Known bytes lie beside symmetric and plain operands. They are compared before and after each size is timed.
+/// Known bytes surround symmetric and plain operands. They are compared before and after each size is timed.
 ///
 /// Bus bandwidth is algorithm bandwidth x 2 (ranks - 1) / ranks.
 ///
-/// Exit status: 0, or 1 when an element is wrong, a byte beside an operand was overwritten or a rank fails, or 2 for
+/// Exit status: 0, or 1 when an element is wrong, a byte next to an operand was overwritten or a rank fails, or 2 for
 /// wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -50,14 +50,14 @@ Examples:
   symmetra all-reduce --input 'model-{rank}.safetensors' --op avg --output model.safetensors
   symmetra all-reduce --input 'model-{rank}.safetensors' --tensor lm_head.weight --output sum.safetensors")]
 pub(crate) struct Args {
-    /// How many ranks, 1 to 16 [default: 4, or as many as there are --input files]
+    /// How many ranks, 1 to 16 [default: 4, or the number of --input files]
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..=MAX))]
     ranks: Option<u64>,
 
     #[command(flatten)]
     run: RankArgs,
 
-    /// Which way to reduce; `auto` is the library's choice for each size (`symmetra info` prints it)
+    /// The algorithm; `auto` is the library's choice for each size (`symmetra info` prints it)
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
     algorithm: Algorithm,
 
@@ -147,7 +147,7 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
     report.finish()
 }
 
-/// Refuses an algorithm that does not reduce this type so.
+/// Refuses an algorithm that does not support this reduction of this type.
 fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
     let AllReduceOptions { algorithm, reduction, codec, .. } = options;
     if !codec.carries(dtype, reduction) {

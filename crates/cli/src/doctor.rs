@@ -1,4 +1,4 @@
-//! `symmetra doctor`: tries what opening a group needs, and says what to do where it fails.
+//! `symmetra doctor`: checks the requirements of a group, and prints a remedy for each that is not met.
 
 mod checks;
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: String,
@@ -32,7 +32,7 @@ struct Finding {
 enum Verdict {
     Ok,
     Fail,
-    /// Not there, and not needed.
+    /// Missing, and not needed.
     None,
 }
 

@@ -12,8 +12,8 @@ use harness::failure::Failure;
 /// How long ranks wait for each other when the group opens.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How ranks and hosts divide. Of the two sizes of a level, one that is not given is what the other leaves; where neither
-/// is given the level is tensor parallel.
+/// How ranks and hosts are divided. If only one of the two sizes of a level is given, the other follows from it; if
+/// neither is given, the level is tensor parallel.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, clap::Args)]
 pub(crate) struct GridArgs {
     /// Ranks of a host that hold parts of one tensor
@@ -40,19 +40,19 @@ impl GridArgs {
     }
 }
 
-/// A grid over so many ranks, on as many hosts by name as were asked for.
+/// A mesh over `ranks` ranks, on `hosts` hosts by name.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct GridWorld {
     pub(crate) ranks: usize,
     pub(crate) hosts: usize,
     grid: GridArgs,
-    /// Of the largest `x` or slice that goes in one piece.
+    /// Bytes of the largest `x` or slice that goes in one piece.
     pub(crate) most_bytes: usize,
 }
 
 impl GridWorld {
     /// # Errors
-    /// Wrong usage, where the hosts do not divide the ranks, or the grid does not fit.
+    /// Wrong usage, where the hosts do not divide the ranks, or the mesh does not fit.
     pub(crate) fn new(ranks: usize, hosts: usize, grid: GridArgs, most_bytes: usize) -> Result<Self, Failure> {
         if !ranks.is_multiple_of(hosts) {
             return Err(Failure::usage(format!("--hosts: {ranks} ranks are not divided equally by {hosts} hosts")));
@@ -75,8 +75,8 @@ impl GridWorld {
         config
     }
 
-    /// Opens the group of all ranks, which have met as `communicator`, with a heap for the workspace and so many bytes of
-    /// operands. Collective.
+    /// Opens the group of all ranks, which have met as `communicator`, with a heap for the workspace and
+    /// `operand_bytes` bytes of operands. Collective.
     pub(crate) fn open(
         &self,
         communicator: &Communicator,

@@ -26,17 +26,17 @@ use harness::form;
 use harness::output;
 use reference::quantised::Format;
 
-/// Where operands may be, and whether peers can address them there.
+/// The kinds of memory of operands, and whether peers can address that memory.
 const MEMORIES: [(&str, bool); 2] = [("symmetric, adopted", true), ("plain", false)];
 
 /// Print devices, versions, settings and the choice of algorithms.
 ///
-/// Prints first what options ask for: parallel groups, a grid, experts, norms. Then devices, the settings that are not defaults
-/// with who decided each, and which algorithm serves which all-reduce. --settings, --choices and --variables print the rest;
-/// --json prints everything.
+/// Prints first the topics of the options: parallel groups, a grid, experts, norms. Then devices, the settings that are
+/// not defaults with their sources, and which algorithm serves which all-reduce. --settings, --choices and --variables
+/// print the rest; --json prints everything.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Number of ranks to explain settings and algorithms for, 2 to 16 [default: those of --tp, else 4]
+    /// Number of ranks to explain settings and algorithms for, 2 to 16 [default: the ranks of --tp, else 4]
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(2..=16))]
     ranks: Option<u64>,
 
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
 
-    /// Explain norms of rows of so many elements [default of --choices: 8192]
+    /// Explain norms of rows of N elements [default of --choices: 8192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     hidden: Option<u64>,
 
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     tuning: Option<PathBuf>,
 
-    /// Ranks of a tensor parallel group: with --pp and --dp, prints who is in which group
+    /// Ranks of a tensor parallel group: with --pp and --dp, prints which ranks are in which group
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     tp: Option<u64>,
 
@@ -76,15 +76,15 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     dp: Option<u64>,
 
-    /// Among how many hosts the ranks of a grid are divided: with --local-tp and so on, prints who stands where on the grid
-    /// and which modes serve
+    /// Among how many hosts the ranks of a grid are divided: with --local-tp and so on, prints the place of each rank
+    /// on the grid and which modes serve
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16))]
     hosts: u64,
 
     #[command(flatten)]
     grid: GridArgs,
 
-    /// Print all settings, with who decided each
+    /// Print all settings, with their sources
     #[arg(long)]
     settings: bool,
 
@@ -105,7 +105,7 @@ pub(crate) struct Args {
 const USUAL_HIDDEN: u64 = 8192;
 
 impl Args {
-    /// Whether norms are asked for.
+    /// Whether norms are requested.
     fn asks_norms(&self) -> bool {
         self.choices || self.hidden.is_some() || self.quantise.is_some() || self.tuning.is_some()
     }
@@ -115,13 +115,13 @@ impl Args {
         self.ranks.or(tensor_parallel).unwrap_or(4) as usize
     }
 
-    /// The grid, where one was asked for.
+    /// The mesh, if one is requested.
     fn grid_world(&self, ranks: usize) -> Result<Option<GridWorld>, Failure> {
         let asked = self.grid.is_given() || self.hosts > 1;
         asked.then(|| GridWorld::new(ranks, self.hosts as usize, self.grid, 0)).transpose()
     }
 
-    /// Tensor, pipeline and data parallel sizes, where one was asked for.
+    /// Tensor, pipeline and data parallel sizes, if any is requested.
     fn sizes(&self) -> Option<[usize; 3]> {
         let sizes = [self.tp, self.pp, self.dp];
         sizes.iter().any(Option::is_some).then(|| sizes.map(|size| size.unwrap_or(1) as usize))
@@ -134,18 +134,18 @@ struct Info {
     version: &'static str,
     features: Vec<&'static str>,
     devices: Vec<DeviceInfo>,
-    /// What the driver counts and does not open.
+    /// The devices that the driver counts and does not open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     broken: Vec<BrokenDevice>,
     /// Whether GPU `row` of `devices` reports that it can address memory of GPU `column`; false across vendors.
     peer_access: Vec<Vec<bool>>,
     ranks: usize,
     device: &'static str,
-    /// Name, value, and who decided it.
+    /// Name, value and source.
     config: Vec<(&'static str, String, String)>,
-    /// Which NCCL is found, or why none is.
+    /// The NCCL that is found, or why none is.
     nccl: String,
-    /// What multiplies matrices, for each kind of device.
+    /// The library that multiplies matrices, for each kind of device.
     products: Vec<ProductsInfo>,
     arena_bytes: u64,
     algorithms: Vec<Choices>,
@@ -155,18 +155,18 @@ struct Info {
     #[serde(skip_serializing_if = "Option::is_none")]
     quantise: Option<String>,
     norms: Vec<Choices>,
-    /// From which sizes codecs are faster, as the tuning has it.
+    /// The message sizes from which codecs are faster, from the tuning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     codecs: Vec<TunedCodec>,
     transports: Vec<TransportInfo>,
-    /// Where a layer was given.
+    /// The layer of experts, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     experts: Option<Layer>,
     variables: Vec<Variable>,
-    /// Where sizes were given.
+    /// The parallel groups, if sizes were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<Vec<Groups>>,
-    /// Where sizes of a grid, or several hosts, were given.
+    /// The mesh, if sizes of a mesh, or several hosts, were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     grid: Option<GridInfo>,
 }
@@ -177,7 +177,7 @@ struct BrokenDevice {
     error: String,
 }
 
-/// A kind of device, and the library that multiplies there, or why none does.
+/// A kind of device, and the library that multiplies there, or why there is no library.
 #[derive(Debug, Serialize)]
 struct ProductsInfo {
     device: &'static str,
@@ -189,7 +189,7 @@ struct ProductsInfo {
 struct TransportInfo {
     collective: &'static str,
     memory: &'static str,
-    /// Bytes from one rank to another; nothing: no limit.
+    /// Bytes from one rank to another; `None`: no limit.
     up_to_bytes: Option<u64>,
     transport: &'static str,
     reason: &'static str,
@@ -208,7 +208,7 @@ struct DeviceInfo {
     multicast: MulticastWords,
 }
 
-/// What serves messages of some types in some memory.
+/// The algorithms that serve messages of some types in some memory.
 #[derive(Debug, Serialize)]
 struct Choices {
     dtypes: Vec<&'static str>,
@@ -219,7 +219,7 @@ struct Choices {
 #[derive(Debug, PartialEq, Serialize)]
 struct RangeInfo {
     from_bytes: u64,
-    /// None: without limit.
+    /// `None`: no limit.
     up_to_bytes: Option<u64>,
     algorithm: &'static str,
     reason: &'static str,
@@ -265,7 +265,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json { output::json(&info) } else { shown::print(&info, args) }
 }
 
-/// The devices that open, and the errors of those that do not.
+/// The devices that open, and the errors of the devices that do not open.
 fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<BrokenDevice>) {
     let (mut opened, mut broken) = (Vec::new(), Vec::new());
     for device in devices {
@@ -277,7 +277,7 @@ fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<Broken
     (opened, broken)
 }
 
-/// What multiplies on the CPU, and on the first GPU of each kind.
+/// The library that multiplies on the CPU, and on the first GPU of each kind.
 fn products(gpus: &[Device]) -> Result<Vec<ProductsInfo>, Failure> {
     let host = Device::host()?;
     let first = |kind| gpus.iter().find(|gpu| gpu.kind() == kind);
@@ -331,7 +331,7 @@ impl DeviceInfo {
     }
 }
 
-/// Formatted like the vendor's tools do.
+/// Formatted as in the vendor's tools.
 fn uuid(bytes: [u8; 16]) -> String {
     let digits = format!("{:032x}", u128::from_be_bytes(bytes));
     format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
@@ -358,12 +358,12 @@ fn transports(kind: DeviceKind, ranks: usize, config: &Config) -> Vec<TransportI
     broadcasts.into_iter().chain(reductions).chain(integers).chain(others).collect()
 }
 
-/// What a tuning of these devices has for codecs.
+/// The choices for codecs in a tuning of these devices.
 fn codecs(tuning: &Tuning, kind: DeviceKind, ranks: usize) -> impl Iterator<Item = &TunedCodec> {
     tuning.codecs.iter().filter(move |codec| tuning.kind == kind.name() && codec.world_size == ranks)
 }
 
-/// The choices for rows of `hidden` elements, padded as the format asks. The sum of all rows has a place.
+/// The choices for rows of `hidden` elements, padded as the format requires. There is memory for the sum of all rows.
 fn norms(
     (kind, device): (DeviceKind, Option<&Device>),
     ranks: usize,
@@ -384,7 +384,7 @@ fn algorithms(dtypes: &[Dtype], explain: impl Fn(Dtype, bool) -> Vec<Range>) -> 
     all
 }
 
-/// The choices, types with equal ones together.
+/// The choices, in which types with equal choices share an entry.
 fn try_algorithms<E>(
     dtypes: &[Dtype],
     explain: impl Fn(Dtype, bool) -> Result<Vec<Range>, E>,

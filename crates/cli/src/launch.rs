@@ -25,12 +25,12 @@ use verdict::Verdict;
 /// Run a program as ranks on this host.
 ///
 /// Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-/// as torchrun sets them, and SYMMETRA_SECRET, with which the library's TCP bootstrap tells
+/// as torchrun sets them, and SYMMETRA_SECRET, with which the library's TCP bootstrap distinguishes
 /// ranks from strangers. Lines of output are prefixed by their rank; standard input is empty.
 ///
-/// When a rank fails, the others get SIGTERM, and SIGKILL after the grace period; what the rank started itself gets
-/// SIGTERM. The message names the rank that failed first and all other ranks that failed; the first rank's exit status
-/// (128 + the signal that killed it) is the launcher's.
+/// When a rank fails, the others get SIGTERM, and SIGKILL after the grace period; processes that the failed rank
+/// started get SIGTERM. The message names the rank that failed first and all other ranks that failed; the exit status
+/// of the first rank (128 + the signal that killed it) is the launcher's.
 ///
 /// A rank whose library saw another rank fail did not fail first: the launcher gives the others 2 seconds to end by
 /// themselves.
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-/// What happens while ranks run.
+/// An event while ranks run.
 enum Event {
     /// A rank ended and waits to be reaped.
     Ended { rank: usize, failed: bool },
@@ -80,7 +80,7 @@ enum Event {
     Signal(i32),
 }
 
-/// How long ranks have to end by themselves while all that failed did so because of another.
+/// How long ranks have to end by themselves while every rank that failed did so because another rank failed.
 const DOUBT: Duration = Duration::from_secs(2);
 /// Signals that come within this time are one: some programs signal a process and then its group.
 const ONCE: Duration = Duration::from_millis(100);
@@ -128,7 +128,7 @@ fn watch_end(rank: usize, pid: Pid, sender: Sender<Event>) -> Result<(), Failure
 
 /// The ranks that run.
 struct Ranks {
-    /// `None` once a rank is reaped.
+    /// `None` after a rank is reaped.
     children: Vec<Option<Child>>,
     events: Receiver<Event>,
     grace: Duration,
@@ -142,7 +142,8 @@ struct Ranks {
     in_doubt: bool,
     /// When the first SIGINT came.
     interrupted: Option<Instant>,
-    /// What ends the ranks beside a rank's failure: output that cannot be written, or a second SIGINT.
+    /// The reason other than a failed rank for which the ranks are ended: output that cannot be written, or a second
+    /// SIGINT.
     failure: Option<Failure>,
 }
 
@@ -188,7 +189,7 @@ impl Ranks {
     /// The next event, or none when it is time for the next signal.
     fn event(&self, until: Option<Instant>) -> Option<Event> {
         match until {
-            // Lasts: the signal watcher never hangs up.
+            // Never fails, because the signal watcher never closes the channel.
             None => self.events.recv().ok(),
             Some(at) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())).ok(),
         }
@@ -203,7 +204,7 @@ impl Ranks {
         }
     }
 
-    /// Passes a signal of this command on.
+    /// Passes a signal of this command on to the ranks.
     fn forward(&mut self, signal: i32) {
         let Some(named) = Signal::from_named_raw(signal) else { return };
         let now = Instant::now();

@@ -76,7 +76,7 @@ fn command() -> clap::Command {
     Cli::command().subcommands(operations)
 }
 
-/// What the command line asks for: one of [`Command`], or an operation by its name.
+/// The command of the command line: one of [`Command`], or an operation by its name.
 fn parsed<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) -> Result<Command, clap::Error> {
     let matches = command().try_get_matches_from(args)?;
     match matches.subcommand().and_then(|(name, flags)| Some((all_reduce::operation(name)?, flags))) {

@@ -1,4 +1,4 @@
-//! `symmetra mixed`: collectives over grids of tensor and data parallelism, measured and verified.
+//! `symmetra mixed`: collectives over meshes of tensor and data parallelism, measured and verified.
 
 mod contender;
 mod engine;
@@ -28,22 +28,22 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 
 /// Run collectives over a grid of tensor and data parallelism, inside hosts and across hosts.
 ///
-/// Starts the ranks itself. With --hosts the ranks are divided among so many hosts by name: what goes between hosts
-/// goes by NCCL, or through the CPU and Gloo, also on one machine. Every size is run on fresh random whole numbers
+/// Starts the ranks itself. With --hosts the ranks are divided among that many hosts by name: data between hosts
+/// go by NCCL, or through the CPU and Gloo, also on one machine. Every size is run on fresh random whole numbers
 /// whose sums are exact, and every element of every rank's result is compared with an independent sum.
 ///
-/// Then the modes take turns with batches of operations that are timed: all ranks meet ahead of each batch, and the
-/// results of the last batches are compared too. A size is that of `x`, or of a slice. A row's time is the median over
-/// the batches of the slowest rank's time for one operation.
+/// Then the modes take turns with batches of operations that are timed: all ranks meet before each batch, and the
+/// results of the last batches are compared too. A size is the size of `x`, or of a slice. A row's time is the median
+/// over the batches of the slowest rank's time for one operation.
 ///
-/// Known bytes lie beside every operand and the workspace. They are compared before and after each size is timed.
+/// Known bytes surround every operand and the workspace. They are compared before and after each size is timed.
 ///
-/// Exit status: 0, or 1 when an element is wrong, a byte beside an operand was overwritten or a rank fails, or 2 for
+/// Exit status: 0, or 1 when an element is wrong, a byte next to an operand was overwritten or a rank fails, or 2 for
 /// wrong usage.
 ///
 /// With --against nccl, on one host, NCCL takes turns with the modes on the same memory: an all-reduce over the ranks
-/// of a data rank and an all-gather over the ranks of a tensor rank, or a reduce-scatter and an all-reduce, or the one
-/// collective that the operation is.
+/// of a data rank and an all-gather over the ranks of a tensor rank, or a reduce-scatter and an all-reduce, or a single
+/// collective if the operation is one.
 ///
 /// NCCL has a row of its own, and the ratio is NCCL's time by that of a mode. NVLink multicast stays off for NCCL
 /// (NCCL_NVLS_ENABLE=0, unless it is set).
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     #[arg(long)]
     graph: bool,
 
-    /// Measure in turn with what an engine does without grids: collectives of NCCL over the tensor group and the data group
+    /// Measure in turn with the collectives of an engine without grids: NCCL over the tensor group and the data group
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Competitor>,
 
@@ -116,7 +116,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
 
-    /// Batches that warm up before those that are timed, of each mode
+    /// Warm-up batches of each mode before the timed batches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -129,7 +129,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What to measure.
+/// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Grids {
     #[serde(with = "by_name")]
@@ -178,12 +178,12 @@ impl Grids {
             let name = peer.name();
             return Err(Failure::usage(format!("--against {name}: this race has one host with two ranks or more")));
         }
-        // Ahead of the ranks, whose messages would be as many.
+        // Checked before the ranks start, since otherwise every rank would report the same error.
         grids.modes.iter().try_for_each(|mode| grids.steps(*mode).map(drop))?;
         Ok(grids)
     }
 
-    /// The sides by name: the modes, and the peer.
+    /// The names of the candidates: the modes, and NCCL.
     fn side_names(&self) -> Vec<&'static str> {
         let modes = self.modes.iter().map(|mode| mode.name());
         modes.chain(self.against.map(Competitor::name)).collect()
@@ -199,7 +199,7 @@ impl Grids {
     }
 }
 
-/// What was asked for to go in one piece.
+/// The requested bytes of one piece.
 fn piece_bytes(args: &Args) -> Result<Option<usize>, Failure> {
     let Some(asked) = args.piece_bytes else { return Ok(None) };
     let element = args.dtype.bytes();

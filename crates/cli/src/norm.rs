@@ -27,9 +27,9 @@ const EPSILON: f32 = 1e-6;
 ///
 /// A row's time is the median over the batches of the slowest rank's time for one operation.
 ///
-/// Known bytes lie beside every operand that is written. They are compared before and after operations are timed.
+/// Known bytes surround every operand that is written. They are compared before and after operations are timed.
 ///
-/// Exit status: 0, or 1 when an element is wrong, a byte beside an operand was overwritten or a rank fails, or 2 for
+/// Exit status: 0, or 1 when an element is wrong, a byte next to an operand was overwritten or a rank fails, or 2 for
 /// wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
 
-    /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
+    /// Which rows a rank norms and keeps: all rows; its share; or its share, gathering all normed rows
     #[arg(long, value_enum, default_value_t = Form::AllReduce)]
     op: Form,
 
@@ -63,11 +63,11 @@ pub(crate) struct Args {
     #[arg(long, default_value = "bf16", value_parser = names::dtype_parser())]
     dtype: Dtype,
 
-    /// Which way to sum; `auto` is the library's choice for each size
+    /// The algorithm of the sum; `auto` is the library's choice for each size
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
     algorithm: Algorithm,
 
-    /// Norm the sum alone
+    /// Norm the sum without a residual
     #[arg(long)]
     no_residual: bool,
 
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
 
-    /// Batches that warm up before those that are timed
+    /// Warm-up batches before the timed batches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -113,7 +113,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What to measure.
+/// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Norms {
     hidden: usize,
@@ -171,7 +171,7 @@ impl Norms {
         }
     }
 
-    /// Elements of an output row: whole groups, where the format has no short ones.
+    /// Elements of an output row: whole groups, unless the format allows short groups.
     fn width(&self) -> usize {
         form::width(self.hidden, self.quantise)
     }
@@ -226,7 +226,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     run.attend(args.run.ranks_as, |rank, sample| {
         let size = sample.size;
         let Some(of_size) = samples.get_mut(size) else {
-            return Err(Failure::failed(format!("rank {rank} measured a size {size} there is not")));
+            return Err(Failure::failed(format!("rank {rank} measured an unknown size {size}")));
         };
         of_size.push(sample);
         if of_size.len() < ranks {

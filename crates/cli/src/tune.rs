@@ -44,15 +44,15 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 /// larger than any measured keep the built-in choice. Where the choice is ring or recursive-doubling, sums of floats
 /// are rounded at every rank.
 ///
-/// --codec finds from which size on codecs are faster than values as they are: `EnvConfig::quantised` takes the
+/// --codec finds the size from which codecs are faster than unchanged values: `EnvConfig::quantised` takes the
 /// smallest message from there. --hidden finds the crossovers of norms.
 ///
 /// --experts finds up to which size of a rank's rows packets serve experts that leave the method to the library, and
-/// direct access beyond: experts of all methods exchange rows of bf16 by rank, and a time is that of a dispatch and its
-/// combine.
+/// direct access beyond: experts of all methods exchange rows of bf16 by rank, and a time is the time of a dispatch and
+/// its combine.
 ///
 /// --mixed finds the crossovers between the modes of every operation over a grid, with the first type of --dtype; a
-/// size is that of `x`, or of a slice. With --hosts the ranks of a grid are divided among so many hosts by name.
+/// size is the size of `x`, or of a slice. With --hosts the ranks of a grid are divided among that many hosts by name.
 ///
 /// The file has a table for results in any order and one for exact determinism, the times it was made
 /// from, and versions; without --output nothing is written. `symmetra info --tuning FILE` shows its choices.
@@ -67,28 +67,28 @@ Examples:
   symmetra tune --mixed --ranks 4 --local-tp 2 --local-dp 2 --output tuning.json
   symmetra tune --device host --ranks 2 --dtype f32 --max-bytes 1MiB --json")]
 pub(crate) struct Args {
-    /// Numbers of ranks, separated by commas [default: 2 up to as many as there are GPUs, or processors]
+    /// Numbers of ranks, separated by commas [default: 2 up to the number of GPUs, or of processors]
     #[arg(short = 'n', long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(2..=MAX))]
     ranks: Vec<u64>,
 
-    /// What the ranks work on
+    /// The devices on which the ranks work
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     device: Choice,
 
-    /// What the ranks are
+    /// Whether ranks are processes or threads
     #[arg(long, value_enum, default_value_t = RanksAs::Processes)]
     ranks_as: RanksAs,
 
-    /// What to tune with: a type whose times stand for all floating types, one that stands for all integers, or both
+    /// Types to tune with: a type whose times stand for all floating types, one that stands for all integers, or both
     #[arg(long, value_delimiter = ',', value_name = "TYPES", default_value = "bf16,i32", value_parser = names::dtype_parser())]
     dtype: Vec<Dtype>,
 
-    /// Codecs to time beside the algorithms, separated by commas: from which size on is each faster? Needs f16 or bf16
-    /// [default: none]
+    /// Codecs to time in addition to the algorithms, separated by commas, to find the size from which each is faster.
+    /// Needs f16 or bf16 [default: none]
     #[arg(long, value_delimiter = ',', value_name = "CODECS", value_parser = names::codec_parser())]
     codec: Vec<Codec>,
 
-    /// Time norms of rows of so many elements too: one kernel that sums and norms, or an all-reduce and then a norm
+    /// Time norms of rows of N elements too: one kernel that sums and norms, or an all-reduce and then a norm
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     hidden: Option<u64>,
 
@@ -121,11 +121,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     operations: Option<u32>,
 
-    /// Launches that are timed, of each algorithm
+    /// Timed launches of each algorithm
     #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 
-    /// Launches that warm up, of each, before those that are timed
+    /// Warm-up launches of each algorithm before the timed launches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -167,7 +167,7 @@ impl Args {
         Ok(Plan { messages, codecs, norms, experts, grids: None, operations, launches })
     }
 
-    /// The plan for so many ranks.
+    /// The plan for `ranks` ranks.
     fn plan_on(&self, plan: &Plan, kind: DeviceKind, ranks: usize) -> Result<Plan, Failure> {
         if !self.mixed && self.grid.is_given() {
             return Err(Failure::usage("--local-tp, --local-dp, --across-tp and --across-dp need --mixed"));
@@ -198,7 +198,7 @@ impl Args {
     }
 }
 
-/// Rows of so many elements: 1, 2, 4 and so on, up to so many bytes.
+/// Rows of `hidden` elements: 1, 2, 4 and so on rows, up to `max_bytes` bytes.
 fn norms(messages: &[Messages], hidden: usize, max_bytes: u64) -> Result<Norms, Failure> {
     let dtypes = symmetra::op::ALL_REDUCE_NORM.dtypes();
     let dtype = messages.iter().map(|messages| messages.dtype).find(|dtype| dtypes.contains(dtype));
@@ -210,7 +210,7 @@ fn norms(messages: &[Messages], hidden: usize, max_bytes: u64) -> Result<Norms, 
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // One kind of device for all.
+    // One kind of device for all numbers of ranks.
     let most = args.ranks.iter().max().map_or(2, |ranks| *ranks as usize);
     let kind = devices::kind(args.device, most, false);
     let (plan, worlds) = (args.plan(kind)?, args.worlds(kind));
@@ -254,7 +254,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     target.map_or(Ok(()), |path| write(&report, &path))
 }
 
-/// Refuses a path where no file can be. Returns the path with links followed.
+/// Refuses a path that cannot be a file. Returns the path with links followed.
 fn check_output(path: &Path) -> Result<PathBuf, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {

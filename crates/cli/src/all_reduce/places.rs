@@ -1,5 +1,5 @@
-//! Where the operands of an operation are in the buffers of a measurement, what is enqueued on them, and what must come
-//! of it.
+//! Where the operands of an operation are in the buffers of a measurement, the calls that are enqueued on them, and
+//! their expected results.
 
 use symmetra::op::{Case, Extent, Op, Size, Source};
 use symmetra::{Algorithm, BoundAllReduce, Codec, Communicator, How, Queue};
@@ -12,7 +12,7 @@ use reference::bounds::Bounds;
 use reference::data::Data;
 use reference::element::Summand;
 
-/// Where the operands of a rank are in its buffers, of which the larger one has `elems` elements.
+/// Where the operands of a rank are in its buffers. The larger buffer has `elems` elements.
 struct Places {
     op: &'static Op,
     world: usize,
@@ -25,7 +25,7 @@ struct Places {
 /// The first dimensions of a rank's part of a tensor; the last dimension has the rest of its elements.
 const LEADING: [usize; 2] = [4, 4];
 
-/// A part of a tensor is a whole multiple of so many elements.
+/// A part of a tensor is a whole multiple of this many elements.
 pub(super) const LEADING_ELEMS: usize = LEADING[0] * LEADING[1];
 
 impl Places {
@@ -65,7 +65,7 @@ impl Places {
         }
     }
 
-    /// How many elements one rank gives another where each pair has its own count. A batch is one message from every
+    /// How many elements one rank sends to another where each pair has its own count. A batch is one message from every
     /// rank to the next; otherwise every second rank gets more.
     fn pair(&self, from: usize, to: usize) -> usize {
         let (part, further) = (self.part(), (to + self.world - from) % self.world);
@@ -94,7 +94,7 @@ pub(super) struct Call<'b, B> {
     elems: usize,
     input: &'b B,
     output: &'b B,
-    /// The plan of a call that is planned once.
+    /// The plan of a call, if the call is planned once.
     bound: Option<BoundAllReduce<'b>>,
 }
 
@@ -129,7 +129,7 @@ impl<'b, B> Call<'b, B> {
             places.has(extent, rank).then(|| buffer.part(places.range(extent, rank))).transpose()
         };
         let operands = [operand(self.input, places.op.input)?, operand(self.output, places.op.output)?];
-        // Dropped, a low-contention collective is awaited.
+        // A low-contention collective is awaited when it is dropped.
         match (sweep.collective, operands) {
             (Collective::AllGather, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
                 communicator.low_contention_all_gather(input, output, queue).map(drop)
@@ -155,7 +155,7 @@ impl<'b, B> Call<'b, B> {
     }
 }
 
-/// How many elements of what the operation leaves in the output buffer of a rank are wrong.
+/// How many elements in the output buffer of a rank are wrong after the operation.
 pub(super) fn count_wrong<T: Summand>(
     sweep: &Sweep,
     data: Data,

@@ -129,12 +129,13 @@ impl<'a> Bench<'a> {
         let count_wrong = |result: &[T]| places::count_wrong(self.sweep, data, rank, world, self.runs(), result);
         let mut wrong = count_wrong(&result);
         let checksum = checksum(&result);
-        // Where the ranks meet may have been overwritten too: so also ahead of what is timed.
+        // The memory in which the ranks meet may have been overwritten too, so it is also checked before the timed
+        // batches.
         guarded::check(self.communicator)?;
 
         let batches_us = self.time(&operation, pace)?;
         if separate.is_some() {
-            // The input is the same still, and so must be the bits.
+            // The input is unchanged, so the bits must be equal.
             let last = output.read(self.stream)?;
             if self::checksum(&last) != checksum {
                 wrong += count_wrong(&last).max(1);
@@ -147,7 +148,7 @@ impl<'a> Bench<'a> {
         Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
     }
 
-    /// Captures what is to run from graphs.
+    /// Captures the operations that run from graphs.
     fn prepare<'b, T: Summand, B: Buffer<T>>(
         &self,
         input: &'b B,
@@ -183,8 +184,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Microseconds an operation takes in each batch. A batch starts after an operation that is
-    /// not timed, in which the ranks meet: so no rank is charged for another's late start.
+    /// Microseconds of an operation in each batch. A batch starts after an operation that is
+    /// not timed, in which the ranks meet, so that no rank is charged for the late start of another.
     fn time<'b, T: Summand, B: Buffer<T>>(
         &self,
         operation: &Operation<'b, B>,
@@ -216,7 +217,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What runs: the algorithm asked for, or the table's choice.
+    /// The algorithm that runs: the requested algorithm, or the table's choice.
     fn runs(&self) -> Algorithm {
         let Sweep { algorithm, codec, .. } = *self.sweep;
         if algorithm != Algorithm::Auto {
@@ -228,7 +229,7 @@ impl<'a> Bench<'a> {
         self.communicator.chosen(self.sweep.dtype, self.sweep.reduction, self.is_direct(), self.bytes())
     }
 
-    /// How an exchange moves: the transport asked for, or the library's choice.
+    /// The transport of an exchange: the requested transport, or the library's choice.
     fn transport(&self) -> &'static str {
         if self.sweep.transport != Mover::Kernels(Transport::Auto) {
             return self.sweep.transport.name();
@@ -247,8 +248,8 @@ impl<'a> Bench<'a> {
         range.map_or(Transport::Auto, |range| range.transport).name()
     }
 
-    /// Whether peers address the buffers: symmetric memory of either kind, or plain memory that a graph registers. A bound call lets a
-    /// graph register nothing.
+    /// Whether peers address the buffers: symmetric memory of either kind, or plain memory that a graph registers. For
+    /// a bound call a graph registers no memory.
     fn is_direct(&self) -> bool {
         let registers = self.communicator.device().kind() != DeviceKind::Host || self.sweep.one_process;
         self.sweep.memory != Memory::Plain || (self.sweep.graph && registers && !self.sweep.bound)

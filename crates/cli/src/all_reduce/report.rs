@@ -43,7 +43,7 @@ pub(super) struct Report<'a> {
     ranks: usize,
     device: &'static str,
     sweep: &'a Sweep,
-    /// The table; none with --json.
+    /// The table; `None` with --json.
     live: Option<Live>,
     /// The samples of each size so far.
     samples: Vec<Vec<Sample>>,
@@ -71,7 +71,7 @@ impl<'a> Report<'a> {
     pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
         let size = sample.size;
         let Some(samples) = self.samples.get_mut(size) else {
-            return Err(Failure::failed(format!("rank {rank} measured a size {size} there is not")));
+            return Err(Failure::failed(format!("rank {rank} measured an unknown size {size}")));
         };
         samples.push(sample);
         if samples.len() < self.ranks {
@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// From the samples of all ranks.
+    /// Makes a row from the samples of all ranks.
     fn row(&self, size: usize, samples: &[Sample]) -> Row {
         let dtype = self.sweep.dtype;
         let elements = self.sweep.sizes_elems[size];

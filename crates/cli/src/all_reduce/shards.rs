@@ -28,7 +28,7 @@ pub(super) struct FileArgs {
     #[arg(long, value_name = "PATH", requires = "output", conflicts_with_all = SWEEP_ONLY)]
     pub(super) input: Option<String>,
 
-    /// Where the result goes, in the same format and with the metadata of rank 0's file; replaced if it exists
+    /// The file of the result, in the same format and with the metadata of rank 0's file; replaced if it exists
     #[arg(long, value_name = "PATH", requires = "input")]
     output: Option<PathBuf>,
 
@@ -37,7 +37,7 @@ pub(super) struct FileArgs {
     tensor: Option<String>,
 }
 
-/// Flags that mean nothing with `--input`.
+/// Flags that have no effect with `--input`.
 const SWEEP_ONLY: [&str; 13] = [
     "dtype",
     "min_bytes",
@@ -54,21 +54,21 @@ const SWEEP_ONLY: [&str; 13] = [
     "json",
 ];
 
-/// What stands for the rank in the path of the inputs.
+/// The placeholder of the rank in the path of the inputs.
 const PLACEHOLDER: &str = "{rank}";
 
-/// Up to which number files of later ranks are looked for.
+/// The largest number up to which files of later ranks are looked for.
 const SEARCHED: usize = 1024;
 
 /// The files of a run, with tensors of the same names, types and shapes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shards {
     format: Format,
-    /// One for each rank.
+    /// One path for each rank.
     inputs: Vec<PathBuf>,
-    /// Of the inputs that are pipes, what is left of them behind their headers.
+    /// The unread rest after the header, for inputs that are pipes.
     pipes: Vec<Option<Rest>>,
-    /// Of rank 0's file.
+    /// The header of rank 0's file.
     header: Header,
     #[serde(with = "by_name")]
     algorithm: Algorithm,
@@ -76,7 +76,7 @@ pub(crate) struct Shards {
     reduction: Reduction,
     #[serde(with = "by_name")]
     codec: Codec,
-    /// Where rank 0 puts the result.
+    /// The file to which rank 0 writes the result.
     unfinished: PathBuf,
 }
 
@@ -122,7 +122,7 @@ struct Part<'a> {
     communicator: &'a Communicator,
     stream: Stream,
     source: Source,
-    /// On rank 0.
+    /// The output on rank 0; `None` on other ranks.
     sink: Option<Sink>,
 }
 
@@ -142,7 +142,7 @@ impl Part<'_> {
     }
 }
 
-/// A run whose inputs fit, and whose output has a place.
+/// A run whose inputs fit together, and whose output can be written.
 pub(super) struct Opened {
     pub(super) shards: Shards,
     output: PathBuf,
@@ -152,7 +152,7 @@ pub(super) struct Opened {
     unfinished: Guard<NamedTempFile>,
 }
 
-/// Looks at the files before any rank is started.
+/// Checks the files before any rank is started.
 pub(super) fn open(
     files: &FileArgs,
     template: &str,
@@ -178,7 +178,7 @@ pub(super) fn open(
 }
 
 impl Opened {
-    /// Gives the result its name if all ranks have the same.
+    /// Renames the result to the output if all ranks have the same result.
     pub(super) fn finish(self, mut checksums: Vec<(usize, u64)>) -> Result<(), Failure> {
         checksums.sort_unstable();
         if let Some(pair) = checksums.windows(2).find(|pair| pair[0].1 != pair[1].1) {
@@ -196,7 +196,7 @@ impl Opened {
     }
 }
 
-/// Gives the result its name and the permissions of a new file.
+/// Renames the result to the output, with the permissions of a new file.
 fn finish(result: NamedTempFile, output: &Path) -> Result<(), Failure> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
@@ -208,7 +208,7 @@ fn finish(result: NamedTempFile, output: &Path) -> Result<(), Failure> {
         .map_err(Failure::doing(format!("write {}", output.display())))
 }
 
-/// The path of each rank: as many as asked, else as there are.
+/// The path of each rank: the requested number of paths, else the paths that exist.
 fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
     if !template.contains(PLACEHOLDER) {
         return Err(Failure::usage(format!(
@@ -220,7 +220,7 @@ fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
         Some(ranks) => ranks as usize,
         None => (0..).take_while(|rank| path(*rank).exists()).count(),
     };
-    // A tensor left out unnoticed would be a wrong sum.
+    // A tensor left out unnoticed would give a wrong sum.
     if let Some(later) = asked.map_or_else(|| (ranks + 1..SEARCHED).find(|rank| path(*rank).exists()), |_| None) {
         let (missing, later) = (path(ranks), path(later));
         return Err(Failure::failed(format!(
@@ -259,7 +259,7 @@ fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<()
     }
 }
 
-/// What the headers of all files say of the tensors, and what else rank 0's says.
+/// The description of the tensors, which all headers must share, and the other contents of rank 0's header.
 fn common_header(sources: &[Source], inputs: &[PathBuf]) -> Result<Header, Failure> {
     let mut headers = sources.iter().map(Source::header).enumerate();
     let Some((_, first)) = headers.next() else { return Err(Failure::failed("there are no inputs")) };

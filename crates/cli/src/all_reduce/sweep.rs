@@ -1,4 +1,4 @@
-//! What a measurement asks of every rank, and what a rank finds.
+//! The settings of a measurement for every rank, and the samples of a rank.
 
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
@@ -9,11 +9,11 @@ use harness::failure::Failure;
 use harness::names::{Mover, by_name};
 use harness::ranks::RanksAs;
 
-/// What to measure.
+/// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sweep {
     pub(super) collective: Collective,
-    /// The root or the distance, of collectives that have one.
+    /// The root or the distance, for collectives that have one.
     pub(super) root: usize,
     #[serde(with = "by_name")]
     pub(super) transport: Mover,
@@ -25,7 +25,7 @@ pub(crate) struct Sweep {
     pub(super) algorithm: Algorithm,
     #[serde(with = "by_name")]
     pub(super) codec: Codec,
-    /// Elements of each message: of the larger operand.
+    /// Elements of the larger operand of each message.
     pub(super) sizes_elems: Vec<usize>,
     pub(super) iterations: Option<u32>,
     /// Batches that are not timed.
@@ -42,7 +42,7 @@ pub(crate) struct Sweep {
     pub(super) seed: u64,
 }
 
-/// What a rank found for one size.
+/// The measurement of one size on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Number of the size.
@@ -51,12 +51,12 @@ pub(crate) struct Sample {
     /// Time of one operation in each batch.
     pub(super) batches_us: Vec<f64>,
     pub(super) wrong: u64,
-    /// Of the result.
+    /// Checksum of the result.
     pub(super) checksum: u64,
 }
 
 impl Sweep {
-    /// An all-reduce of sizes in whole multiples of `parts`, in values as they are.
+    /// An all-reduce without a codec, of sizes in whole multiples of `parts`.
     pub(super) fn new(asked: &SweepArgs, dtype: Dtype, parts: usize, ranks_as: RanksAs) -> Result<Self, Failure> {
         Ok(Self {
             dtype,
@@ -73,7 +73,7 @@ impl Sweep {
         })
     }
 
-    /// An all-reduce of one size, fast: to see whether an algorithm works.
+    /// A fast all-reduce of one size, which shows whether an algorithm works.
     pub(super) fn probe(algorithm: Algorithm) -> Self {
         Self {
             collective: Collective::AllReduce,

@@ -13,7 +13,7 @@ use tempfile::{Builder, NamedTempFile};
 
 use harness::output;
 
-/// How the names begin and end.
+/// The prefix and the suffix of the names.
 const PREFIX: &str = ".symmetra-";
 const SUFFIX: &str = ".unfinished";
 
@@ -24,9 +24,9 @@ pub(super) fn create(folder: &Path) -> io::Result<NamedTempFile> {
         let file = Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(folder)?;
         match file.as_file().try_lock() {
             Ok(()) if file.as_file().metadata()?.nlink() > 0 => return Ok(file),
-            // Swept before it was locked.
+            // The file was removed before it was locked.
             Ok(()) | Err(TryLockError::WouldBlock) => {}
-            // A file system without such locks, where nobody sweeps.
+            // A file system without such locks, in which no command removes files.
             Err(TryLockError::Error(_)) => return Ok(file),
         }
     }
@@ -45,7 +45,7 @@ fn sweep(folder: &Path) {
             && file.try_lock().is_ok()
             && let Err(error) = std::fs::remove_file(entry.path())
         {
-            // What cannot be said here is said by the next command.
+            // If this note cannot be written, the next command writes it.
             let _ = output::note(format_args!("{} is left: {error}", entry.path().display()));
         }
     }

@@ -81,7 +81,7 @@ fn shared_memory() -> Finding {
     }
 }
 
-/// Most that one group pins: its control page.
+/// Most memory that one group pins: its control page.
 const PINNED_BYTES: u64 = 64 << 10;
 
 fn locked_memory() -> Finding {
@@ -104,7 +104,7 @@ fn locked_memory() -> Finding {
 fn group(check: &str, devices: [RankDevice; 2], ranks_as: RanksAs) -> Finding {
     match probe(devices, ranks_as) {
         Ok(detail) => Finding::ok(check, detail),
-        Err(detail) => Finding::fail(check, detail, "the message says what was refused; SYMMETRA_LOG=debug says more"),
+        Err(detail) => Finding::fail(check, detail, "the message names what was refused; SYMMETRA_LOG=debug logs more"),
     }
 }
 
@@ -118,7 +118,7 @@ fn probe(devices: [RankDevice; 2], ranks_as: RanksAs) -> Result<String, String> 
     }
 }
 
-/// The library that a session of NVSHMEM would load, and its bootstrap plugin. Nobody needs them.
+/// The library that a session of NVSHMEM would load, and its bootstrap plugin. Neither is required.
 fn shmem() -> Vec<Finding> {
     let [library, plugin] = ["NVSHMEM", "NVSHMEM bootstrap plugin"];
     match nvshmem::describe() {
@@ -137,9 +137,9 @@ fn shmem() -> Vec<Finding> {
     }
 }
 
-/// What differs between vendors.
+/// The facts that differ between vendors.
 struct Vendor {
-    /// There when the driver is loaded.
+    /// The file that exists when the driver is loaded.
     node: &'static str,
     no_device: &'static str,
     topology: &'static str,
@@ -187,7 +187,7 @@ fn versions(one: RankDevice) -> Finding {
     }
 }
 
-/// What multicast needs, which no group does. Opens none.
+/// The requirements of multicast, which no group needs. Opens no multicast.
 fn multicast(one: RankDevice) -> Finding {
     let check = format!("multicast of {one}");
     match one.open().and_then(|device| MulticastWords::new(&device)) {
@@ -197,7 +197,7 @@ fn multicast(one: RankDevice) -> Finding {
     }
 }
 
-/// What multiplies matrices, which only products and plans need.
+/// The library that multiplies matrices, which only GEMMs and plans need.
 fn products(one: RankDevice) -> Finding {
     let check = format!("products on {one}");
     match one.open().and_then(|device| Multiplier::new(&device)) {

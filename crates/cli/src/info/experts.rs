@@ -1,4 +1,4 @@
-//! What experts of a shape take, and what serves them.
+//! The memory that experts of a shape need, and the methods that serve them.
 
 use serde::Serialize;
 use symmetra::experts::{expert_bytes, expert_method, explain_experts};
@@ -8,17 +8,17 @@ use harness::experts::{Shape, Wire};
 use harness::failure::Failure;
 use harness::table::Table;
 
-/// A layer of experts on so many ranks.
+/// A layer of experts on a number of ranks.
 #[derive(Debug, Serialize)]
 pub(super) struct Layer {
     #[serde(flatten)]
     shape: Shape,
-    /// Of a rank, at most.
+    /// Most tokens of a rank.
     tokens: usize,
     wires: Vec<Sizes>,
-    /// What serves the first of several numbers of bytes, where own kernels serve the group and packets can serve the layer.
+    /// The method for each range of bytes, where symmetra kernels serve the group and packets can serve the layer.
     choices: Vec<Choice>,
-    /// What serves where another backend does.
+    /// The method where another backend serves the group.
     other_backends: &'static str,
 }
 
@@ -31,15 +31,15 @@ struct Choice {
     reason: &'static str,
 }
 
-/// What rows take that travel in one way.
+/// The sizes of rows in one wire format.
 #[derive(Debug, Serialize)]
 struct Sizes {
     wire: Wire,
-    /// Of a row on its way to an expert.
+    /// Bytes of a row on its way to an expert.
     row_bytes: usize,
-    /// Of the symmetric heap of each rank.
+    /// Bytes of the symmetric heap of each rank.
     heap_bytes: u64,
-    /// What serves where own kernels serve the group.
+    /// The method where symmetra kernels serve the group.
     method: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Layer {
         (kind, ranks): (DeviceKind, usize),
         group: &Config,
     ) -> Result<Self, Failure> {
-        // The heap has room for what experts take.
+        // The heap has room for the memory of the experts.
         let mut group = group.clone();
         let refused = |error: symmetra::Error| Failure::usage(error.to_string());
         let mut sizes = |wire: Wire| {

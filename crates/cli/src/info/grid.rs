@@ -1,4 +1,4 @@
-//! Who stands where on a grid, and what its operations run as.
+//! The place of each rank on a mesh, and the modes of the operations of the mesh.
 
 use serde::Serialize;
 use symmetra::environment::MixedRange;
@@ -10,7 +10,7 @@ use harness::bytes;
 use harness::failure::Failure;
 use harness::table::Table;
 
-/// A grid over so many ranks.
+/// A mesh over `ranks` ranks.
 #[derive(Debug, Serialize)]
 pub(super) struct GridInfo {
     ranks: usize,
@@ -23,17 +23,17 @@ pub(super) struct GridInfo {
     choices: Vec<Choices>,
 }
 
-/// Where a rank stands.
+/// The place of a rank.
 #[derive(Debug, Serialize)]
 struct Place {
     host: usize,
-    /// Number in the host.
+    /// Number within the host.
     local: usize,
     tensor_rank: usize,
     data_rank: usize,
 }
 
-/// What serves an operation on operands in some memory.
+/// The modes that serve an operation on operands in some memory.
 #[derive(Debug, Serialize)]
 struct Choices {
     operation: &'static str,
@@ -43,7 +43,7 @@ struct Choices {
 
 #[derive(Debug, Serialize)]
 struct Range {
-    /// Of `x` or of a slice; `None`: no limit.
+    /// Bytes of `x` or of a slice; `None`: no limit.
     up_to_bytes: Option<u64>,
     mode: &'static str,
     reason: &'static str,

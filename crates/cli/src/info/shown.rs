@@ -1,4 +1,4 @@
-//! What `info` prints for people: what was asked for first, and no more than a screen of the rest.
+//! The text output of `info`: first the topics of the options, then at most a screen of the rest.
 
 use symmetra::TunedCodec;
 
@@ -33,7 +33,7 @@ pub(super) fn print(info: &Info, args: &Args) -> Result<(), Failure> {
     if more.is_empty() { Ok(()) } else { output::line(format_args!("\nmore: {}", more.join(", "))) }
 }
 
-/// What options ask for.
+/// Prints the topics of the options.
 fn asked(info: &Info, args: &Args) -> Result<(), Failure> {
     if let Some(layout) = &info.layout {
         output::line(format_args!("Parallel groups of {} ranks", layout[0].ranks()))?;

@@ -25,8 +25,8 @@ impl Groups {
     }
 }
 
-/// The layout of `sizes` = tensor, pipeline, data over as many ranks as they take. Refuses a number of ranks, if one is given,
-/// that neither the layout nor one of its groups has.
+/// The layout of `sizes` = tensor, pipeline, data over as many ranks as the sizes require. Refuses `ranks`, if given,
+/// unless it is the number of ranks of the layout or of one of its groups.
 pub(super) fn layout(sizes: [usize; 3], ranks: Option<u64>) -> Result<Vec<Groups>, Failure> {
     let [tensor, pipeline, data] = sizes;
     let world_size = sizes.iter().product();
@@ -52,8 +52,8 @@ pub(super) fn layout_table(layout: &[Groups]) -> Table {
     rows
 }
 
-/// Settings of an environment in this process: name, value, and who decided. The environment has `ranks` ranks unless a
-/// variable or an option says otherwise. Refused settings give the reason.
+/// Settings of an environment in this process: name, value, and source. The environment has `ranks` ranks unless a
+/// variable or an option sets another number. Refused settings give the reason.
 pub(super) fn settings(
     communicator: &Config,
     sizes: Option<[usize; 3]>,
@@ -71,12 +71,12 @@ pub(super) fn settings(
         Ok(settings) => {
             settings.into_iter().map(|setting| (setting.name, setting.value, setting.source.to_string())).collect()
         }
-        // The rest of the output may tell why.
+        // The rest of the output may explain the refusal.
         Err(error) => vec![("none", error.to_string(), "refused".to_owned())],
     }
 }
 
-/// Which NCCL, or RCCL where there are AMD GPUs alone, is found; or why none is.
+/// The NCCL that is found, or the RCCL if all GPUs are AMD GPUs; or why none is found.
 #[cfg(feature = "nccl")]
 pub(super) fn nccl(gpus: &[Device]) -> String {
     let kind = gpus.first().map_or(symmetra::DeviceKind::Cuda, Device::kind);
@@ -93,15 +93,15 @@ pub(super) fn nccl(_gpus: &[Device]) -> String {
 #[derive(Debug, Serialize)]
 pub(super) struct Variable {
     name: &'static str,
-    /// None: unset.
+    /// `None`: unset.
     value: Option<String>,
-    /// What decides: the environment, another variable, or the default.
+    /// The source of the value: the environment, another variable, or the default.
     from: &'static str,
     default: &'static str,
     effect: &'static str,
 }
 
-/// Every variable; the value of a secret stays one.
+/// Every variable; the value of a secret is hidden.
 pub(super) fn variables() -> Vec<Variable> {
     let value = |name: &str| {
         let value = std::env::var_os(name)?.to_string_lossy().into_owned();

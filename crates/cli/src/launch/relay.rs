@@ -20,7 +20,7 @@ const PIPE_BYTES: u64 = 1 << 20;
 
 /// Passes on one output of a rank.
 pub(super) struct Relay {
-    /// Since when there has been nothing to pass on; none while there is.
+    /// Since when there has been no output to pass on; `None` while there is output.
     idle_since: Mutex<Option<Instant>>,
     passed_bytes: AtomicU64,
     ended: AtomicBool,
@@ -31,7 +31,7 @@ impl Relay {
         Self { idle_since: Mutex::new(None), passed_bytes: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
 
-    /// Whether output of the ranks may still be under way. The ranks ended at `end`, when `end_bytes` had been passed on.
+    /// Whether output of the ranks may still arrive. The ranks ended at `end`, when `end_bytes` had been passed on.
     /// Children of ranks may hold the pipe open without output, or go on writing; the launcher does not wait for them.
     pub(super) fn lags(&self, end: Instant, end_bytes: u64, patience: Duration) -> bool {
         let quiet = self.idle_since.lock().is_some_and(|since| since.max(end).elapsed() >= patience);
@@ -65,7 +65,7 @@ impl Relay {
     }
 }
 
-/// Starts passing on what `child` writes, unless it writes to our output itself.
+/// Starts passing on the output of `child`, unless `child` writes to our output itself.
 pub(super) fn start(rank: usize, child: &mut Child, sender: &Sender<Event>) -> Result<Vec<Arc<Relay>>, Failure> {
     let outputs = [
         child.stdout.take().map(|pipe| spawn(rank, pipe, std::io::stdout, sender.clone())),
@@ -83,7 +83,7 @@ fn spawn<W: Write + 'static>(
     let relay = Arc::new(Relay::new());
     let ours = Arc::clone(&relay);
     let pass_on = move || {
-        // After an error the pipe closes, which tells the rank that nobody reads.
+        // After an error the pipe closes, so that the rank gets an error when it writes.
         let passed = ours.run(rank, BufReader::new(from), to());
         // First: the launcher does not wait for an output that has ended.
         let _ = sender.send(Event::Drained(passed));

@@ -30,7 +30,8 @@ impl World {
         Ok(Self { ranks, port: address.port(), secret: format!("{:032x}", u128::from_be_bytes(secret)) })
     }
 
-    /// Starts a rank in a process group of its own, with what `add` gives it. It ends when the calling thread does.
+    /// Starts a rank in a process group of its own, with the settings that `add` makes. The rank ends when the calling
+    /// thread does.
     pub(super) fn start(
         &self,
         rank: usize,
@@ -48,7 +49,7 @@ impl World {
             command.env(name, number.to_string());
         }
         command.env("MASTER_ADDR", Ipv4Addr::LOCALHOST.to_string()).env("MASTER_PORT", self.port.to_string());
-        // What another launcher said of its own port.
+        // The variables in which another launcher passed its own port.
         command.env_remove("SYMMETRA_PORT").env_remove("TORCHELASTIC_USE_AGENT_STORE");
         command.env("SYMMETRA_SECRET", &self.secret);
         add(&mut command);

@@ -1,4 +1,4 @@
-//! What takes turns over a grid: an operation in each mode, and what an engine does without grids.
+//! The candidates over a mesh: an operation in each mode, and the collectives of an engine without meshes.
 
 use symmetra::environment::{Coordinator, Mixed, MixedMode, MixedOperation};
 use symmetra::{Capture, Communicator, Queue, Stream};
@@ -11,7 +11,7 @@ use harness::contest::turns::{Contender, Verdict};
 use harness::guarded;
 use reference::data::checksum;
 
-/// All ranks of a grid.
+/// All ranks of a mesh.
 pub(super) struct Grid<'g> {
     pub(super) group: &'g Coordinator,
     pub(super) mixed: &'g Mixed,
@@ -33,22 +33,22 @@ impl Team for Grid<'_> {
     }
 }
 
-/// A way to run the operation.
+/// How a candidate runs the operation.
 pub(super) enum Way<'s> {
     Mode(MixedMode),
     /// Collectives of another library.
     Engine(Vec<Box<dyn Step<'s> + 's>>),
 }
 
-/// What a rank gives, and what must come.
+/// The input of a rank, and its expected output.
 pub(super) struct Numbers<T> {
     pub(super) input: Vec<T>,
     pub(super) due: Vec<T>,
-    /// What is in the output before.
+    /// The contents of the output before an operation.
     pub(super) poison: Vec<T>,
 }
 
-/// One way on the operands of its size.
+/// One candidate on the operands of its size.
 pub(super) struct Racer<'s, T, B> {
     pub(super) way: Way<'s>,
     pub(super) operation: MixedOperation,

@@ -1,4 +1,5 @@
-//! What an engine does that knows no grids: a collective of another library over the tensor group, and one over the data group.
+//! The collectives of an engine without meshes: one of another library over the tensor group, and one over the data
+//! group.
 
 use std::ops::Range;
 
@@ -13,12 +14,12 @@ use harness::contest::step::Step;
 use harness::failure::Failure;
 use harness::guarded::Guarded;
 
-/// Ranks of one level of a grid.
+/// Ranks of one level of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    /// Those of the same data rank.
+    /// The ranks of the same data rank.
     Tensor,
-    /// Those of the same tensor rank.
+    /// The ranks of the same tensor rank.
     Data,
 }
 
@@ -37,8 +38,8 @@ pub(super) struct Planned {
     pub(super) operands: [Stretch; 2],
 }
 
-/// The collectives of an operation on a rank of this data rank. A slice and `x` have `count` elements. A grid whose level has
-/// one rank has no operation with a collective of that level.
+/// The collectives of an operation on a rank of this data rank. A slice and `x` have `count` elements. A mesh whose
+/// level has one rank has no operation with a collective of that level.
 pub(super) fn plan(
     operation: MixedOperation,
     (data_rank, data_ranks): (usize, usize),
@@ -57,7 +58,7 @@ pub(super) fn plan(
         MixedOperation::ReduceScatter => {
             vec![step(Collective::ReduceScatter, Level::Data, Stretch::Input(all), Stretch::Output(one))]
         }
-        // Into its place, from which the second collective spares a copy.
+        // Into the place of the slice in the output, so that the second collective needs no copy.
         MixedOperation::AllReduceAllGather => vec![
             step(Collective::AllReduce, Level::Tensor, Stretch::Input(one), Stretch::Output(own.clone())),
             step(Collective::AllGather, Level::Data, Stretch::Output(own), Stretch::Output(all)),
@@ -66,7 +67,7 @@ pub(super) fn plan(
             step(Collective::ReduceScatter, Level::Data, Stretch::Input(all), Stretch::Output(one.clone())),
             step(Collective::AllReduce, Level::Tensor, Stretch::Output(one.clone()), Stretch::Output(one)),
         ],
-        other => return Err(Failure::failed(format!("nobody has told an engine how {other} goes"))),
+        other => return Err(Failure::failed(format!("no collectives of an engine are known for {other}"))),
     })
 }
 
@@ -100,14 +101,14 @@ impl<T: Element> Memory<T> for Guarded<T> {
     }
 }
 
-/// A rank of NCCL on each level of a grid that has several ranks.
+/// A rank of NCCL on each level of a mesh that has several ranks.
 pub(super) struct Engine {
     tensor: Option<Nccl>,
     data: Option<Nccl>,
 }
 
 impl Engine {
-    /// `places`: of every rank of `communicator`. Collective; blocks.
+    /// `places` has the place of every rank of `communicator`. Collective; blocks.
     pub(super) fn open(communicator: &Communicator, places: &[Place]) -> Result<Self, Failure> {
         let own = places[communicator.rank()];
         let open = |is_member: &dyn Fn(&Place) -> bool| {

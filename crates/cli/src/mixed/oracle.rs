@@ -1,5 +1,5 @@
-//! Random whole numbers of which every sum is exact in every type, and what each rank must have of them, stated from the
-//! places of ranks in the grid alone.
+//! Random whole numbers whose sums are exact in every type, and the expected output of each rank, derived only from the
+//! places of ranks in the mesh.
 
 use fastrand::Rng;
 use symmetra::Element;
@@ -7,7 +7,7 @@ use symmetra::environment::MixedOperation;
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
 
-/// An element that has small whole numbers.
+/// An element type that has small whole numbers.
 pub(super) trait Whole: Element + PartialEq {
     fn whole(value: i64) -> Self;
 }
@@ -37,7 +37,7 @@ whole! {
     u64: value => value as Self;
 }
 
-/// Where a rank stands.
+/// The place of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) tensor_rank: usize,
@@ -48,9 +48,9 @@ pub(super) struct Place {
 pub(super) struct Oracle {
     pub(super) operation: MixedOperation,
     pub(super) seed: u64,
-    /// Of `x`, or of a slice.
+    /// Elements of `x`, or of a slice.
     pub(super) count: usize,
-    /// Of every rank of the world.
+    /// The places of all ranks of the world.
     pub(super) places: Vec<Place>,
     pub(super) data_ranks: usize,
 }
@@ -70,13 +70,13 @@ impl Oracle {
         }
     }
 
-    /// -1, 0 or 1; every other rank has 0, so that sums of 16 ranks are at most 8, which every type has.
+    /// -1, 0 or 1; every other rank has 0, so that sums of 16 ranks are at most 8, which every type can represent.
     pub(super) fn input(&self, rank: usize) -> Vec<i64> {
         let mut random = Rng::with_seed(self.seed ^ (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..self.lens()[0]).map(|elem| if (elem + rank).is_multiple_of(2) { random.i64(-1..=1) } else { 0 }).collect()
     }
 
-    /// What a rank's output must be.
+    /// The expected output of a rank.
     pub(super) fn output(&self, rank: usize) -> Vec<i64> {
         let inputs: Vec<Vec<i64>> = (0..self.places.len()).map(|rank| self.input(rank)).collect();
         let sum = |elem: usize, of: &dyn Fn(usize) -> bool| -> i64 {

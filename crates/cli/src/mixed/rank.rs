@@ -19,16 +19,16 @@ use harness::ranks::{Say, Task};
 /// Most batches: enough for a median.
 const BATCHES: u32 = 10;
 
-/// What a rank found for one size.
+/// The measurement of one size on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) tensor_ranks: usize,
     pub(super) data_ranks: usize,
-    /// Modes as they were asked for, then the engine.
+    /// The requested modes in order, then the engine.
     pub(super) sides: Vec<SideLap>,
-    /// The mode, or the collectives, that ran on each side.
+    /// The mode, or the collectives, that ran for each candidate.
     pub(super) runs: Vec<String>,
 }
 
@@ -36,14 +36,14 @@ impl Task for Grids {
     const NAME: &'static str = "grids";
     type Found = Sample;
 
-    /// The ranks only meet in this group.
+    /// The group in which the ranks only meet.
     fn heap_bytes(&self) -> u64 {
         0
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
-        // Input and output of the largest size, and where ranks meet, each with its signal pad and guards, and the guards of the
-        // workspace.
+        // Input and output of the largest size, and the buffer in which ranks meet, each with its signal pad and
+        // guards, and the guards of the workspace.
         let operands = (self.world.ranks as u64 + 1) * self.largest_bytes as u64;
         let operands = if self.plain { 0 } else { operands } + 5 * (64 << 10);
         let group = self.world.open(communicator, operands, |config| {
@@ -98,7 +98,7 @@ impl Grids {
     }
 }
 
-/// Where every rank stands. Collective; blocks.
+/// The places of all ranks. Collective; blocks.
 fn places(communicator: &Communicator, mixed: &Mixed) -> Result<Vec<Place>, Failure> {
     let own = [mixed.tensor_rank() as u64, mixed.data_rank() as u64].map(u64::to_le_bytes);
     let all = communicator.group().all_gather_bytes(own.as_flattened())?;
@@ -123,7 +123,7 @@ struct Heat<'a, 'w> {
 }
 
 impl Heat<'_, '_> {
-    /// All modes, then the engine, in turn on the same operands. Returns their laps, and what ran.
+    /// All modes, then the engine, in turn on the same operands. Returns their trials, and the modes that ran.
     fn run<T: Whole, B: Memory<T>>(
         &self,
         make: impl Fn(usize) -> symmetra::Result<B>,
@@ -136,7 +136,7 @@ impl Heat<'_, '_> {
         let numbers = Numbers {
             input: whole(oracle.input(group.rank())),
             due: whole(oracle.output(group.rank())),
-            // No sum is this.
+            // No sum has this value.
             poison: vec![T::whole(3 << 3); gives],
         };
         let (local, operands) = (group.local(), [&input, &output]);

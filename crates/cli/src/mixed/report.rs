@@ -1,4 +1,4 @@
-//! The rows of a measurement of grids: one for each size and side, once every rank has measured the size.
+//! The rows of a measurement of meshes: one for each size and candidate, once every rank has measured the size.
 
 use harness::output::ProgressBar;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use harness::ranks::Run;
 use harness::statistics::{median, ratio, slowest};
 use harness::table::Table;
 
-/// One size by one side, as `--json` prints it.
+/// One size of one candidate, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Row {
     ranks: usize,
@@ -22,21 +22,21 @@ struct Row {
     operation: &'static str,
     tensor_ranks: usize,
     data_ranks: usize,
-    /// What was asked for, and what ran. Of NCCL: `nccl`, and its collectives.
+    /// The requested mode, and the mode that ran. For NCCL: `nccl`, and its collectives.
     mode: &'static str,
     runs: String,
     dtype: &'static str,
     bytes: u64,
     elements: usize,
-    /// What goes in one piece.
+    /// Bytes of one piece.
     piece_bytes: usize,
     memory: &'static str,
     graph: bool,
     seed: u64,
     time_us: f64,
-    /// NCCL's time for the same.
+    /// NCCL's time for the same operation.
     nccl_us: Option<f64>,
-    /// NCCL's time by that of the mode.
+    /// NCCL's time divided by the time of the mode.
     ratio: Option<f64>,
     wrong: u64,
 }
@@ -44,7 +44,7 @@ struct Row {
 /// Gathers the samples of all ranks.
 pub(super) struct Hearing<'a> {
     run: &'a Run<Grids>,
-    /// The table; none with --json.
+    /// The table; `None` with --json.
     live: Option<Live>,
     /// [size]
     samples: Vec<Vec<Sample>>,
@@ -61,12 +61,11 @@ impl<'a> Hearing<'a> {
     }
 
     /// # Errors
-    /// A sample of a size that there is not.
+    /// A sample of an unknown size.
     pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
         let size = sample.size;
         let of_size = self.samples.get_mut(size);
-        let of_size =
-            of_size.ok_or_else(|| Failure::failed(format!("rank {rank} measured a size {size} there is not")))?;
+        let of_size = of_size.ok_or_else(|| Failure::failed(format!("rank {rank} measured an unknown size {size}")))?;
         of_size.push(sample);
         if of_size.len() == self.run.task.world.ranks {
             let rows = rows(self.run, size, of_size);
@@ -99,7 +98,7 @@ fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
     let names = run.task.side_names();
     let time = |side: usize| median(slowest(samples.iter().map(|sample| sample.sides[side].times_us.as_slice())));
     let modes = run.task.modes.len();
-    // The engine is behind the modes.
+    // The engine follows the modes.
     let nccl_us = (names.len() > modes).then(|| time(modes));
     let row = |(side, mode)| {
         let (time_us, first) = (time(side), &samples[0]);

@@ -21,7 +21,7 @@ use reference::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
 use reference::norm::{Rows, normed, padded, with_residual};
 use reference::quantised::Format;
 
-/// What a rank found for one number of tokens.
+/// The measurement of one number of tokens on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Number of the size.
@@ -39,8 +39,8 @@ impl Task for Norms {
     const NAME: &'static str = "norms";
     type Found = Sample;
 
-    /// Room for four buffers of the most tokens, and for values, a byte each at most, and scales; each with its signals and
-    /// guards.
+    /// Room for four buffers of the most tokens, and for values of at most a byte each, and scales; each with its
+    /// signals and guards.
     fn heap_bytes(&self) -> u64 {
         let tokens = self.tokens.iter().max().copied().unwrap_or(0);
         let values = tokens * self.width();
@@ -86,8 +86,8 @@ struct Operands<T: symmetra::Element, M: Memory> {
 }
 
 impl<T: Rows, M: Memory> Operands<T, M> {
-    /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share lie where they do
-    /// among all rows.
+    /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share are at their
+    /// places among all rows.
     fn output(&self) -> &M::Of<T> {
         self.apart.as_ref().map_or(&self.input, |[output, _]| output)
     }
@@ -149,7 +149,8 @@ impl Bench<'_> {
         let wrong = unlike(&operands.output().read(stream)?[of_y], y)
             + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
             + wrong_codes;
-        // Where the ranks meet may have been overwritten too: so also ahead of what is timed.
+        // The memory in which the ranks meet may have been overwritten too, so it is also checked before the timed
+        // batches.
         guarded::check(communicator)?;
         let batches_us = self.time(&operands, graphs.as_ref())?;
         guarded::check(communicator)?;
@@ -181,7 +182,7 @@ impl Bench<'_> {
         self.norms.op.enqueue(self.communicator, rows, queue)
     }
 
-    /// This rank among all.
+    /// The number of this rank.
     fn place(&self) -> [usize; 2] {
         [self.communicator.rank(), self.communicator.world_size()]
     }
@@ -235,7 +236,7 @@ impl Bench<'_> {
         self.norms.iterations.clamp(1, BATCHES)
     }
 
-    /// Microseconds an operation takes in each batch. A batch starts after an operation that is not timed, in which the
+    /// Microseconds of an operation in each batch. A batch starts after an operation that is not timed, in which the
     /// ranks meet.
     fn time<T: Rows, M: Memory>(
         &self,
@@ -259,7 +260,8 @@ impl Bench<'_> {
         Ok(batches_us)
     }
 
-    /// The algorithm of the sum: the one asked for, or the library's choice. `Auto`: scattered rows go by a reduce-scatter.
+    /// The algorithm of the sum: the requested algorithm, or the library's choice. For `Auto`, scattered rows go by a
+    /// reduce-scatter.
     fn runs(&self) -> symmetra::Result<Algorithm> {
         let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
         let quantise = self.norms.quantise;
@@ -269,7 +271,7 @@ impl Bench<'_> {
         op.algorithm(self.communicator, algorithm, (dtype, hidden, bytes), (!plain || registers, true), quantise)
     }
 
-    /// An algorithm with the bits of the sum.
+    /// An algorithm whose sum has the same bits.
     fn sums_as(&self) -> symmetra::Result<Algorithm> {
         Ok(self.norms.op.sums_as(self.runs()?))
     }

@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub(super) struct Size {
     pub(super) bytes: u64,
-    /// By the algorithm's name.
+    /// Times by the name of the algorithm.
     pub(super) times_ns: BTreeMap<String, u64>,
 }
 
 /// One range of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Its largest message; of the last range `u64::MAX`.
+    /// Its largest message; `u64::MAX` for the last range.
     pub(super) up_to_bytes: u64,
     pub(super) algorithm: String,
 }
 
-/// A choice changes where that saves more than this share of the time.
+/// A choice changes where the change saves more than this share of the time.
 pub(super) const MARGIN: f64 = 0.02;
 
-/// The algorithm for every size, where `sizes` rise: the built-in choice where nothing is faster by more than [`MARGIN`],
-/// else the choice of the size before under the same condition, else the fastest.
+/// The algorithm for every size, where `sizes` rise: the built-in choice unless another algorithm is faster by more
+/// than [`MARGIN`], else the choice of the size before under the same condition, else the fastest.
 pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &[Choice]) -> Vec<&'s str> {
     let mut chosen: Vec<&str> = Vec::new();
     for size in sizes {
@@ -38,7 +38,7 @@ pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &[Choice]) -> Vec<&'s str>
     chosen
 }
 
-/// One size: what an all-reduce of values as they are takes, and one by a codec.
+/// The times of one size: of an all-reduce of unchanged values, and of an all-reduce by a codec.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) bytes: u64,
@@ -46,13 +46,13 @@ pub(super) struct Pair {
     pub(super) coded_ns: u64,
 }
 
-/// The smallest size from which on a codec saves more than [`MARGIN`] of the time at every size, where `sizes` rise.
+/// The smallest size from which a codec saves more than [`MARGIN`] of the time at every size, where `sizes` rise.
 pub(super) fn faster_from(sizes: &[Pair]) -> Option<u64> {
     let faster = |pair: &&Pair| pair.coded_ns as f64 * (1.0 + MARGIN) < pair.plain_ns as f64;
     sizes.iter().rev().take_while(faster).last().map(|pair| pair.bytes)
 }
 
-/// The ranges for what was chosen for every size.
+/// The ranges for the choices of all sizes.
 ///
 /// The built-in ranges hold for messages smaller or larger than any measured. Between two sizes the
 /// built-in ranges hold where both have the built-in choice; else an algorithm ends at the geometric middle.
@@ -97,7 +97,7 @@ impl Ranges {
         }
     }
 
-    /// What `table` has for messages of `from` to `to` bytes.
+    /// Adds the ranges of `table` for messages of `from` to `to` bytes.
     fn push_all(&mut self, table: &[Choice], from: u64, to: u64) {
         let first = table.iter().position(|range| from <= range.up_to_bytes).unwrap_or(table.len());
         for range in &table[first..] {

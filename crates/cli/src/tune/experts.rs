@@ -17,7 +17,7 @@ use harness::ranks::Say;
 use reference::element::Summand;
 
 const METHODS: [Method; 2] = [Method::Packets, Method::Direct];
-/// What a symmetric buffer has beside its elements, at most.
+/// The bytes of a symmetric buffer in addition to its elements, at most.
 const BESIDE: u64 = 64 << 10;
 
 /// A layer of experts, by numbers of tokens of a rank, the fewest first.
@@ -32,22 +32,22 @@ pub(super) struct Layer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExpertLap {
     pub(super) shape: Shape,
-    /// Of the rows that a rank sends in a dispatch.
+    /// Bytes of the rows that a rank sends in a dispatch.
     pub(super) bytes: u64,
-    /// Of a dispatch and its combine, by the name of the method.
+    /// Times of a dispatch and its combine, by the name of the method.
     pub(super) times_ns: BTreeMap<String, u64>,
-    /// What the table in force would have taken.
+    /// The choice of the table that was in force.
     pub(super) before: String,
 }
 
 impl Layer {
-    /// 1, 2, 4 and so on tokens of a rank, up to so many bytes of rows.
+    /// 1, 2, 4 and so on tokens of a rank, up to `max_bytes` bytes of rows.
     pub(super) fn new(shape: Shape, max_bytes: u64) -> Self {
         let fits = |tokens: &usize| *tokens == 1 || row_bytes(shape, *tokens) <= max_bytes;
         Self { shape, ranks: 0, tokens: (0..20).map(|power| 1 << power).take_while(fits).collect() }
     }
 
-    /// The layer on so many ranks, with the numbers of tokens that packets can serve.
+    /// The layer on `ranks` ranks, with the numbers of tokens that packets can serve.
     pub(super) fn on(&self, kind: DeviceKind, ranks: usize) -> Result<Self, Failure> {
         let (shape, group) = (self.shape, Config::default());
         let mut tokens = Vec::new();
@@ -59,12 +59,14 @@ impl Layer {
             }
         }
         if tokens.is_empty() {
-            return Err(Failure::usage(format!("--experts {shape}: packets cannot serve a layer of so many experts")));
+            return Err(Failure::usage(format!(
+                "--experts {shape}: packets cannot serve a layer of this many experts"
+            )));
         }
         Ok(Self { shape, ranks, tokens })
     }
 
-    /// Bytes of the regions of all experts: a graph that is gone keeps those of its experts for some time.
+    /// Bytes of the regions of all experts: a graph that was dropped keeps the regions of its experts for some time.
     pub(super) fn heap_bytes(&self) -> u64 {
         let group = Config::default();
         let bytes = |tokens: usize| {
@@ -84,7 +86,7 @@ impl Layer {
             let bytes = row_bytes(self.shape, tokens);
             let operations = timing.operations(bytes);
             let capture = |experts| {
-                // The first call of experts waits for all ranks, and not in a graph.
+                // The first call of experts waits for all ranks, and must not be in a graph.
                 operands.enqueue(experts, stream)?;
                 communicator.synchronize(stream)?;
                 let graph =
@@ -112,7 +114,7 @@ fn config(shape: Shape, tokens: usize, method: Method) -> ExpertConfig {
     config
 }
 
-/// Of rows of bf16.
+/// Bytes of rows of bf16.
 fn row_bytes(shape: Shape, tokens: usize) -> u64 {
     (tokens * shape.hidden * size_of::<bf16>()).next_multiple_of(16) as u64
 }

@@ -1,4 +1,4 @@
-//! The times of operations over a grid, in every mode that the grid has.
+//! The times of operations over a mesh, in every mode of the mesh.
 
 use harness::with_element;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use harness::own::Own;
 use harness::ranks::Say;
 use reference::element::Summand;
 
-/// What symmetric buffers and where ranks meet take beside their elements.
+/// The bytes of symmetric buffers in addition to their elements, and of the buffer in which ranks meet.
 const BESIDE: u64 = 4 * (64 << 10);
 
-/// The operations of a grid, by sizes of `x` or of a slice, the smallest first.
+/// The operations of a mesh, by sizes of `x` or of a slice, the smallest first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Grids {
     pub(super) world: GridWorld,
@@ -38,11 +38,11 @@ pub(crate) struct GridLap {
     pub(super) operation: MixedOperation,
     /// Whether peers could address the operands.
     pub(super) direct: bool,
-    /// Of `x`, or of a slice.
+    /// Bytes of `x`, or of a slice.
     pub(super) bytes: u64,
-    /// Of one operation, by the name of the mode.
+    /// Times of one operation, by the name of the mode.
     pub(super) times_ns: BTreeMap<String, u64>,
-    /// What the table in force would have taken.
+    /// The choice of the table that was in force.
     pub(super) before: String,
 }
 
@@ -67,7 +67,7 @@ impl Grids {
     }
 }
 
-/// The laps of a grid whose groups are open.
+/// The trials of a mesh whose groups are open.
 struct Laps<'g, 't, 'w> {
     grids: &'g Grids,
     timing: &'g Timing<'t, 'w>,
@@ -90,7 +90,7 @@ impl Laps<'_, '_, '_> {
         group.barrier()?;
         for operation in mixed.operations() {
             let first = |mode| world.config().first_alike((world.local(), world.hosts), operation, mode);
-            // Of names of the same steps the first is measured: noise would decide between them.
+            // Of several modes with the same steps only the first is measured: noise would decide between them.
             let modes: Vec<MixedMode> =
                 mixed.modes(operation).into_iter().filter(|mode| first(*mode) == Ok(*mode)).collect();
             let names: Vec<String> = modes.iter().map(MixedMode::to_string).collect();

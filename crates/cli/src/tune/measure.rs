@@ -1,4 +1,4 @@
-//! One rank's part of a tuning: all algorithms are timed in turn at every size, until one has no hope.
+//! One rank's part of a tuning: all algorithms are timed in turn at every size; hopeless algorithms are dropped.
 
 use harness::with_element;
 use std::collections::BTreeMap;
@@ -22,17 +22,17 @@ use harness::own::Own;
 use harness::ranks::{Say, Task};
 use reference::element::Summand;
 
-/// What is timed, the same for every rank.
+/// The settings of a tuning, the same for every rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(super) messages: Vec<Messages>,
-    /// Codecs that are timed beside the algorithms, where they carry the type.
+    /// Codecs that are timed in addition to the algorithms, where they support the type.
     #[serde(with = "by_name_each")]
     pub(super) codecs: Vec<Codec>,
     pub(super) norms: Option<Norms>,
     pub(super) experts: Option<Layer>,
     pub(super) grids: Option<Grids>,
-    /// Operations of one launch, where that is not by size.
+    /// Operations of one launch; `None`: by the size of the message.
     pub(super) operations: Option<u32>,
     /// Launches that are timed.
     pub(super) launches: Repeats,
@@ -54,14 +54,14 @@ pub(crate) struct Lap {
     /// Whether peers could address the operands.
     pub(super) direct: bool,
     pub(super) bytes: u64,
-    /// Of one operation, by the name of the algorithm or codec.
+    /// Times of one operation, by the name of the algorithm or codec.
     pub(super) times_ns: BTreeMap<String, u64>,
-    /// What the table in force would have taken.
+    /// The choice of the table that was in force.
     #[serde(with = "by_name")]
     pub(super) before: Algorithm,
 }
 
-/// What rank 0 says: a lap of sums, of norms, of experts or of a grid.
+/// A report of rank 0: a trial of sums, of norms, of experts or of a mesh.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Found {
     Sum(Lap),
@@ -75,13 +75,13 @@ pub(crate) enum Found {
 const HOPELESS: u64 = 4;
 
 impl Plan {
-    /// The part of the plan that so many ranks can run.
+    /// The part of the plan that `ranks` ranks can run.
     pub(super) fn on(&self, kind: DeviceKind, ranks: usize) -> Result<Self, Failure> {
         let experts = self.experts.as_ref().map(|layer| layer.on(kind, ranks)).transpose()?;
         Ok(Self { experts, ..self.clone() })
     }
 
-    /// Laps of one world.
+    /// The number of trials of one world.
     pub(super) fn laps(&self) -> Result<u64, Failure> {
         let grids = self.grids.as_ref().map_or(Ok(0), Grids::laps)?;
         let norms = self.norms.as_ref().map_or(0, |norms| norms.tokens.len() as u64);
@@ -95,8 +95,8 @@ impl Task for Plan {
     const NAME: &'static str = "tune";
     type Found = Found;
 
-    /// Input and output of the largest size, or input, sum and output of the most rows; the regions of experts; and where the
-    /// ranks meet.
+    /// Input and output of the largest size, or input, sum and output of the most rows; the regions of experts; and the
+    /// buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
         let bytes = |messages: &Messages| {
             messages.sizes_elems.last().map_or(0, |elems| (elems * messages.dtype.bytes()) as u64)
@@ -165,7 +165,7 @@ impl Sums<'_, '_> {
         Ok(())
     }
 
-    /// This rank's time of one all-reduce, for every way and launch.
+    /// This rank's time of one all-reduce, for every candidate and launch.
     fn times<T: Summand, B: Buffer<T>>(
         &self,
         ways: &[AllReduceOptions],
@@ -176,7 +176,7 @@ impl Sums<'_, '_> {
         let stream = stopwatch.stream();
         let operations = self.timing.operations((elems * T::DTYPE.bytes()) as u64);
         let capture = |way: &AllReduceOptions| {
-            // Bound, so that a graph pushes plain memory as a stream does and registers nothing.
+            // Bound, so that a graph pushes plain memory as a stream does and registers no memory.
             let (input, output) = (input.part(0..elems)?, output.part(0..elems)?);
             let bound = communicator.bind_all_reduce_with(*way, input, output)?;
             stream.capture(|capture| (0..operations).try_for_each(|_| bound.enqueue(capture)))
@@ -186,7 +186,7 @@ impl Sums<'_, '_> {
     }
 }
 
-/// The algorithms that are still timed, and at how many sizes in a row each was without hope.
+/// The algorithms that are still timed, and at how many sizes in a row each was hopeless.
 struct Field(Vec<(Algorithm, u32)>);
 
 impl Field {

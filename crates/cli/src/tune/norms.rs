@@ -17,7 +17,7 @@ use harness::names::by_name;
 use harness::ranks::Say;
 use reference::element::Summand;
 
-/// What a tuning calls an all-reduce and then a norm.
+/// The name of an unfused all-reduce and norm in a tuning.
 pub(super) const APART: &str = "apart";
 const FUSED: [Algorithm; 2] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
 const NORM: RmsNorm = RmsNorm::new(1e-6);
@@ -37,16 +37,16 @@ pub(crate) struct NormLap {
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
     pub(super) hidden: usize,
-    /// Of all rows.
+    /// Bytes of all rows.
     pub(super) bytes: u64,
-    /// Of one operation, by the name of the fused algorithm, or `apart`.
+    /// Times of one operation, by the name of the fused algorithm, or `apart` for unfused calls.
     pub(super) times_ns: BTreeMap<String, u64>,
-    /// What the table in force would have taken.
+    /// The choice of the table that was in force.
     pub(super) before: String,
 }
 
 impl Norms {
-    /// Of the most rows.
+    /// Bytes of the most rows.
     pub(super) fn largest_bytes(&self) -> u64 {
         (self.tokens.last().unwrap_or(&0) * self.hidden * self.dtype.bytes()) as u64
     }
@@ -116,7 +116,7 @@ struct Way<'o, T: Summand> {
 
 impl<'o, T: Summand> Way<'o, T> {
     fn capture(&self, stream: &Stream, operations: u32) -> symmetra::Result<Graph<'o>> {
-        // The first call of a communicator waits for all ranks, and not in a graph.
+        // The first call of a communicator waits for all ranks, and must not be in a graph.
         self.enqueue(stream)?;
         self.communicator.synchronize(stream)?;
         let graph = stream.capture(|capture| (0..operations).try_for_each(|_| self.enqueue(capture)))?;
@@ -143,12 +143,12 @@ fn name(fused: Option<Algorithm>) -> &'static str {
     fused.map_or(APART, Algorithm::name)
 }
 
-/// What a tuning calls the choice of a table.
+/// The name of a table's choice in a tuning.
 fn named(algorithm: Algorithm) -> &'static str {
     name(Some(algorithm).filter(|algorithm| FUSED.contains(algorithm)))
 }
 
-/// The choice for so many bytes.
+/// The choice for `bytes` bytes.
 fn chosen(ranges: &[symmetra::Range], bytes: u64) -> &'static str {
     ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(APART, |range| named(range.algorithm))
 }

@@ -24,7 +24,7 @@ use harness::failure::Failure;
 use harness::ranks::RanksAs;
 use harness::table::Table;
 
-/// All laps of one number of ranks.
+/// All trials of one number of ranks.
 pub(super) struct World {
     pub(super) ranks: usize,
     pub(super) laps: Vec<Lap>,
@@ -41,7 +41,7 @@ pub(super) struct Report {
     ranks_as: &'static str,
     launches: u32,
     sections: Vec<Section>,
-    /// What the file holds.
+    /// The contents of the file.
     pub(super) tuning: Tuning,
 }
 
@@ -51,21 +51,21 @@ struct Section {
     ranks: usize,
     dtype: &'static str,
     memory: &'static str,
-    /// Elements of a row, of norms.
+    /// Elements of a row, for norms.
     #[serde(skip_serializing_if = "Option::is_none")]
     hidden: Option<usize>,
-    /// Of experts.
+    /// The shape, for experts.
     #[serde(skip_serializing_if = "Option::is_none")]
     layer: Option<Shape>,
-    /// Of a grid.
+    /// The operation and its mesh, for meshes.
     #[serde(skip_serializing_if = "Option::is_none")]
     grid: Option<Over>,
-    /// A choice changes where that saves more than this share of the time.
+    /// A choice changes where the change saves more than this share of the time.
     margin: f64,
     rows: Vec<Row>,
 }
 
-/// An operation over a grid.
+/// An operation over a mesh.
 #[derive(Serialize)]
 struct Over {
     operation: &'static str,
@@ -79,11 +79,11 @@ struct Over {
 #[derive(Serialize)]
 struct Row {
     bytes: u64,
-    /// By algorithm or codec; algorithms that were not timed are left out.
+    /// Times by algorithm or codec. Algorithms that were not timed are omitted.
     times_us: Vec<(String, f64)>,
-    /// Of the algorithms.
+    /// The fastest algorithm.
     fastest: String,
-    /// What the new table takes, and the one in force took.
+    /// The choices of the new table and of the table that was in force.
     chosen: String,
     before: String,
 }
@@ -98,7 +98,7 @@ impl Report {
             .kind(device.kind().name().to_owned());
         let mut sections = Vec::new();
         for world in worlds {
-            // Laps of one type and kind of memory follow each other.
+            // Trials of one type and kind of memory follow each other.
             for laps in world.laps.chunk_by(|one, other| (one.dtype, one.direct) == (other.dtype, other.direct)) {
                 sections.push(section(device, world.ranks, laps, &mut tuning)?);
             }
@@ -117,7 +117,7 @@ impl Report {
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
     }
 
-    /// For people.
+    /// The text output.
     pub(super) fn tables(&self) -> impl Display {
         let mut text = String::new();
         for section in &self.sections {
@@ -150,7 +150,7 @@ fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> 
             .times_ns(lap.times_ns.clone())
     }));
     if direct {
-        // Symmetric memory is where values as they are go fastest.
+        // Values without a codec are fastest in symmetric memory.
         let tuned = |coded: &Codec| {
             let from_bytes = codec(laps, &any, *coded)?;
             Some(TunedCodec::default().world_size(ranks).codec(coded.to_string()).from_bytes(from_bytes))
@@ -194,7 +194,7 @@ fn expert_section(device: &Device, ranks: usize, laps: &[ExpertLap], tuning: &mu
     Ok(Section { ranks, dtype, memory, hidden: None, layer: Some(shape), grid: None, margin: MARGIN, rows })
 }
 
-/// Adds one operation of a grid to the tuning.
+/// Adds one operation of a mesh to the tuning.
 fn grid_section(device: &Device, ranks: usize, laps: &[GridLap], tuning: &mut Tuning) -> Result<Section, Failure> {
     let choices = grid_table(device, laps)?;
     let GridLap { world, dtype, operation, direct, .. } = laps[0].clone();

@@ -1,4 +1,4 @@
-//! How graphs are timed in turn, and what the ranks agree on.
+//! Times graphs in turn; the ranks agree on the results.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use harness::statistics::{median, slowest};
 pub(super) struct Timing<'t, 'w> {
     pub(super) communicator: &'t Communicator,
     pub(super) stopwatch: &'t Stopwatch<'w>,
-    /// Operations of one launch, where that is not by size.
+    /// Operations of one launch; `None`: by the size of the message.
     pub(super) operations: Option<u32>,
     /// Launches of each graph.
     pub(super) launches: Repeats,
 }
 
 impl Timing<'_, '_> {
-    /// Operations of one launch: 40, fewer where they take long.
+    /// Operations of one launch: 40, and fewer where operations take long.
     pub(super) fn operations(&self, bytes: u64) -> u32 {
         let (budget_bytes, least) = match self.communicator.device().kind() {
             DeviceKind::Host => (32 << 20, 2),
@@ -28,13 +28,13 @@ impl Timing<'_, '_> {
         self.operations.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, 40) as u32)
     }
 
-    /// This rank's time of one operation, for every graph of so many operations and every launch.
+    /// This rank's time of one operation, for every graph of `operations` operations and every launch.
     pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, Failure> {
         self.time_ways(graphs.len(), operations, |way| graphs[way].launch(self.stopwatch.stream()))
     }
 
-    /// This rank's time of one operation, for so many ways, of which `enqueue` enqueues so many operations, and every launch.
-    /// The ways take turns, so that drift affects all alike.
+    /// This rank's time of one operation, for each of `ways` candidates and every launch. `enqueue` enqueues
+    /// `operations` operations of a candidate. The candidates take turns, so that drift affects all alike.
     pub(super) fn time_ways(
         &self,
         ways: usize,
@@ -51,7 +51,7 @@ impl Timing<'_, '_> {
         Ok(times_us)
     }
 
-    /// The median over the launches of the slowest rank's time, by name: all ranks have the same.
+    /// The median over the launches of the slowest rank's time, by name. All ranks get the same values.
     pub(super) fn agree(&self, names: &[String], times_us: &[Vec<f64>]) -> Result<BTreeMap<String, u64>, Failure> {
         let own = serde_json::to_vec(times_us).map_err(Failure::doing("write times"))?;
         let all = self.communicator.group().all_gather_bytes(&own)?;
