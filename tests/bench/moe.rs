@@ -88,7 +88,7 @@ fn halves_with_work_between_them() {
         let args = args.replace("--operations 2", "--ranks-as threads");
         let run = wide(&args).ok();
         let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
-        let columns = "tokens layout call begin us receive us work us receive behind us hidden % wrong";
+        let columns = "tokens layout call begin us receive us work us receive after us hidden % wrong";
         assert_eq!(head.join(" "), columns);
     }
 }

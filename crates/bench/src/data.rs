@@ -13,7 +13,7 @@ use reference::element::Summand;
 /// seconds, and no offset that a defect might have maps the data onto themselves.
 const PERIOD: usize = 4_194_301;
 
-/// The data of all ranks for one size, made without the libraries that race.
+/// The data of all ranks for one size, made without the libraries that are measured.
 pub(super) struct Data<T> {
     ranks: Vec<Vec<T>>,
     elems: usize,
@@ -40,14 +40,14 @@ impl<T: Summand> Data<T> {
         vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); elems]
     }
 
-    /// How many elements of `result` differ in a bit from what these stretches say; sums are in rank
+    /// How many elements of `result` differ in a bit from the contents that `stretches` describe. Sums are in rank
     /// order, rounded once.
     pub(super) fn count_unequal(&self, result: &[T], stretches: &[Stretch]) -> u64 {
         self.count(result, stretches, |right, element, _| right.matches(element))
     }
 
-    /// How many elements of `result` are not what these stretches say. A sum may be off by one unit roundoff of the sum of
-    /// magnitudes for each rank: as far as rounding after every addition, in any order, may lead.
+    /// How many elements of `result` differ from the contents that `stretches` describe. A sum may be off by one unit
+    /// roundoff of the sum of magnitudes for each rank: the bound for rounding after every addition, in any order.
     pub(super) fn count_far(&self, result: &[T], stretches: &[Stretch]) -> u64 {
         let ranks = self.ranks.len() as f64;
         self.count(result, stretches, |right, element, summed| {
@@ -57,7 +57,7 @@ impl<T: Summand> Data<T> {
         })
     }
 
-    /// How many elements of an all-reduce by a codec are further from the exact sum than the codec may put them, in every
+    /// How many elements of an all-reduce by a codec are further from the exact sum than the codec allows, in every
     /// `of`th group of elements from group `part` on: ranks whose bits are equal share this work.
     pub(super) fn count_beyond(&self, bounds: &Bounds, result: &[T], [part, of]: [usize; 2]) -> u64 {
         let of_group = |(number, group): (usize, &[T])| {

@@ -21,7 +21,7 @@ use harness::output;
 use harness::ranks::Run;
 use harness::sizes::SizeArgs;
 
-/// Flags of every race.
+/// Flags of every comparison.
 #[derive(clap::Args)]
 pub(super) struct RaceArgs {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(super) struct RaceArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
     against: Vec<Competitor>,
 
-    /// What else of ours races, separated by commas [default: nothing]
+    /// Other candidates of this library, separated by commas [default: none]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SIDES")]
     with: Vec<With>,
 
@@ -64,24 +64,24 @@ impl RaceArgs {
     }
 }
 
-/// All-reduce (sum) beside other libraries: time, ratio to the best of them, bus bandwidth.
+/// All-reduce (sum) compared with other libraries: time, ratio to the best of them, bus bandwidth.
 ///
-/// All sides run in the same processes. Every size is run on fresh random data and every element is compared with an
-/// independent sum: ours to the bit, the others', which may round after each addition, within that. Then the sides take
-/// turns: the ranks meet on their devices, launch the operations and are timed to the end of the last.
+/// All candidates run in the same processes. Every size is run on fresh random data and every element is compared with
+/// an independent sum: ours to the bit, the others', which may round after each addition, within that. Then the
+/// candidates take turns: the ranks meet on their devices, launch the operations and are timed to the end of the last.
 ///
 /// A time is the median over the launches of the slowest rank's time for one operation. A graph is launched while the
-/// ranks still meet on their devices; calls (`--eager`) are timed from where they have met, so that their time has in
-/// it what the hosts take. All ranks must end with the same bits on our sides.
+/// ranks still meet on their devices; calls (`--eager`) are timed from where they have met, so that their time includes
+/// the time of the hosts. All ranks must end with the same bits for our candidates.
 ///
-/// `--with plain` adds what plain device memory costs, the memory of a program that allocates by other means: called
-/// one by one its contents are pushed; in a graph its addresses are exchanged once, before the first launch
-/// (`Graph::register`), and peers use it where it is, like symmetric memory. `--with nvshmem` adds kernels on memory of
+/// `--with plain` adds our all-reduce on plain device memory, the memory of a program that allocates by other means:
+/// for single calls its contents are pushed; in a graph its addresses are exchanged once, before the first launch
+/// (`Graph::register`), and peers access it in place, like symmetric memory. `--with nvshmem` adds kernels on memory of
 /// NVSHMEM.
 ///
 /// `--with fp8,int8,int6,int4` adds our all-reduce by these codecs: their elements are compared with the codec's bound,
-/// and a column has the time of values as they are by the codec's. NVLink multicast stays off (NCCL_NVLS_ENABLE=0,
-/// unless it is set).
+/// and a column has the time without a codec divided by the time with the codec. NVLink multicast stays off
+/// (NCCL_NVLS_ENABLE=0, unless it is set).
 ///
 /// Exit status: 0, or 1 when an element is wrong, ranks differ or one fails, or 2 for wrong usage.
 #[derive(clap::Args)]
@@ -97,12 +97,12 @@ pub(super) struct AllReduceArgs {
     #[command(flatten)]
     race: RaceArgs,
 
-    /// How we sum; `auto` is the library's choice for each size
+    /// The algorithm of our all-reduce; `auto` is the library's choice for each size
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
     algorithm: Algorithm,
 }
 
-/// Flags of every race but that of all-reduce.
+/// Flags of every comparison except that of all-reduce.
 #[derive(clap::Args)]
 // Their summaries are those of the commands: text here would be overridden by them.
 #[command(after_long_help = "\
@@ -153,7 +153,7 @@ impl RaceArgs {
         })
     }
 
-    /// Runs the race and prints who was how fast.
+    /// Runs the comparison and prints the times of all candidates.
     pub(super) fn run(&self, collective: Collective, algorithm: Algorithm) -> Result<(), Failure> {
         self.output.check()?;
         self.plot.as_deref().map_or(Ok(()), plot::check)?;

@@ -1,4 +1,4 @@
-//! What a race works on: a collective of a size, its operands, and which data they must hold afterwards.
+//! The work of a comparison: a collective of a size, its operands, and the contents that they must have afterwards.
 
 use symmetra::op::{Case, Size, Stretch};
 use symmetra::{Communicator, Dtype};
@@ -6,7 +6,7 @@ use symmetra::{Communicator, Dtype};
 use harness::collective::Collective;
 use harness::contest::ROOT;
 
-/// A collective whose input has so many elements on every rank.
+/// A collective whose input has `elems` elements on every rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) collective: Collective,
@@ -15,7 +15,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// What a rank gives each other one, or keeps of what is cut for all.
+    /// The elements that a rank sends to each other rank, or keeps of an operand with a part for every rank.
     fn part_elems(self) -> usize {
         self.elems / self.ranks
     }
@@ -33,19 +33,19 @@ impl Shape {
         self.elems.max(self.output_elems())
     }
 
-    /// What the output of a rank holds afterwards.
+    /// The contents of the output of a rank afterwards.
     pub(super) fn stretches(self, rank: usize) -> Vec<Stretch> {
         let op = self.collective.op();
         let count = if op.input.size == Size::PerRank { self.part_elems() } else { self.elems };
         (op.effect)(&Case { world_size: self.ranks, parameter: ROOT, count, rows: 1, counts: None }, rank)
     }
 
-    /// Whether the output of a rank is what it gives.
+    /// Whether the output of a rank is its input.
     pub(super) fn gives_output(self, rank: usize) -> bool {
         self.collective == Collective::Broadcast && rank == ROOT
     }
 
-    /// How the library moves what is no all-reduce.
+    /// The transport of a collective other than an all-reduce.
     pub(super) fn transport(self, communicator: &Communicator, dtype: Dtype) -> String {
         let elems = match self.collective {
             Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),

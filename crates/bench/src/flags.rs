@@ -59,11 +59,11 @@ pub(super) struct LaunchArgs {
     #[arg(long)]
     eager: bool,
 
-    /// Launches that are timed, of each side
+    /// Timed launches of each candidate
     #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 
-    /// Launches that warm up, of each, before those that are timed
+    /// Warm-up launches of each candidate before the timed launches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -82,13 +82,13 @@ impl LaunchArgs {
         Repeats { timed: self.iterations, warmup: self.warmup }
     }
 
-    /// A new one every run, unless one was asked for.
+    /// The seed that was given, or a new one for every run.
     pub(super) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| fastrand::u64(..))
     }
 }
 
-/// Where the numbers go besides the table.
+/// The output in addition to the table.
 #[derive(clap::Args)]
 pub(super) struct OutputArgs {
     /// Print one JSON object instead of the table
@@ -101,17 +101,17 @@ pub(super) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// To be called before the work.
+    /// Checks the output file. Called before the work.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.output.as_deref().map_or(Ok(()), |path| target::check_written("--output", path))
     }
 
-    /// Prints the rows that are new. The object is printed at the end, or when a signal ends the command.
+    /// Prints the new rows. The object is printed at the end, or when a signal ends the command.
     pub(super) fn show(&self, live: &mut Live, table: &Table, object: &impl Serialize) -> Result<(), Failure> {
         if self.json { live.keep_object(object) } else { live.show(table) }
     }
 
-    /// Prints what is left of the table, and lines below it, or the object, and writes the object where it was asked for.
+    /// Prints the rest of the table, and lines below it, or the object, and writes the object to the requested file.
     pub(super) fn end(&self, live: Live, below: &str, object: &impl Serialize) -> Result<(), Failure> {
         match (self.json, below) {
             (true, _) => live.forget(),
@@ -127,7 +127,7 @@ impl OutputArgs {
         self.save(object)
     }
 
-    /// Prints the table, and writes the object where it was asked for.
+    /// Prints the table, and writes the object to the requested file.
     pub(super) fn write(&self, table: impl std::fmt::Display, object: &impl Serialize) -> Result<(), Failure> {
         if self.json {
             output::json(object)?

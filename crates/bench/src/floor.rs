@@ -13,16 +13,18 @@ use harness::ranks::{Run, Say, Task};
 use harness::statistics::{median, slowest};
 use harness::table::Table;
 
-/// What the hardware gives: an empty graph node, a barrier, copies and stores to peers, what a kernel gets of a peer's memory.
+/// Times of the hardware: an empty graph node, a barrier, copies and stores to peers, a kernel's accesses to a peer's
+/// memory.
 ///
 /// Each is captured in a graph, launched on all ranks once they have met on their devices, and timed. A figure is the
-/// median over the launches of the slowest rank: microseconds for one, and 10^9 bytes a second that a rank sends.
+/// median over the launches of the slowest rank: microseconds for one operation, and 10^9 bytes a second that a rank
+/// sends.
 ///
 /// Rows that begin with `kernel:` measure the functions of symmetra/device/heap.cuh. All ranks work at once.
 ///
-/// *Load*: one thread loads words of 8 bytes of the next rank; each word says where the next one is; the time is that of
-/// one load. *fetch_add*: one thread adds to a word of 8 bytes of the next rank, at system scope, in relaxed order; each
-/// addition adds what the last one returned. The row is left out where links have no atomics.
+/// *Load*: one thread loads words of 8 bytes of the next rank; each word holds the place of the next word; the time is
+/// the time of one load. *fetch_add*: one thread adds to a word of 8 bytes of the next rank, at system scope, in
+/// relaxed order; each addition adds the result of the last one. The row is left out where links have no atomics.
 ///
 /// *put_signal*: pairs of ranks (0 and 1, 2 and 3) send 16 bytes and a signal there and back; the time is half of that;
 /// the last of an odd number of ranks has no partner. *put*: 8 blocks copy 64 MiB (on the CPU 1 MiB) to the next rank.
@@ -35,11 +37,11 @@ pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
 
-    /// Launches that are timed, of each
+    /// Timed launches of each operation
     #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 
-    /// Launches that warm up, of each, before those that are timed
+    /// Warm-up launches of each operation before the timed launches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -51,7 +53,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// The task: every quantity is timed in so many launches.
+/// The task: every quantity is timed in `launches` launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Floor {
     launches: Repeats,
@@ -59,7 +61,7 @@ pub(crate) struct Floor {
     seed: u64,
 }
 
-/// What a rank found.
+/// The measurements of a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
     times: Times,
@@ -92,7 +94,7 @@ pub(crate) struct Times {
     times_us: Vec<Vec<f64>>,
 }
 
-/// What is measured: its name, and how many of the other ranks one operation sends to.
+/// A measured operation: its name, and to how many of the other ranks one operation sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quantity {
     words: &'static str,
@@ -118,7 +120,7 @@ const QUANTITIES: [Quantity; 6] = [
 ];
 
 impl Quantity {
-    /// In one graph.
+    /// Operations of one graph.
     fn operations(self, device: DeviceKind) -> usize {
         match (self.kind, device) {
             (Kind::EmptyNode | Kind::Barrier, _) => 40,
@@ -154,7 +156,7 @@ impl<'a> Buffers<'a> {
     fn record(&self, quantity: Quantity, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
         let (communicator, from, to) = (self.communicator, self.from, self.to);
         let ranks = communicator.world_size();
-        // Every rank starts with its right neighbour, so that no two write to the same one.
+        // Every rank starts with its right neighbour, so that no two ranks write to the same rank.
         let right = |distance: usize| (communicator.rank() + distance) % ranks;
         let peers: Vec<usize> = (1..=quantity.messages(ranks)).map(right).collect();
         match quantity.kind {
@@ -210,9 +212,9 @@ pub(super) struct Line {
     pub(super) name: &'static str,
     /// Absent where the line was not measured.
     pub(super) time_us: Option<f64>,
-    /// What a rank sends, if it sends.
+    /// The bandwidth of a rank, if it sends.
     pub(super) gbps: Option<f64>,
-    /// Words that are not what was sent, on all ranks; absent where nothing is compared.
+    /// Received words that differ from the sent words, on all ranks; absent where no words are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     wrong: Option<u64>,
     /// Why the line was not measured.
@@ -220,7 +222,7 @@ pub(super) struct Line {
     skipped: Option<String>,
 }
 
-/// Combines what all ranks measured.
+/// Combines the measurements of all ranks.
 pub(super) fn lines(floors: &[&Times]) -> Vec<Line> {
     let line = |(number, quantity): (usize, &Quantity)| {
         let times = floors.iter().filter_map(|floor| floor.times_us.get(number)).map(Vec::as_slice);
@@ -232,7 +234,7 @@ pub(super) fn lines(floors: &[&Times]) -> Vec<Line> {
     QUANTITIES.iter().enumerate().map(line).collect()
 }
 
-/// The lines for people.
+/// The text lines of the table.
 pub(super) fn table(lines: &[Line]) -> Table {
     let compared = lines.iter().any(|line| line.wrong.is_some());
     let mut headings = vec!["floor", "time us", "GB/s a rank"];
@@ -254,7 +256,7 @@ fn text(lines: &[Line]) -> String {
     format!("{}{}", table(lines), lines.iter().filter_map(why).collect::<String>())
 }
 
-/// Fails if anything was wrong.
+/// Fails if any word was wrong.
 fn verdict(lines: &[Line], seed: u64) -> Result<(), Failure> {
     let wrong = |line: &Line| line.wrong.filter(|wrong| *wrong > 0).map(|wrong| (line.name, wrong));
     match lines.iter().find_map(wrong) {
@@ -263,7 +265,7 @@ fn verdict(lines: &[Line], seed: u64) -> Result<(), Failure> {
     }
 }
 
-/// What `--json` writes.
+/// The object that `--json` writes.
 #[derive(Serialize)]
 struct Report<'a> {
     ranks: usize,

@@ -1,10 +1,10 @@
-//! Gathers what all ranks say of one size in one mode.
+//! Gathers the reports of all ranks for one size in one mode.
 
 use std::collections::BTreeMap;
 
 use harness::contest::turns::Mode;
 
-/// What has been said, by number of the size and mode.
+/// The reports so far, by number of the size and mode.
 pub(super) struct Gathered<L> {
     ranks: usize,
     said: BTreeMap<(usize, &'static str), Vec<L>>,
@@ -15,7 +15,7 @@ impl<L> Gathered<L> {
         Self { ranks, said: BTreeMap::new() }
     }
 
-    /// What all ranks said, once the last one has.
+    /// The reports of all ranks, once the last one has arrived.
     pub(super) fn add(&mut self, size: usize, mode: Mode, lap: L) -> Option<Vec<L>> {
         let laps = self.said.entry((size, mode.name())).or_default();
         laps.push(lap);

@@ -1,4 +1,5 @@
-//! Runs a race and hears what its ranks say. A report has the rows of each size and mode once every rank has run it.
+//! Runs a comparison and receives the reports of its ranks. The result has the rows of each size and mode once every
+//! rank has run it.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +17,29 @@ use harness::ranks::{RanksAs, Run, Task};
 use harness::statistics::{median, slowest};
 use harness::table::Table;
 
-/// A race, and what its report says of it.
+/// A comparison, and the contents of its report.
 pub(crate) trait Heard: Task {
-    /// What stands between the ranks and the seed.
+    /// The settings in the report, between the ranks and the seed.
     type Settings: Serialize;
     type Row: Serialize;
 
     fn settings(&self) -> Self::Settings;
-    /// The seed, and the launches that are timed.
+    /// The seed, and the number of timed launches.
     fn repeats(&self) -> (u64, u32);
-    /// The sides of a row by name; none where each side has rows of its own.
+    /// The candidates of a row by name; empty where each candidate has rows of its own.
     fn columns(&self) -> Vec<&'static str>;
     /// The name of each size.
     fn sizes(&self) -> Vec<String>;
     fn modes(&self) -> usize;
     /// The number of the size, and the mode.
     fn place(lap: &Self::Found) -> (usize, Mode);
-    /// Whether a lap has as many sides as this race, where sides have no names.
+    /// Whether a trial has as many candidates as this comparison, where candidates have no names.
     fn has_sides_of(&self, _lap: &Self::Found) -> bool {
         true
     }
-    /// From the laps of all ranks, of which there is at least one.
+    /// The rows of the trials of all ranks. There is at least one trial.
     fn rows(&self, size: usize, laps: Vec<Self::Found>) -> Vec<Self::Row>;
-    /// The rows for people.
+    /// The table of the text output.
     fn table(report: &Report<Self::Settings, Self::Row>) -> Table;
 }
 
@@ -66,7 +67,7 @@ impl<S, R> Report<S, R> {
     }
 }
 
-/// Gathers the laps of all ranks.
+/// Gathers the trials of all ranks.
 struct Hearing<'a, T: Heard> {
     race: &'a T,
     sizes: Vec<String>,
@@ -94,7 +95,7 @@ impl<T: Heard> Hearing<'_, T> {
     }
 }
 
-/// Runs a race on these devices, and prints its rows as they come.
+/// Runs a comparison on these devices, and prints its rows as they come.
 pub(super) fn run<T: Heard>(
     devices: &[RankDevice],
     ranks_as: RanksAs,
@@ -130,16 +131,16 @@ pub(super) fn run<T: Heard>(
     Ok(hearing.report)
 }
 
-/// What the laps of all ranks come to, by side.
+/// The combined trials of all ranks, by candidate.
 pub(super) struct Sides<N> {
     pub(super) time_us: BTreeMap<N, f64>,
-    /// The host's time for one operation: of a graph's launch, its share.
+    /// The host's time for one operation; for a graph, an equal share of the launch.
     pub(super) host_us: BTreeMap<N, f64>,
     pub(super) wrong: BTreeMap<N, u64>,
 }
 
 impl<N: Clone + Ord> Sides<N> {
-    /// `laps(number, name)` are those of a side.
+    /// `laps(number, name)` returns the trials of a candidate.
     pub(super) fn new<'l>(names: &[N], laps: impl Fn(usize, &N) -> Vec<&'l SideLap>) -> Self {
         let mut sides = Self { time_us: BTreeMap::new(), host_us: BTreeMap::new(), wrong: BTreeMap::new() };
         for (number, name) in names.iter().enumerate() {

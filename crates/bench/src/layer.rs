@@ -1,5 +1,5 @@
-//! `symmetra-bench layer`: decoder layers of a dense transformer over tensor parallel ranks, by every way in which the ranks
-//! may communicate, and with NCCL's collectives, in turn.
+//! `symmetra-bench layer`: decoder layers of a dense transformer over tensor parallel ranks, with every communication
+//! strategy of the library, and with NCCL's collectives, in turn.
 
 mod bounds;
 mod check;
@@ -29,7 +29,7 @@ use harness::ranks::RankArgs;
 use shape::Shape;
 use way::{ALL, PeerWay, Way};
 
-/// The norm of every side.
+/// The norm of every candidate.
 const NORM: RmsNorm = RmsNorm::new(1e-5);
 
 /// Largest sizes of a layer, and most tokens.
@@ -37,29 +37,29 @@ const MOST: u64 = 1 << 20;
 
 /// A decoder layer over tensor parallel ranks: time, tokens a second, ratio to the best peer.
 ///
-/// A layer has four products of bf16: qkv, o, gate_up and down. Behind o and behind down the ranks sum their products, add
+/// A layer has four GEMMs of bf16: qkv, o, gate_up and down. After o and after down the ranks sum their results, add
 /// the residual and norm the rows (RMSNorm). The defaults are the sizes of Llama-3 70B; on the CPU a row and
 /// an intermediate row have an eighth of the elements. Weights are random, and each layer has its own.
 ///
-/// Attention itself is not part of the layer. The first elements of the product qkv, as many as queries have, are the left
-/// factor of o. The activation is relu in the product gate_up, and the first half of that product's elements is the left
-/// factor of down: products have the shapes of the model, and no side runs another kernel.
+/// Attention itself is not part of the layer. The left factor of o is the first elements of the result of qkv, as many
+/// as queries have. The activation is relu in the GEMM gate_up, and the first half of its result is the left
+/// factor of down: GEMMs have the shapes of the model, and no candidate runs another kernel.
 ///
-/// All sides run in the same processes, on the same buffers, with the same products (cuBLASLt on GPUs). `--way` says how
-/// our library communicates. With --against nccl there are two more sides: `nccl` has all-reduces, and `nccl-scatter` has
-/// reduce-scatters and all-gathers; both norm by our kernel. Ways that share the rows need a number of tokens that the ranks
-/// divide.
+/// All candidates run in the same processes, on the same buffers, with the same GEMMs (cuBLASLt on GPUs). `--way`
+/// selects how our library communicates. With --against nccl there are two more candidates: `nccl` has all-reduces, and
+/// `nccl-scatter` has reduce-scatters and all-gathers; both norm by our kernel. Strategies that share the rows need a
+/// number of tokens that is a multiple of the number of ranks.
 ///
-/// Every number of tokens is run on fresh random data. Of each side's last layer, each product, sum and norm is
-/// compared with its definition in double precision at 8 rows and 8 columns: products within the bound of accumulation
-/// in f32 and a rounding to bf16, sums within what rounding after each addition may do, and every bit of the sampled
+/// Every number of tokens is run on fresh random data. In each candidate's last layer, each GEMM, sum and norm is
+/// compared with its definition in double precision at 8 rows and 8 columns: GEMMs within the bound of accumulation
+/// in f32 and a rounding to bf16, sums within the bound of rounding after each addition, and every bit of the sampled
 /// normed rows.
 ///
-/// Each row in the end is compared with that of the first side: both may differ by sqrt(2 layers) / 64 of the row's
-/// length, and an element by 8 times this share of the row's root mean square. The sides then take turns as in
+/// Each final row is compared with that of the first candidate: both may differ by sqrt(2 layers) / 64 of the row's
+/// length, and an element by 8 times this share of the row's root mean square. The candidates then take turns as in
 /// `symmetra-bench all-reduce`: a time is the median over the launches of the slowest rank's time for one layer.
 ///
-/// Tokens a second are those through one layer. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+/// Tokens a second are counted through one layer. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
 ///
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
@@ -101,7 +101,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     layers: Option<u32>,
 
-    /// Our ways, separated by commas [default: all]
+    /// Our strategies, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     way: Vec<Way>,
 
@@ -116,7 +116,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// The task: which sides race over which numbers of tokens.
+/// The task: the candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LayerRace {
     shape: Shape,
@@ -127,7 +127,7 @@ pub(crate) struct LayerRace {
     ways: Vec<Way>,
     competitors: Vec<Competitor>,
     modes: Vec<Mode>,
-    /// Launches that are timed.
+    /// Timed launches.
     launches: Repeats,
     seed: u64,
 }
@@ -166,7 +166,7 @@ impl LayerRace {
         Ok(race)
     }
 
-    /// Refuses numbers of tokens that no way can run.
+    /// Refuses numbers of tokens that no strategy can run.
     fn check_shares(&self) -> Result<(), Failure> {
         let all_share = self.ways.iter().all(|way| way.shares());
         match self.tokens.iter().find(|tokens| !tokens.is_multiple_of(self.ranks)) {
@@ -180,7 +180,7 @@ impl LayerRace {
         }
     }
 
-    /// The sides by name: our ways, and the peers.
+    /// The candidates by name: our strategies, and the peers.
     fn side_names(&self) -> Vec<&'static str> {
         let peers = PeerWay::ALL.iter().filter(|_| !self.competitors.is_empty()).map(|way| way.name());
         self.ways.iter().map(|way| way.name()).chain(peers).collect()

@@ -1,4 +1,4 @@
-//! The program `symmetra-bench`: the library beside other libraries, what the hardware gives, what a call costs.
+//! The program `symmetra-bench`: the library compared with other libraries, times of the hardware, the cost of a call.
 
 mod data;
 #[cfg_attr(not(feature = "nccl"), path = "no_entrant.rs")]
@@ -40,7 +40,7 @@ use overhead::Overhead;
 use overlap::Overlap;
 use race::Race;
 
-/// GPU collectives beside other libraries, the floor of the hardware, the cost of a call.
+/// GPU collectives compared with other libraries, the floor of the hardware, the cost of a call.
 #[derive(Parser)]
 #[command(
     name = "symmetra-bench",
@@ -54,13 +54,13 @@ COLUMNS, or 80 columns."
 enum Command {
     AllReduce(AllReduceArgs),
     AllReduceNorm(norm::Args),
-    /// All-gather beside other libraries
+    /// All-gather compared with other libraries
     AllGather(ExchangeArgs),
-    /// Reduce-scatter (sum) beside other libraries
+    /// Reduce-scatter (sum) compared with other libraries
     ReduceScatter(ExchangeArgs),
-    /// All-to-all beside other libraries
+    /// All-to-all compared with other libraries
     AllToAll(ExchangeArgs),
-    /// Broadcast beside other libraries
+    /// Broadcast compared with other libraries
     Broadcast(ExchangeArgs),
     Layer(layer::Args),
     Matmul(matmul::Args),

@@ -1,4 +1,4 @@
-//! `symmetra-bench matmul`: products with the collectives of tensor parallelism, by plans of ours, apart, and with NCCL's
+//! `symmetra-bench matmul`: GEMMs with the collectives of tensor parallelism, by our plans, unfused, and with NCCL's
 //! collectives, in turn.
 
 mod contender;
@@ -28,18 +28,18 @@ use layers::{Fusion, Layer, MOST, Model, Sizes};
 use numbers::{Precision, Scales};
 use rank::{COLLECTIVE, PRODUCT};
 
-/// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, way, ratio to the best peer.
+/// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, schedule, ratio to the best peer.
 ///
 /// M is the rows (tokens) of the whole left factor, K its columns, N the columns of the right factor. With an
 /// all-gather the ranks share M of the left factor and N of the right factor; else they share K of both, and sum their
 /// products.
 ///
-/// All sides run in the same processes: our plans by each way (`auto` is the library's choice), the product alone, our
-/// collective alone, and with --against the peer's collective with our product. What collectives move lies in symmetric
-/// memory. The collective alone does not move scales; every other side does.
+/// All candidates run in the same processes: our plans by each schedule (`auto` is the library's choice), the GEMM
+/// alone, our collective alone, and with --against the peer's collective with our GEMM. Operands of collectives are in
+/// symmetric memory. The collective alone does not move scales; every other candidate does.
 ///
-/// Every layer is run on fresh random data whose results are exact, and every element is compared with what the result
-/// must be. The sides are then timed on random numbers, in turns as in `symmetra-bench all-reduce`: a time is the
+/// Every layer is run on fresh random data whose results are exact, and every element is compared with the expected
+/// result. The candidates are then timed on random numbers, in turns as in `symmetra-bench all-reduce`: a time is the
 /// median over the launches of the slowest rank's time for one operation.
 ///
 /// NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
@@ -57,7 +57,7 @@ pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
 
-    /// What goes with the product
+    /// The collective that is fused with the GEMM
     #[arg(long, value_enum)]
     collective: Fusion,
 
@@ -89,7 +89,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t = Scales::None)]
     scaling: Scales,
 
-    /// Ways of our plans, separated by commas [default: auto,sequence, and pipeline where the layer has this way]
+    /// Schedules of our plans, separated by commas [default: auto,sequence, and pipeline where the layer supports it]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = names::parser::<Way>(Way::ALL.map(Way::name)))]
     way: Vec<Way>,
 
@@ -104,7 +104,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// The task: which sides race over which layers.
+/// The task: the candidates and the layers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MatmulRace {
     fusion: Fusion,
@@ -114,13 +114,13 @@ pub(crate) struct MatmulRace {
     layers: Vec<Layer>,
     #[serde(with = "names::by_name_each")]
     ways: Vec<Way>,
-    /// Whether the user named the ways: then a layer must have all of them.
+    /// Whether the user named the schedules: then a layer must support all of them.
     named: bool,
     competitors: Vec<Competitor>,
     modes: Vec<Mode>,
-    /// Operations of one launch, where that is not by size.
+    /// Operations of one launch; `None`: by size.
     operations: Option<u32>,
-    /// Launches that are timed.
+    /// Timed launches.
     launches: Repeats,
     seed: u64,
 }
@@ -133,7 +133,7 @@ struct Elems {
     result: usize,
 }
 
-/// What a symmetric buffer has beside its elements, at most.
+/// The bytes of a symmetric buffer in addition to its elements, at most.
 const BESIDE: u64 = 64 << 10;
 
 impl MatmulRace {
@@ -169,12 +169,12 @@ impl MatmulRace {
         product
     }
 
-    /// Whether each rank has some rows of the result alone.
+    /// Whether each rank has only some rows of the result.
     fn shares_result(&self) -> bool {
         self.fusion == Fusion::ReduceScatter
     }
 
-    /// Ranks with fewer rows have as many elements as those with most: symmetric buffers are equally long.
+    /// Ranks with fewer rows have as many elements as the ranks with most rows: symmetric buffers are equally long.
     fn elems(&self, layer: &Layer) -> Elems {
         let most = layer.tokens.div_ceil(self.ranks);
         let moved = layer.moved_elems(self.fusion);
@@ -187,8 +187,8 @@ impl MatmulRace {
         }
     }
 
-    /// Symmetric memory of a layer: operands, what each plan gathers or sums, the product and the part of a plan of two
-    /// steps, and what copy engines go through.
+    /// Symmetric memory of a layer: operands, the gathered rows or sums of each plan, the result and the part of a plan
+    /// of two steps, and the staging of copy engines.
     fn layer_bytes(&self, layer: &Layer) -> u64 {
         let product = self.product(layer);
         let [factor, result] = [product.numeric.dtypes()[0].bytes(), product.result.bytes()];
@@ -200,14 +200,14 @@ impl MatmulRace {
         (operands + (plans + 4) * moved + scales) as u64 + (8 + 4 * plans as u64) * BESIDE
     }
 
-    /// The sides by name: our ways, both operations alone, the peers.
+    /// The candidates by name: our schedules, both operations alone, the peers.
     fn side_names(&self) -> Vec<&'static str> {
         let ways = self.ways.iter().map(|way| way.name());
         ways.chain([PRODUCT, COLLECTIVE]).chain(self.competitors.iter().map(|other| other.name())).collect()
     }
 }
 
-/// The layers that were asked for, or all of a model.
+/// The requested layers, or all of a model.
 fn layers(args: &Args, kind: DeviceKind) -> Result<Vec<Layer>, Failure> {
     let (fusion, ranks) = (args.collective, args.ranks.count());
     if !args.shape.is_empty() {

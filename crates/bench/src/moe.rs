@@ -1,4 +1,4 @@
-//! `symmetra-bench moe`: rows to experts and back, by several methods of ours and by messages of NCCL, in turn.
+//! `symmetra-bench moe`: rows to experts and back, by several of our methods and by messages of NCCL, in turn.
 
 mod contender;
 mod memory;
@@ -36,28 +36,28 @@ pub(crate) use split::MoeSplit;
 /// Dispatch and combine of a mixture of experts: times, bandwidths, ratio to the best peer.
 ///
 /// A dispatch sends the rows of each rank's tokens to the ranks of their experts, and a combine sends the results back
-/// and sums them by the weights of the routing. Every number of tokens has experts of its own. All sides run in the
-/// same processes.
+/// and sums them by the weights of the routing. Every number of tokens has experts of its own. All candidates run in
+/// the same processes.
 ///
-/// A peer is NCCL's grouped sends and receives of rows that our kernels pack, and put into the asked order at the other
-/// end; the peer is told for nothing how many rows go where. Where ours lie by source, the peer's lie by rank, as
-/// messages leave them.
+/// A peer is NCCL's grouped sends and receives of rows that our kernels pack, and put into the requested order at the
+/// other end. The peer gets the row counts for free (the exchange of counts is not timed). Where our rows are by
+/// source, the peer's rows are by rank, as messages deliver them.
 ///
-/// Every number of tokens is run on fresh random data. All that a dispatch writes, and every element of a combine, is
-/// compared bit for bit with an independent reference. Then the sides take turns as in `symmetra-bench all-reduce`: a
-/// time is the median over the launches of the slowest rank's time for one operation. Combines are launched behind one
-/// dispatch, whose time is taken off.
+/// Every number of tokens is run on fresh random data. All outputs of a dispatch, and every element of a combine, are
+/// compared bit for bit with an independent reference. Then the candidates take turns as in `symmetra-bench
+/// all-reduce`: a time is the median over the launches of the slowest rank's time for one operation. Combines are
+/// launched after one dispatch, whose time is subtracted.
 ///
-/// Logical bytes are those of a row for each pair of a token and an expert; link bytes are what the busiest rank sends
-/// to or gets from others if a row goes once to each rank. Bandwidths and the ratio are those of both, a dispatch and
+/// Logical bytes count a row for each pair of a token and an expert; link bytes are the bytes that the busiest rank
+/// sends to or gets from others if a row goes once to each rank. Bandwidths and the ratio are for both, a dispatch and
 /// its combine. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
 ///
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 ///
-/// With --split there is no race: dispatch and combine go by packets in two halves, a begin that waits for nobody and a
-/// receive, with nothing between them and then behind a matmul of each rank alone (--size). `hidden` is the share of the
-/// receive's time that the work takes away. All ranks meet on their devices before each begin; a time is the median over the
-/// launches of the slowest rank.
+/// With --split there is no comparison: dispatch and combine go by packets in two halves, a begin that does not wait
+/// and a receive, first without work between them and then after a matmul of each rank alone (--size). `hidden` is the
+/// share of the receive's time that the work hides. All ranks meet on their devices before each begin; a time is the
+/// median over the launches of the slowest rank.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -122,7 +122,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What engines do, by how many tokens a rank has.
+/// The workloads of engines, by how many tokens a rank has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Load {
     Decode,
@@ -130,7 +130,7 @@ enum Load {
     Both,
 }
 
-/// Most tokens of a rank that are taken for decode.
+/// Most tokens of a rank that count as decode.
 const DECODE: usize = 128;
 const PREFILL: usize = 4096;
 
@@ -148,32 +148,32 @@ impl Load {
     }
 }
 
-/// The task: which sides race over which numbers of tokens.
+/// The task: the candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MoeRace {
     shape: Shape,
     ranks: usize,
     tokens: Vec<usize>,
     wire: Wire,
-    /// Where that is not by number of tokens.
+    /// The layout; `None`: by the number of tokens.
     layout: Option<Layout>,
     methods: Vec<Way>,
     traffic: Traffic,
     competitors: Vec<Competitor>,
     modes: Vec<Mode>,
-    /// Operations of one launch, where that is not by size.
+    /// Operations of one launch; `None`: by size.
     operations: Option<u32>,
-    /// Launches that are timed.
+    /// Timed launches.
     launches: Repeats,
     seed: u64,
-    /// Of the symmetric heap.
+    /// Bytes of the symmetric heap.
     heap_bytes: u64,
 }
 
 impl MoeRace {
     fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
         let (ranks, group) = (args.ranks.count(), Config::default());
-        // Before anything that has a size by the settings.
+        // Checked before any allocation whose size follows from the settings.
         expert_bytes(ranks, &group, &args.shape.config(1)).map_err(refused)?;
         let traffic = Traffic::asked(&args.routing, args.shape, ranks)?;
         let mut race = Self {
@@ -220,7 +220,7 @@ impl MoeRace {
         self.traffic.routes(self.seed, self.shape, [tokens, self.ranks])
     }
 
-    /// The settings of the experts of every method, with room for what comes.
+    /// The settings of the experts of every method, with room for all received rows.
     fn settings(&self, oracle: &Oracle<'_>, tokens: usize) -> Vec<ExpertConfig> {
         let setting = |way: &Way| {
             let mut config = self.shape.config(tokens);
@@ -238,22 +238,22 @@ impl MoeRace {
         (tokens * self.shape.top_k * self.shape.hidden * 2) as u64
     }
 
-    /// The sides by name: our methods, and the peers.
+    /// The candidates by name: our methods, and the peers.
     fn side_names(&self) -> Vec<&'static str> {
         let methods = self.methods.iter().map(|way| way.name());
         methods.chain(self.competitors.iter().map(|other| other.name())).collect()
     }
 }
 
-/// What a symmetric buffer has beside its elements, at most.
+/// The bytes of a symmetric buffer in addition to its elements, at most.
 const BESIDE: u64 = 64 << 10;
 
-/// A setting that the library refuses was asked for.
+/// The error for a requested setting that the library refuses.
 fn refused(error: symmetra::Error) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// The numbers of tokens: those that were asked for, else all tokens of a file, else those of the phase.
+/// The numbers of tokens: the requested numbers, else all tokens of a file, else those of the phase.
 fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>, Failure> {
     let named: Vec<usize> = args.tokens.iter().map(|tokens| *tokens as usize).collect();
     match traffic {

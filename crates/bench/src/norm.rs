@@ -1,5 +1,5 @@
-//! `symmetra-bench all-reduce-norm`: rows summed over ranks and normed by several ways of ours, the operation without its
-//! norm, and NCCL's collectives with a kernel that norms, in turn.
+//! `symmetra-bench all-reduce-norm`: rows summed over ranks and normed by several algorithms of ours, the operation
+//! without its norm, and NCCL's collectives with a kernel that norms, in turn.
 
 mod contender;
 mod expected;
@@ -29,29 +29,29 @@ use harness::names::distinct;
 use harness::output;
 use reference::quantised::Format;
 
-/// The norm of every side.
+/// The norm of every candidate.
 pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
 
 /// All-reduce with residual and norm (RMSNorm): time, cost of the norm, ratio to the best peer.
 ///
-/// All sides run in the same processes. The residual is summed in place, and the norm has an output of its own. Beside
-/// the ways that --algorithm names races our operation on the same bytes without its norm, so that the difference is
-/// the cost of the norm.
+/// All candidates run in the same processes. The residual is summed in place, and the norm has an output of its own. In
+/// addition to the candidates of --algorithm, our operation runs on the same bytes without its norm, so that the
+/// difference is the cost of the norm.
 ///
 /// `apart` is our single calls: the all-reduce or reduce-scatter, a kernel that norms, and with --op
 /// reduce-scatter-all-gather an all-gather of each output. A peer is NCCL's calls and that kernel.
 ///
-/// With --quantise, quantised rows take the place of the norm's output. Beside them races the first
-/// way with the norm's output instead, as `unquantised`, so that the difference is the cost of
+/// With --quantise, quantised rows replace the norm's output. In addition the first candidate runs with the norm's
+/// output, as `unquantised`, so that the difference is the cost of
 /// quantising. A call that sums before its kernel norms (by an algorithm that is not a sentinel one)
 /// then writes the sum with the residual into a buffer of its own.
 ///
 /// Every number of tokens is run on fresh random data, and every element of the residual and of every output is
-/// compared with an independent reference: every bit of ours; of a peer's the sum within what rounding after each
-/// addition may do, and every bit of what the norm makes of that sum.
+/// compared with an independent reference: every bit of ours; for a peer the sum within the bound of rounding after
+/// each addition, and every bit of the norm of that sum.
 ///
-/// Then the sides take turns as in `symmetra-bench all-reduce`: a time is the median over the launches of the slowest
-/// rank's time for one operation. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
+/// Then the candidates take turns as in `symmetra-bench all-reduce`: a time is the median over the launches of the
+/// slowest rank's time for one operation. NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless it is set).
 ///
 /// Exit status: 0, or 1 when an element is wrong or a rank fails, or 2 for wrong usage.
 #[derive(clap::Args)]
@@ -70,8 +70,8 @@ pub(super) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
     against: Vec<Competitor>,
 
-    /// Our ways, separated by commas: `auto` is the library's choice, the sentinel algorithms norm in their kernel, others
-    /// sum before a kernel that norms; `apart` is single calls by the library's choice and that kernel
+    /// Our candidates, separated by commas: `auto` is the library's choice, the sentinel algorithms norm in their
+    /// kernel, others sum before a kernel that norms; `apart` is single calls by the library's choice and that kernel
     #[arg(long, value_delimiter = ',', default_value = "auto", value_name = "WAYS", value_parser = names::parser::<Way>(Way::all().map(Way::name)))]
     algorithm: Vec<Way>,
 
@@ -83,11 +83,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     tokens: Vec<u64>,
 
-    /// Which rows a rank norms and keeps: all of them, its share, or its share and gathers all that are normed
+    /// Which rows a rank norms and keeps: all rows; its share; or its share, gathering all normed rows
     #[arg(long, value_enum, default_value_t = Form::AllReduce)]
     op: Form,
 
-    /// Write normed rows in a narrow format alone, as `symmetra all-reduce-norm --quantise` names it
+    /// Write normed rows only in a narrow format, as `symmetra all-reduce-norm --quantise` names it
     #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
     quantise: Option<Format>,
 
@@ -153,7 +153,7 @@ impl TryFrom<String> for Way {
     }
 }
 
-/// The task: which sides race over which numbers of tokens.
+/// The task: the candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NormRace {
     op: Form,
@@ -166,14 +166,14 @@ pub(crate) struct NormRace {
     ways: Vec<Way>,
     competitors: Vec<Competitor>,
     modes: Vec<Mode>,
-    /// Operations of one launch, where that is not by size.
+    /// Operations of one launch; `None`: by size.
     operations: Option<u32>,
-    /// Launches that are timed.
+    /// Timed launches.
     launches: Repeats,
     seed: u64,
 }
 
-/// The name of the first way where it writes normed rows and the ways quantise.
+/// The name of the first candidate when it writes normed rows and the others quantise.
 const UNQUANTISED: &str = "unquantised";
 
 impl NormRace {
@@ -199,7 +199,7 @@ impl NormRace {
         Ok(race)
     }
 
-    /// Refuses formats whose shares do not follow each other, where single all-gathers put them together.
+    /// Refuses formats whose shares are not contiguous, for candidates that gather with single all-gathers.
     fn check_gathers(&self) -> Result<(), Failure> {
         let apart = self.ways.contains(&Way::Apart).then_some("--algorithm apart");
         let gathering = apart.or((!self.competitors.is_empty()).then_some("--against nccl"));
@@ -222,7 +222,7 @@ impl NormRace {
         self.op == Form::AllReduce && !fused.contains(&algorithm)
     }
 
-    /// Bytes of so many rows.
+    /// Bytes of `tokens` rows.
     fn bytes(&self, tokens: usize) -> u64 {
         (tokens * self.hidden * self.dtype.bytes()) as u64
     }
@@ -231,20 +231,20 @@ impl NormRace {
         self.tokens.iter().map(|tokens| self.bytes(*tokens)).max().unwrap_or(0)
     }
 
-    /// Of quantised rows; a value takes a byte at most.
+    /// Bytes of quantised rows; a value takes a byte at most.
     fn largest_codes_bytes(&self) -> u64 {
         let bytes = |form: Format, tokens| tokens * self.width() + form.scales_bytes(tokens, self.width());
         let of = |form| self.tokens.iter().map(|tokens| bytes(form, *tokens) as u64).max();
         self.quantise.and_then(of).unwrap_or(0)
     }
 
-    /// Our sides by name: the ways, the first of them unquantised, and the operation without its norm.
+    /// Our candidates by name: all of --algorithm, the first of them unquantised, and the operation without its norm.
     fn own_sides(&self) -> Vec<&'static str> {
         let ways = self.ways.iter().map(|way| way.name());
         ways.chain(self.quantise.map(|_| UNQUANTISED)).chain([self.op.name()]).collect()
     }
 
-    /// The sides by name: ours, and the peers.
+    /// The candidates by name: ours, and the peers.
     fn side_names(&self) -> Vec<&'static str> {
         let peers = self.competitors.iter().map(|other| other.name());
         self.own_sides().into_iter().chain(peers).collect()

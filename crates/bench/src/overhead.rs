@@ -1,4 +1,4 @@
-//! `symmetra-bench overhead`: what a call costs the host.
+//! `symmetra-bench overhead`: the cost of a call on the host.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use harness::ranks::{Run, Say, Task};
 use harness::statistics::{median, slowest};
 use harness::table::Table;
 
-/// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, beside a bare launch of the same shape; and
-/// for one dispatch of a token to experts, by packets, beside two bare launches.
+/// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, compared with a bare launch of the same
+/// shape; and for one dispatch of a token to experts, by packets, compared with two bare launches.
 ///
-/// A bare launch is an empty kernel with as large an argument block as the kernels of the call, launched from a loop in C++
-/// under nothing but the runtime. Calls are timed in rounds short enough not to fill the stream.
+/// A bare launch is an empty kernel with as large an argument block as the kernels of the call, launched from a loop in
+/// C++ directly by the runtime. Calls are timed in rounds short enough not to fill the stream.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -28,11 +28,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     calls: u32,
 
-    /// Rounds that are timed
+    /// Timed rounds
     #[arg(long, alias = "rounds", value_name = "N", default_value_t = 51, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 
-    /// Rounds that warm up before those that are timed: the first loads the kernels
+    /// Warm-up rounds before the timed rounds: the first loads the kernels
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -79,7 +79,7 @@ impl Task for Overhead {
         let stream = Stream::new(communicator.device())?;
         let input = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
         let output = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
-        // The shape of a one-shot of so many bytes.
+        // The launch shape of a one-shot of this many bytes.
         let (blocks, threads) = (2, 32 * communicator.world_size() as u32);
         let bare = || communicator.probe_launches(blocks, threads, self.calls, &stream);
         let bare_pair = || communicator.probe_expert_launches(blocks, threads, 2 * self.calls, &stream);
@@ -112,7 +112,7 @@ impl Task for Overhead {
     }
 }
 
-/// What `--json` writes.
+/// The object that `--json` writes.
 #[derive(Serialize)]
 struct Report {
     ranks: usize,
@@ -129,7 +129,7 @@ struct Report {
     /// Two bare launches of a dispatch.
     bare_pair_us: f64,
     dispatch_us: f64,
-    /// Beyond two bare launches.
+    /// Time in addition to two bare launches.
     dispatch_overhead_us: f64,
 }
 

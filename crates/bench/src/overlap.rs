@@ -1,4 +1,4 @@
-//! `symmetra-bench overlap`: a collective beside a running matmul, by kernels and by copy engines.
+//! `symmetra-bench overlap`: a collective concurrent with a matmul, by kernels and by copy engines.
 
 mod rank;
 
@@ -18,12 +18,12 @@ use harness::ranks::{Run, Say, Task};
 use harness::statistics::{median, slowest};
 use harness::table::Table;
 
-/// A collective beside a matmul on another stream: each alone, and both together, by kernels and by
+/// A collective concurrent with a matmul on another stream: each alone, and both together, by kernels and by
 /// copy engines.
 ///
-/// The matmul is a product of two square matrices of bf16 on every rank; the collective's result is
+/// The matmul multiplies two square matrices of bf16 on every rank; the collective's result is
 /// verified to the bit. All ranks meet on their devices before each launch; a time is the
-/// median over the launches of the slowest rank. `matmul beside` is how long the matmul takes while
+/// median over the launches of the slowest rank. `matmul overlapped` is how long the matmul takes while
 /// the collective runs, `hidden` what share of the shorter of the two is saved by running both at once.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
 
-    /// What runs beside the matmul
+    /// The collective that runs concurrently with the matmul
     #[arg(long, default_value = "all-gather", value_parser = PossibleValuesParser::new(COLLECTIVES.map(Collective::name)))]
     collective: String,
 
@@ -51,11 +51,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     matmuls: u32,
 
-    /// Launches that are timed, of each
+    /// Timed launches of each
     #[arg(long, alias = "launches", value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 
-    /// Launches that warm up, of each, before those that are timed
+    /// Warm-up launches of each before the timed launches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -70,7 +70,7 @@ pub(super) struct Args {
 /// Collectives with a low-contention form.
 const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
 
-/// The task: a collective beside matmuls.
+/// The task: a collective concurrent with matmuls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overlap {
     collective: Collective,
@@ -92,12 +92,12 @@ pub(crate) struct Times {
     kinds: Vec<KindTimes>,
 }
 
-/// Of one kind of collective.
+/// The times of one kind of collective.
 #[derive(Debug, Serialize, Deserialize)]
 struct KindTimes {
     alone_us: Vec<f64>,
     together_us: Vec<f64>,
-    /// Of the matmul, while both run.
+    /// The time of the matmul while both run.
     beside_us: Vec<f64>,
     wrong: u64,
 }
@@ -109,7 +109,7 @@ impl Task for Overlap {
     const NAME: &'static str = "overlap";
     type Found = Times;
 
-    /// Both operands of the collective, its workspace, and where the ranks meet.
+    /// Both operands of the collective, its workspace, and the buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
         let larger = if self.collective == Collective::AllGather { self.elems * self.ranks } else { self.elems };
         4 * (64 << 10) + 3 * (2 * larger) as u64
@@ -128,7 +128,7 @@ struct Row {
     collective_us: f64,
     together_us: f64,
     matmul_beside_us: f64,
-    /// Of the shorter of the two.
+    /// The hidden share of the shorter of the two.
     hidden: f64,
     wrong: u64,
 }
@@ -153,7 +153,7 @@ impl Row {
     }
 }
 
-/// What `--json` writes.
+/// The object that `--json` writes.
 #[derive(Serialize)]
 struct Report {
     ranks: usize,
@@ -169,7 +169,8 @@ struct Report {
 
 impl Report {
     fn table(&self) -> Table {
-        let headings = ["kind", "matmul us", "collective us", "together us", "matmul beside us", "hidden %", "wrong"];
+        let headings =
+            ["kind", "matmul us", "collective us", "together us", "matmul overlapped us", "hidden %", "wrong"];
         let mut table = Table::new(headings, 1..headings.len());
         for row in &self.rows {
             let times = [row.matmul_us, row.collective_us, row.together_us, row.matmul_beside_us, 100.0 * row.hidden];

@@ -1,5 +1,5 @@
-//! Two panels, time and bandwidth over size, both axes logarithmic: a line for every side, and the floor. What the lines
-//! are stands beside the panels, where it covers none.
+//! Two panels, time and bandwidth over size, both axes logarithmic: a line for every candidate, and the floor. The
+//! names of the lines are next to the panels, where they cover no line.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use harness::target;
 
 /// Pages show a plot at about this width, so that texts keep their size.
 const WIDTH: u32 = 1020;
-/// Of both panels.
+/// Height of both panels.
 const HEIGHT: u32 = 960;
-/// Width of the names beside a panel, the longest of which is a floor's.
+/// Width of the names next to a panel. The longest name is that of a floor.
 const LEGEND_WIDTH: u32 = 360;
 /// Sizes of texts, in pixels.
 const TITLE: u32 = 18;
@@ -33,14 +33,14 @@ pub(super) type Points = Vec<(f64, f64)>;
 /// One panel's content.
 pub(super) struct Panel {
     pub(super) title: String,
-    /// What sizes are.
+    /// The meaning of sizes.
     pub(super) over: &'static str,
     /// A size in words.
     pub(super) label: fn(u64) -> String,
     /// The unit of the values, and which way is better.
     pub(super) unit: &'static str,
     pub(super) curves: Vec<(String, Points)>,
-    /// Floors: a height, and what it is.
+    /// Floors: a height, and its name.
     pub(super) levels: Vec<(String, f64)>,
 }
 
@@ -49,7 +49,7 @@ pub(super) const FASTER: &str = "us (lower is better)";
 /// The unit of bandwidths.
 pub(super) const HIGHER: &str = "GB/s (higher is better)";
 
-/// Refuses a path where no plot can be. To be called before the work.
+/// Refuses a path where no plot can be written. Called before the work.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
     if path.extension().is_none_or(|extension| extension != "svg") {
         return Err(Failure::usage(format!("--plot is `{}`, but it must end in .svg", path.display())));
@@ -132,7 +132,7 @@ impl Panel {
     }
 }
 
-/// A dark shade of a colour: floors are not taken for curves.
+/// A dark shade of a colour, so that floors are not mistaken for curves.
 fn dark(color: impl Color) -> RGBColor {
     let (red, green, blue) = color.to_rgba().rgb();
     RGBColor(red / 5 * 2, green / 5 * 2, blue / 5 * 2)

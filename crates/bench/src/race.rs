@@ -1,4 +1,4 @@
-//! One rank's part of a race: every side is verified at every size, then the sides are timed in turn.
+//! One rank's part of a comparison: every candidate is verified at every size, then the candidates are timed in turn.
 
 use harness::with_element;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use reference::bounds::Bounds;
 use reference::data::checksum;
 use reference::element::Summand;
 
-/// The task: which sides race over which sizes.
+/// The task: the candidates and the sizes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Race {
     #[serde(with = "by_name")]
@@ -34,20 +34,20 @@ pub(crate) struct Race {
     pub(super) ranks: usize,
     /// Elements of the input.
     pub(super) sizes_elems: Vec<usize>,
-    /// What else of ours races.
+    /// Other candidates of this library.
     pub(super) with: Vec<With>,
     pub(super) competitors: Vec<Competitor>,
     pub(super) modes: Vec<Mode>,
-    /// Operations of one launch, where that is not by size.
+    /// Operations of one launch; `None`: by size.
     pub(super) operations: Option<u32>,
-    /// Launches that are timed.
+    /// Timed launches.
     pub(super) launches: Repeats,
     /// Message size of the floor.
     pub(super) floor_bytes: u64,
     pub(super) seed: u64,
 }
 
-/// One size in one mode, as one rank saw it.
+/// The trials of one size in one mode on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lap {
     /// Number of the size.
@@ -55,11 +55,11 @@ pub(crate) struct Lap {
     pub(super) mode: Mode,
     pub(super) algorithm: String,
     pub(super) operations: u32,
-    /// Ours first, then what else of ours races, then the peers, in their order.
+    /// Our first candidate, then our other candidates, then the peers, in their order.
     pub(super) sides: Vec<SideLap>,
 }
 
-/// What a rank found: the floor, then a lap for each size in each mode.
+/// A result of a rank: the floor, then a trial for each size in each mode.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Found {
     Floor(Times),
@@ -70,7 +70,7 @@ impl Task for Race {
     const NAME: &'static str = "race";
     type Found = Found;
 
-    /// Input and output of the largest size, what copy engines go through, and where the ranks meet.
+    /// Input and output of the largest size, the staging of copy engines, and the buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
         4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
     }
@@ -93,7 +93,7 @@ impl Task for Race {
 }
 
 impl Race {
-    /// Of the input.
+    /// Bytes of the input.
     pub(super) fn bytes(&self, elems: usize) -> u64 {
         (elems * self.dtype.bytes()) as u64
     }
@@ -102,7 +102,7 @@ impl Race {
         Shape { collective: self.collective, elems, ranks: self.ranks }
     }
 
-    /// Of the larger operand of the largest size.
+    /// Bytes of the larger operand of the largest size.
     fn largest_bytes(&self) -> u64 {
         let larger = |elems: &usize| self.bytes(self.shape(*elems).larger_elems());
         self.sizes_elems.iter().map(larger).max().unwrap_or(0)
@@ -158,7 +158,7 @@ impl Race {
         shmem.map_or(Ok(()), |heap| heap.close())
     }
 
-    /// A side of ours on these operands.
+    /// A candidate of ours on these operands.
     fn ours<'a, B>(
         &self,
         communicator: &'a Communicator,
@@ -169,8 +169,8 @@ impl Race {
         Ours { communicator, collective: self.collective, how, exact, input, output }
     }
 
-    /// Input and output of each size for the side that races on plain memory, of no elements without one. All are there to
-    /// the end: peers map what a graph registers, and unmap it some time after the graph is gone.
+    /// Input and output of each size for the candidate on plain memory; empty without such a candidate. All buffers
+    /// live to the end: peers map the memory that a graph registers, and unmap it some time after the graph is dropped.
     fn plain<T: Summand>(&self, communicator: &Communicator) -> symmetra::Result<Vec<[DeviceBuffer<T>; 2]>> {
         let buffer = |elems: usize| {
             let elems = if self.with.contains(&With::Plain) { elems } else { 0 };
@@ -180,8 +180,8 @@ impl Race {
         self.sizes_elems.iter().map(of_size).collect()
     }
 
-    /// Whether our sums are in rank order, rounded once, whichever of these it is: that peers can address the operands, or
-    /// not. All are but those of some all-reduces.
+    /// Whether our sums are in rank order, rounded once, for each value of `direct`: whether peers can address the
+    /// operands. This holds except for some all-reduces.
     fn is_exact(&self, communicator: &Communicator, elems: usize, direct: &[bool]) -> bool {
         let exact = |direct: &bool| {
             let algorithm = self.algorithm(communicator, *direct, self.bytes(elems));
@@ -190,7 +190,7 @@ impl Race {
         self.collective != Collective::AllReduce || direct.iter().all(exact)
     }
 
-    /// What serves an all-reduce of a size: the algorithm asked for, or the table's choice.
+    /// The algorithm of an all-reduce of a size: the requested algorithm, or the table's choice.
     fn algorithm(&self, communicator: &Communicator, direct: bool, bytes: u64) -> Algorithm {
         match self.algorithm {
             Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, direct, bytes),
@@ -209,7 +209,7 @@ struct Heat<'h, 'w> {
 }
 
 impl Heat<'_, '_> {
-    /// Ours first.
+    /// The candidates, ours first.
     fn run<'a, T: Summand>(&self, sides: &[Box<dyn Side<'a, T> + '_>], say: Say<'_, Found>) -> Result<(), Failure> {
         let Shape { collective, elems, ranks } = self.shape;
         let communicator = self.communicator;
@@ -236,10 +236,10 @@ impl Heat<'_, '_> {
     }
 }
 
-/// A side, and the data that it must leave.
+/// A candidate, and its expected data.
 struct Checked<'s, 'a, T> {
     side: &'s (dyn Side<'a, T> + 's),
-    /// Those of a codec.
+    /// The error bounds of a codec.
     bounds: Option<Bounds>,
     data: &'s Data<T>,
     shape: Shape,
@@ -275,29 +275,29 @@ impl<'a, T: Summand> Contender<'a> for Checked<'_, 'a, T> {
 }
 
 impl Race {
-    /// The sides by name, ours first.
+    /// The candidates by name, ours first.
     pub(super) fn side_names(&self) -> Vec<&'static str> {
         let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
         own.chain(self.competitors.iter().map(|competitor| competitor.name())).collect()
     }
 
-    /// What the codec of a side promises, if the side has one.
+    /// The error bounds of the codec of a candidate, if it has one.
     fn bounds(&self, side: usize) -> Option<Bounds> {
         let codec = self.with.get(side.checked_sub(1)?)?.codec();
         let algorithm = codec.algorithm(self.ranks);
         (codec != Codec::None).then_some(Bounds { codec, reduction: Reduction::Sum, algorithm })
     }
 
-    /// The sides that have codecs, by name.
+    /// The candidates that have codecs, by name.
     pub(super) fn coded_sides(&self) -> Vec<&'static str> {
         self.with.iter().filter(|with| with.codec() != Codec::None).map(|with| with.name()).collect()
     }
 
-    /// How many of them are ours.
+    /// How many of the candidates are ours.
     pub(super) fn own_sides(&self) -> usize {
         1 + self.with.len()
     }
 }
 
-/// The name of this library's side.
+/// The name of this library's first candidate.
 pub(super) const OURS: &str = "symmetra";

@@ -1,4 +1,4 @@
-//! The sides of a race: which library, by which means, on which memory.
+//! The candidates of a comparison: a library, its transport, and the memory.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -27,18 +27,18 @@ pub(super) trait Side<'a, T> {
 /// The means of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Kernels, which sum in this way.
+    /// Kernels, which sum by this algorithm.
     Kernels(AllReduceOptions),
     /// The copy engines.
     CopyEngine,
 }
 
-/// Another way of ours, beside kernels on symmetric memory.
+/// Another candidate of ours, in addition to kernels on symmetric memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(super) enum With {
     /// The low-contention form, by the copy engines: all-gather and reduce-scatter
     CopyEngine,
-    /// Kernels on plain device memory: pushed where called one by one, in a graph registered before the launch
+    /// Kernels on plain device memory: pushed for single calls, registered in a graph before the launch
     Plain,
     /// Kernels on memory of NVSHMEM, which needs that feature, a library, and ranks that are processes
     Nvshmem,
@@ -74,7 +74,7 @@ impl With {
     }
 }
 
-/// Refuses a way that a collective does not have, or that does not carry a type.
+/// Refuses a candidate that a collective does not support, or that does not support a type.
 pub(super) fn check(with: With, collective: Collective, dtype: Dtype) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::usage(format!("--with {}: {why}", with.name())));
     let has = match with {
@@ -99,7 +99,7 @@ pub(super) struct Ours<'a, B> {
     pub(super) communicator: &'a Communicator,
     pub(super) collective: Collective,
     pub(super) how: How,
-    /// Whether what runs sums in rank order.
+    /// Whether the operation sums in rank order.
     pub(super) exact: bool,
     pub(super) input: &'a B,
     pub(super) output: &'a B,
@@ -118,7 +118,7 @@ impl<'a, B> Ours<'a, B> {
                 let input = (op.input.size != Size::None).then_some(input);
                 communicator.perform(op, &how, [input, Some(output)], queue)
             }
-            // Dropped, it is awaited.
+            // The pending collective is awaited when it is dropped.
             (Collective::AllGather, How::CopyEngine) => {
                 communicator.low_contention_all_gather(input, output, queue).map(drop)
             }

@@ -1,4 +1,4 @@
-//! Products of square matrices: work that keeps a device busy beside something else.
+//! Products of square matrices: work that keeps a device busy concurrently with other work.
 
 use symmetra::half::bf16;
 use symmetra::matmul::{Multiplier, Numeric, Product, Tensor};
@@ -13,7 +13,7 @@ pub(super) struct Squares {
     number: u32,
 }
 
-/// Rows and columns of the matrices, where nobody says.
+/// Rows and columns of the matrices, unless the user sets another number.
 pub(super) fn usual_size(kind: DeviceKind) -> u32 {
     if kind == DeviceKind::Host { 256 } else { 8192 }
 }

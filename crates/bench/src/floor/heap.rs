@@ -1,4 +1,4 @@
-//! What a kernel gets of a peer's memory by the functions of `symmetra/device/heap.cuh`.
+//! A kernel's accesses to a peer's memory by the functions of `symmetra/device/heap.cuh`.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use harness::statistics::{median, slowest};
 
 use super::Line;
 
-/// Lines of a chain of loads: more than one launch loads, so that no load finds what another fetched.
+/// Lines of a chain of loads: more than one launch loads, so that no load hits a line that an earlier load fetched.
 const LINES: usize = 2048;
 
-/// What is measured.
+/// A measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Load,
@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// What a graph's time is divided by.
+    /// The number by which a graph's time is divided.
     fn parts(self, device: DeviceKind) -> f64 {
         let each = f64::from(self.operations(device) * self.rounds(device));
         // A round of messages is one there and one back.
@@ -57,23 +57,23 @@ impl Kind {
     }
 }
 
-/// What one rank measured of one quantity.
+/// The measurement of one quantity on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     times_us: Vec<f64>,
-    /// Words that are not what the peer sent.
+    /// Received words that differ from the words that the peer sent.
     wrong: u64,
     /// Why there are no times.
     skipped: Option<String>,
 }
 
-/// The random data of a rank: every rank knows those of all.
+/// The random data of a rank: every rank can compute the data of all ranks.
 struct Drawn {
     /// A word for every line: its lowest bits are the number of the next line, in one circle through all lines.
     chain: Vec<u64>,
-    /// Where chains begin.
+    /// The first word of a chain.
     start: u64,
-    /// What is added to.
+    /// The word to which another rank adds.
     word: u64,
     messages: [u64; Communicator::PROBE_SLOT_WORDS],
 }
@@ -97,7 +97,7 @@ fn generator(seed: u64, rank: usize) -> Rng {
     Rng::with_seed(seed ^ (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What a rank sends in copies.
+/// The data that a rank sends in copies.
 fn sent(seed: u64, rank: usize, words: usize) -> Vec<u64> {
     let mut random = generator(!seed, rank);
     (0..words).map(|_| random.u64(..)).collect()
@@ -111,12 +111,12 @@ fn follow(start: u64, count: u64, mut step: impl FnMut(u64) -> u64) -> [u64; 2] 
     })
 }
 
-/// What a chain of loads finds.
+/// The last word and the fold of a chain of loads.
 fn loaded(start: u64, chain: &[u64], count: u64) -> [u64; 2] {
     follow(start, count, |last| chain[last as usize % LINES])
 }
 
-/// What a chain of additions finds in `word`, and leaves there.
+/// The last word and the fold of a chain of additions to `word`, and the value of `word` afterwards.
 fn added(start: u64, mut word: u64, count: u64) -> ([u64; 2], u64) {
     let found = follow(start, count, |last| {
         let before = word;
@@ -155,7 +155,7 @@ struct Bench<'a> {
     seed: u64,
 }
 
-/// Room in the heap, with copies of `bytes`.
+/// Bytes of the heap, with copies of `bytes`.
 pub(super) fn heap_bytes(bytes: u64) -> u64 {
     let chain = (LINES * Communicator::PROBE_LINE_WORDS * size_of::<u64>()) as u64;
     4 * (64 << 10) + chain + 2 * bytes
@@ -187,7 +187,7 @@ pub(super) fn measure(
 }
 
 impl<'a> Bench<'a> {
-    /// The rank to the right, in whose memory this rank works.
+    /// The next rank, in whose memory this rank works.
     fn next(&self) -> usize {
         (self.communicator.rank() + 1) % self.communicator.world_size()
     }
@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
         (self.communicator.rank() + world - 1) % world
     }
 
-    /// Messages go between pairs: the last rank of an odd number has none.
+    /// Messages go between pairs: the last rank of an odd number has no partner.
     fn partner(&self) -> Option<usize> {
         Some(self.communicator.rank() ^ 1).filter(|partner| *partner < self.communicator.world_size())
     }
@@ -210,7 +210,7 @@ impl<'a> Bench<'a> {
         let (device, stream) = (self.communicator.device().kind(), stopwatch.stream());
         let operations = kind.operations(device);
         self.prepare(kind, stream)?;
-        // Nobody writes to a rank that still prepares.
+        // No rank may write to a rank that still prepares.
         self.communicator.group().barrier()?;
         let graph = stream.capture(|capture| (0..operations).try_for_each(|_| self.record(kind, capture)))?;
         let mut times_us = Vec::new();
@@ -218,7 +218,7 @@ impl<'a> Bench<'a> {
             let time = stopwatch.time(|| graph.launch(stream))?;
             times_us.extend(timed.then_some(time.device_us / kind.parts(device)));
         }
-        // Nobody reads what another rank still writes.
+        // No rank may read memory to which another rank still writes.
         self.communicator.group().barrier()?;
         let wrong = self.count_wrong(kind, launches.total() * operations, stream)?;
         Ok(Measured { times_us, wrong, skipped: None })
@@ -263,7 +263,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// How many words are not what they must be after so many launches of the kernel.
+    /// How many words differ from the expected words after `launches` launches of the kernel.
     fn count_wrong(&self, kind: Kind, launches: u32, stream: &Stream) -> symmetra::Result<u64> {
         let drawn = |rank: usize| Drawn::new(self.seed, rank);
         let rounds = kind.rounds(self.communicator.device().kind());
@@ -288,7 +288,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Combines what all ranks measured. Copies are of `bytes`.
+/// Combines the measurements of all ranks. Copies are of `bytes`.
 pub(super) fn lines(ranks: &[&[Measured]], bytes: u64) -> Vec<Line> {
     let line = |(number, (name, kind)): (usize, &(&'static str, Kind))| {
         let measured = || ranks.iter().filter_map(|rank| rank.get(number));

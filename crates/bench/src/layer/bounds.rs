@@ -1,4 +1,4 @@
-//! How far a result of bf16 may be from its definition, and one way's rows from another's.
+//! How far a result of bf16 may be from its definition, and the rows of one candidate from those of another.
 
 use symmetra::half::bf16;
 
@@ -20,20 +20,20 @@ impl Dot {
         })
     }
 
-    /// How far an element of a product with so many terms may be: by accumulation in f32, and by its rounding.
+    /// The largest error of an element of a GEMM with `inner` terms: by accumulation in f32, and by its rounding.
     fn bound(self, inner: usize) -> f64 {
         inner as f64 * 2f64.powi(-24) * self.magnitude + bf16::ROUNDOFF * self.sum.abs()
     }
 
-    /// Whether this is the element of a product, or with `relu` what is above 0 of the element.
+    /// Whether `found` is the element of a GEMM, or with `relu` the larger of 0 and the element.
     pub(super) fn is(self, found: bf16, inner: usize, relu: bool) -> bool {
         let right = if relu { self.sum.max(0.0) } else { self.sum };
         (found.wide() - right).abs() <= self.bound(inner)
     }
 }
 
-/// Whether this is the sum of all ranks' elements, of so many terms each, and of the residual. The sum over the ranks may
-/// be rounded after each addition, in any order.
+/// Whether `found` is the sum of all ranks' elements, each a sum of `inner` terms, and of the residual. The sum over
+/// the ranks may be rounded after each addition, in any order.
 pub(super) fn is_sum(found: bf16, dots: &[Dot], inner: usize, residual: bf16) -> bool {
     let right = residual.wide() + dots.iter().map(|dot| dot.sum).sum::<f64>();
     let of_products: f64 = dots.iter().map(|dot| dot.bound(inner)).sum();
@@ -43,13 +43,13 @@ pub(super) fn is_sum(found: bf16, dots: &[Dot], inner: usize, residual: bf16) ->
     (found.wide() - right).abs() <= off + bf16::ROUNDOFF * (right.abs() + off)
 }
 
-/// The share of a row's length by which the rows of two ways may differ behind so many halves: each half adds roundings,
-/// which are as likely up as down.
+/// The share of a row's length by which the rows of two candidates may differ after `halves` halves: each half adds
+/// roundings, which are as likely up as down.
 pub(super) fn far(halves: usize) -> f64 {
     (halves as f64).sqrt() / 64.0
 }
 
-/// An element may be off by so many times the share of the row's root mean square.
+/// An element may be off by this many times the share of the row's root mean square.
 const ELEMENT: f64 = 8.0;
 
 /// How many rows of `found`, and elements of rows, are further than this share from those of `right`.
@@ -60,7 +60,7 @@ pub(super) fn unlike(found: &[bf16], right: &[bf16], hidden: usize, share: f64) 
         let difference = |(found, right): (&bf16, &bf16)| found.wide() - right.wide();
         let distance = squares(&mut found.iter().zip(right).map(difference)).sqrt();
         let most = ELEMENT * share * length / (hidden as f64).sqrt();
-        // A NaN is not near anything.
+        // A NaN never matches.
         let near = |off: f64, most: f64| off <= most;
         let elements = found.iter().zip(right).filter(|both| !near(difference(*both).abs(), most)).count();
         elements as u64 + u64::from(!near(distance, share * length))

@@ -1,5 +1,5 @@
-//! The verification of a side: each step of its last layer by the definition, at sampled rows and columns, and all rows in
-//! the end by another side's.
+//! The verification of a candidate: each step of its last layer by the definition, at sampled rows and columns, and all
+//! final rows by those of another candidate.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use reference::norm::normed;
 /// How many rows, and columns of each product, are compared with the definition.
 const SAMPLES: usize = 8;
 
-/// The rows of this rank in the end.
+/// The final rows of this rank.
 struct Ends {
     kept: Range<usize>,
     x: Vec<bf16>,
@@ -27,7 +27,7 @@ struct Ends {
     normed: Vec<bf16>,
 }
 
-/// What sides are compared with, for one number of tokens.
+/// The reference of all candidates, for one number of tokens.
 pub(super) struct Check<'a> {
     communicator: &'a Communicator,
     operands: &'a Operands,
@@ -37,7 +37,7 @@ pub(super) struct Check<'a> {
     factors: [[Pattern; 2]; 2],
     /// Sampled rows, in ascending order, equal on all ranks.
     rows: Vec<usize>,
-    /// What the first side that was verified left.
+    /// The final rows of the first candidate that was verified.
     first: OnceCell<Ends>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Check<'a> {
         let halves = 2 * layers as usize;
         let mut random = fastrand::Rng::with_seed(drawn.seed ^ operands.tokens as u64);
         let (tokens, strata) = (operands.tokens, operands.tokens.min(SAMPLES));
-        // One of each stretch of rows, so that rows of every rank are among them.
+        // One of each stretch of rows, so that the samples include rows of every rank.
         let row = |stratum: usize| random.usize(stratum * tokens / strata..(stratum + 1) * tokens / strata);
         Self {
             communicator,
@@ -111,7 +111,7 @@ impl<'a> Check<'a> {
         Ok(wrong as u64)
     }
 
-    /// All rows in the end, beside those of the first side.
+    /// Compares all final rows with those of the first candidate.
     fn wrong_ends(&self, side: &Side<'_>, stream: &Stream) -> symmetra::Result<u64> {
         let (state, hidden) = (self.halves, self.operands.hidden);
         let ends = Ends {
@@ -121,7 +121,7 @@ impl<'a> Check<'a> {
             normed: self.operands.normed_here(state, &side.normed_at)?.read(stream)?,
         };
         let Some(first) = self.first.get() else {
-            // Nothing was there before.
+            // The cell was empty.
             let _ = self.first.set(ends);
             return Ok(0);
         };
@@ -137,7 +137,7 @@ impl<'a> Check<'a> {
             + unlike((&ends.normed, &ends.normed_rows), (&first.normed, &first.normed_rows)))
     }
 
-    /// The sampled rows of a matrix of so many columns.
+    /// The sampled rows of a matrix of `columns` columns.
     fn read<'r>(
         &self,
         columns: usize,
@@ -147,7 +147,7 @@ impl<'a> Check<'a> {
         self.rows.iter().map(|row| of_elems(elems(&(*row..row + 1), columns))?.read(stream)).collect()
     }
 
-    /// Sampled rows, of which this rank has those in `have`. The others come from the ranks that have them. Collective
+    /// Sampled rows. This rank has the rows in `have`; the others come from the ranks that have them. Collective
     /// unless every rank has all.
     fn fetch<'r>(
         &self,
@@ -160,7 +160,7 @@ impl<'a> Check<'a> {
         if have.len() == self.operands.tokens {
             return Ok(own);
         }
-        // Rows and shares are in ascending order: so are the rows of all messages together.
+        // Rows and shares are in ascending order, so the concatenated rows of all messages are too.
         let all: Vec<bf16> = self.of_all_ranks(&own.concat())?.concat();
         Ok(all.chunks(self.operands.hidden).map(<[bf16]>::to_vec).collect())
     }
@@ -172,7 +172,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// The elements of rows of so many.
+/// The elements of these rows of `columns` columns.
 fn elems(rows: &Range<usize>, columns: usize) -> Range<usize> {
     rows.start * columns..rows.end * columns
 }

@@ -1,4 +1,4 @@
-//! The activations of a rank, and what is written into them.
+//! The activations of a rank, and their initial contents.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::weights::Pattern;
 use crate::data::Data;
 use harness::contest::step::Part;
 
-/// How many states of the rows are kept. A state is what is there before a half of a layer or behind it. In the end the last
-/// layer's three are there, so that each step of this layer can be compared with its definition.
+/// How many states of the rows are kept. A state is the rows before or after a half of a layer. At the end the three
+/// states of the last layer are kept, so that each step of this layer can be compared with its definition.
 pub(super) const STATES: usize = 3;
 
-/// The activations of a rank. A row lies where it does among all rows.
+/// The activations of a rank. A row is at its place among all rows.
 pub(super) struct Operands {
     pub(super) tokens: usize,
     pub(super) hidden: usize,
@@ -27,7 +27,7 @@ pub(super) struct Operands {
     first: [DeviceBuffer<bf16>; 2],
     /// The second product of this rank, before the sum over the ranks.
     partial: SymmetricBuffer<bf16>,
-    /// What collectives reduce into.
+    /// The output of collectives that reduce.
     sum: SymmetricBuffer<bf16>,
 }
 
@@ -56,12 +56,12 @@ impl Operands {
         rows.start * self.hidden..rows.end * self.hidden
     }
 
-    /// The stream of activations before half `state`, or behind the half before.
+    /// The stream of activations before half `state`, which is that after the half before.
     pub(super) fn x(&self, state: usize, rows: &Range<usize>) -> symmetra::Result<Ref<'_, bf16>> {
         self.x[state % STATES].borrow().slice(self.elems(rows))
     }
 
-    /// Normed rows, where nobody but this rank reads them.
+    /// Normed rows that only this rank reads.
     pub(super) fn normed_here(&self, state: usize, rows: &Range<usize>) -> symmetra::Result<Ref<'_, bf16>> {
         self.normed[state % STATES].borrow().slice(self.elems(rows))
     }
@@ -94,13 +94,13 @@ impl Operands {
         Part { buffer: &self.partial, elems: 0..self.partial.len() }
     }
 
-    /// The first elements of a half's first product.
+    /// The first elements of a half's first GEMM result.
     pub(super) fn first(&self, half: usize, elems: Range<usize>) -> symmetra::Result<Ref<'_, bf16>> {
         self.first[half % 2].borrow().slice(elems)
     }
 
-    /// Writes what the first layer finds, normed rows with these numbers into these rows of their buffer, and elsewhere what
-    /// no result has. Blocks until all is written.
+    /// Writes the inputs of the first layer: the normed rows numbered `normed` into the rows `at` of their buffer, and
+    /// a value that no result has elsewhere. Blocks until all is written.
     pub(super) fn write(
         &self,
         inputs: &Inputs,
@@ -126,7 +126,7 @@ impl Operands {
     }
 }
 
-/// What the first layer finds, equal on all ranks.
+/// The inputs of the first layer, equal on all ranks.
 pub(super) struct Inputs {
     x: Pattern,
     normed: Pattern,

@@ -1,4 +1,4 @@
-//! One rank's part of a race of layers: every number of tokens in every mode.
+//! One rank's part of a comparison of layers: every number of tokens in every mode.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,27 @@ use harness::contest::turns::{Mode, SideLap, Turns};
 use harness::failure::Failure;
 use harness::ranks::{Say, Task};
 
-/// One number of tokens in one mode, as one rank saw it. Sides by name.
+/// The trials of one number of tokens in one mode on one rank. Candidates by name.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lap {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) mode: Mode,
-    /// How each plan of a side runs, by product.
+    /// How each plan of a candidate runs, by GEMM.
     pub(super) plans: BTreeMap<String, BTreeMap<String, String>>,
-    /// Why a side does not run.
+    /// Why a candidate does not run.
     pub(super) missing: BTreeMap<String, String>,
     pub(super) sides: BTreeMap<String, SideLap>,
 }
 
-/// What a symmetric buffer has beside its elements, at most.
+/// The bytes of a symmetric buffer in addition to its elements, at most.
 const BESIDE: u64 = 64 << 10;
 
 impl Task for LayerRace {
     const NAME: &'static str = "layer race";
     type Found = Lap;
 
-    /// What all numbers of tokens take: a graph that is gone keeps the memory of its plans for some time.
+    /// The memory of all numbers of tokens: a graph that was dropped keeps the memory of its plans for some time.
     fn heap_bytes(&self) -> u64 {
         self.tokens.iter().map(|tokens| self.heap_bytes_of(*tokens)).sum::<u64>() + 4 * BESIDE
     }
@@ -102,7 +102,7 @@ impl Task for LayerRace {
 }
 
 impl LayerRace {
-    /// The plans of the ways that have some, by name; or why a way cannot run.
+    /// The plans of the strategies that have plans, by name; or why a strategy cannot run.
     fn plans(
         &self,
         communicator: &Communicator,
@@ -133,7 +133,7 @@ impl LayerRace {
         format!("{tokens} rows have no equal shares for {} ranks", self.ranks)
     }
 
-    /// Symmetric memory for so many tokens: normed rows in their states, products and sums of a rank, and the plans.
+    /// Symmetric memory for `tokens` tokens: normed rows in their states, results and sums of a rank, and the plans.
     fn heap_bytes_of(&self, tokens: usize) -> u64 {
         let buffers = super::operands::STATES + 2;
         let rows = buffers as u64 * ((tokens * self.shape.hidden * 2) as u64 + BESIDE);
@@ -141,7 +141,7 @@ impl LayerRace {
         rows + with_plans.map(|(way, options)| self.plan_bytes(tokens, way, &options)).sum::<u64>()
     }
 
-    /// Nothing where ranks have no equal shares, and plans need them: then there are no plans.
+    /// 0 if plans need equal shares and the ranks have none: then there are no plans.
     fn plan_bytes(&self, tokens: usize, way: Way, options: &FusedOptions) -> u64 {
         let of = |Half { first, second }: &Half| {
             if !way.shares() {
@@ -156,14 +156,14 @@ impl LayerRace {
     }
 }
 
-/// The settings of the plans of a way, if it has plans.
+/// The settings of the plans of a strategy, if it has plans.
 fn options(way: Way) -> Option<FusedOptions> {
     let mut options = FusedOptions::default();
     options.way = way.plans()?;
     Some(options)
 }
 
-/// How each product with its collective runs.
+/// How each GEMM with its collective runs.
 fn explained(plans: &Plans) -> BTreeMap<String, String> {
     let ways: Vec<Option<fused::Way>> = match plans {
         Plans::Shares(halves) => {
@@ -172,7 +172,7 @@ fn explained(plans: &Plans) -> BTreeMap<String, String> {
             };
             halves.iter().flat_map(of).collect()
         }
-        // The first product of a half has no plan.
+        // The first GEMM of a half has no plan.
         Plans::Whole(halves) => halves.iter().flat_map(|sum| [None, Some(sum.explain().way)]).collect(),
     };
     let named = PRODUCTS.into_iter().zip(ways);

@@ -1,4 +1,4 @@
-//! The result of a race of layers: a row for each number of tokens and mode once every rank has run it.
+//! The result of a comparison of layers: a row for each number of tokens and mode once every rank has run it.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use harness::failure::Failure;
 use harness::statistics::ratio;
 use harness::table::Table;
 
-/// One number of tokens in one mode. Sides by name; times are those of one layer.
+/// One number of tokens in one mode. Candidates by name; times are for one layer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     tokens: usize,
     mode: Mode,
-    /// Our fastest way.
+    /// Our fastest strategy.
     best: String,
     time_us: BTreeMap<String, f64>,
-    /// The host's time for one layer: of a graph's launch, its share.
+    /// The host's time for one layer; for a graph, an equal share of the launch.
     host_us: BTreeMap<String, f64>,
     /// Tokens a second through one layer.
     tokens_per_s: BTreeMap<String, f64>,
-    /// The best peer's time by that of our fastest way.
+    /// The best peer's time divided by the time of our fastest strategy.
     ratio: Option<f64>,
-    /// How each plan of a side runs, by product.
+    /// How each plan of a candidate runs, by GEMM.
     plans: BTreeMap<String, BTreeMap<String, String>>,
-    /// Why a side did not run.
+    /// Why a candidate did not run.
     missing: BTreeMap<String, String>,
-    /// Elements of samples that are not what their definition says, and elements and rows that are too far from those of the
-    /// first side.
+    /// Sampled elements that differ from their definition, and elements and rows that are too far from those of the
+    /// first candidate.
     wrong: BTreeMap<String, u64>,
 }
 
@@ -103,7 +103,7 @@ impl Heard for LayerRace {
 }
 
 impl Report<Settings, Row> {
-    /// The rows for people.
+    /// The table of the text output.
     fn for_people(&self) -> Table {
         let mut headings: Vec<String> = ["tokens", "mode", "best"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
@@ -126,7 +126,7 @@ impl Report<Settings, Row> {
         table
     }
 
-    /// Fails if anything was wrong.
+    /// Fails if any element was wrong.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         for row in &self.rows {
             if let Some((side, wrong)) = row.wrong.iter().find(|(_, wrong)| **wrong > 0) {

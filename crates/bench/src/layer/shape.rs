@@ -1,4 +1,4 @@
-//! The shape of a decoder layer, and what one rank multiplies.
+//! The shape of a decoder layer, and the GEMMs of one rank.
 
 use serde::{Deserialize, Serialize};
 use symmetra::matmul::{Numeric, Product};
@@ -14,15 +14,15 @@ pub(super) struct Shape {
     pub(super) intermediate: usize,
 }
 
-/// A half of a layer: the two products before one sum over the ranks. Ranks have columns of the first right factor and rows
-/// of the second. The first elements of the first product are the left factor of the second.
+/// A half of a layer: the two GEMMs before one sum over the ranks. Ranks have columns of the first right factor and
+/// rows of the second. The left factor of the second GEMM is the first elements of the first result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Half {
     pub(super) first: Product,
     pub(super) second: Product,
 }
 
-/// The names of the products of a layer, in their order.
+/// The names of the GEMMs of a layer, in their order.
 pub(super) const PRODUCTS: [&str; 4] = ["qkv", "o", "gate_up", "down"];
 
 impl Shape {
@@ -40,7 +40,7 @@ impl Shape {
         Ok(())
     }
 
-    /// What a rank multiplies: attention without its core, and the MLP.
+    /// The GEMMs of a rank: attention without its core, and the MLP.
     pub(super) fn halves(self, ranks: usize) -> [Half; 2] {
         let Self { hidden, heads, kv_heads, intermediate } = self;
         let head = hidden / heads;

@@ -1,4 +1,4 @@
-//! The sides of a race: the steps of every half of every layer, by one way.
+//! The candidates of a comparison: the steps of every half of every layer.
 
 use std::ops::Range;
 
@@ -17,21 +17,21 @@ use harness::form::Form;
 
 type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
 
-/// One way to run layers.
+/// A candidate that runs layers.
 pub(super) struct Side<'s> {
     pub(super) name: &'static str,
     /// Rows whose stream of activations this rank has.
     pub(super) kept: Range<usize>,
-    /// Rows that this rank has normed behind each half.
+    /// Rows that this rank has normed after each half.
     pub(super) normed: Range<usize>,
-    /// Where in their buffer these rows lie.
+    /// The place of these rows in their buffer.
     pub(super) normed_at: Range<usize>,
     /// The steps of each half.
     pub(super) halves: Vec<Steps<'s>>,
 }
 
 impl Side<'_> {
-    /// Where in its buffer a normed row of this rank lies.
+    /// The place of a normed row of this rank in its buffer.
     pub(super) fn normed_row(&self, row: usize) -> Range<usize> {
         let at = row - self.normed.start + self.normed_at.start;
         at..at + 1
@@ -47,7 +47,7 @@ pub(super) enum Plans {
 }
 
 impl Plans {
-    /// Of a way that has plans. Collective; blocks.
+    /// The plans of a strategy that has plans. Collective; blocks.
     pub(super) fn new(
         way: Way,
         communicator: &Communicator,
@@ -73,11 +73,11 @@ impl Plans {
     }
 }
 
-/// What sides are made of.
+/// The parts of which candidates are made.
 #[derive(Clone, Copy)]
 pub(super) struct Heat<'s> {
     pub(super) communicator: &'s Communicator,
-    /// The group of this rank alone, which norms what another call has summed.
+    /// A group of only this rank, which norms the sums of another call.
     pub(super) alone: &'s Communicator,
     pub(super) multiplier: &'s Multiplier,
     pub(super) halves: [Half; 2],
@@ -95,12 +95,12 @@ impl<'s> Heat<'s> {
         self.operands.own.clone().filter(|_| shares).unwrap_or_else(|| self.all())
     }
 
-    /// Where the normed rows of this rank's share lie for plans: peers read a shard where their own lies.
+    /// The place of the normed rows of this rank's share for plans: peers read a shard at the place of their own.
     fn shard(self) -> Range<usize> {
         0..self.rows(true).len()
     }
 
-    /// A way of ours, with plans if it needs any.
+    /// A candidate of ours, with plans if it needs any.
     pub(super) fn ours(self, way: Way, plans: Option<&'s Plans>) -> symmetra::Result<Side<'s>> {
         let half = |number| match (way, plans) {
             (_, Some(Plans::Shares(plans))) => self.by_plans(number, plans),
@@ -123,7 +123,7 @@ impl<'s> Heat<'s> {
         })
     }
 
-    /// A way of another library's collectives, with our products and our norm.
+    /// A candidate with the collectives of another library, our GEMMs and our norm.
     pub(super) fn peer(self, way: PeerWay, library: &'s impl Library) -> symmetra::Result<Side<'s>> {
         let shares = way == PeerWay::Scatter;
         let rows = self.rows(shares);
@@ -132,7 +132,7 @@ impl<'s> Heat<'s> {
         Ok(Side { name: way.name(), kept: rows.clone(), normed_at: rows.clone(), normed: rows, halves })
     }
 
-    /// Products, a collective that sums, and a norm. Where ranks share the rows, a gather before.
+    /// GEMMs, a collective that sums, and a norm. Where ranks share the rows, a gather before.
     fn by_collectives(self, number: usize, library: &'s impl Library, shares: bool) -> symmetra::Result<Steps<'s>> {
         let (rows, operands) = (self.rows(shares), self.operands);
         let mut steps: Steps<'s> = Vec::new();
@@ -147,14 +147,14 @@ impl<'s> Heat<'s> {
         Ok(steps)
     }
 
-    /// Products, and one call that sums and norms.
+    /// GEMMs, and one call that sums and norms.
     fn by_calls(self, number: usize, form: Form) -> symmetra::Result<Steps<'s>> {
         let [kept, normed] = [form != Form::AllReduce, form == Form::ReduceScatter].map(|shares| self.rows(shares));
         let norm = self.norm(number, (self.communicator, form), self.operands.partial()?, [&kept, &normed])?;
         Ok(self.products(number)?.into_iter().chain([Box::new(norm) as _]).collect())
     }
 
-    /// Both products of a half by plans, and the norm of this rank's share.
+    /// Both GEMMs of a half by plans, and the norm of this rank's share.
     fn by_plans(
         self,
         number: usize,
@@ -180,7 +180,7 @@ impl<'s> Heat<'s> {
         ])
     }
 
-    /// The first product of a half alone, the second by a plan that sums, and the norm of all rows.
+    /// The first GEMM of a half alone, the second by a plan that sums, and the norm of all rows.
     fn by_sums(self, number: usize, plans: &'s [MatmulAllReduce; 2]) -> symmetra::Result<Steps<'s>> {
         let (operands, all, second) = (self.operands, self.all(), self.halves[number % 2].second);
         let [first, _] = self.products(number)?;
@@ -202,7 +202,7 @@ impl<'s> Heat<'s> {
         library.step(Collective::AllGather, [part(&self.rows(true)), part(&self.all())])
     }
 
-    /// Both products of a half, alone.
+    /// Both GEMMs of a half, without plans.
     fn products(self, number: usize) -> symmetra::Result<[Box<dyn Step<'s> + 's>; 2]> {
         let (operands, weights, multiplier) = (self.operands, &self.weights[number], self.multiplier);
         let Half { first, second } = self.halves[number % 2];

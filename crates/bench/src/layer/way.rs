@@ -1,4 +1,4 @@
-//! The ways in which the ranks of a layer communicate.
+//! How the ranks of a layer communicate.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -8,15 +8,15 @@ use symmetra::fused;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
-    /// Products, and one call that sums, adds the residual and norms all rows on every rank
+    /// GEMMs, and one call that sums, adds the residual and norms all rows on every rank
     AllReduce,
-    /// Products, an all-reduce, and a norm of all rows on every rank
+    /// GEMMs, an all-reduce, and a norm of all rows on every rank
     AllReduceApart,
     /// Plans of matmul + all-reduce by the library's choice, and a norm of all rows on every rank
     FusedAllReduce,
-    /// Products, and one call that sums and norms the rows of a rank's share; an all-gather before the next product
+    /// GEMMs, and one call that sums and norms the rows of a rank's share; an all-gather before the next GEMM
     Scatter,
-    /// Products, and one call that sums, norms the rows of a rank's share and gathers the normed rows
+    /// GEMMs, and one call that sums, norms the rows of a rank's share and gathers the normed rows
     ScatterGather,
     /// Plans of all-gather + matmul and matmul + reduce-scatter by the library's choice, and a norm of the rank's share
     Fused,
@@ -24,7 +24,7 @@ pub(super) enum Way {
     Pipeline,
 }
 
-/// All ways, in their order.
+/// All strategies, in their order.
 pub(super) const ALL: [Way; 7] = [
     Way::AllReduce,
     Way::AllReduceApart,
@@ -48,12 +48,12 @@ impl Way {
         }
     }
 
-    /// Whether each rank has a share of the rows, as many as every rank.
+    /// Whether each rank has an equal share of the rows.
     pub(super) fn shares(self) -> bool {
         !matches!(self, Self::AllReduce | Self::AllReduceApart | Self::FusedAllReduce)
     }
 
-    /// How the plans of this way run, if the way has plans.
+    /// How the plans of this strategy run, if it has plans.
     pub(super) const fn plans(self) -> Option<fused::Way> {
         match self {
             Self::Fused | Self::FusedAllReduce => Some(fused::Way::Auto),
@@ -63,12 +63,12 @@ impl Way {
     }
 }
 
-/// How NCCL's collectives and single products run a layer.
+/// How NCCL's collectives and single GEMMs run a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerWay {
-    /// An all-reduce behind the products, and a norm of all rows.
+    /// An all-reduce after the GEMMs, and a norm of all rows.
     AllReduce,
-    /// A reduce-scatter behind the products, a norm of the rank's share, and an all-gather.
+    /// A reduce-scatter after the GEMMs, a norm of the rank's share, and an all-gather.
     Scatter,
 }
 

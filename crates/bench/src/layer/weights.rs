@@ -15,7 +15,7 @@ const PERIOD: usize = 4_194_301;
 pub(super) struct Pattern(Vec<bf16>);
 
 impl Pattern {
-    /// Of so many elements, between `middle - size` and `middle + size`.
+    /// Random numbers of `elems` elements, between `middle - size` and `middle + size`.
     pub(super) fn new(drawn_from: impl Hash, elems: usize, [middle, size]: [f32; 2]) -> Self {
         let mut hasher = DefaultHasher::new();
         drawn_from.hash(&mut hasher);
@@ -37,7 +37,7 @@ impl Pattern {
     }
 }
 
-/// What one rank draws of all layers: numbers of halves count on from layer to layer.
+/// The random numbers of one rank for all layers: numbers of halves count on from layer to layer.
 #[derive(Clone, Copy)]
 pub(super) struct Drawn {
     pub(super) seed: u64,
@@ -62,7 +62,7 @@ impl Drawn {
         ]
     }
 
-    /// The weight of the norm behind a half, equal on all ranks.
+    /// The weight of the norm after a half, equal on all ranks.
     pub(super) fn norm(self, number: usize) -> Vec<bf16> {
         let hidden = self.shape.hidden;
         Pattern::new((self.seed, "norm", number), hidden, [1.0, 0.5]).elems(0..hidden)
@@ -76,7 +76,7 @@ pub(super) struct HalfWeights {
     pub(super) norm: DeviceBuffer<bf16>,
 }
 
-/// The weights of so many layers: each layer has its own, so that none is in a cache when its layer begins.
+/// The weights of `layers` layers: each layer has its own, so that none is in a cache when its layer begins.
 pub(super) fn weights(
     drawn: Drawn,
     layers: u32,

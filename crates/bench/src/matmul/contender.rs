@@ -1,4 +1,4 @@
-//! What races: a collective and a product together or alone, and what each must leave.
+//! The candidates: a collective and a GEMM together or alone, and the expected result of each.
 
 use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter, Planned, Way};
 use symmetra::matmul::Multiplier;
@@ -62,25 +62,25 @@ impl Fused {
     }
 }
 
-/// What a side does.
+/// The work of a candidate.
 pub(super) enum Work<'s> {
-    /// Both, by a plan.
+    /// Both operations, by a plan.
     Fused(&'s Fused),
     /// The collective alone.
     Collective(Box<dyn Step<'s> + 's>),
-    /// The product alone.
+    /// The GEMM alone.
     Product,
-    /// Both: the collectives of another library, and the product.
+    /// Both operations: the collectives of another library, and the GEMM.
     Both(Vec<Box<dyn Step<'s> + 's>>),
 }
 
-/// A side.
+/// A candidate.
 pub(super) struct Racer<'s, F: Factor> {
     pub(super) name: &'static str,
     pub(super) work: Work<'s>,
-    /// Whether this is the first side of a turn, which finds random factors.
+    /// Whether this is the first candidate of a turn, for which the buffers hold random factors.
     pub(super) is_first: bool,
-    /// Whether this is the last side that is verified, before all are timed.
+    /// Whether this is the last candidate that is verified, before all are timed.
     pub(super) is_last: bool,
     pub(super) fusion: Fusion,
     pub(super) multiplier: &'s Multiplier,
@@ -89,7 +89,7 @@ pub(super) struct Racer<'s, F: Factor> {
 }
 
 impl<'s, F: Factor> Racer<'s, F> {
-    /// `step`: enqueues a collective where `queue` goes.
+    /// `step`: enqueues a collective into `queue`.
     fn run(
         &self,
         operations: u32,
@@ -128,7 +128,8 @@ impl<'s, F: Factor> Contender<'s> for Racer<'s, F> {
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
-        // The second of the two operations reads what the first one leaves; alone, it finds that there.
+        // The second of the two operations reads the result of the first. When it runs alone, that result is written
+        // here.
         let second = match self.work {
             Work::Collective(_) => self.fusion.sums(),
             Work::Product => !self.fusion.sums(),

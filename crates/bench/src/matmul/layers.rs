@@ -1,4 +1,4 @@
-//! The layers whose products race, and what one rank has of a layer.
+//! The layers whose GEMMs are measured, and one rank's share of a layer.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use harness::collective::Collective;
 use harness::failure::Failure;
 
-/// The collective that goes with a product.
+/// The collective that is fused with a GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Fusion {
@@ -43,7 +43,7 @@ pub(super) enum Model {
 }
 
 impl Model {
-    /// The weights behind or before a collective of tensor parallelism: name, K and N of all ranks together.
+    /// The weights next to a collective of tensor parallelism: name, K and N of all ranks together.
     fn weights(self, fusion: Fusion) -> [(&'static str, usize, usize); 2] {
         match (self, fusion) {
             (Self::Llama370b, Fusion::AllGather) => [("qkv", 8192, 10_240), ("gate_up", 8192, 57_344)],
@@ -71,7 +71,7 @@ impl FromStr for Sizes {
 /// Largest M, K and N.
 pub(super) const MOST: usize = 1 << 20;
 
-/// What is multiplied on each rank.
+/// The GEMM of each rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layer {
     pub(super) name: String,
@@ -104,8 +104,8 @@ impl Layer {
         layers.collect()
     }
 
-    /// How many rows each rank has of a matrix whose rows the ranks share: the first ranks have one more where there is a
-    /// remainder.
+    /// How many rows each rank has of a matrix whose rows the ranks share: the first ranks have one more where there is
+    /// a remainder.
     pub(super) fn shares(&self, ranks: usize) -> Vec<usize> {
         (0..ranks).map(|rank| self.tokens / ranks + usize::from(rank < self.tokens % ranks)).collect()
     }

@@ -1,4 +1,4 @@
-//! The operands of a rank, and what is written into them.
+//! The operands of a rank, and their initial contents.
 
 use symmetra::matmul::{Product, Tensor};
 use symmetra::{Communicator, DeviceBuffer, Element, Stream, SymmetricBuffer, SymmetricSlice};
@@ -10,21 +10,21 @@ use super::oracle::Oracle;
 use crate::data::Data;
 use harness::contest::step::Part;
 
-/// The operands of a rank. A buffer that the collective of the race does not need has one element.
+/// The operands of a rank. A buffer that the collective does not need has one element.
 pub(super) struct Operands<F: Factor> {
     pub(super) product: Product,
     pub(super) layer: Layer,
-    /// How many rows each rank has of what the ranks share.
+    /// How many of the shared rows each rank has.
     pub(super) shares: Vec<usize>,
     /// Rows of the left factor that this rank has.
     pub(super) left_rows: std::ops::Range<usize>,
-    /// Rows of the result that this rank has in the end.
+    /// Rows of the result that this rank has at the end.
     pub(super) result_rows: std::ops::Range<usize>,
     left: SymmetricBuffer<F>,
     right: DeviceBuffer<F>,
-    /// The left factor of all ranks, of an all-gather.
+    /// The left factor of all ranks, for an all-gather.
     gathered: SymmetricBuffer<F>,
-    /// This rank's product, of sums.
+    /// This rank's GEMM result, for sums.
     partial: SymmetricBuffer<F::Result>,
     result: SymmetricBuffer<F::Result>,
     scales: Option<Scaled>,
@@ -35,10 +35,10 @@ struct Scaled {
     /// Whether each row of the left factor has a scale.
     by_row: bool,
     left: SymmetricBuffer<f32>,
-    /// How many of them this rank has.
+    /// How many of the scales this rank has.
     own: usize,
     right: DeviceBuffer<f32>,
-    /// Of the left factor of all ranks.
+    /// The scales of the left factor of all ranks.
     gathered: SymmetricBuffer<f32>,
 }
 
@@ -82,7 +82,7 @@ impl<F: Factor> Operands<F> {
         })
     }
 
-    /// Whether the ranks have equally many rows of what they share.
+    /// Whether every rank has equally many of the shared rows.
     pub(super) fn is_equal(&self) -> bool {
         self.shares.windows(2).all(|pair| pair[0] == pair[1])
     }
@@ -104,7 +104,7 @@ impl<F: Factor> Operands<F> {
         })
     }
 
-    /// The left factor of a product alone.
+    /// The left factor of a GEMM alone.
     pub(super) fn whole_left(&self, sums: bool) -> symmetra::Result<Tensor<'_>> {
         if sums {
             return self.left();
@@ -128,12 +128,12 @@ impl<F: Factor> Operands<F> {
         Ok(Tensor::of(self.own_result()?))
     }
 
-    /// The result of a product alone.
+    /// The result of a GEMM alone.
     pub(super) fn whole_result(&self, sums: bool) -> symmetra::Result<Tensor<'_>> {
         if sums { Ok(Tensor::of(&self.partial)) } else { self.result() }
     }
 
-    /// What an all-gather moves, where ranks have equally many rows.
+    /// The operands of an all-gather, where ranks have equally many rows.
     pub(super) fn gather(&self) -> [Part<'_, F>; 2] {
         [part(&self.left, self.left_rows.len() * self.layer.inner), part(&self.gathered, self.gathered.len())]
     }
@@ -144,7 +144,7 @@ impl<F: Factor> Operands<F> {
         Some([part(&scales.left, scales.own), part(&scales.gathered, scales.gathered.len())])
     }
 
-    /// What a sum over the ranks moves, where ranks have equally many rows.
+    /// The operands of a sum over the ranks, where ranks have equally many rows.
     pub(super) fn reduce(&self) -> [Part<'_, F::Result>; 2] {
         [part(&self.partial, self.partial.len()), part(&self.result, self.result_rows.len() * self.layer.columns)]
     }
@@ -155,13 +155,13 @@ fn part<T: Element>(buffer: &SymmetricBuffer<T>, elems: usize) -> Part<'_, T> {
     Part { buffer, elems: 0..elems }
 }
 
-/// What a rank writes and must find.
+/// The inputs and the expected results of a rank.
 pub(super) struct Inputs<F: Factor> {
     left: Vec<F>,
     right: Vec<F>,
-    /// What an all-gather makes of the left factor.
+    /// The left factor after an all-gather.
     pub(super) gathered: Vec<F>,
-    /// This rank's product, of sums.
+    /// This rank's GEMM result, for sums.
     pub(super) partial: Vec<F::Result>,
     pub(super) result: Vec<F::Result>,
     left_scales: Vec<f32>,
@@ -206,12 +206,12 @@ impl<F: Factor> Inputs<F> {
     }
 }
 
-/// What a buffer holds before a side runs.
+/// The contents of a buffer before a candidate runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// Nothing that a result has.
+    /// A value that no result has.
     Poison,
-    /// What the side needs there.
+    /// The result of the other operation, which the candidate needs.
     Right,
 }
 
@@ -231,13 +231,14 @@ impl<F: Factor> Operands<F> {
         self.right.write(&inputs.noise(self.right.len()), stream)
     }
 
-    /// Writes what a side is to fill, and `before` what a collective moves or leaves. Blocks until all is written.
+    /// Writes the outputs of a candidate, and `before` into the buffers that a collective reads or writes. Blocks until
+    /// all is written.
     pub(super) fn write_rest(&self, inputs: &Inputs<F>, before: Before, stream: &Stream) -> symmetra::Result<()> {
         fill(&self.gathered, (before == Before::Right).then_some(&inputs.gathered), stream)?;
         fill(&self.partial, (before == Before::Right).then_some(&inputs.partial), stream)?;
         fill(&self.result, None, stream)?;
         let Some(scales) = &self.scales else { return Ok(()) };
-        // A scale for the whole factor is there already: nobody gathers the scale.
+        // A single scale for the whole factor is already there, because no rank gathers it.
         let gathers = self.gather_scales().is_some() && before == Before::Poison;
         fill(&scales.gathered, (!gathers).then_some(&inputs.all_scales), stream)
     }
@@ -265,7 +266,7 @@ fn fill<T: Number>(buffer: &SymmetricBuffer<T>, values: Option<&Vec<T>>, stream:
     }
 }
 
-/// The values, and zeros behind them.
+/// The values, followed by zeros.
 fn padded<T: Number>(values: &[T], elems: usize) -> Vec<T> {
     let mut padded = values.to_vec();
     padded.resize(elems, T::of(0.0));

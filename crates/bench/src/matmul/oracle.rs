@@ -2,17 +2,17 @@
 //!
 //! Both factors have rank 2: `left[m][k] = u[m] . p[k]` and `right[k][n] = q[k] . v[n]`, where u, p, q and v are random pairs
 //! of small integers. Then `result[m][n] = u[m] G v[n]`, where the four numbers of `G` are the sums of `p[k] q[k]` over all k.
-//! An element takes a few operations, whatever K is.
+//! An element takes a few operations, independent of K.
 //!
-//! Sums are exact in every type. Places of K are paired at random, and the terms of a pair cancel each other, but for two
-//! places that do not: the numbers of `G` stay small although p and q are random. Products of all terms sum to less than 2^24
-//! in any order, so f32 is exact; and what ranks send each other, and the sum over the ranks, are integers up to 256, which
-//! bf16 holds, times a power of two.
+//! Sums are exact in every type. Places of K are paired at random, and the terms of a pair cancel each other, except at
+//! two places: the numbers of `G` stay small although p and q are random. Products of all terms sum to less than 2^24
+//! in any order, so f32 is exact; and the values that ranks send to each other, and the sum over the ranks, are
+//! integers up to 256, which bf16 holds, times a power of two.
 //!
-//! Every defect of a collective is visible. Each row has a u of its own and each column a v, so a part in the wrong place, of
-//! the wrong rank or of an earlier call has other rows. A part of K that is missing or multiplied twice leaves pairs that do
-//! not cancel. Where sums over ranks are made, each rank has u, p, q and v of its own, so a rank that is missing or counted
-//! twice changes the sum.
+//! Every defect of a collective is visible. Each row has a u of its own and each column a v of its own, so a part in
+//! the wrong place, of the wrong rank or of an earlier call has other rows. A part of K that is missing or multiplied
+//! twice leaves pairs that do not cancel. Where sums over ranks are made, each rank has u, p, q and v of its own, so a
+//! rank that is missing or counted twice changes the sum.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -49,7 +49,7 @@ fn dot([a, b]: Pair, [c, d]: Pair) -> i32 {
     a * c + b * d
 }
 
-/// A generator for one of the things that are drawn.
+/// A generator for one kind of random number.
 fn random(seed: u64, what: &str, rank: usize) -> Rng {
     let mut hasher = DefaultHasher::new();
     (seed, what, rank).hash(&mut hasher);
@@ -60,7 +60,7 @@ fn pairs(random: &mut Rng, count: usize, most: i32) -> Vec<Pair> {
     (0..count).map(|_| [random.i32(-most..=most), random.i32(-most..=most)]).collect()
 }
 
-/// p and q of so many places.
+/// p and q of `count` places.
 fn places(random: &mut Rng, count: usize) -> [Vec<Pair>; 2] {
     let (mut p, mut q) = (pairs(random, count, 1), pairs(random, count, 1));
     let mut order: Vec<usize> = (0..count).collect();
@@ -78,7 +78,7 @@ fn places(random: &mut Rng, count: usize) -> [Vec<Pair>; 2] {
 }
 
 impl Factors {
-    /// Of a rank, by the number of what draws its left and its right factor.
+    /// The factors of a rank; `left` and `right` number the generators of its left and its right factor.
     fn new(seed: u64, layer: &Layer, [left, right]: [usize; 2], most: i32) -> Self {
         let [p, q] = places(&mut random(seed, "inner", left), layer.inner);
         Self {
@@ -100,7 +100,7 @@ impl Factors {
 impl Oracle {
     pub(super) fn new(seed: u64, fusion: Fusion, layer: &Layer, ranks: usize, scales: Scales) -> Self {
         let most = (1..=LARGEST).rev().find(|most| 2 * most * most * ranks <= MOST).unwrap_or(1) as i32;
-        // The left factor of an all-gather is one, of which each rank has rows.
+        // The left factor of an all-gather is one matrix; each rank has some of its rows.
         let drawn_by = |rank: usize| if fusion.sums() { [rank, rank] } else { [0, rank] };
         let powers = |what, count| {
             let mut random = random(seed, what, 0);
@@ -147,7 +147,7 @@ impl Oracle {
         self.sum(rank..rank + 1, rank, 0..self.tokens)
     }
 
-    /// What rows of the result a rank must have in the end: its product of the gathered factor, or sums of all products.
+    /// The expected rows of the final result of a rank: its product of the gathered factor, or sums of all products.
     pub(super) fn result<T: Number>(&self, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
         let all = if self.fusion.sums() { 0..self.ranks.len() } else { rank..rank + 1 };
         self.sum(all, rank, rows)

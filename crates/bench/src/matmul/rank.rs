@@ -1,4 +1,4 @@
-//! One rank's part of a race of products: every layer in every mode.
+//! One rank's part of a comparison of GEMMs: every layer in every mode.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use harness::failure::Failure;
 use harness::names::by_name;
 use harness::ranks::{Say, Task};
 
-/// What a plan says of itself.
+/// The description of a plan by the library.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Explained {
     #[serde(with = "by_name")]
@@ -42,7 +42,7 @@ impl Explained {
     }
 }
 
-/// One layer in one mode, as one rank saw it. Sides by name.
+/// The trials of one layer in one mode on one rank. Candidates by name.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lap {
     /// Number of the layer.
@@ -50,12 +50,12 @@ pub(crate) struct Lap {
     pub(super) mode: Mode,
     pub(super) operations: u32,
     pub(super) plans: BTreeMap<String, Explained>,
-    /// Why a side does not run.
+    /// Why a candidate does not run.
     pub(super) missing: BTreeMap<String, String>,
     pub(super) sides: BTreeMap<String, SideLap>,
 }
 
-/// The names of sides that are no way of ours.
+/// The names of candidates that are not schedules of ours.
 pub(super) const COLLECTIVE: &str = "collective";
 pub(super) const PRODUCT: &str = "product";
 
@@ -63,7 +63,7 @@ impl Task for MatmulRace {
     const NAME: &'static str = "matmul race";
     type Found = Lap;
 
-    /// What all layers take: a graph that is gone keeps the memory of its plan for some time.
+    /// The memory of all layers: a graph that was dropped keeps the memory of its plan for some time.
     fn heap_bytes(&self) -> u64 {
         self.layers.iter().map(|layer| self.layer_bytes(layer)).sum::<u64>() + 4 * super::BESIDE
     }
@@ -136,7 +136,7 @@ impl MatmulRace {
         Ok(())
     }
 
-    /// The plan of each way. A way that nobody named may be one that the layer does not have.
+    /// The plan of each schedule. The layer may lack a schedule if the user did not name it.
     fn plans<F: Factor>(
         &self,
         communicator: &Communicator,
@@ -157,7 +157,7 @@ impl MatmulRace {
     }
 }
 
-/// The collective of one library, behind that of the scales if `scales`.
+/// The collective of one library, after the collective of the scales if `scales`.
 fn collectives<'s, F: Factor>(
     library: &'s impl Library,
     fusion: Fusion,

@@ -1,4 +1,4 @@
-//! The result of a race of products: a row for each layer and mode once every rank has run it.
+//! The result of a comparison of GEMMs: a row for each layer and mode once every rank has run it.
 
 use std::collections::BTreeMap;
 
@@ -14,38 +14,38 @@ use harness::failure::Failure;
 use harness::statistics::ratio;
 use harness::table::Table;
 
-/// One layer in one mode. Sides by name.
+/// One layer in one mode. Candidates by name.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     /// The name of the layer.
     shape: String,
     /// M: rows of the whole left factor.
     tokens: usize,
-    /// K of a rank's product.
+    /// K of a rank's GEMM.
     inner: usize,
-    /// N of a rank's product.
+    /// N of a rank's GEMM.
     columns: usize,
     mode: Mode,
     operations: u32,
-    /// The way of our first plan.
+    /// The schedule of our first plan.
     way: &'static str,
-    /// What our plans say of themselves.
+    /// The descriptions of our plans.
     plans: BTreeMap<String, Explained>,
-    /// Why a side did not run.
+    /// Why a candidate did not run.
     missing: BTreeMap<String, String>,
     time_us: BTreeMap<String, f64>,
-    /// The host's time for one operation: of a graph's launch, its share.
+    /// The host's time for one operation; for a graph, an equal share of the launch.
     host_us: BTreeMap<String, f64>,
-    /// The longer of the product alone and of the collective alone, in this run.
+    /// The longer of the GEMM alone and of the collective alone, in this run.
     bound_us: Option<f64>,
-    /// The bound by the time of our first plan.
+    /// The bound divided by the time of our first plan.
     share: Option<f64>,
-    /// The best peer's time by that of our first plan.
+    /// The best peer's time divided by the time of our first plan.
     ratio: Option<f64>,
     wrong: BTreeMap<String, u64>,
 }
 
-/// The products.
+/// The GEMMs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Settings {
     collective: Fusion,
@@ -115,7 +115,7 @@ impl Heard for MatmulRace {
 }
 
 impl Report<Settings, Row> {
-    /// The rows for people.
+    /// The table of the text output.
     fn for_people(&self) -> Table {
         let mut headings: Vec<String> = ["layer", "M", "K", "N", "mode", "way"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
@@ -137,7 +137,7 @@ impl Report<Settings, Row> {
         table
     }
 
-    /// Fails if anything was wrong.
+    /// Fails if any element was wrong.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         for row in &self.rows {
             if let Some((side, wrong)) = row.wrong.iter().find(|(_, wrong)| **wrong > 0) {

@@ -1,4 +1,4 @@
-//! What races: a phase of the exchange by one side, and what the phase must leave.
+//! The candidates: a phase of the exchange, and its expected results.
 
 use symmetra::experts::{Experts, Routed};
 use symmetra::{Capture, Queue, Stream};
@@ -14,7 +14,7 @@ use reference::data::checksum;
 /// A part of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// What a side knows before the rows, where the side is told for nothing.
+    /// The exchange of metadata before the rows, for a candidate that gets this metadata for free.
     Plan,
     Dispatch,
     Combine,
@@ -22,24 +22,24 @@ pub(super) enum Phase {
     Both,
 }
 
-/// One way to exchange rows, on operands of its own.
+/// A candidate that exchanges rows, on operands of its own.
 pub(super) trait Side<'s> {
-    /// Enqueues a phase so many times, behind one [`lead`](Self::lead).
+    /// Enqueues a phase `operations` times, after one [`lead`](Self::lead).
     fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()>;
-    /// Enqueues a phase so many times into a graph, behind one [`lead`](Self::lead).
+    /// Enqueues a phase `operations` times into a graph, after one [`lead`](Self::lead).
     fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()>;
-    /// What goes once ahead of all operations of a phase, and is no part of them.
+    /// The phase that runs once before all operations of a phase, and is not part of them.
     fn lead(&self, phase: Phase) -> Option<Phase>;
-    /// What the side reads and writes.
+    /// The operands of the candidate.
     fn operands(&self) -> &'s Operands;
-    /// Whether a dispatch also writes numbers beside the rows.
+    /// Whether a dispatch also writes the metadata of rows.
     fn writes_numbers(&self) -> bool;
-    /// Fails if a library beside ours has failed and the group does not know.
+    /// Fails if another library has failed and the group has not noticed the failure.
     fn check(&self) -> symmetra::Result<()> {
         Ok(())
     }
 
-    /// What is timed, leads first.
+    /// The timed phases, leads first.
     fn phases(&self) -> Vec<Phase> {
         let all = [Phase::Plan, Phase::Dispatch, Phase::Combine, Phase::Both];
         let planned = self.lead(Phase::Dispatch) == Some(Phase::Plan);
@@ -47,7 +47,7 @@ pub(super) trait Side<'s> {
     }
 }
 
-/// Rows in one order: who receives what, what a rank gives in, and what the rank must have in the end.
+/// Rows in one order: the received rows of each rank, the inputs of a rank, and its expected results.
 pub(super) struct Order<'a> {
     pub(super) layout: Layout,
     pub(super) oracle: Oracle<'a>,
@@ -56,7 +56,7 @@ pub(super) struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// `given`: the rows that the rank gives in, where these are not `rows`.
+    /// `given`: the rows that the rank passes in, if these are not `rows`.
     pub(super) fn new(
         race: &MoeRace,
         (rows, given): (&Rows, Option<&Rows>),
@@ -70,7 +70,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A side in one phase.
+/// A candidate in one phase.
 pub(super) struct Racer<'r, 's> {
     pub(super) side: &'r dyn Side<'s>,
     pub(super) phase: Phase,
@@ -78,7 +78,7 @@ pub(super) struct Racer<'r, 's> {
 }
 
 impl<'r, 's> Racer<'r, 's> {
-    /// A side in all its phases, leads first.
+    /// A candidate in all its phases, leads first.
     pub(super) fn all(side: &'r dyn Side<'s>, order: &'r Order<'r>) -> Vec<Self> {
         side.phases().into_iter().map(|phase| Self { side, phase, order }).collect()
     }

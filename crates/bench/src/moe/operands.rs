@@ -10,7 +10,7 @@ use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
 use super::routes::Routes;
 use harness::experts::{Layout, Shape, Wire, groups};
 
-/// Rows as they are given in, or as they travel.
+/// Rows as they are passed in, or as they travel.
 pub(super) enum Lines {
     Same(Memory<bf16>),
     F8 { codes: Memory<u8>, scales: Memory<f32> },
@@ -27,7 +27,7 @@ impl Lines {
         })
     }
 
-    /// As what a dispatch writes.
+    /// The rows as the output of a dispatch.
     pub(super) fn received(&self) -> Received<'_> {
         match self {
             Self::Same(rows) => with_buffer!(rows, rows => Received::rows(rows)),
@@ -38,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// Sends the rows by a routing that is told at once.
+    /// Sends the rows by a routing that is exchanged in the same call.
     pub(super) fn dispatch<'h, 'op>(
         &'op self,
         experts: &'h Experts,
@@ -52,7 +52,7 @@ impl Lines {
         }
     }
 
-    /// Sends the rows by a routing that is known.
+    /// Sends the rows by a routing that was exchanged before.
     pub(super) fn dispatch_again<'op>(
         &'op self,
         routed: &Routed<'_>,
@@ -72,7 +72,7 @@ impl Lines {
                 codes.write(from, stream)?;
                 scales.write(scales_from, stream)
             }
-            // All rows of a race are given in alike.
+            // All rows of a comparison are passed in alike.
             _ => Ok(()),
         }
     }
@@ -102,7 +102,7 @@ impl Lines {
 /// Buffers of operands that may be shared.
 const SHARED_BUFFERS: u64 = 5;
 
-/// What this rank gives in, and what the experts of this rank make of what comes.
+/// The inputs of this rank, and the results of its experts for the received rows.
 pub(super) struct Inputs<'a> {
     pub(super) routes: &'a Routes,
     rows: Image,
@@ -110,7 +110,7 @@ pub(super) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// `results`: of how many rows.
+    /// `results`: the number of rows of results.
     pub(super) fn new(
         (rows, wire): (&Rows, Wire),
         routes: &'a Routes,
@@ -126,7 +126,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The operands of a rank for one number of tokens. What a layout does not have has no elements.
+/// The operands of a rank for one number of tokens. Operands that a layout does not have are empty.
 pub(super) struct Operands {
     pub(super) layout: Layout,
     rank: usize,
@@ -137,7 +137,7 @@ pub(super) struct Operands {
     pub(super) rows: Lines,
     pub(super) output: Memory<bf16>,
     pub(super) received: Lines,
-    /// Of the experts of this rank.
+    /// The counts of the experts of this rank.
     counts: Memory<u32>,
     offsets: Memory<u32>,
     local_ids: Memory<i32>,
@@ -146,7 +146,8 @@ pub(super) struct Operands {
 }
 
 impl Operands {
-    /// `home`: of received rows, of what is beside each, and of results; all else is the rank's own. Collective where that is shared.
+    /// `home` holds received rows, their metadata, and results; all other memory is the rank's own. Collective where
+    /// the home is shared.
     pub(super) fn new(
         home: Home<'_>,
         (shape, wire, layout): (Shape, Wire, Layout),
@@ -173,13 +174,13 @@ impl Operands {
         })
     }
 
-    /// Bytes of a symmetric heap that the operands take at a shared home, for so many rows of a rank.
+    /// Bytes of a symmetric heap that the operands take at a shared home, for `rows` rows of a rank.
     pub(super) fn shared_bytes(shape: Shape, wire: Wire, rows: usize) -> u64 {
         let row = wire.row_bytes(shape.hidden) + 8 * shape.top_k + size_of::<bf16>() * shape.hidden;
         (rows * row) as u64 + SHARED_BUFFERS * BESIDE
     }
 
-    /// What the rank's experts are told by.
+    /// The routing of the rank's tokens.
     pub(super) fn routing(&self) -> Routing<'_> {
         Routing::new(self.ids.borrow()).weights(self.weights.borrow())
     }
@@ -190,7 +191,7 @@ impl Operands {
         with_buffer!(&self.results, results => routed.combine(results, output, Combine::default(), queue))
     }
 
-    /// All that experts need to know of what comes.
+    /// The outputs of a dispatch: the received rows and all metadata that experts need.
     pub(super) fn into<'s>(&'s self) -> Received<'s> {
         let into = self.received.received();
         let beside = |into: Received<'s>| {
@@ -205,7 +206,7 @@ impl Operands {
         }
     }
 
-    /// Writes what calls read, and marks what they write. Blocks until all is written.
+    /// Writes the inputs of calls, and marks the outputs. Blocks until all is written.
     pub(super) fn write(&self, inputs: &Inputs<'_>, stream: &Stream) -> symmetra::Result<()> {
         self.ids.write(&inputs.routes.ids[self.rank], stream)?;
         self.weights.write(&inputs.routes.weights[self.rank], stream)?;
@@ -224,7 +225,7 @@ impl Operands {
         self.received.unlike(&right.received, stream)
     }
 
-    /// How many numbers beside received rows are wrong. Blocks.
+    /// How many metadata values of received rows are wrong. Blocks.
     pub(super) fn wrong_numbers(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
         Ok(unlike(&self.counts, &right.counts, stream)?
             + unlike(&self.offsets, &right.offsets, stream)?
@@ -238,7 +239,7 @@ impl Operands {
     }
 }
 
-/// Overwrites all elements with a value that means nothing.
+/// Overwrites all elements with a value that has no meaning.
 fn forget<T: Element>(buffer: &Memory<T>, stream: &Stream) -> symmetra::Result<()> {
     buffer.write(&vec![unwritten(); buffer.len()], stream)
 }

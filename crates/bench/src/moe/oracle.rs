@@ -1,5 +1,5 @@
-//! What a dispatch and a combine must leave, by their definition: which row lies where by nested loops over the ids of all
-//! ranks, sums one product after the other.
+//! The expected results of a dispatch and a combine, by their definition: places of rows by nested loops over the ids
+//! of all ranks, sums one product after the other.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use super::routes::{Routes, random};
 use harness::experts::{GROUP, Layout, Shape, Wire, groups};
 use reference::element::Summand;
 
-/// The bytes of what nothing was written to.
+/// The byte with which unwritten memory is filled.
 const UNWRITTEN: u8 = 0xa5;
 
-/// A value that nothing was written to.
+/// A value of unwritten memory.
 pub(super) fn unwritten<T: bytemuck::AnyBitPattern>() -> T {
     bytemuck::pod_read_unaligned(&[UNWRITTEN; 8][..size_of::<T>()])
 }
@@ -49,7 +49,7 @@ impl Rows {
         self.window(("token", rank, token))
     }
 
-    /// What the experts of a rank make of the row at a place.
+    /// The result of the experts of a rank for the row at a place.
     pub(super) fn result(&self, rank: usize, at: usize) -> impl Iterator<Item = bf16> + '_ {
         self.window(("result", rank, at))
     }
@@ -62,7 +62,7 @@ pub(super) struct Place {
     pub(super) at: usize,
     pub(super) source: usize,
     pub(super) token: usize,
-    /// Which of the token's experts; by rank and by source 0.
+    /// The place of the expert among the token's experts; 0 by rank and by source.
     k: usize,
 }
 
@@ -101,13 +101,13 @@ impl Image {
     }
 }
 
-/// What a rank must have in the end.
+/// The expected results of a rank.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) received: Image,
-    /// Not by source.
+    /// Pairs of each expert; not by source.
     pub(super) counts: Vec<u32>,
-    /// By expert: where the rows of each begin, and where the last ends.
+    /// By expert: the first row of each expert, and the end of the last.
     pub(super) offsets: Vec<u32>,
     /// By rank and by source: the local expert of each pair, and its weight.
     pub(super) ids: Vec<i32>,
@@ -115,16 +115,16 @@ pub(super) struct Expected {
     pub(super) output: Vec<bf16>,
 }
 
-/// Who receives what.
+/// The rows that each rank receives.
 pub(super) struct Oracle<'a> {
     shape: Shape,
     layout: Layout,
     routes: &'a Routes,
-    /// Rows that every expert has room for, where the room is equal.
+    /// The capacity of every expert, where capacities are equal.
     pub(super) room: usize,
-    /// Most rows that a rank receives; by source, rows that every rank has room for.
+    /// Most rows that a rank receives; by source, the capacity of every rank.
     pub(super) most: usize,
-    /// What every rank receives, in the order of the rows.
+    /// The rows that every rank receives, in their order.
     pub(super) places: Vec<Vec<Place>>,
 }
 
@@ -150,18 +150,18 @@ impl<'a> Oracle<'a> {
         self.routes.ids[0].len() / self.shape.top_k
     }
 
-    /// The experts of a token.
+    /// The ids of the experts of a token.
     fn ids(&self, source: usize, token: usize) -> &[i32] {
         &self.routes.ids[source][token * self.shape.top_k..][..self.shape.top_k]
     }
 
-    /// The experts of a rank.
+    /// The ids of the experts of a rank.
     pub(super) fn experts_on(&self, rank: usize) -> Range<usize> {
         let first = |rank: usize| rank * self.shape.experts / self.routes.ids.len();
         first(rank)..first(rank + 1)
     }
 
-    /// The number of an expert among those of a rank.
+    /// The number of an expert among the experts of a rank.
     fn local(&self, rank: usize, expert: i32) -> Option<usize> {
         let here = self.experts_on(rank);
         usize::try_from(expert).ok().filter(|expert| here.contains(expert)).map(|expert| expert - here.start)
@@ -182,12 +182,12 @@ impl<'a> Oracle<'a> {
         self.all().filter(move |(source, token)| self.comes(rank, *source, *token))
     }
 
-    /// Of each pair of tokens that come to a rank: the local expert, or -1, and the weight, or 0.
+    /// For each pair of the tokens that come to a rank: the local expert, or -1, and the weight, or 0.
     pub(super) fn pairs(&self, rank: usize) -> (Vec<i32>, Vec<f32>) {
         self.pairs_of(rank, self.coming(rank))
     }
 
-    /// Of each pair of some tokens, from the view of a rank: the local expert, or -1, and the weight, or 0.
+    /// For each pair of some tokens, from the view of a rank: the local expert, or -1, and the weight, or 0.
     fn pairs_of(&self, rank: usize, tokens: impl Iterator<Item = (usize, usize)>) -> (Vec<i32>, Vec<f32>) {
         let of_token = |(source, token): (usize, usize)| {
             let weights = &self.routes.weights[source][token * self.shape.top_k..];
@@ -207,7 +207,7 @@ impl<'a> Oracle<'a> {
         counts
     }
 
-    /// What a rank receives, in the order of the rows.
+    /// The rows that a rank receives, in their order.
     fn places_on(&self, rank: usize) -> Vec<Place> {
         if self.layout.is_by_token() {
             let place = |(number, (source, token)): (usize, (usize, usize))| {
@@ -236,7 +236,7 @@ impl<'a> Oracle<'a> {
         of_expert.concat()
     }
 
-    /// Rows that an operand of a rank has room for.
+    /// The number of rows for which an operand of a rank has room.
     pub(super) fn rows(&self, rank: usize) -> usize {
         match self.layout {
             Layout::ByRank | Layout::ByExpert | Layout::BySource => self.most,
@@ -244,7 +244,7 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// What a rank must have in the end, where nothing was written before.
+    /// The expected results of a rank, with outputs that were not written before.
     pub(super) fn expected(&self, rank: usize, rows: &Rows, wire: Wire) -> Expected {
         let mut counts = self.counts(rank);
         let (mut offsets, mut ids, mut weights) = (Vec::new(), Vec::new(), Vec::new());

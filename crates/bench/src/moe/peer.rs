@@ -1,5 +1,5 @@
-//! A peer: messages between all ranks by another library, in whose place rows are packed and unpacked by our kernels on this
-//! rank alone. The peer is told for nothing how many rows go where.
+//! A peer: messages between all ranks by another library, with rows that our kernels pack and unpack on this rank
+//! alone. The peer gets the row counts for free (the exchange of counts is not timed).
 
 use symmetra::experts::{Combine, Experts, Method, Received, Routed, Routing, expert_bytes};
 use symmetra::half::bf16;
@@ -14,8 +14,8 @@ use harness::contest::step::{Cargo, Library, Parcel, Step};
 use harness::experts::{Layout, Shape, Wire, groups};
 use harness::failure::Failure;
 
-/// The order of the peer's rows, where ours have some order. A message leaves no room for rows that do not come, so the peer
-/// leaves rows by rank where ours lie by source: nothing is put into another order.
+/// The order of the peer's rows for an order of ours. A message leaves no room for rows that do not come, so the peer
+/// keeps rows by rank where ours are by source, without reordering.
 pub(super) const fn order_of(layout: Layout) -> Layout {
     match layout {
         Layout::BySource => Layout::ByRank,
@@ -38,7 +38,7 @@ pub(super) struct Between {
     hidden: usize,
 }
 
-/// What puts rows into the order of experts, and sums their results.
+/// The kernels that put rows into the order of experts, and sum their results, with their operands.
 struct Unpacks {
     ids: DeviceBuffer<i32>,
     weights: DeviceBuffer<f32>,
@@ -110,7 +110,7 @@ impl Between {
         })
     }
 
-    /// A message for each rank, of so many elements a row.
+    /// The elements to each rank and from each rank, with `width` elements a row.
     fn counts(&self, width: usize) -> [Vec<usize>; 2] {
         [&self.sent, &self.came].map(|rows| rows.iter().map(|rows| rows * width).collect())
     }
@@ -126,7 +126,7 @@ impl Between {
                 Cargo::Codes(Parcel::new(codes.borrow(), codes_into.borrow(), counts(self.hidden))),
                 Cargo::Scales(Parcel::new(scales.borrow(), scales_into.borrow(), counts(groups(self.hidden)))),
             ],
-            // All rows of a race travel alike.
+            // All rows of a comparison travel alike.
             _ => Vec::new(),
         }
     }
@@ -146,7 +146,7 @@ pub(super) struct Peer<'s> {
     back: Box<dyn Step<'s> + 's>,
 }
 
-/// The routings of the packer and of what unpacks, which are told for nothing.
+/// The routings of the packer and the unpacker, which are exchanged outside the timed phases.
 struct Planned<'q> {
     packs: Routed<'q>,
     unpacks: Option<Routed<'q>>,
@@ -162,7 +162,7 @@ impl<'s> Peer<'s> {
         Self { operands, between, there, back }
     }
 
-    /// `step`: enqueues a step where `queue` goes.
+    /// `step`: enqueues a step into `queue`.
     fn run<'q>(
         &'q self,
         phase: Phase,

@@ -1,4 +1,4 @@
-//! One rank's part of a race of experts: every number of tokens in every mode.
+//! One rank's part of a comparison of experts: every number of tokens in every mode.
 
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, Stream, SymmetricBuffer};
@@ -15,7 +15,7 @@ use harness::contest::turns::{Mode, SideLap, Turns, usual_operations};
 use harness::failure::Failure;
 use harness::ranks::{Say, Task};
 
-/// One side, as one rank saw it: see [`Phase`].
+/// The times of one candidate on one rank: see [`Phase`].
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Trial {
     pub(super) dispatch: SideLap,
@@ -23,14 +23,14 @@ pub(crate) struct Trial {
     pub(super) both: SideLap,
 }
 
-/// One number of tokens in one mode, as one rank saw it.
+/// The trials of one number of tokens in one mode on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lap {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) mode: Mode,
     pub(super) operations: u32,
-    /// What serves on each of our sides.
+    /// The method that serves for each of our candidates.
     pub(super) serves: Vec<String>,
     /// Our methods, then the peers.
     pub(super) sides: Vec<Trial>,
@@ -40,7 +40,7 @@ impl Task for MoeRace {
     const NAME: &'static str = "experts race";
     type Found = Lap;
 
-    /// The regions of all experts: a graph that is gone keeps those of its experts for some time.
+    /// The regions of all experts: a graph that was dropped keeps the regions of its experts for some time.
     fn heap_bytes(&self) -> u64 {
         self.heap_bytes
     }
@@ -66,7 +66,7 @@ impl Task for MoeRace {
             };
             let alone = Home::Own(communicator.device());
             let own = operands(if layout.is_by_token() { Home::Shared(communicator) } else { alone }, &order)?;
-            // The first call of a side comes before the side is verified, and needs ids.
+            // The first call of a candidate is made before the candidate is verified, and needs ids.
             own.write(&order.inputs, &stream)?;
             let of_peers = if nccl.is_some() { Some(operands(alone, order_of_peers)?) } else { None };
             of_peers.iter().try_for_each(|operands| operands.write(&order_of_peers.inputs, &stream))?;
@@ -99,7 +99,7 @@ impl Task for MoeRace {
     }
 }
 
-/// The laps by side. The time of what leads a phase is taken off the phase.
+/// The trials by candidate. The time of the lead of a phase is subtracted from the phase.
 fn trials(laps: impl Iterator<Item = ((Phase, Option<Phase>), SideLap)>, operations: u32) -> Vec<Trial> {
     let (mut plan, mut trial, mut trials) = (SideLap::default(), Trial::default(), Vec::new());
     for ((phase, lead), mut lap) in laps {

@@ -1,4 +1,5 @@
-//! The result of a race of experts: a row for each number of tokens, mode and side once every rank has run it.
+//! The result of a comparison of experts: a row for each number of tokens, mode and candidate once every rank has run
+//! it.
 
 use serde::Serialize;
 
@@ -31,7 +32,7 @@ impl Phases {
         }
     }
 
-    /// Of a dispatch with so many bytes, and of a combine.
+    /// The bandwidths of a dispatch of `there` bytes, and of a combine of `back` bytes.
     fn gbps([there, back]: [u64; 2], time_us: Self) -> Self {
         Self {
             dispatch: busbw_gbps(there, 1.0, time_us.dispatch),
@@ -41,7 +42,7 @@ impl Phases {
     }
 }
 
-/// One number of tokens in one mode by one side.
+/// One number of tokens in one mode by one candidate.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     tokens: usize,
@@ -49,17 +50,17 @@ pub(crate) struct Row {
     layout: Layout,
     /// Our method, or a peer.
     method: &'static str,
-    /// What our method is.
+    /// The method that the library uses for our candidate.
     serves: Option<String>,
     operations: u32,
     time_us: Phases,
-    /// The host's time for one operation: of a graph's launch, its share.
+    /// The host's time for one operation; for a graph, an equal share of the launch.
     host_us: Phases,
-    /// By bytes of a row for each pair of a token and an expert.
+    /// Counts the bytes of a row for each pair of a token and an expert.
     logical_gbps: Phases,
-    /// By bytes that the busiest rank sends to or gets from others.
+    /// Counts the bytes that the busiest rank sends to or gets from others.
     link_gbps: Phases,
-    /// The best peer's time by that of ours.
+    /// The best peer's time divided by ours.
     ratio: Option<Phases>,
     wrong: u64,
 }
@@ -76,7 +77,7 @@ pub(crate) struct Settings {
 struct Size {
     tokens: usize,
     layout: Layout,
-    /// Of a dispatch and of a combine.
+    /// Bytes of a dispatch and of a combine.
     logical_bytes: [u64; 2],
     link_bytes: [u64; 2],
 }
@@ -88,7 +89,7 @@ impl Size {
         let row_bytes = [race.wire.row_bytes(race.shape.hidden), 2 * race.shape.hidden];
         let of_rank = |ids: &Vec<i32>| ids.iter().filter(|id| **id >= 0).count();
         let pairs = routes.ids.iter().map(of_rank).max().unwrap_or(0);
-        // In and out of each rank, but to itself.
+        // In and out of each rank, except to itself.
         let mut rows = vec![[0; 2]; race.ranks];
         for to in 0..race.ranks {
             for (source, _) in oracle.coming(to).filter(|(source, _)| *source != to) {
@@ -142,7 +143,7 @@ impl Heard for MoeRace {
         lap.sides.len() == self.side_names().len()
     }
 
-    /// A row for each side.
+    /// A row for each candidate.
     fn rows(&self, size: usize, laps: Vec<Lap>) -> Vec<Row> {
         let (names, size) = (self.side_names(), Size::new(self, self.tokens[size]));
         let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
@@ -184,7 +185,7 @@ impl Heard for MoeRace {
 }
 
 impl Report<Settings, Row> {
-    /// The rows for people.
+    /// The table of the text output.
     fn for_people(&self) -> Table {
         let headings = [
             "tokens",
@@ -244,7 +245,7 @@ impl Report<Settings, Row> {
         [panel(title, FASTER, times.concat()), panel("bandwidth over links".to_owned(), HIGHER, links)]
     }
 
-    /// A curve for each side in each mode.
+    /// A curve for each candidate in each mode.
     fn curves(&self, phase: &str, value: fn(&Row) -> f64) -> Vec<(String, Points)> {
         let mut curves: Vec<(String, Points)> = Vec::new();
         for row in self.rows.iter().filter(|row| value(row) > 0.0) {
@@ -259,7 +260,7 @@ impl Report<Settings, Row> {
         curves
     }
 
-    /// Fails if anything was wrong.
+    /// Fails if any element was wrong.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         match self.rows.iter().find(|row| row.wrong > 0) {
             None => Ok(()),

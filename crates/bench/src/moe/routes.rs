@@ -1,4 +1,4 @@
-//! Which experts the tokens of all ranks go to, and with which weights.
+//! The experts of the tokens of all ranks, and their weights.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -11,7 +11,7 @@ use harness::experts::Shape;
 use harness::failure::Failure;
 use harness::tensor_file::Format;
 
-/// How experts are drawn, or a file's.
+/// How experts are drawn, or the experts of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Traffic {
     /// Any experts.
@@ -20,7 +20,7 @@ pub(super) enum Traffic {
     Zipf,
     /// The first experts, for every token.
     One,
-    /// Those of a file: by rank, token, and place among the token's experts.
+    /// The experts of a file: by rank, token, and place among the token's experts.
     Given { name: String, tokens: usize, ids: Vec<i32> },
 }
 
@@ -94,7 +94,7 @@ impl Traffic {
         }
     }
 
-    /// The routes of so many tokens a rank; of a file the first ones of every rank.
+    /// The routes of `tokens` tokens a rank; from a file, the first tokens of every rank.
     pub(super) fn routes(&self, seed: u64, shape: Shape, [tokens, ranks]: [usize; 2]) -> Routes {
         let top_k = shape.top_k;
         let shares = self.shares(seed, shape.experts);
@@ -112,7 +112,7 @@ impl Traffic {
         Routes { ids, weights }
     }
 
-    /// Of tokens, by expert.
+    /// The share of tokens of each expert.
     fn shares(&self, seed: u64, experts: usize) -> Vec<f64> {
         let mut shares = match self {
             Self::Zipf => (1..=experts).map(|place| 1.0 / place as f64).collect(),

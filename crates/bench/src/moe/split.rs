@@ -1,4 +1,4 @@
-//! `symmetra-bench moe --split`: dispatch and combine in two halves, with nothing and with other work between the halves.
+//! `symmetra-bench moe --split`: dispatch and combine in two halves, without and with other work between the halves.
 
 use std::fmt::Display;
 
@@ -33,10 +33,10 @@ pub(crate) struct MoeSplit {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Times {
     begin_us: Vec<f64>,
-    /// Right behind the begin.
+    /// The receive directly after the begin.
     receive_us: Vec<f64>,
     work_us: Vec<f64>,
-    /// Behind the work.
+    /// The receive after the work.
     behind_us: Vec<f64>,
     wrong: u64,
 }
@@ -95,12 +95,12 @@ struct Halves<'a> {
     operands: &'a Operands,
     work: &'a Squares,
     stopwatch: &'a Stopwatch<'a>,
-    /// Ahead of the begin, behind it, ahead of the receive, and behind it.
+    /// Before the begin, after the begin, before the receive, and after the receive.
     points: [Event; 4],
 }
 
 impl Halves<'_> {
-    /// Runs both halves of both calls, and counts what is wrong behind each.
+    /// Runs both halves of both calls, and counts wrong elements after each.
     fn wrong(&self, communicator: &Communicator, expected: &Expected) -> symmetra::Result<[u64; 2]> {
         let stream = self.stopwatch.stream();
         let routed = self.dispatch(true)?;
@@ -166,7 +166,7 @@ impl Halves<'_> {
         stream.record(&self.points[3])
     }
 
-    /// What goes between the halves.
+    /// Enqueues the work between the halves.
     fn between(&self, works: bool) -> symmetra::Result<()> {
         let stream = self.stopwatch.stream();
         stream.record(&self.points[1])?;
@@ -187,7 +187,7 @@ struct Row {
     receive_us: f64,
     work_us: f64,
     behind_us: f64,
-    /// The share of the receive's time that the work took away; less than 0 where the receive took longer behind the work.
+    /// The share of the receive's time that the work hid; less than 0 where the receive took longer after the work.
     hidden: f64,
     wrong: u64,
 }
@@ -214,7 +214,7 @@ impl Row {
     }
 }
 
-/// What `--json` writes.
+/// The object that `--json` writes.
 #[derive(Serialize)]
 struct Report {
     ranks: usize,
@@ -232,7 +232,7 @@ struct Report {
 impl Report {
     fn table(&self) -> impl Display {
         let headings =
-            ["tokens", "layout", "call", "begin us", "receive us", "work us", "receive behind us", "hidden %", "wrong"];
+            ["tokens", "layout", "call", "begin us", "receive us", "work us", "receive after us", "hidden %", "wrong"];
         let mut table = Table::new(headings, [0].into_iter().chain(3..headings.len()));
         for row in &self.rows {
             let times = [row.begin_us, row.receive_us, row.work_us, row.behind_us, 100.0 * row.hidden];

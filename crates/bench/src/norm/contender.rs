@@ -1,4 +1,4 @@
-//! What races: the steps of one way, and what they must leave.
+//! The candidates: the steps of one operation, and their expected results.
 
 use symmetra::{Algorithm, Capture, Communicator, Stream};
 
@@ -14,24 +14,24 @@ use reference::data::checksum;
 use reference::found::{unlike, wrong_codes};
 use reference::norm::{Rows, padded};
 
-/// What the buffer of the sum holds in the end.
+/// The contents of the buffer of the sum at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Holds {
-    /// What was there before.
+    /// The contents from before the operation.
     Nothing,
     Sum,
-    /// The sum with the residual, which is as it was.
+    /// The sum with the residual; the residual itself is unchanged.
     WithResidual,
 }
 
-/// One way, the operands, and what it must leave.
+/// One candidate, its operands, and its expected results.
 pub(super) struct Racer<'s, T: Rows> {
     pub(super) steps: Vec<Box<dyn Step<'s> + 's>>,
-    /// The algorithm of the sum, with its name. None: one that rounds in an unknown order.
+    /// The algorithm of the sum, with its name. `None`: an algorithm that rounds in an unknown order.
     pub(super) sums_by: Option<Algorithm>,
     pub(super) name: Option<String>,
     pub(super) holds: Holds,
-    /// None: nothing is normed.
+    /// `None`: no rows are normed.
     pub(super) written: Option<Written>,
     pub(super) race: &'s NormRace,
     pub(super) communicator: &'s Communicator,
@@ -105,7 +105,7 @@ impl<T: Rows> Racer<'_, T> {
         }
     }
 
-    /// The sums of all ranks, as they are. Collective.
+    /// The sums of all ranks, unchanged. Collective.
     fn gathered(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
         let Operands { sum, .. } = self.operands;
         if self.race.op != Form::AllReduce {

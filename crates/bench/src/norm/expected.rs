@@ -1,5 +1,5 @@
-//! Random data of every rank, and what operations must leave: a residual that the same sum is added to by every operation,
-//! and the norm of the last.
+//! Random data of every rank, and the expected results of operations: a residual to which every operation adds the same
+//! sum, and the norm of the last operation.
 
 use symmetra::{Algorithm, Reduction};
 
@@ -18,7 +18,7 @@ pub(super) struct Inputs<T> {
 }
 
 impl<T: Rows> Inputs<T> {
-    /// Those of `rank`, of so many elements in rows as long as the weight.
+    /// The inputs of `rank`, of `elems` elements in rows as long as the weight.
     pub(super) fn new(seed: u64, elems: usize, hidden: usize, [rank, ranks]: [usize; 2]) -> Self {
         let data = Data { seed, elems };
         Self {
@@ -35,7 +35,7 @@ impl<T: Rows> Inputs<T> {
         &self.own
     }
 
-    /// Of all rows.
+    /// The residual of all rows.
     pub(super) fn residual(&self) -> &[T] {
         &self.residual
     }
@@ -44,14 +44,14 @@ impl<T: Rows> Inputs<T> {
         &self.weight
     }
 
-    /// What an algorithm must make of the inputs of all ranks.
+    /// The sum of the inputs of all ranks by an algorithm.
     pub(super) fn sum(&self, algorithm: Algorithm) -> Vec<T> {
         self.data.reduced(Reduction::Sum, self.ranks, algorithm, 0).collect()
     }
 
-    /// How many sums, those of the elements from `first` on, are not those of an algorithm; where it is unknown, those that
-    /// are further from the sum than rounding after each addition, in any order, may lead: one unit roundoff of the sum of
-    /// magnitudes for each rank.
+    /// Counts the sums of the elements from `first` on that differ from the expected sum. If the algorithm is known the
+    /// comparison is bitwise, else a sum may differ by one unit roundoff of the sum of magnitudes for each rank: the
+    /// bound for rounding after each addition, in any order.
     pub(super) fn wrong_sums(&self, found: &[T], first: usize, algorithm: Option<Algorithm>) -> u64 {
         let elems = first..first + found.len();
         let right = &self.sum(algorithm.unwrap_or_default())[elems.clone()];
@@ -69,7 +69,7 @@ impl<T: Rows> Inputs<T> {
         all.filter(|((found, right), magnitude)| !near(**found, **right, *magnitude)).count() as u64
     }
 
-    /// What so many operations make of this sum: the residual that they leave, and the norm of the last.
+    /// The results of `operations` operations with this sum: the final residual, and the norm of the last operation.
     pub(super) fn expected(&self, sum: &[T], operations: u32) -> [Vec<T>; 2] {
         let x = (0..operations).fold(self.residual.clone(), |x, _| with_residual(sum, &x));
         let y = normed(&x, &self.weight, NORM);

@@ -1,4 +1,4 @@
-//! The racers of one number of tokens.
+//! The candidates of one number of tokens.
 
 use std::ops::Range;
 
@@ -22,14 +22,15 @@ type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
 pub(super) struct Heat<'s, T: Rows> {
     pub(super) race: &'s NormRace,
     pub(super) communicator: &'s Communicator,
-    /// The group of this rank alone, which norms.
+    /// A group of only this rank, which norms.
     pub(super) alone: &'s Communicator,
     pub(super) inputs: &'s Inputs<T>,
     pub(super) operands: &'s Operands<T>,
 }
 
 impl<'s, T: Rows> Heat<'s, T> {
-    /// Our sides: all ways, the first one without quantisation where there is one, and the operation without its norm.
+    /// Our candidates: all of --algorithm, the first one without quantisation where there is one, and the operation
+    /// without its norm.
     pub(super) fn ours(self) -> symmetra::Result<Vec<Racer<'s, T>>> {
         let written = if self.race.quantise.is_some() { Written::Codes } else { Written::Rows };
         let ways = self.race.ways.iter().map(|way| (*way, written));
@@ -100,7 +101,7 @@ impl<'s, T: Rows> Heat<'s, T> {
         Ok(self.racer(steps, Some(self.chosen()), Holds::Sum, None))
     }
 
-    /// A racer whose sum goes by an algorithm; `Auto` is a reduce-scatter.
+    /// A candidate whose sum goes by an algorithm; `Auto` is a reduce-scatter.
     fn racer(
         self,
         steps: Steps<'s>,
@@ -113,7 +114,7 @@ impl<'s, T: Rows> Heat<'s, T> {
         Racer { steps, sums_by, name, holds, written, race, communicator, operands, inputs }
     }
 
-    /// Into the buffer of the sum.
+    /// A sum into the buffer of the sum.
     fn reduce(self, library: &'s impl Library) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
         let Operands { input, sum, .. } = self.operands;
         let (collective, output) = match self.race.op {
@@ -151,7 +152,7 @@ impl<'s, T: Rows> Heat<'s, T> {
         Ok([values].into_iter().chain(scales).collect())
     }
 
-    /// What sums as a collective of its own: the library's choice of an all-reduce, or a reduce-scatter.
+    /// The algorithm of a sum by a collective of its own: the library's choice of an all-reduce, or a reduce-scatter.
     fn chosen(self) -> Algorithm {
         match self.race.op {
             Form::AllReduce => {
@@ -162,11 +163,12 @@ impl<'s, T: Rows> Heat<'s, T> {
         }
     }
 
-    /// What sums in one call.
+    /// The algorithm of a sum within a call that norms.
     fn runs(self, named: Algorithm, written: Written) -> symmetra::Result<Algorithm> {
         let NormRace { op, dtype, hidden, .. } = *self.race;
         let bytes = self.race.bytes(self.operands.places.tokens);
-        // Codes come with the residual in place and without an output: their sum has no place.
+        // Quantised values are written with the residual in place and without an output, so there is no memory for
+        // their sum.
         let placed = written == Written::Rows;
         let quantise = self.race.quantise.filter(|_| !placed);
         op.algorithm(self.communicator, named, (dtype, hidden, bytes), (true, placed), quantise)

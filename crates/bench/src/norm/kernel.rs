@@ -1,4 +1,4 @@
-//! The step that norms: a call of all ranks that also sums, or the kernel of one rank behind a sum.
+//! The step that norms: a call of all ranks that also sums, or the kernel of one rank after a sum.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use harness::contest::step::Step;
 use harness::form::Form;
 use reference::norm::Rows;
 
-/// What a norm writes besides the residual.
+/// The output of a norm in addition to the residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Written {
     /// Normed rows.
     Rows,
-    /// Quantised rows, and no others.
+    /// Only quantised rows.
     Codes,
 }
 
 /// A norm, with the residual in place.
 pub(super) struct Norm<'s, T: Rows> {
-    /// All ranks, or this one alone.
+    /// All ranks, or only this rank.
     pub(super) communicator: &'s Communicator,
     pub(super) op: Form,
     pub(super) algorithm: Algorithm,

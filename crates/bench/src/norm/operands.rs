@@ -1,4 +1,4 @@
-//! The operands of a rank, and which rows lie where.
+//! The operands of a rank, and the places of rows.
 
 use std::ops::Range;
 
@@ -15,11 +15,11 @@ use reference::norm::Rows;
 /// The rows of this rank, by their numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    /// Of all ranks.
+    /// Rows of all ranks.
     pub(super) tokens: usize,
-    /// Those that this rank reduces and keeps.
+    /// The rows that this rank reduces and keeps.
     pub(super) kept: Range<usize>,
-    /// Those that this rank has normed in the end.
+    /// The rows that this rank has normed at the end.
     pub(super) normed: Range<usize>,
     /// Elements of a row.
     pub(super) hidden: usize,
@@ -27,17 +27,18 @@ pub(super) struct Places {
     pub(super) width: usize,
 }
 
-/// The operands of a rank. Buffers of rows have room for all rows, and a row lies where it does among all.
+/// The operands of a rank. Buffers of rows have room for all rows, and a row is at its place among all rows.
 pub(super) struct Operands<T: Rows> {
     pub(super) places: Places,
     pub(super) input: SymmetricBuffer<T>,
-    /// What collectives reduce into. Also the sum with the residual, where a call may not write it over the residual.
+    /// The output of collectives that reduce. Also the sum with the residual, where a call may not overwrite the
+    /// residual.
     pub(super) sum: SymmetricBuffer<T>,
     pub(super) output: SymmetricBuffer<T>,
-    /// Of the rows that this rank keeps; summed in place.
+    /// The residual of the rows that this rank keeps; summed in place.
     pub(super) residual: DeviceBuffer<T>,
     pub(super) weight: DeviceBuffer<T>,
-    /// Of the rows that this rank has normed in the end.
+    /// The quantised rows that this rank has normed at the end.
     pub(super) codes: Option<Codes<Communicator>>,
 }
 
