@@ -186,7 +186,7 @@ fn overflow(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the processor time of readers while nobody sends.
+/// Measures the processor time of readers while the writer sends no messages.
 fn idle(_: &mut Criterion) {
     for (name, ends) in ways() {
         let (mut writer, readers) = ends(2);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds what measures on GPUs into one folder that can be taken to a machine without a toolchain:
+# Builds the benchmarks for GPUs into one folder that can be copied to a machine without a toolchain:
 #   bench/build.sh DIR        (needs nvcc; SYMMETRA_CUDA_ARCHS as for cargo)
-# symmetra and symmetra-bench (with NCCL as a peer and cuBLASLt beside it), cpp_overhead, safety, expert_kernels, expert_direct_kernels, and the scripts beside them.
+# The folder has symmetra and symmetra-bench (with NCCL as a peer, and cuBLASLt in the same folder), cpp_overhead,
+# safety, expert_kernels, expert_direct_kernels, and their scripts.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
 mkdir -p "$1"

@@ -1,7 +1,9 @@
-// The kernels of experts by direct access by source, alone: dispatch and combine of two ranks on two GPUs in graphs, for who changes
-// the kernels. Received rows, ids and weights are compared with what was sent; `symmetra-bench moe` verifies every byte of all.
+// The kernels of experts by direct access by source, alone: dispatch and combine of two ranks on two GPUs in graphs,
+// for developers who change the kernels. Received rows, ids and weights are compared with the sent data;
+// `symmetra-bench moe` verifies every byte.
 //   expert_direct_kernels EXPERTS TOP_K HIDDEN TOKENS [BLOCKS]        (rows of HIDDEN elements, a multiple of 512)
-// Prints one line: microseconds of a dispatch that makes e4m3 codes of bf16, of one of given codes, of a combine, and of the latter two.
+// Prints one line: microseconds of a dispatch that makes e4m3 codes of bf16, of a dispatch of given codes, of a
+// combine, and of the latter two together.
 #include <cstring>
 
 #include "bench/expert_graphs.cuh"
@@ -15,7 +17,7 @@ using namespace symmetra::kernels;
 
 constexpr int kCalls = 10, kGraphs = 15;
 
-/// The layer, and where a rank's memory has what.
+/// The layer, and the layout of a rank's memory.
 struct Plan {
   uint32_t experts, top_k, hidden, tokens;
   uint64_t scale_bytes, row_bytes, copies_at, weights_at, head_bytes, rows_at, barrier_at, received_at, scales_at, ids_at, into_weights_at,
@@ -91,7 +93,7 @@ struct Group {
   std::vector<Rank> ranks;
   uint64_t blocks;
 
-  /// What dispatch and combine have in common.
+  /// The arguments that dispatch and combine have in common.
   ExpertArgs args(uint32_t number, uint32_t task, uint32_t op) const {
     const Rank& rank = ranks[number];
     ExpertArgs args{};
@@ -163,7 +165,7 @@ struct Group {
     launch(expert_pull<BF16>, ranks[number].place, pull, plan.tokens * parts, up(of_part, rounds) / rounds, kMostAheadThreads, blocks);
   }
 
-  /// Received rows, ids and weights of a rank that are not those of a dispatch of given codes.
+  /// Received rows, ids and weights of a rank that differ from those of a dispatch of given codes.
   uint64_t count_wrong(uint32_t number) const {
     const Rank& rank = ranks[number];
     const auto of_device = [&](auto* made, uint64_t at, uint64_t count) {

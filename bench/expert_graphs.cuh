@@ -1,4 +1,4 @@
-// What the programs that time kernels of experts alone have in common: memory of a GPU, launches, and graphs of two ranks.
+// Shared code of the programs that time kernels of experts alone: memory of a GPU, launches, and graphs of two ranks.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -36,7 +36,7 @@ T* memory(const std::vector<T>& values) {
   return made;
 }
 
-/// A device and its stream. `devices`: how many there are; with one, the ranks share it.
+/// A device and its stream. `devices`: the number of devices; with one, the ranks share it.
 struct Place {
   int device = 0;
   cudaStream_t stream = nullptr;
@@ -87,8 +87,8 @@ void launch(Kernel kernel, const Place& place, const kernels::ExpertArgs& args, 
   check(cudaLaunchKernelEx(&config, kernel, args), "launch");
 }
 
-/// Microseconds of a call of all that `enqueue(rank)` enqueues, of the rank that begins last: the median of `graphs` graphs of
-/// `calls`. `place(rank)`: of a rank.
+/// Microseconds of one `enqueue(rank)` of all ranks, on the rank that begins last: the median of `graphs` graphs of
+/// `calls` calls. `place(rank)`: the device and stream of a rank.
 template <class PlaceOf, class Enqueue>
 double time(PlaceOf place, Enqueue enqueue, int calls, int graphs) {
   std::vector<cudaGraphExec_t> made(kWorld);

@@ -1,6 +1,7 @@
-// The four kernels of experts in packets, alone: dispatch and combine of two ranks in graphs, for who changes the kernels. The
-// ranks work on two GPUs where there are two, else they share one, which shows latency but no link, and is fair only while the
-// blocks of both ranks fit the GPU at once. Counts of received rows are compared; `symmetra-bench moe` verifies every byte.
+// The four kernels of experts in packets, alone: dispatch and combine of two ranks in graphs, for developers who change
+// the kernels. If there are two GPUs each rank has its own; else the ranks share one GPU, which shows latency but no
+// link, and is fair only while the blocks of both ranks fit the GPU at once. Counts of received rows are compared;
+// `symmetra-bench moe` verifies every byte.
 //   expert_kernels LAYOUT TOKENS...        (256 experts, 8 a token, rows of 7168, e4m3 there and bf16 back)
 // LAYOUT is padded, by-rank or by-source.
 // One line for each number of tokens: microseconds of a dispatch, of a combine, and of both, the median of 30 graphs of 20.
@@ -22,7 +23,7 @@ constexpr uint32_t kExperts = 256, kTopK = 8, kHidden = 7168, kMostTokens = 128,
 constexpr uint32_t kLocal = kExperts / kWorld, kPairs = kMostTokens * kTopK, kScaleBytes = kHidden / kCodeGroup * 4;
 constexpr int kCalls = 20, kGraphs = 30;
 
-/// Where a region has what.
+/// The layout of a region.
 struct Plan {
   static constexpr uint64_t row = kHidden + kScaleBytes, part = kHidden * 2;
   static constexpr uint64_t copies = up(sizeof(ExpertHead) + 4 * (kExperts + kWorld), 16), weights = up(copies + 2 * kPairs, 16);
@@ -76,7 +77,7 @@ Rank open(uint32_t number, int devices, std::mt19937& random) {
   return rank;
 }
 
-/// What dispatch and combine have in common.
+/// The arguments that dispatch and combine have in common.
 ExpertArgs common(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
   const Rank& rank = ranks[number];
   ExpertArgs args{};
@@ -186,7 +187,7 @@ void combine(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, u
   }
 }
 
-/// Experts of a rank that did not receive as many rows as the ids of all ranks say.
+/// Experts of a rank whose number of received rows differs from the number in the ids of all ranks.
 uint32_t count_wrong(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
   std::vector<uint32_t> found(kLocal), meant(kLocal);
   if (layout == kRowsBySource) {

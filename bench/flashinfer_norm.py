@@ -33,7 +33,7 @@ except ImportError as missing:
     sys.exit(2)
 
 SIDES = {"flashinfer-one-shot": True, "flashinfer-two-shot": False}
-# FlashInfer takes more bytes as two-shot, whatever it is asked for.
+# FlashInfer runs more bytes as two-shot, even if one-shot is requested.
 MOST_ONE_SHOT_BYTES = 2147483647 & ~((1 << 21) - 1)
 EPSILON = 1e-6
 

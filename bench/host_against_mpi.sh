@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The host device beside Open MPI on this machine, in one run: 4 ranks as processes, f32, sum, taken in turn.
+# The host device compared with Open MPI on this machine, in one run: 4 ranks as processes, f32, sum, taken in turn.
 # Needs mpicc and mpirun. Prints a table of medians and their ratio.
 #   bench/host_against_mpi.sh [MAX_BYTES] [ROUNDS]
 set -euo pipefail

@@ -23,7 +23,7 @@ import os
 import statistics
 import sys
 
-# What PyTorch and NCCL read when they are imported: multicast is never on here.
+# The variables that PyTorch and NCCL read when they are imported: multicast is never on here.
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 
@@ -37,7 +37,7 @@ except ImportError as missing:
     print(f"error: {missing}. bench/torch_direct_product.py needs PyTorch: pip install torch", file=sys.stderr)
     sys.exit(2)
 
-# Those whose sums are reduced.
+# The layers whose sums are reduced.
 LAYERS = MODELS["llama3-70b"][False]
 SIDES = ("product", "direct", "copy", "behind", "beside", "halves")
 

@@ -28,7 +28,7 @@ import statistics
 import sys
 import threading
 
-# What PyTorch and NCCL read when they are imported: multicast is never on here.
+# The variables that PyTorch and NCCL read when they are imported: multicast is never on here.
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 
@@ -41,7 +41,7 @@ except ImportError as missing:
     print(f"error: {missing}. bench/torch_fused_matmul.py needs PyTorch: pip install torch", file=sys.stderr)
     sys.exit(2)
 
-# Name, K and N of the weights: of products behind an all-gather, and of products whose sums are shared or reduced.
+# Name, K and N of the weights: of GEMMs after an all-gather, and of GEMMs whose sums are scattered or reduced.
 MODELS = {"llama3-70b": {
     True: [("qkv", 8192, 10240), ("gate_up", 8192, 57344)],
     False: [("o", 8192, 8192), ("down", 28672, 8192)],

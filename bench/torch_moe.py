@@ -109,7 +109,7 @@ def agreed(make):
     made, why = None, None
     try:
         made = make()
-    except Exception as error:  # whatever a library does, the other sides run
+    except Exception as error:  # any failure of a library must not stop the other sides
         why = f"{type(error).__name__}: {error}"
     whys = [None] * dist.get_world_size()
     dist.all_gather_object(whys, why)

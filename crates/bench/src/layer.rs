@@ -46,9 +46,9 @@ const MOST: u64 = 1 << 20;
 /// factor of down: GEMMs have the shapes of the model, and no candidate runs another kernel.
 ///
 /// All candidates run in the same processes, on the same buffers, with the same GEMMs (cuBLASLt on GPUs). `--way`
-/// selects how our library communicates. With --against nccl there are two more candidates: `nccl` has all-reduces, and
-/// `nccl-scatter` has reduce-scatters and all-gathers; both norm by our kernel. Strategies that share the rows need a
-/// number of tokens that is a multiple of the number of ranks.
+/// selects how our library communicates. --against nccl adds two candidates: `nccl` has all-reduces, `nccl-scatter` has
+/// reduce-scatters and all-gathers; both norm by our kernel. Strategies that share the rows need a number of tokens
+/// that is a multiple of the number of ranks.
 ///
 /// Every number of tokens is run on fresh random data. In each candidate's last layer, each GEMM, sum and norm is
 /// compared with its definition in double precision at 8 rows and 8 columns: GEMMs within the bound of accumulation
