@@ -9,10 +9,10 @@ use std::process::Command;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Set where nothing is linked: the first for `cargo check`, clippy, rustdoc and rust-analyzer, the other by docs.rs. A
-/// build script is not told what it runs for.
+/// build script cannot find out for which command it runs.
 const RUST_ALONE: [&str; 2] = ["SYMMETRA_RUST_ALONE", "DOCS_RS"];
 
-/// The chips of which Rust is told, by `symmetra_own_code`, whether their code is compiled for them alone: code for others
+/// The chips for which the cfg `symmetra_own_code` is set if their code is compiled only for them: code for other chips
 /// lacks sums of 8-bit floats by multicast.
 const OWN_CODE: [&str; 2] = ["100", "103"];
 
@@ -23,7 +23,7 @@ struct Plan {
     hip: Option<Hip>,
     /// Whether to serve ranks on several hosts.
     gloo: bool,
-    /// Whether kernels and driver calls for NVIDIA GPUs have multicast. The host device always has.
+    /// Whether kernels and driver calls for NVIDIA GPUs support multicast. The host device always does.
     multicast: bool,
 }
 
@@ -229,7 +229,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// Tells Rust of chips whose one architecture of this build is their own.
+    /// Sets the cfg for chips whose only architecture of this build is their own.
     fn tell(&self) {
         for chip in OWN_CODE {
             let archs: Vec<_> = self.archs.iter().filter(|arch| arch.trim_end_matches(['a', 'f']) == chip).collect();
