@@ -47,10 +47,10 @@ struct Args {
     tokens: u32,
     #[arg(long, default_value_t = 20, value_parser = at_least_one())]
     steps: u32,
-    /// What weights and tokens are drawn from [default: rank 0 draws it]
+    /// The seed of weights and tokens [default: rank 0 draws it]
     #[arg(long)]
     seed: Option<u64>,
-    /// This rank ends in the middle, and says nothing to the others
+    /// This rank ends in the middle, without notifying the others
     #[arg(long, value_name = "RANK")]
     lose: Option<usize>,
     /// Send rows in packets, which suits few tokens
@@ -65,7 +65,7 @@ fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
 }
 
-/// What lies in the output before a step.
+/// The contents of the output before a step.
 const UNTOUCHED: f32 = 7.0;
 
 /// A rank: its experts, and the memory that steps run in.
@@ -133,7 +133,7 @@ impl Worker {
         routed.combine(&self.results, &self.output, Combine::default(), queue)
     }
 
-    /// The experts of this rank, on all rows that may come: nobody looks at the results of others.
+    /// The experts of this rank, on all rows that may come. The results of rows that did not come are never read.
     fn multiply<'op>(&'op self, queue: impl Queue<'op> + Copy) -> Result<()> {
         let [first, second] = &self.weights;
         let (count, Layer { hidden, intermediate, .. }) = (self.experts.local_experts().len(), self.layer);
@@ -176,8 +176,8 @@ impl Worker {
         Ok(if x.is_empty() { 0.0 } else { reference::error(found, &self.whole.result(&x, &routing)) })
     }
 
-    /// An eager step, and more steps that replay one graph. Keeps the largest error, also where a later step fails. Ends this
-    /// process ahead of step `last`.
+    /// An eager step, and more steps that replay one graph. Keeps the largest error, also where a later step fails.
+    /// Ends this process before step `last`.
     fn run(&self, mut steps: RangeInclusive<usize>, last: Option<usize>, worst: &mut f64) -> Result<()> {
         let Some(first) = steps.next() else { return Ok(()) };
         *worst = worst.max(self.step(first, None)?);

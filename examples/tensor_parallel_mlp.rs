@@ -56,7 +56,7 @@ struct Args {
     /// Steps to replay
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// What weights and inputs are drawn from [default: rank 0 draws it]
+    /// The seed of weights and inputs [default: rank 0 draws it]
     #[arg(long)]
     seed: Option<u64>,
     /// Work on the CPU even where there are GPUs
@@ -96,7 +96,7 @@ struct Worker {
     /// This rank's part of the first `x`; the sum over ranks is the batch.
     input: SymmetricBuffer<f32>,
     inner: SymmetricBuffer<f32>,
-    /// What blocks add to: the residual.
+    /// The residual, to which blocks add.
     x: SymmetricBuffer<f32>,
     /// The normed rows; between a block's products and its norm, the sums of this rank's rows of `W2`.
     normed: SymmetricBuffer<f32>,

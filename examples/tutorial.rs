@@ -118,6 +118,6 @@ fn main() -> Result<()> {
             std::thread::sleep(Duration::from_millis(500));
             std::process::abort()
         }),
-        _ => panic!("say threads, sum, layer, late or death"),
+        _ => panic!("the argument must be threads, sum, layer, late or death"),
     }
 }

@@ -23,7 +23,7 @@ struct Board final : Bootstrap {
     std::memcpy(shared.notes[own], send, bytes);
     barrier(deadline);
     for (std::size_t rank = 0; rank < world; ++rank) std::memcpy(static_cast<char*>(receive) + rank * bytes, shared.notes[rank], bytes);
-    barrier(deadline);  // nobody writes the next note before all have read this one
+    barrier(deadline);  // no rank writes the next note before all have read this one
   }
   void barrier(Deadline deadline) override {
     ++shared.arrivals;

@@ -1,5 +1,5 @@
 // The kernels of gpu_initiated.cuh on NVIDIA GPUs, by ranks that are processes: `symmetra launch -n RANKS -- gpu_initiated
-// [--time]`. --time also times the all-gather beside the library's.
+// [--time]`. --time also times the all-gather and compares it with the library's.
 #include <cuda_runtime.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Collectives that kernels start themselves, in one source for GPUs and the CPU. Blocks of equal number on all ranks work together, on a
-// channel of their own: what one block puts, one block awaits.
+// Collectives that kernels start themselves, in one source for GPUs and the CPU. Blocks of equal number on all ranks
+// work together, on a channel of their own: each block waits for the data that the other blocks of its channel put.
 #pragma once
 #include "symmetra/device/heap.cuh"
 
@@ -7,7 +7,7 @@ namespace example {
 
 using namespace symmetra;
 
-/// What the kernels work on. All addresses are in this rank's symmetric buffers.
+/// The operands of the kernels. All addresses are in this rank's symmetric buffers.
 struct Work {
   device::Heap heap;
   const float* input;   ///< `count` elements for each rank
@@ -31,7 +31,8 @@ SYMMETRA_DEVICE Part part_of(std::uint32_t count) {
 /// A channel for each block.
 SYMMETRA_DEVICE device::Channel own_channel() { return device::Channel{platform::block()}; }
 
-/// Waits until this block has heard from the blocks of all ranks. False: the group has failed, and the host learns why.
+/// Waits until the signals of the blocks of all ranks have arrived. False: the group has failed, and the host gets the
+/// reason.
 SYMMETRA_DEVICE bool hear_all(const device::Heap& heap) {
   bool heard = true;
   for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) heard &= device::wait_signal(heap, device::Rank{rank}, own_channel());
@@ -51,7 +52,8 @@ struct AllGather {
     for (std::uint32_t hop = 1; hop <= world; ++hop) {
       device::put(heap, place, work.input + first, device::Rank{(heap.signals.rank + hop) % world}, elems * sizeof(float));
     }
-    // A signal says that all threads' bytes are there. A thread signals one rank, so no signal waits for another.
+    // A signal states that the bytes of all threads have arrived. A thread signals one rank, so no signal waits for
+    // another.
     platform::sync_block();
     for (std::uint32_t rank = platform::thread(); rank < world; rank += platform::threads()) {
       device::put(heap.signals, device::Rank{rank}, own_channel());
@@ -72,7 +74,7 @@ struct ReduceScatter {
       for (std::uint32_t rank = 0; rank < heap.signals.world; ++rank) sum += device::load(heap, mine + i, device::Rank{rank});
       work.output[first + i] = sum;
     }
-    // Nobody changes an input while another reads it.
+    // No rank may change an input while another reads it.
     device::barrier(heap.signals, own_channel());
   }
 };
@@ -140,7 +142,7 @@ struct TiledProduct {
         float* line = result + row * columns + column;
         for (std::uint32_t down = 1; down < kTile; ++down, line += columns)
           device::put(heap, line, line, device::Rank{rank}, kTile * sizeof(float));
-        // The signal says that the whole tile is there.
+        // The signal states that the whole tile has arrived.
         device::put_signal(heap, line, line, device::Rank{rank}, kTile * sizeof(float), own_channel());
       }
     }

@@ -1,4 +1,4 @@
-// The host's part of the example, for GPUs and the CPU: buffers, launches, and what must come out.
+// The host's part of the example, for GPUs and the CPU: buffers, launches, and the expected results.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -16,7 +16,7 @@ namespace example {
 /// Whether the word is the option that asks for times.
 inline bool asks_for_time(const char* word) { return std::strcmp(word, "--time") == 0; }
 
-/// What rank `rank` has at element `i` of its input: small integers, whose sums are exact.
+/// Element `i` of the input of rank `rank`: small integers, whose sums are exact.
 inline float value(std::size_t rank, std::size_t i) { return static_cast<float>((rank * 7 + i * 3) % 11); }
 
 /// Prints and returns whether all elements are as expected.
@@ -100,8 +100,8 @@ bool time_all_gather(const Communicator& communicator, const Stream& stream, Lau
   return good;
 }
 
-/// Runs every kernel as one rank. `launch(call, work, queue, stream)` enqueues the kernel of `call`. With `timed_operations` it also
-/// times graphs of so many all-gathers.
+/// Runs every kernel as one rank. `launch(call, work, queue, stream)` enqueues the kernel of `call`. If
+/// `timed_operations` is not 0, also times graphs of `timed_operations` all-gathers.
 template <class Launch>
 bool run(symmetra::Bootstrap& bootstrap, const symmetra::Device& device, Launch launch, int timed_operations) {
   constexpr std::size_t kSide = 32, kCount = kSide * kSide;

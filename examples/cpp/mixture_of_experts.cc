@@ -1,8 +1,8 @@
 // A layer of experts over expert parallel ranks, checked by every rank against the whole layer:
 //   symmetra launch -n 4 -- mixture_of_experts --experts 16 --top-k 2
-// The gate is host arithmetic: a plan needs the routing of the step, so steps are eager calls. Rows, weights and products of experts stay
-// on the device: a GPU where the library has them, and with --host the CPU. examples/mixture_of_experts.rs pads the rows, and has all of a
-// step behind the gate in one graph.
+// The gate is host arithmetic: a plan needs the routing of the step, so steps are eager calls. Rows, weights and
+// products of experts stay on the device: a GPU where the library has them, and with --host the CPU.
+// examples/mixture_of_experts.rs pads the rows, and records all of a step after the gate in one graph.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -147,7 +147,7 @@ class Worker {
     const DeviceBuffer ids = on_device(routes.ids, device_, stream_), weights = on_device(routes.weights, device_, stream_);
     const DeviceBuffer tokens = on_device(x, device_, stream_), output(device_, x.size(), Dtype::kF32);
 
-    // Who gets how many rows is known before the rows, so buffers need no room for the worst case.
+    // The row counts are known before the rows arrive, so buffers need no room for the worst case.
     const Routed routed = experts_.plan(Routing(ids, weights), stream_);
     const std::vector<size_t> counts = routed.counts();
     const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
@@ -220,7 +220,7 @@ int main(int count, char** words) try {
     if (option == options.end() || word + 1 == count) throw std::invalid_argument(std::string(words[word]) + " is no option with a number");
     *option->second = std::stoul(words[++word]);
   }
-  if (layer.top_k > layer.experts) throw std::invalid_argument("a token has more experts than there are");
+  if (layer.top_k > layer.experts) throw std::invalid_argument("--top-k must be at most --experts");
   EnvConfig config;
   const char* world = std::getenv("WORLD_SIZE");
   config.tensor_parallel_size = world ? std::stoul(world) : 1;

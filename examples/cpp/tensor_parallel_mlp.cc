@@ -20,7 +20,7 @@
 using namespace symmetra;
 using std::size_t;
 
-// What norms add to a mean square.
+// The epsilon that norms add to a mean square.
 constexpr float kEpsilon = 1e-6f;
 
 // Codes of e4m3: a sign, 4 bits of exponent, 3 of fraction.

@@ -94,7 +94,7 @@ impl Whole {
         Self { layer, experts: (0..layer.experts).map(expert).collect() }
     }
 
-    /// The result of the tokens `x`, of which [`Layer::route`] said where they go.
+    /// The result of the tokens `x`, with the experts and weights that [`Layer::route`] returned.
     pub(crate) fn result(&self, x: &[f32], (ids, weights): &(Vec<i32>, Vec<f32>)) -> Vec<f64> {
         let Layer { top_k, hidden, intermediate, .. } = self.layer;
         let token = |(token, x): (usize, &[f32])| {

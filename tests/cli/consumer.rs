@@ -1,7 +1,7 @@
 //! symmetra as its C++ users meet it: headers that stand alone, a tree installed by `install.sh`,
 //! programs built against it with a C++ compiler alone, pkg-config, CMake, and cargo dependents.
 //!
-//! `CXX` names the compiler, else `c++`. What a machine does not have is skipped, and said so.
+//! `CXX` names the compiler, else `c++`. Tests whose tools a machine lacks are skipped, with a note.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/archive.rs"]
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What users compile with: pkg-config gives the headers by -I, so their warnings are the users'.
+/// The warnings of users' compilers: pkg-config passes the headers by -I, so their warnings are shown to users.
 const WARNINGS: [&str; 11] = [
     "-Wall",
     "-Wextra",
@@ -35,7 +35,7 @@ const WARNINGS: [&str; 11] = [
 ];
 /// The allocator as Rust and the test itself call it, for the test that counts its calls.
 const COUNTED: &str = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign";
-/// What no run of a program or tool here comes near.
+/// A time that no run of a program or tool here comes near.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn root() -> &'static Path {
@@ -105,7 +105,7 @@ fn installed_shared() -> &'static Path {
     PREFIX.get_or_init(|| install("installed-shared", &["--shared"]))
 }
 
-/// What a program is built with: pkg-config's words, or the same where there is none.
+/// The compiler flags of a program: those of pkg-config, or the same flags where pkg-config is missing.
 fn flags(prefix: &Path) -> Vec<String> {
     let words = if is_here("pkg-config") {
         let mut command = Command::new("pkg-config");
@@ -152,7 +152,8 @@ fn compilers() -> impl Iterator<Item = &'static str> {
     ["g++", "clang++"].into_iter().filter(|compiler| is_here(compiler)).take(if full() { 2 } else { 1 })
 }
 
-/// Those that programs include, and not kernels alone. Where not everything is to run, those that include all others.
+/// The headers that programs include, without those for kernels only. In a short run only the headers that include all
+/// others.
 fn public_headers() -> Vec<String> {
     let mut headers: Vec<String> = fs::read_dir(root().join("include/symmetra"))
         .unwrap()
@@ -211,7 +212,8 @@ fn every_public_header_refuses_another_standard_and_another_abi() {
     }
 }
 
-/// A program without MPI is told what MPIBootstrap needs where the program makes one, and not that there is no such name.
+/// Without MPI the compiler's error states what MPIBootstrap needs where the program makes one, not that the name is
+/// unknown.
 #[test]
 fn a_bootstrap_by_mpi_without_mpi_says_what_is_missing() {
     let text = "#include \"p2p_allreduce.hpp\"\nvoid f() { p2p_allreduce::MPIBootstrap ranks; }\n";
@@ -348,7 +350,7 @@ fn no_ordinary_access_goes_through_a_multicast_view() {
         "f32.signal(pad, Channel{0})",
         "(void)Multicast<float>(data)",
     ];
-    // What the language refuses, each compiler tells in its own words, which name the view's type.
+    // For code that the language refuses, each compiler has its own message, which names the view's type.
     let refused = [
         ("*f32 = 1.0f", "Multicast<"),
         ("f32[0] = 1.0f", "Multicast<"),
@@ -424,7 +426,7 @@ fn kernels_on_the_memory_of_all_ranks_work() {
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 4, "{text}");
 }
 
-/// In a build without the feature, that a group says so.
+/// In a build without the feature, a group reports that it has none.
 #[test]
 fn kernels_by_multicast_work() {
     let mut program = Command::new(build("tests/cpp/multicast_test.cc", &["-std=c++20", "-g"]));
@@ -445,7 +447,8 @@ fn products_work() {
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 9, "{text}");
 }
 
-/// Ranks as processes, over a library with NVSHMEM's functions; in a build without the feature, what they are told.
+/// Ranks as processes, over a library with NVSHMEM's functions; in a build without the feature, the error that ranks
+/// get.
 #[test]
 fn memory_of_nvshmem_works() {
     let program = build("tests/cpp/nvshmem_test.cc", &["-g"]);
@@ -751,7 +754,7 @@ fn features_are_separated_by_commas_or_spaces() {
     }
 }
 
-/// Another linker took its place without a word.
+/// Another linker replaced it silently.
 #[test]
 fn a_linker_that_is_missing_is_an_error() {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed-without-linker");
