@@ -1,4 +1,4 @@
-//! `layer` on the CPU: every way is right on every number of ranks, and what goes wrong is said.
+//! `layer` on the CPU: every strategy is right on every number of ranks, and wrong usage is reported.
 
 use super::{bench, wide};
 
@@ -70,7 +70,7 @@ fn every_way_on_every_number_of_ranks() {
     }
 }
 
-/// Rows that the ranks cannot share equally: ways of all rows run, and the others say why they do not.
+/// Rows that the ranks cannot share equally: strategies with all rows run, and the others report why they do not.
 #[test]
 fn unequal_shares() {
     let report = report(&format!("{SMALL} --ranks 2 --ranks-as threads --layers 2 --tokens 1,5"));

@@ -1,4 +1,4 @@
-//! `matmul` on the CPU: every way of every collective is right, and what goes wrong is said.
+//! `matmul` on the CPU: every schedule of every collective is right, and wrong usage is reported.
 
 use super::{bench, wide};
 
@@ -41,7 +41,7 @@ fn every_collective_in_every_way() {
             assert_eq!((&row["inner"], &row["columns"]), (&inner.into(), &columns.into()), "{row}");
             assert_eq!(row["mode"], ["graph", "eager"][number % 2], "{row}");
             assert!(sides.iter().all(|side| positive(&row["time_us"][side]) && positive(&row["host_us"][side])));
-            // On a CPU the library's choice is one after the other, and no model says how long that takes.
+            // On a CPU the library's choice is one after the other, and there is no model of its time.
             assert_eq!(row["way"], "sequence", "{row}");
             let plans = &row["plans"];
             assert_eq!((&plans["pipeline"]["way"], &plans["pipeline"]["parts"]), (&"pipeline".into(), &2.into()));

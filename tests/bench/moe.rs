@@ -106,7 +106,7 @@ fn ids(folder: &tempfile::TempDir, name: &str, shape: &[u64], ids: &[i64]) -> St
 #[test]
 fn routing_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
-    // Rank 0: token 0 to expert 7 twice, token 1 to nobody, token 2 to expert 0. Rank 1 to expert 3 alone.
+    // Rank 0: token 0 to expert 7 twice, token 1 to no expert, token 2 to expert 0. Rank 1 only to expert 3.
     let of_ranks = [7, 7, -1, -1, 0, -1, 3, -1, 3, -1, -1, 3];
     let path = ids(&folder, "ids.npy", &[2, 3, 2], &of_ranks);
     let run = bench(&format!("{SMALL} --routing {path} --json")).ok();

@@ -58,7 +58,7 @@ fn integers_and_doubles_race() {
 
 #[test]
 fn every_collective_races() {
-    // What of its input a collective moves over a link.
+    // The share of its input that a collective moves over a link.
     let races = [("all-gather", 2.0), ("reduce-scatter", 2.0 / 3.0), ("all-to-all", 2.0 / 3.0), ("broadcast", 1.0)];
     for (number, (collective, moved)) in races.into_iter().enumerate() {
         let ranks_as = ["threads", "processes"][number % 2];
@@ -187,7 +187,7 @@ fn a_table_and_files() {
     assert!(!svg.contains("NaN") && !svg.contains("inf"));
 }
 
-/// Every floor is a row of dashes of one dark colour, over its panel and beside its name.
+/// Every floor is a row of dashes of one dark colour, over its panel and next to its name.
 fn dark_and_dashed(svg: &str) {
     let mut dashes = BTreeMap::<(&str, bool), Vec<[f64; 2]>>::new();
     for line in svg.split("<polyline ").skip(1) {
@@ -208,7 +208,7 @@ fn dark_and_dashed(svg: &str) {
         let part = |at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap());
         let luminance = 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5);
         assert!(luminance < 0.4 * 255.0, "{colour}: {luminance}");
-        // The last two stand beside the name.
+        // The last two are next to the name.
         let (line, legend) = dashes.split_at(dashes.len() - 2);
         assert!(legend[0][1] == legend[1][1] && legend[0][0] < legend[1][0], "{colour}: {legend:?}");
         assert!(line.len() > 20 && line.iter().all(|[_, height]| *height == line[0][1]), "{colour}: {line:?}");
@@ -252,7 +252,7 @@ fn the_floor_of_the_cpu() {
         let sends = ["copy engine", "16-byte stores", "kernel: put to"].iter().any(|start| name.starts_with(start));
         assert!(positive(&line["time_us"]), "{line}");
         assert_eq!(positive(&line["gbps"]), sends, "{line}");
-        // What kernels moved was compared.
+        // The data that kernels moved were compared.
         let compared = if name.starts_with("kernel:") { 0.into() } else { serde_json::Value::Null };
         assert_eq!((&line["wrong"], &line["skipped"]), (&compared, &serde_json::Value::Null), "{line}");
     }
@@ -437,7 +437,7 @@ fn wrong_usage() {
     ] {
         bench(args).refused(2, words);
     }
-    // On the CPU no peer can run, whatever was built.
+    // On the CPU no peer can run, whichever features were built.
     let missing = if cfg!(feature = "nccl") { "needs a GPU for every rank" } else { "cargo build --features nccl" };
     bench("all-reduce-norm --device host --against nccl").refused(2, &["--against nccl", missing]);
     for collective in ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"] {

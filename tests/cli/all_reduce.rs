@@ -1,4 +1,4 @@
-//! `all-reduce` without files: everything is right, and what goes wrong is said.
+//! `all-reduce` without files: everything is right, and errors are reported.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -220,7 +220,7 @@ fn a_table_for_people() {
     assert_eq!(lines[2][8], "0");
     // Talk goes elsewhere, and no progress bar to a pipe.
     assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
-    // Of a slow machine a warning may tell.
+    // A slow machine may add a warning.
     assert_eq!(run.stderr.lines().filter(|line| !line.contains("WARN")).count(), 1, "{}", run.stderr);
     // A program that reads it gets 80 characters a line, and still a line a row.
     let run = symmetra(args).ok();
@@ -382,7 +382,7 @@ fn with_library(source: &str, args: &str) -> Run {
     command(args.split(' ')).env("LD_PRELOAD", &library).output().unwrap().into()
 }
 
-/// What a rank does as it exits belongs to the run: it is waited for, and may fail.
+/// The exit of a rank belongs to the run: the command waits for it, and it may fail.
 #[test]
 fn ranks_are_waited_for_until_they_have_exited() {
     let exit = |how: &str| {
@@ -398,7 +398,7 @@ fn ranks_are_waited_for_until_they_have_exited() {
               size_t bytes = file ? fread(line, 1, sizeof line - 1, file) : 0;
               if (file) fclose(file);
               if (bytes <= 5 || strcmp(line + bytes - 5, "rank") != 0) return;
-              // The other side sees the end of what this rank says.
+              // The other side sees the end of this rank's reports.
               close(1);
               for (int number = 3; number < 64; ++number) close(number);
               {how}

@@ -4,7 +4,7 @@ use symmetra::{Device, DeviceKind};
 
 use super::symmetra;
 
-/// What the host device, this build and this run say of multicast.
+/// The text about multicast for the host device, this build and this run.
 fn multicast_words() -> &'static str {
     if cfg!(feature = "multicast") {
         "a group that asks for it has it"
@@ -92,7 +92,7 @@ fn info_fits_the_terminal() {
         let run = super::Run::from(command.env("COLUMNS", columns).output().unwrap()).ok();
         run.fits(columns.parse().unwrap());
     }
-    // A number that is none counts for nothing.
+    // A value that is not a number is ignored.
     let mut command = super::command(["info", "--device", "host"]);
     super::Run::from(command.env("COLUMNS", "wide").output().unwrap()).ok().fits(80);
 }
@@ -125,7 +125,7 @@ fn info_prints_who_stands_where_on_a_grid() {
     let info =
         symmetra("info --json --device host --ranks 8 --hosts 2 --local-tp 2 --across-dp 2").ok().objects().remove(0);
     let places = info["grid"]["places"].as_array().unwrap();
-    // Tensor varies fastest; the second host has the data ranks behind those of the first.
+    // Tensor varies fastest; the data ranks of the second host follow those of the first.
     let ranks: Vec<_> =
         places.iter().map(|place| (place["tensor_rank"].as_u64(), place["data_rank"].as_u64())).collect();
     let expected = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)].map(|(t, d)| (Some(t), Some(d)));

@@ -1,5 +1,5 @@
-//! The commands of README.md and docs/*.md, run as they stand. Those of `tune`, and those that name files of users,
-//! are given to the parser alone (`unit/main.rs`).
+//! The commands of README.md and docs/*.md, run as they stand. Commands of `tune`, and commands that name files of
+//! users, are only parsed (`unit/main.rs`).
 
 mod commands;
 

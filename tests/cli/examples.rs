@@ -51,7 +51,7 @@ fn launch(ranks: usize, words: &str) -> Output {
     command.args(words.split_whitespace()).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What the example found, which was right.
+/// The output of the example, which was right.
 fn found(ranks: usize, words: &str) -> serde_json::Value {
     let output = launch(ranks, &format!("{words} --json"));
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Every collective but all-reduce: everything is right, and what goes wrong is said.
+//! Every collective except all-reduce: everything is right, and errors are reported.
 
 use super::symmetra;
 
@@ -92,7 +92,7 @@ fn roots_and_reductions() {
     }
 }
 
-/// Of those whose description says so, every dimension; the others refuse.
+/// Every dimension, for operations whose description supports dimensions; the others refuse.
 #[test]
 fn along_every_dimension() {
     for op in ::symmetra::op::OPERATIONS.into_iter().filter(|op| op.name() != "all-reduce") {

@@ -1,4 +1,4 @@
-//! What `info` says of experts, on the CPU.
+//! The output of `info` for experts, on the CPU.
 
 use super::symmetra;
 

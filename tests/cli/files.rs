@@ -53,7 +53,7 @@ pub(super) fn safetensors(code: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The header of the one tensor in a file, and its data.
+/// The header of the only tensor in a file, and its data.
 pub(super) fn split_safetensors(file: &[u8]) -> (serde_json::Value, &[u8]) {
     let (length, rest) = file.split_at(8);
     let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);

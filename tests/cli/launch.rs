@@ -15,7 +15,7 @@ fn shell(ranks: &str, script: &str) -> Run {
     symmetra_with(&["launch", "-n", ranks, "--", "sh", "-c", script])
 }
 
-/// What a rank wrote, in order.
+/// The lines of a rank, in order.
 fn lines_of(output: &str, rank: usize) -> Vec<&str> {
     let prefix = format!("[{rank}] ");
     output.lines().filter_map(|line| line.strip_prefix(&prefix)).collect()
@@ -77,7 +77,7 @@ fn who_ignores_the_end_is_killed() {
     assert!((1..20).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
 }
 
-/// Ranks that say when they are ready.
+/// Ranks that report when they are ready.
 fn started(script: &str) -> Child {
     // A rank answers once: the first rank's failure makes the launcher send SIGTERM, which may come within the answer.
     let script = format!("trap 'trap \"\" INT HUP TERM; echo asked; exit 5' INT HUP TERM; {script}");
@@ -136,7 +136,7 @@ fn who_ignores_an_interrupt_is_told_to_end() {
 /// Ranks that end by no signal but SIGKILL.
 const DEAF: &str = "trap '' INT TERM; echo ready; while :; do sleep 0.05; done";
 
-/// Starts two ranks of a shell script, and returns once both have said something.
+/// Starts two ranks of a shell script, and returns once both have printed a line.
 fn ready(grace: &str, script: &str) -> Child {
     let mut run = command(["launch", "-n", "2", "--grace", grace, "--", "sh", "-c", script]);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -280,7 +280,7 @@ fn ranks_do_not_outlive_the_launcher() {
     wait_until("the end of the ranks", || ranks.iter().all(|rank| !is_alive(*rank)));
 }
 
-/// What each rank of `ranks_meet_over_tcp` runs.
+/// The test that each rank of `ranks_meet_over_tcp` runs.
 #[test]
 #[ignore = "a rank: run by the test below"]
 #[allow(clippy::print_stdout)] // what the launcher is to pass on
@@ -311,7 +311,8 @@ fn ranks_meet_over_tcp() {
     }
 }
 
-/// What each rank of `the_rank_that_failed_first_is_named` runs: rank 1 panics, and the others end when they see that.
+/// The test that each rank of `the_rank_that_failed_first_is_named` runs: rank 1 panics, and the others end when they
+/// see it.
 #[test]
 #[ignore = "a rank: run by the test below"]
 fn rank_of_a_failed_launch() {

@@ -1,4 +1,4 @@
-//! What a command leaves behind that a signal ends, and what the next one removes.
+//! The files that remain when a signal ends a command, and their removal by the next command.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +19,7 @@ fn names(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// What is made in a folder, also if it lasts for a moment only.
+/// The files that are made in a folder, also if they last only for a moment.
 struct Made(OwnedFd);
 
 impl Made {

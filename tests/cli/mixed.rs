@@ -32,7 +32,7 @@ fn every_operation_on_one_host() {
     right(&format!("reduce-scatter --local-dp 4 --mode one-shot,one-collective {sizes} {threads} --dtype i64"), 4);
 }
 
-/// Pieces of which the last is one that the tensor ranks do not divide, in both kinds of memory, with known bytes beside.
+/// Pieces of which the tensor ranks do not divide the last, in both kinds of memory, with guard bytes around them.
 #[test]
 fn pieces_of_a_long_message() {
     let sizes = "--min-bytes 8000004 --max-bytes 8000004 --dtype f32 --piece-bytes 1MiB";

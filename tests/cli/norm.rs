@@ -1,4 +1,4 @@
-//! All-reduce and norm: everything is right, and what goes wrong is said.
+//! All-reduce and norm: everything is right, and errors are reported.
 
 use super::symmetra;
 

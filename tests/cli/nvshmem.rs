@@ -1,4 +1,5 @@
-//! Commands on memory of NVSHMEM, over a library with its functions and no devices. Without the feature: that they say so.
+//! Commands on memory of NVSHMEM, over a library with its functions and no devices. Without the feature, the commands'
+//! errors.
 
 use super::{symmetra, symmetra_with};
 
@@ -9,7 +10,7 @@ fn ranks_get_the_variables_of_nvshmem() {
     assert_eq!(run.stdout, "[0] 1 none lo 2097152\n");
     let run = symmetra_with(&["launch", "-n", "1", "--", "sh", "-c", script]).ok();
     assert_eq!(run.stdout, "[0] \n");
-    // What is set stays.
+    // Variables that are set are kept.
     let mut command = super::command(["launch", "-n", "1", "--nvshmem", "--", "sh", "-c", script]);
     let run = super::Run::from(command.env("NVSHMEM_REMOTE_TRANSPORT", "ibrc").output().unwrap()).ok();
     assert_eq!(run.stdout, "[0] 1 ibrc lo 2097152\n");

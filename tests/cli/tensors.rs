@@ -135,7 +135,7 @@ fn files_whose_tensors_differ() {
     refused(&[file(&texts, &[])], &["it has no tensors"]);
     let mask = file(&texts, &[tensor("w"), ("mask", "BOOL", json!([1]), vec![1]), tensor("x")]);
     refused(std::slice::from_ref(&mask), &["tensor `mask`", "BOOL", "--tensor: it has `w`, `x`"]);
-    // What cannot be reduced is in nobody's way where one tensor is asked for.
+    // A tensor that cannot be reduced does not matter where another tensor is requested.
     let shards = Shards::new("safetensors", &[mask.clone(), mask]);
     shards.reduce(&["--tensor", "w"]).ok();
     assert_eq!(elements(&shards.sum(), "w"), floats(&[2.0]));

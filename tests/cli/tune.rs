@@ -1,4 +1,4 @@
-//! `tune` on the CPU: everything is timed, the file says what was found, and decides it.
+//! `tune` on the CPU: everything is timed, the file states the results, and determines the choices.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -40,7 +40,7 @@ fn the_file_holds_what_was_found() {
         check_tables(&tuning);
         check_timings(&tuning, &report);
     }
-    // Nothing else was left behind.
+    // No other file was left.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
@@ -65,8 +65,8 @@ fn check_tables(tuning: &Tuning) {
     }
 }
 
-/// What a table of either determinism takes of what was timed is no slower than what the built-in one would, and no
-/// further from the fastest than the margin.
+/// By the measured times, the choice of a table of either determinism is no slower than the choice of the built-in
+/// table, and no further from the fastest than the margin.
 fn check_choices(tuning: &Tuning, timing: &TunedTiming, margin: f64) {
     let key = (timing.world_size, timing.floating, timing.direct);
     let built_in = explain(DeviceKind::Host, None, timing.world_size, None).unwrap();
@@ -282,7 +282,7 @@ fn wrong_usage() {
     }
 }
 
-/// Every operation that a grid has, in both kinds of memory and every mode, and `auto` takes what the file says.
+/// Every operation of a mesh, in both kinds of memory and every mode, and `auto` follows the file.
 #[test]
 fn grids_are_tuned() {
     let folder = tempfile::tempdir().unwrap();

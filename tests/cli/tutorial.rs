@@ -13,7 +13,7 @@ use crate::{FEATURES, examples};
 
 const PAGE: &str = "docs/tutorial.md";
 const PROGRAM: &str = "examples/tutorial.rs";
-/// What the program has before the blocks.
+/// The head of the program before the blocks.
 const TITLE: &str = "//! The program of docs/tutorial.md: the Rust blocks of that page, in order.
 #![allow(clippy::panic, clippy::print_stdout, clippy::unwrap_used)]
 ";
@@ -29,7 +29,7 @@ fn explained(page: &str) -> Vec<&str> {
     rows.map(|row| row.split('`').nth(1).unwrap().trim_end_matches(" ...")).collect()
 }
 
-/// What a command of the page prints, run on what this test was built with.
+/// The output of a command of the page, run on the build of this test.
 fn printed(command: &str) -> String {
     let (examples, symmetra) = (examples(), Path::new(env!("CARGO_BIN_EXE_symmetra")).parent().unwrap());
     let release = examples.ends_with("release/examples").then_some("--release");

@@ -12,10 +12,10 @@ use crate::{build, installed, is_here, page, root};
 
 const PAGE: &str = "docs/tutorial-cpp.md";
 const PROGRAM: &str = "examples/cpp/tutorial.cc";
-/// What the program has before the blocks.
+/// The head of the program before the blocks.
 const TITLE: &str = "// The program of docs/tutorial-cpp.md: the C++ blocks of that page, in order.\n";
 
-/// What a command of the page prints, run against the tree that is installed already.
+/// The output of a command of the page, run against the tree that is installed already.
 fn printed(command: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tutorial-cpp");
     fs::create_dir_all(&folder).unwrap();

@@ -39,7 +39,7 @@ fn output_that_cannot_be_written_is_an_error() {
     }
 }
 
-/// What a command says of its run, and what ranks say there, is output too.
+/// The messages of a command and of its ranks on standard error are output too.
 #[test]
 fn standard_error_that_cannot_be_written_is_an_error() {
     for args in ["all-reduce --device host --ranks 1 --max-bytes 1KiB", "launch -n 1 -- ls /nonexistent", "launch"] {

@@ -1,4 +1,4 @@
-//! What every parser of a program takes, and what its help is like.
+//! Checks of every program's parser: the arguments that it accepts, and its help.
 
 use clap::Command;
 use clap::error::{ContextKind, ErrorKind};
@@ -63,7 +63,7 @@ pub(crate) fn help_fits(parser: &Command) {
     }
 }
 
-/// Every command that times has the same two options for how often.
+/// Every command that times has the same two options for the number of repetitions.
 pub(crate) fn repetitions_have_one_name(parser: &Command) {
     for command in within(parser) {
         let has = |name: &str| command.get_arguments().any(|argument| argument.get_long() == Some(name));

@@ -33,7 +33,7 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Succeeded, or tells what it said.
+    /// Fails with the outputs of the command unless it succeeded.
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
@@ -115,7 +115,7 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
     test_kill_process(pid).is_ok() && !matches!(state, Some(b'Z' | b'X') | None)
 }
 
-/// What a run of two ranks has printed when a signal ends the run after its first row.
+/// The output of a run of two ranks when a signal ends the run after its first row.
 pub(crate) fn printed_at_a_signal(args: &str, columns: &str) -> String {
     // How long the first row takes is the machine's.
     let mut printed = (0..6).map(|power| {

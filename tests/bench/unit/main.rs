@@ -1,4 +1,4 @@
-//! Tests of `crates/bench/src/main.rs`, whose module they are: what the parser takes and what its help says.
+//! Tests of `crates/bench/src/main.rs`, whose module they are: the arguments that the parser accepts, and its help.
 
 #[path = "../../cli/documents/commands.rs"]
 mod commands;

@@ -10,7 +10,8 @@ use crate::moe::routes::Traffic;
 const SHAPE: Shape = Shape { experts: 4, top_k: 2, hidden: 64 };
 const TOKENS: usize = 3;
 
-/// What a dispatch and a combine of two ranks end with, where the second rank's operands of each may be others than the first's.
+/// The results of a dispatch and a combine of two ranks. The second rank's operands of each may differ from the
+/// first's.
 fn ends(others: [bool; 2]) -> Vec<Result<()>> {
     let of_rank = |bootstrap: Threads, rank: usize| {
         let mut config = Config::default();

@@ -73,7 +73,7 @@ fn rows_and_sums_to_the_bit() {
     let first: Vec<bf16> = (0..3).map(|i| bf16::from_f32(part(0, 0, 0.25, i) + part(1, 2, 0.5, i))).collect();
     let output = expected(Layout::ByExpert, 0).output;
     assert_eq!(output[..3], first);
-    // Token 1 goes to nobody.
+    // Token 1 has no expert.
     assert_eq!(output[3..], [bf16::ZERO; 3]);
     // Token 0 of rank 1 has both experts on rank 0: expert 1 first, in row 2.
     let sum = |i: usize| bf16::from_f32(scaled(0.75, result(0, 2)[i]) + scaled(0.125, result(0, 1)[i]));

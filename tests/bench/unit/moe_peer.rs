@@ -63,7 +63,7 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
     laps.map(|lap| lap.wrong).collect()
 }
 
-/// What all ranks got wrong, by rank.
+/// The wrong elements of all ranks, by rank.
 fn wrong(race: &MoeRace, spoil: bool) -> Vec<Vec<u64>> {
     std::thread::scope(|scope| {
         let start = |rank| scope.spawn(move || of_rank(rank, race, spoil));
@@ -72,7 +72,7 @@ fn wrong(race: &MoeRace, spoil: bool) -> Vec<Vec<u64>> {
     })
 }
 
-/// Dispatch, combine, both; and for the peer what goes ahead of them.
+/// Dispatch, combine, both; and for the peer the phase before them.
 #[test]
 fn messages_of_packed_rows_have_the_bits_of_ours() {
     let shape = |experts, top_k, hidden| Shape { experts, top_k, hidden };

@@ -36,7 +36,7 @@ fn tokens_go_where_the_name_says() {
 
 #[test]
 fn a_file_gives_its_first_tokens() {
-    // Token t of rank r goes to experts 4 r + t and nobody else.
+    // Token t of rank r goes only to expert 4 r + t.
     let ids: Vec<i32> = (0..3).flat_map(|rank| (0..4).flat_map(move |token| [4 * rank + token, -1, -1, -1])).collect();
     let traffic = Traffic::Given { name: "ids.npy".to_owned(), tokens: 4, ids };
     let routes = traffic.routes(7, SHAPE, [2, 3]);

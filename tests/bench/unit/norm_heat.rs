@@ -28,7 +28,7 @@ fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
     }
 }
 
-/// What the racers of one rank left: see [`wrong`].
+/// The results of the candidates of one rank: see [`wrong`].
 fn of_rank(bootstrap: Threads, race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream)) -> Vec<[u64; 2]> {
     let device = Device::host().unwrap();
     let communicator = Communicator::open(bootstrap, &device, Config::default()).unwrap();

@@ -23,7 +23,7 @@ fn race(collective: Collective) -> Race {
     }
 }
 
-/// What is heard of ranks whose results have these checksums.
+/// The result of the reports of ranks whose results have these checksums.
 fn heard(collective: Collective, checksums: [u64; 3]) -> Result<usize, Failure> {
     let race = race(collective);
     let mut hearing = Hearing::new(&[RankDevice::Host; 3], RanksAs::Threads, &race, None);

@@ -29,7 +29,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// What stands for values that users choose, and such values.
+/// The placeholders of values that users choose, and such values.
 const PLACEHOLDERS: [(&str, &[&str]); 11] = [
     ("CODEC", &["fp8", "int8", "int6", "int4"]),
     ("DIM", &["0", "1", "2"]),
@@ -101,7 +101,7 @@ fn of_text(program: &str, text: &str) -> Vec<(Place, String)> {
     found
 }
 
-/// What stands in backquotes.
+/// The texts in backquotes.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

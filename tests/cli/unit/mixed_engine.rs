@@ -21,7 +21,7 @@ impl Memory {
     }
 }
 
-/// What the members get who give this, in their order.
+/// The outputs of the members with these inputs, in their order.
 fn collective(collective: Collective, given: &[Vec<i64>]) -> Vec<Vec<i64>> {
     let sum: Vec<i64> = (0..given[0].len()).map(|elem| given.iter().map(|given| given[elem]).sum()).collect();
     let share = sum.len() / given.len();

@@ -36,7 +36,7 @@ fn a_rank_that_failed_by_itself_comes_before_ranks_that_saw_it_fail() {
     assert_eq!(of(verdict), (words.to_owned(), 101));
 }
 
-/// All ranks saw another fail, such as a rank that hangs: the first is named, also beside a rank that had to be ended.
+/// All ranks saw another fail, such as a rank that hangs: the first is named, also if another rank had to be ended.
 #[test]
 fn the_first_of_those_that_saw_another_fail_comes_before_those_that_were_ended() {
     let mut verdict = Verdict::default();

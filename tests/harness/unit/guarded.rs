@@ -35,7 +35,7 @@ fn every_byte_beside_plain_elements_is_guarded() {
     }
 }
 
-/// A copy of the whole memory, which reads beside one operand and writes beside the other.
+/// A copy of the whole memory, which reads the margins of one operand and writes those of the other.
 #[test]
 fn margins_of_two_operands_differ() {
     let device = Device::host().unwrap();

@@ -64,7 +64,7 @@ fn a_table_without_rows_has_headings() {
     assert_eq!(Table::new(Vec::<String>::new(), []).fitted(80), Vec::<String>::new());
 }
 
-/// Rows that come later stand in the columns of those that are printed.
+/// Later rows align with the columns of printed rows.
 #[test]
 fn a_table_grows_by_rows() {
     let whole = table();

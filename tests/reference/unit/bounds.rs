@@ -5,7 +5,7 @@ use half::bf16;
 use super::*;
 use crate::data::Data;
 
-/// What INT8 does to a group in one hop, in double precision and with an exact scale.
+/// The effect of INT8 on a group in one hop, in double precision and with an exact scale.
 fn by_int8(values: &[f64]) -> Vec<f64> {
     let scale = values.iter().fold(0.0, |most: f64, value| most.max(value.abs())) / 127.0;
     values.iter().map(|value| (value / scale).round() * scale).collect()

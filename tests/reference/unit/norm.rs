@@ -7,7 +7,7 @@ fn squares_are_added_in_columns_of_packets() {
     // Three powers of two: in order 1 + 2^-24 twice stays 1, as a tree both are added to each other first.
     let half = 0.5f32.powi(12);
     assert_eq!(sum_of_squares(&[1.0f32, 0.0, half, half]), 1.0 + 0.5f32.powi(23));
-    // The next packet is a column of its own; the one after 1024 packets joins the first.
+    // The next packet is a column of its own; the packet after 1024 packets joins the first.
     let mut row = vec![0.0f32; 4 * 1025];
     (row[0], row[4], row[4 * 1024]) = (1.0, half, half);
     assert_eq!(sum_of_squares(&row), 1.0);
