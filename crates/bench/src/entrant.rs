@@ -1,4 +1,4 @@
-//! NCCL in a race: on our buffers, or on memory of its own in symmetric windows.
+//! NCCL as a peer: on our buffers, or on memory of its own in symmetric windows.
 #![allow(unsafe_code)]
 
 use symmetra::nccl::Window;
@@ -20,7 +20,7 @@ pub(super) struct Entrant<'a> {
 }
 
 impl<'a> Entrant<'a> {
-    /// None without competitors. Windows are of the largest size. Collective; blocks.
+    /// `None` without competitors. Windows have the size of the largest operand. Collective; blocks.
     pub(super) fn open(
         competitors: &[Competitor],
         ours: &'a Communicator,
@@ -35,7 +35,7 @@ impl<'a> Entrant<'a> {
         Ok(Some(Self { ours, collective, windows, nccl }))
     }
 
-    /// The side of one competitor. The plain one works on our buffers.
+    /// The candidate of one competitor. The plain competitor works on our buffers.
     pub(super) fn side<'s, T: Element>(
         &'s self,
         competitor: Competitor,

@@ -90,7 +90,7 @@ impl Task for Floor {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
     bytes: u64,
-    /// In the order of [`QUANTITIES`].
+    /// Times in the order of [`QUANTITIES`].
     times_us: Vec<Vec<f64>>,
 }
 

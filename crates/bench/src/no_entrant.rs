@@ -1,4 +1,4 @@
-//! In place of `entrant.rs` in builds without NCCL, where every competitor is refused before the race.
+//! Replaces `entrant.rs` in builds without NCCL, where every competitor is refused before the comparison.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! `symmetra-bench all-reduce-norm`: rows summed over ranks and normed by several algorithms of ours, the operation
+//! `symmetra-bench all-reduce-norm`: rows summed over ranks and normed by several of our algorithms, the operation
 //! without its norm, and NCCL's collectives with a kernel that norms, in turn.
 
 mod contender;

@@ -88,7 +88,7 @@ pub(crate) struct Overlap {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
     matmul_us: Vec<f64>,
-    /// In the order of [`MOVERS`].
+    /// Times of each kind, in the order of [`MOVERS`].
     kinds: Vec<KindTimes>,
 }
 

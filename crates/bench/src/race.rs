@@ -158,7 +158,7 @@ impl Race {
         shmem.map_or(Ok(()), |heap| heap.close())
     }
 
-    /// A candidate of ours on these operands.
+    /// A candidate of this library on these operands.
     fn ours<'a, B>(
         &self,
         communicator: &'a Communicator,

@@ -1,4 +1,4 @@
-//! The result of a race: a row for each size and mode once every rank has run it.
+//! The result of a comparison: a row for each size and mode once every rank has run it.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,25 @@ use harness::{bytes, output};
 /// One size in one mode.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// Of a rank's input.
+    /// Bytes of a rank's input.
     bytes: u64,
     mode: Mode,
     algorithm: String,
     operations: u32,
-    /// By side.
+    /// Times by candidate.
     time_us: BTreeMap<&'static str, f64>,
-    /// The host's time for one operation: of a graph's launch, its share.
+    /// The host's time for one operation; for a graph, an equal share of the launch.
     host_us: BTreeMap<&'static str, f64>,
     busbw_gbps: BTreeMap<&'static str, f64>,
-    /// The best peer's time by ours.
+    /// The best peer's time divided by ours.
     ratio: Option<f64>,
-    /// Our time by that of our sides with codecs.
+    /// Our time without a codec divided by the time of each of our candidates with a codec.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     codec_ratio: BTreeMap<&'static str, f64>,
     wrong: BTreeMap<&'static str, u64>,
 }
 
-/// Gathers the laps of all ranks.
+/// Gathers the trials of all ranks.
 pub(super) struct Hearing<'a> {
     race: &'a Race,
     floors: Vec<Times>,
@@ -58,12 +58,12 @@ pub(super) struct Report {
     seed: u64,
     launches: u32,
     sides: Vec<&'static str>,
-    /// How many of them are ours.
+    /// How many of the candidates are ours.
     #[serde(skip)]
     own_sides: usize,
     #[serde(skip)]
     has_eager: bool,
-    /// Ours with codecs.
+    /// Our candidates with codecs.
     #[serde(skip)]
     coded: Vec<&'static str>,
     /// Versions and settings.
@@ -125,7 +125,8 @@ impl<'a> Hearing<'a> {
         Ok(())
     }
 
-    /// Refuses ranks that ended with different bits on one of our sides, where all end with the same.
+    /// Refuses ranks that ended with different bits for one of our candidates, in operations that leave equal bits on
+    /// all ranks.
     fn check_equal(&self, laps: &[(usize, Lap)]) -> Result<(), Failure> {
         let Some(((first, lap), others)) = laps.split_first() else { return Ok(()) };
         let sides = if self.race.collective.equalises() { self.race.own_sides() } else { 0 };
@@ -142,7 +143,7 @@ impl<'a> Hearing<'a> {
         Ok(())
     }
 
-    /// From the laps of all ranks, of which there is at least one.
+    /// Makes a row from the trials of all ranks. There is at least one trial.
     fn row(&self, laps: &[Lap]) -> Row {
         let elems = self.race.sizes_elems[laps[0].size];
         let larger_bytes = self.race.bytes(self.race.shape(elems).larger_elems());
@@ -190,7 +191,7 @@ impl<'a> Hearing<'a> {
 }
 
 impl Report {
-    /// Modes and sides of the columns, in their order.
+    /// Modes and candidates of the columns, in their order.
     fn headings(&self) -> Vec<String> {
         let mut headings = vec!["bytes".to_owned(), "mode".to_owned(), "algorithm".to_owned()];
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
@@ -207,12 +208,12 @@ impl Report {
         headings
     }
 
-    /// The floor, for people.
+    /// The lines of the floor in the text output.
     pub(super) fn floor(&self) -> String {
         format!("\n{}", floor::table(&self.floor))
     }
 
-    /// The rows for people.
+    /// The table of the text output.
     pub(super) fn table(&self) -> Table {
         let headings = self.headings();
         let right = (0..headings.len()).filter(|column| ![1, 2].contains(column));
@@ -258,7 +259,7 @@ impl Report {
         [times, bandwidths]
     }
 
-    /// A curve for each side in each mode.
+    /// A curve for each candidate in each mode.
     fn curves(&self, value: impl Fn(&Row, &str) -> f64) -> Vec<(String, Points)> {
         let mut curves = Vec::new();
         for (mode, suffix) in [(Mode::Graph, ""), (Mode::Eager, ", eager")] {
@@ -279,7 +280,7 @@ impl Report {
         self.floor.iter().filter_map(level).collect()
     }
 
-    /// Fails if anything was wrong.
+    /// Fails if any element was wrong.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         for side in &self.sides {
             let wrong: u64 = self.rows.iter().map(|row| row.wrong[side]).sum();

@@ -33,7 +33,7 @@ pub(super) enum How {
     CopyEngine,
 }
 
-/// Another candidate of ours, in addition to kernels on symmetric memory.
+/// Another candidate of this library, in addition to kernels on symmetric memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(super) enum With {
     /// The low-contention form, by the copy engines: all-gather and reduce-scatter

@@ -1,4 +1,4 @@
-//! A side in a race.
+//! A candidate of a comparison of layers.
 
 use symmetra::{Capture, Stream};
 
@@ -8,7 +8,7 @@ use super::sides::Side;
 use harness::contest::step::Step;
 use harness::contest::turns::{Contender, Verdict};
 
-/// A side, its operands, and what they must hold. An operation is a layer.
+/// A candidate, its operands, and their expected contents. An operation is a layer.
 pub(super) struct Racer<'s> {
     pub(super) side: Side<'s>,
     pub(super) operands: &'s Operands,
@@ -37,7 +37,7 @@ impl<'s> Contender<'s> for Racer<'s> {
 
     fn verify(&self, layers: u32, stream: &Stream) -> symmetra::Result<Verdict> {
         self.steps(layers).try_for_each(Step::check)?;
-        // Sides may add in different orders, so there are no bits to compare.
+        // Candidates may add in different orders, so the bits are not comparable.
         Ok(Verdict { wrong: self.check.wrong(&self.side, stream)?, checksum: 0 })
     }
 }

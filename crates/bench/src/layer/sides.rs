@@ -100,7 +100,7 @@ impl<'s> Heat<'s> {
         0..self.rows(true).len()
     }
 
-    /// A candidate of ours, with plans if it needs any.
+    /// A candidate of this library, with plans if it needs any.
     pub(super) fn ours(self, way: Way, plans: Option<&'s Plans>) -> symmetra::Result<Side<'s>> {
         let half = |number| match (way, plans) {
             (_, Some(Plans::Shares(plans))) => self.by_plans(number, plans),

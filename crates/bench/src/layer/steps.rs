@@ -1,4 +1,4 @@
-//! The steps of a layer that are no collectives of their own: products, norms and calls of plans.
+//! The steps of a layer other than single collectives: GEMMs, norms and calls of plans.
 
 use symmetra::fused::{AllGatherMatmul, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::half::bf16;

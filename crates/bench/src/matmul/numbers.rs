@@ -30,7 +30,7 @@ impl Precision {
     }
 }
 
-/// By what 8-bit floats are multiplied.
+/// The scales by which 8-bit floats are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scales {
@@ -59,7 +59,7 @@ pub(super) trait Number: Summand {
 
 /// A type of factors.
 pub(super) trait Factor: Number {
-    /// The type of the product.
+    /// The type of the result.
     type Result: Number;
     const NUMERIC: Numeric;
 }

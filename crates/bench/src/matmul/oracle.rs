@@ -137,7 +137,7 @@ impl Oracle {
         &self.left_scales
     }
 
-    /// As [`left_scales`](Self::left_scales), of columns.
+    /// The scales of all columns, as [`left_scales`](Self::left_scales) returns those of rows.
     pub(super) fn right_scales(&self) -> &[f32] {
         &self.right_scales
     }

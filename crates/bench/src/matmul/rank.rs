@@ -55,7 +55,7 @@ pub(crate) struct Lap {
     pub(super) sides: BTreeMap<String, SideLap>,
 }
 
-/// The names of candidates that are not schedules of ours.
+/// The names of candidates that are not schedules of this library.
 pub(super) const COLLECTIVE: &str = "collective";
 pub(super) const PRODUCT: &str = "product";
 

@@ -1,4 +1,4 @@
-//! Memory of a rank's operands: of the rank alone, or where peers can address it.
+//! Memory of a rank's operands: plain memory of the rank, or memory that peers can address.
 
 use symmetra::{Communicator, Device, DeviceBuffer, Element, Ref, Stream, SymmetricBuffer};
 
@@ -24,8 +24,8 @@ pub(super) enum Memory<T: Element> {
     Shared(SymmetricBuffer<T>),
 }
 
-/// Evaluates an expression with the buffer of a [`Memory`], whichever it is: a call takes a borrowed range of a symmetric buffer for
-/// memory that peers do not address.
+/// Evaluates an expression with the buffer of a [`Memory`] of either kind. A call takes a borrowed range of a symmetric
+/// buffer as memory that peers do not address.
 macro_rules! with_buffer {
     ($memory:expr, $buffer:ident => $value:expr) => {
         match $memory {
@@ -45,7 +45,7 @@ impl<T: Element> Memory<T> {
         })
     }
 
-    /// As memory that peers do not address: see [`with_buffer`](super::memory::with_buffer).
+    /// The memory as memory that peers do not address: see [`with_buffer`](super::memory::with_buffer).
     pub(super) fn borrow(&self) -> Ref<'_, T> {
         with_buffer!(self, buffer => buffer.borrow())
     }

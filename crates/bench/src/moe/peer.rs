@@ -14,7 +14,7 @@ use harness::contest::step::{Cargo, Library, Parcel, Step};
 use harness::experts::{Layout, Shape, Wire, groups};
 use harness::failure::Failure;
 
-/// The order of the peer's rows for an order of ours. A message leaves no room for rows that do not come, so the peer
+/// The order of the peer's rows for our order. A message leaves no room for rows that do not come, so the peer
 /// keeps rows by rank where ours are by source, without reordering.
 pub(super) const fn order_of(layout: Layout) -> Layout {
     match layout {

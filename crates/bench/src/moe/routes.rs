@@ -27,9 +27,9 @@ pub(super) enum Traffic {
 /// The experts of all tokens, and their weights.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
-    /// Of each rank: `[tokens, top_k]`; -1 is no expert.
+    /// Expert ids of each rank: `[tokens, top_k]`; -1 is no expert.
     pub(super) ids: Vec<Vec<i32>>,
-    /// Of each rank: `[tokens, top_k]`.
+    /// Weights of each rank: `[tokens, top_k]`.
     pub(super) weights: Vec<Vec<f32>>,
 }
 

@@ -1,4 +1,4 @@
-//! One rank's part of a race of norms: every number of tokens in every mode.
+//! One rank's part of a comparison of norms: every number of tokens in every mode.
 
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
@@ -16,16 +16,17 @@ use harness::failure::Failure;
 use harness::ranks::{Say, Task};
 use reference::norm::Rows;
 
-/// One number of tokens in one mode, as one rank saw it.
+/// The trials of one number of tokens in one mode on one rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lap {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) mode: Mode,
     pub(super) operations: u32,
-    /// Which algorithm sums on each of our sides.
+    /// The algorithm of the sum of each of our candidates.
     pub(super) algorithms: Vec<String>,
-    /// Our ways, the first without quantisation if rows are quantised, the operation without its norm, then the peers.
+    /// Our candidates, the first without quantisation if rows are quantised, the operation without its norm, then the
+    /// peers.
     pub(super) sides: Vec<SideLap>,
 }
 
@@ -33,7 +34,7 @@ impl Task for NormRace {
     const NAME: &'static str = "norm race";
     type Found = Lap;
 
-    /// Input, sum, output and quantised rows of the most tokens, and where the ranks meet.
+    /// Input, sum, output and quantised rows of the most tokens, and the buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
         7 * (64 << 10) + 3 * self.largest_bytes() + self.largest_codes_bytes()
     }

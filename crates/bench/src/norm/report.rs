@@ -1,4 +1,4 @@
-//! The result of a race of norms: a row for each number of tokens and mode once every rank has run it.
+//! The result of a comparison of norms: a row for each number of tokens and mode once every rank has run it.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,21 @@ use harness::table::Table;
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     tokens: usize,
-    /// Of a rank's input.
+    /// Bytes of a rank's input.
     bytes: u64,
     mode: Mode,
     operations: u32,
-    /// Which algorithm sums, by side of ours.
+    /// The algorithm of the sum, by candidate of this library.
     algorithm: BTreeMap<&'static str, String>,
-    /// By side.
+    /// Times by candidate.
     time_us: BTreeMap<&'static str, f64>,
-    /// The host's time for one operation: of a graph's launch, its share.
+    /// The host's time for one operation; for a graph, an equal share of the launch.
     host_us: BTreeMap<&'static str, f64>,
-    /// The time of our first way, unquantised, beyond that of the operation without its norm.
+    /// The time of our first candidate, unquantised, minus that of the operation without its norm.
     norm_us: f64,
-    /// The time of our first way beyond its time unquantised.
+    /// The time of our first candidate minus its time unquantised.
     quantise_us: Option<f64>,
-    /// The best peer's time by that of our first way.
+    /// The best peer's time divided by the time of our first candidate.
     ratio: Option<f64>,
     wrong: BTreeMap<&'static str, u64>,
 }
@@ -105,7 +105,7 @@ impl Heard for NormRace {
 }
 
 impl Report<Settings, Row> {
-    /// The rows for people.
+    /// The table of the text output.
     fn for_people(&self) -> Table {
         let mut headings: Vec<String> = ["tokens", "bytes", "mode", "algorithm"].map(str::to_owned).into();
         headings.extend(self.sides.iter().map(|side| format!("{side} us")));
@@ -126,7 +126,7 @@ impl Report<Settings, Row> {
         table
     }
 
-    /// Fails if anything was wrong.
+    /// Fails if any element was wrong.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         for side in &self.sides {
             let wrong: u64 = self.rows.iter().map(|row| row.wrong[side]).sum();

@@ -22,7 +22,7 @@ struct Beside<'a> {
     output: &'a SymmetricBuffer<bf16>,
     matmul: &'a Squares,
     stopwatch: &'a Stopwatch<'a>,
-    /// Where kernels of the collective go.
+    /// The stream on which kernels of the collective run.
     other: &'a Stream,
     fork: Event,
     join: Event,
