@@ -11,9 +11,9 @@ use harness::sizes::SizeArgs;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
-/// Flags of every collective but all-reduce.
+/// Flags of every collective except all-reduce.
 #[derive(clap::Args)]
-// Their summaries are those of the commands: text here would be overridden by them.
+// Their summaries come from the commands: text here would be overridden by them.
 #[command(after_long_help = "\
 Starts the ranks itself. Every size is run on fresh random data and every element of every rank's \
 result is compared, bit for bit, with what it must be; then batches of operations are timed. A \
@@ -43,15 +43,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) group: GroupArgs,
 
-    /// Of broadcast, reduce, gather and scatter: the rank that gives or gets [default: 0]
+    /// For broadcast, reduce, gather and scatter: the rank that has the input or gets the output [default: 0]
     #[arg(long)]
     pub(crate) root: Option<usize>,
 
-    /// Of shift: how many ranks further data go; a negative number goes the other way round [default: 1]
+    /// For shift: how many ranks further data go; a negative number goes the other way round [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) by: Option<isize>,
 
-    /// Of all-gather and reduce-scatter: work along dimension 0, 1 or 2 of a tensor, of which a rank's part is 4 x 4 x n
+    /// For all-gather and reduce-scatter: work along dimension 0, 1 or 2 of a tensor, of which a rank's part is 4 x 4 x
+    /// n
     #[arg(long, value_name = "DIM", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) along: Option<u8>,
 
@@ -80,7 +81,7 @@ impl Memory {
         }
     }
 
-    /// The name for people.
+    /// The name in text output.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Symmetric => "symmetric memory",
@@ -104,7 +105,7 @@ impl SweepArgs {
         }
     }
 
-    /// The memory that the flags ask for.
+    /// The memory from the flags.
     pub(crate) fn memory(&self) -> Memory {
         if self.plain { Memory::Plain } else { self.memory }
     }
@@ -115,11 +116,11 @@ impl SweepArgs {
 #[group(id = "sweep", multiple = true)]
 #[command(next_help_heading = "Measuring")]
 pub(crate) struct SweepArgs {
-    /// Element type [default: f32; of all-reduce with --codec: bf16]
+    /// Element type [default: f32; for all-reduce with --codec: bf16]
     #[arg(long, value_parser = names::dtype_parser())]
     pub(crate) dtype: Option<Dtype>,
 
-    /// Of operations that reduce: what becomes of the values of all ranks
+    /// For operations that reduce: the reduction of the values of all ranks
     #[arg(long, default_value = "sum", value_parser = names::reduction_parser())]
     pub(crate) op: Reduction,
 
@@ -130,7 +131,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) iterations: Option<u32>,
 
-    /// Batches that warm up before those that are timed
+    /// Warm-up batches before the timed batches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(crate) warmup: u32,
 
@@ -142,7 +143,7 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     pub(crate) in_place: bool,
 
-    /// Which memory the buffers are; `nvshmem` needs that feature, a library, and ranks that are processes
+    /// Memory of the buffers; `nvshmem` needs that feature, a library, and ranks that are processes
     #[arg(long, value_enum, default_value_t = Memory::Symmetric)]
     pub(crate) memory: Memory,
 

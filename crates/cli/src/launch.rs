@@ -86,7 +86,7 @@ const DOUBT: Duration = Duration::from_secs(2);
 const ONCE: Duration = Duration::from_millis(100);
 /// How long an output may be silent once all ranks have ended: children of ranks may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Time between two looks at the outputs.
+/// Time between two checks of the outputs.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the command.

@@ -8,13 +8,13 @@ use symmetra::{Parameter, Transport};
 
 use crate::exchange::{Args, Memory};
 
-/// The commands of all operations but all-reduce, which has flags of its own: name and what the ranks hold afterwards.
+/// The commands of all operations except all-reduce, which has flags of its own: name and the contents of the outputs.
 pub(crate) fn commands() -> impl Iterator<Item = (&'static str, String)> {
     let others = OPERATIONS.into_iter().filter(|op| **op != ALL_REDUCE);
     others.map(|op| (op.name(), format!("{}: measure and verify a sweep of sizes", op.summary)))
 }
 
-/// Refuses flags that mean nothing to the operation.
+/// Refuses flags that have no effect on the operation.
 pub(super) fn check(collective: Collective, args: &Args, ranks: usize) -> Result<(), Failure> {
     let (name, op) = (collective.name(), collective.op());
     let parameter = op.operation.parameter();
@@ -45,7 +45,7 @@ pub(super) fn check(collective: Collective, args: &Args, ranks: usize) -> Result
         if args.transport == Mover::CopyEngine {
             return Err(Failure::usage(format!("--transport copy-engine: {name} along a dimension has no such form")));
         }
-        // A rank's part of the larger operand is in one piece along the first dimension alone.
+        // A rank's part of the larger operand is contiguous only along the first dimension.
         if args.sweep.in_place && dim > 0 {
             return Err(Failure::usage(format!("--in-place: {name} along dimension {dim} has no such form")));
         }
@@ -63,7 +63,7 @@ pub(super) fn check(collective: Collective, args: &Args, ranks: usize) -> Result
     Ok(())
 }
 
-/// The root or the distance that the flags ask for.
+/// The root or the distance from the flags.
 pub(super) fn parameter(collective: Collective, args: &Args) -> usize {
     match collective.op().operation.parameter() {
         Parameter::Distance => args.by.unwrap_or(1).rem_euclid(args.ranks as isize) as usize,

@@ -168,7 +168,7 @@ pub(super) fn open(
     let sources: Vec<Source> = inputs.iter().map(|input| format.open(input)).collect::<Result<_, _>>()?;
     let header = common_header(&sources, &inputs)?;
     header.tensors.iter().try_for_each(|tensor| super::check_fits(options, tensor.dtype))?;
-    // In the output's own folder, so that renaming the result is atomic.
+    // In the folder of the output, so that renaming the result is atomic.
     let folder = output.parent().unwrap_or(Path::new("/"));
     let create = || unfinished::create(folder).map_err(Failure::doing(format!("write into {}", folder.display())));
     let (unfinished, path) = guard(create, |file| file.path().to_owned())?;

@@ -1,11 +1,11 @@
-//! Which ranks failed because of others: the library of each rank reports that to a socket of this command.
+//! Which ranks failed because another rank failed: the library of each rank reports that to a socket of this command.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use symmetra::bootstrap::Directory;
 
-/// A socket for each rank. Without a folder for sockets there are none, and ranks count as failed by themselves.
+/// A socket for each rank. Without a folder for sockets there is no socket, and every failed rank counts as the cause.
 pub(super) struct Reports {
     sockets: Vec<UnixDatagram>,
     directory: Option<Directory>,
@@ -29,7 +29,7 @@ impl Reports {
         Some(("SYMMETRA_LAUNCHER", directory.path().join(rank.to_string())))
     }
 
-    /// Whether a rank reported that it failed because of another. A report comes before the end of its rank.
+    /// Whether a rank reported that it failed because another rank failed. A report comes before the end of its rank.
     pub(super) fn follows(&self, rank: usize) -> bool {
         self.sockets.get(rank).is_some_and(|socket| socket.recv(&mut [0]).is_ok())
     }

@@ -1,4 +1,4 @@
-//! How ranks ended: which one failed first, and one message for all that failed.
+//! How ranks ended: the rank that failed first, and one message for all that failed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -12,7 +12,7 @@ enum End {
     Status(i32),
     /// The signal, and whether this command had sent it.
     Killed(i32, bool),
-    /// Why nothing is known.
+    /// Why the status is unknown.
     Unknown(String),
 }
 
@@ -21,7 +21,7 @@ enum End {
 struct Failed {
     rank: usize,
     end: End,
-    /// Whether the rank had failed because of another.
+    /// Whether the rank had failed because another rank failed.
     follows: bool,
     /// Whether the rank ended after this command had asked the ranks to end.
     asked: bool,
@@ -36,12 +36,12 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Takes note of a signal that the ranks get.
+    /// Records a signal that the ranks get.
     pub(super) fn send(&mut self, signal: i32) {
         self.sent.push(signal);
     }
 
-    /// Takes note of a rank's end. `follows`: the rank had failed because of another. Returns what a user needs to know
+    /// Records a rank's end. `follows`: the rank had failed because another rank failed. Returns a text for the user
     /// if the rank failed.
     pub(super) fn end(&mut self, rank: usize, status: std::io::Result<ExitStatus>, follows: bool) -> Option<String> {
         let end = match status {
@@ -69,7 +69,8 @@ impl Verdict {
     }
 
     /// The failure of the rank that failed first, with the ends of all other ranks that failed. Ranks that this command
-    /// had asked to end come after the others, and ranks that failed because of another after that one.
+    /// had asked to end come after the others, and ranks that failed because of another rank come after the rank that
+    /// caused it.
     pub(super) fn failure(mut self) -> Option<Failure> {
         let first = (0..self.failed.len()).min_by_key(|at| (self.failed[*at].asked, self.failed[*at].follows, *at))?;
         let first = self.failed.remove(first);

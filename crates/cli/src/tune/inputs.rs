@@ -1,4 +1,4 @@
-//! From the laps of one kind of call to the inputs of [`choose`].
+//! Converts the trials of one kind of call to the inputs of [`choose`].
 
 use symmetra::{Algorithm, Codec, Device, explain};
 
@@ -9,8 +9,8 @@ use super::measure::Lap;
 use super::norms::{NormLap, built_in};
 use harness::failure::Failure;
 
-/// The algorithm for each range of sizes. `laps` are of one type and kind of memory and have rising sizes. `exact` leaves
-/// out algorithms that round at every rank.
+/// The algorithm for each range of sizes. `laps` are trials of one type and kind of memory and have rising sizes.
+/// `exact` leaves out algorithms that round at every rank.
 pub(super) fn table(device: &Device, ranks: usize, laps: &[Lap], exact: bool) -> Result<Vec<Choice>, Failure> {
     let Some(Lap { dtype, direct, .. }) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
     let able = |algorithm: Algorithm| !exact || algorithm.is_exact(*dtype, ranks);
@@ -28,7 +28,7 @@ pub(super) fn table(device: &Device, ranks: usize, laps: &[Lap], exact: bool) ->
     Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
 }
 
-/// From which size on a codec is faster than the choices of a table. `None` of the outer: it was not timed.
+/// The size from which a codec is faster than the choices of a table. The outer `None`: the codec was not timed.
 pub(super) fn codec(laps: &[Lap], table: &[Choice], codec: Codec) -> Option<Option<u64>> {
     let pair = |lap: &Lap| {
         let plain = lap.times_ns.get(&serves(table, lap.bytes)?.algorithm);
@@ -40,7 +40,7 @@ pub(super) fn codec(laps: &[Lap], table: &[Choice], codec: Codec) -> Option<Opti
     (!pairs.is_empty()).then(|| faster_from(&pairs))
 }
 
-/// The kernel, or `apart`, for each range of the bytes of all rows. `laps` have rising sizes.
+/// The kernel, or `apart` for unfused calls, for each range of the bytes of all rows. `laps` have rising sizes.
 pub(super) fn norm_table(device: &Device, ranks: usize, laps: &[NormLap]) -> Result<Vec<Choice>, Failure> {
     let Some(first) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
     let size = |lap: &NormLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
@@ -48,8 +48,8 @@ pub(super) fn norm_table(device: &Device, ranks: usize, laps: &[NormLap]) -> Res
     Ok(ranges(&sizes, &choose(&sizes, &built_in), &built_in))
 }
 
-/// The mode for each range of the bytes of `x` or of a slice. `laps` are of one operation and kind of memory and have rising
-/// sizes.
+/// The mode for each range of the bytes of `x` or of a slice. `laps` are trials of one operation and kind of memory and
+/// have rising sizes.
 pub(super) fn grid_table(device: &Device, laps: &[GridLap]) -> Result<Vec<Choice>, Failure> {
     let Some(first) = laps.first() else { return Err(Failure::failed("nothing was measured")) };
     let size = |lap: &GridLap| Size { bytes: lap.bytes, times_ns: lap.times_ns.clone() };
