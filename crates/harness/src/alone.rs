@@ -5,12 +5,12 @@ use symmetra::{Communicator, Config};
 
 use crate::failure::Failure;
 
-/// A group of this rank alone, whose norms are the kernel that norms and nothing else.
+/// A group of only this rank. Its norms run the kernel that norms, without a sum.
 pub fn alone(communicator: &Communicator) -> Result<Communicator, Failure> {
     alone_with(communicator, Config::default())
 }
 
-/// A group of this rank alone, with these settings.
+/// A group of only this rank, with these settings.
 pub fn alone_with(communicator: &Communicator, config: Config) -> Result<Communicator, Failure> {
     let bootstrap = Threads::new(1)?.pop().ok_or_else(|| Failure::failed("a group of one rank has no rank"))?;
     Ok(Communicator::open(bootstrap, communicator.device(), config)?)

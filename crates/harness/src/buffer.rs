@@ -8,7 +8,7 @@ use symmetra::{DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, Sym
 
 /// Memory for operands.
 pub trait Buffer<T: Element>: Sized {
-    /// Some of its elements, as an operand.
+    /// Some elements of the memory, as an operand.
     type Part<'b>: Operand<'b, T>
     where
         Self: 'b;

@@ -1,4 +1,4 @@
-//! Contenders that take turns on the same operands: ours, and other libraries.
+//! Candidates that take turns on the same operands: ours, and other libraries.
 
 pub mod competitor;
 #[cfg_attr(not(feature = "nccl"), path = "contest/no_nccl.rs")]
@@ -9,5 +9,5 @@ pub mod stopwatch;
 pub mod team;
 pub mod turns;
 
-/// Where data are broadcast from.
+/// The root of broadcasts.
 pub const ROOT: usize = 0;

@@ -62,9 +62,9 @@ impl Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wire {
-    /// As e4m3 codes that a dispatch makes of rows of bf16, with an f32 scale for each 128 elements
+    /// As e4m3 codes that a dispatch computes from rows of bf16, with an f32 scale for each 128 elements
     F8,
-    /// As they are, rows of bf16
+    /// Unchanged, rows of bf16
     Same,
     /// As e4m3 codes and scales that were made before
     GivenF8,

@@ -1,4 +1,4 @@
-//! How a command fails: one line for people, one exit code for scripts.
+//! How a command fails: one line of text, and one exit code for scripts.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -9,15 +9,15 @@ use symmetra::Error;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// It was asked for something impossible: exit code 2.
+    /// The request is impossible: exit code 2.
     Usage(String),
-    /// It went wrong: exit code 1.
+    /// The command went wrong: exit code 1.
     Failed(String),
     /// The library refused: exit code 1.
     Library(Error),
     /// The program that the command ran failed: the program's exit code.
     Program { message: String, code: u8 },
-    /// Nobody reads the output any more: exit code 1, without a word.
+    /// The reader of the output is gone: exit code 1, without a message.
     Unread,
 }
 
@@ -30,7 +30,7 @@ impl Failure {
         Self::Failed(message.into())
     }
 
-    /// For `map_err`: what was being done when the system refused.
+    /// For `map_err`: the action that the system refused.
     pub fn doing<E: Into<std::io::Error>>(what: impl Display) -> impl FnOnce(E) -> Self {
         move |error| Self::Failed(format!("cannot {what}: {}", error.into()))
     }
@@ -49,7 +49,7 @@ impl Failure {
         matches!(self, Self::Library(PeerLost { .. } | Peer { .. } | Aborted { .. } | Timeout { .. }))
     }
 
-    /// Whether nothing was done that another rank may wait for.
+    /// Whether the rank has done nothing for which another rank may wait.
     pub fn is_refusal(&self) -> bool {
         use Error::{InvalidArgument, OutOfMemory, Unsupported};
         match self {

@@ -31,7 +31,7 @@ pub fn note(text: impl Display) -> Result<(), Failure> {
 }
 
 fn line_to(out: &mut impl Write, text: impl Display) -> Result<(), Failure> {
-    // In one piece: a file of ours is not buffered.
+    // In one write: our file is not buffered.
     let text = format!("{text}\n");
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
 }

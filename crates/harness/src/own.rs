@@ -1,10 +1,10 @@
-//! Buffers that a communicator makes alone.
+//! Buffers that only a communicator makes.
 
 use symmetra::{Communicator, DeviceBuffer, Element, SymmetricBuffer};
 
 use crate::buffer::Buffer;
 
-/// Memory that a communicator has room for.
+/// Memory that a communicator can allocate.
 pub trait Own<T: Element>: Buffer<T> {
     fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
 }

@@ -45,7 +45,7 @@ pub struct Tensor {
 /// The contents of a file without the elements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Header {
-    /// In the order in which a file is written: see `Tensor::in_order`.
+    /// Tensors in the order in which a file is written: see `Tensor::in_order`.
     pub tensors: Vec<Tensor>,
     /// The other texts of the file, by name, if the format has them.
     texts: Option<BTreeMap<String, String>>,
@@ -64,7 +64,7 @@ pub struct Layout {
 /// The elements of a pipe whose header is read, for another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rest {
-    /// Of the open end of this process.
+    /// The path of the open end of this process.
     path: PathBuf,
     /// The name of the pipe for users.
     name: PathBuf,

@@ -1,4 +1,4 @@
-//! The libraries that a race is run against.
+//! The libraries with which this library is compared.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

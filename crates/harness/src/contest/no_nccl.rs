@@ -1,4 +1,4 @@
-//! In place of `nccl.rs` in builds without NCCL, where every competitor is refused before the contest.
+//! Replaces `nccl.rs` in builds without NCCL, where every competitor is refused before the comparison.
 
 use std::convert::Infallible;
 
@@ -35,7 +35,7 @@ impl Nccl {
     }
 }
 
-/// A collective that cannot be.
+/// A collective that cannot exist.
 pub struct Call(Infallible);
 
 impl<'a> Step<'a> for Call {

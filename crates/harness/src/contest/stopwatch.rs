@@ -9,9 +9,9 @@ use super::team::Team;
 /// The times of one trial on this rank, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// From the last meeting to the end of the work, on the device.
+    /// Time from the last meeting to the end of the work, on the device.
     pub device_us: f64,
-    /// To enqueue the work, on the host.
+    /// Time to enqueue the work, on the host.
     pub host_us: f64,
 }
 

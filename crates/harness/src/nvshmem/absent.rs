@@ -1,4 +1,4 @@
-//! In place of `heap.rs` in builds without NVSHMEM.
+//! Replaces `heap.rs` in builds without NVSHMEM.
 
 use std::convert::Infallible;
 
