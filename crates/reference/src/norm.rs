@@ -1,4 +1,4 @@
-//! The norm by its definition, apart from how the library computes it.
+//! The norm by its definition, independent of the library's code.
 
 use symmetra::RmsNorm;
 use symmetra::half::{bf16, f16};
