@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Polls between two looks at the clock.
+/// Polls between two reads of the clock.
 const POLLS: u32 = 64;
-/// After this time a spinning party yields the processor between looks at the clock: the awaited party may need it.
+/// After this time a spinning party yields the processor between reads of the clock: the awaited party may need it.
 const ALONE: Duration = Duration::from_micros(20);
 
 /// Spins for as long as spinning has paid off lately. A wait that ends while spinning doubles the next limit, a wait that

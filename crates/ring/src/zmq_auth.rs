@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::zeromq::{Context, HANDSHAKE_FAILED, Message, REFUSED, Role, Setting, Socket, poll};
 use symmetra::{Error, Result};
 
-/// Where ZeroMQ asks.
+/// The endpoint at which ZeroMQ sends its requests.
 const AUTHENTICATOR: &str = "inproc://zeromq.zap.01";
 /// Frames of a request before the key: version, request, domain, address, identity, mechanism.
 const KEY: usize = 6;
@@ -26,7 +26,7 @@ pub(super) struct Authenticator {
 }
 
 impl Authenticator {
-    /// To be called before any socket of the context listens.
+    /// Starts the thread. Must be called before any socket of the context listens.
     pub(super) fn open(context: &Context) -> Result<(Self, Watch)> {
         let requests = context.socket(Role::Reply)?;
         requests.set(Setting::LingerMs, 0)?;
@@ -40,7 +40,7 @@ impl Authenticator {
         let events = router.monitor(HANDSHAKE_FAILED)?;
         let run = move || {
             let mut strangers = Strangers::default();
-            // An error is the end of the context.
+            // An error means that the context ended.
             while watch.answer().and_then(|()| strangers.note(&events)).is_ok() {
                 if poll(&[&watch.requests, &events], Instant::now() + Duration::from_secs(3600)).is_err() {
                     return;
@@ -80,7 +80,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Answers every request that waits.
+    /// Answers every pending request.
     fn answer(&self) -> Result<()> {
         while let Some(frames) = self.requests.receive()? {
             let frame = |index: usize| frames.get(index).map_or(&[][..], Message::bytes);

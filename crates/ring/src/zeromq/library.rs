@@ -27,7 +27,7 @@ macro_rules! functions {
         /// The functions used here.
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $out)?,)*
-            // Last: its functions go with it.
+            // Last, so that the library is dropped after its functions.
             _library: libloading::Library,
         }
 
@@ -82,7 +82,7 @@ pub(super) const INTERRUPTED: c_int = 4;
 
 /// The library, loaded once and for good.
 ///
-/// [`Error::Unsupported`] when there is none, or one without CURVE.
+/// [`Error::Unsupported`] when there is no library, or a library without CURVE.
 pub(super) fn library() -> Result<&'static Library> {
     static LIBRARY: OnceCell<Library> = OnceCell::new();
     LIBRARY.get_or_try_init(|| {
