@@ -92,7 +92,7 @@ class Layer:
             raise ValueError(f"{self.ranks} ranks cannot share {tokens} rows equally")
         self.is_f8 = args.dtype == "f8"
         self.result = torch.bfloat16 if self.is_f8 else DTYPES[args.dtype]
-        # Of the result, and of sums in f32 in one order or another.
+        # The rounding of the result, and of sums in f32 in any order.
         self.roundoff = ROUNDOFF["bf16" if self.is_f8 else args.dtype] + self.inner**0.5 * 2.0**-24
         self.group = dist.group.WORLD.group_name
         self.rows = tokens // self.ranks if self.gathers else tokens

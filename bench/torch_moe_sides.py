@@ -1,12 +1,12 @@
 """How other libraries exchange the rows of a layer of experts: the sides of bench/torch_moe.py, and what is right."""
 import os
 
-# Also sets what PyTorch, NCCL and NVSHMEM read from the environment.
+# Also sets the variables that PyTorch, NCCL and NVSHMEM read from the environment.
 from torch_symm_mem import ROUNDOFF
 import torch
 import torch.distributed as dist
 
-# NVSHMEM else looks for adapters of other hosts.
+# Otherwise NVSHMEM looks for adapters of other hosts.
 os.environ.setdefault("NVSHMEM_REMOTE_TRANSPORT", "none")
 
 # Elements of a row with one scale.

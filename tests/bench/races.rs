@@ -199,7 +199,7 @@ fn dark_and_dashed(svg: &str) {
             && to - from <= 6.0
         {
             assert_eq!(value("opacity"), "1");
-            // Of the upper panel, or of the lower one.
+            // Dashes of the upper panel, or of the lower one.
             dashes.entry((value("stroke"), height < 480.0)).or_default().push([from, height]);
         }
     }

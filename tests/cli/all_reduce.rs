@@ -185,7 +185,7 @@ fn bound_calls() {
     }
 }
 
-/// As people and nccl-tests write them.
+/// Sizes as people and nccl-tests write them.
 #[test]
 fn sizes_with_units_and_a_factor() {
     for args in ["-b 4K -e 1M -f 16", "--min-bytes 4KiB --max-bytes 1MiB --step-factor 16"] {
@@ -417,7 +417,7 @@ fn ranks_are_waited_for_until_they_have_exited() {
 /// NCCL prints to standard output when it is asked to talk: here a library of the test's does.
 #[test]
 fn what_libraries_print_does_not_mix_with_what_ranks_say() {
-    // Of a rank, when it starts its first thread: as it opens its device.
+    // On a rank, when it starts its first thread, while it opens its device.
     let talk = r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>

@@ -740,7 +740,7 @@ fn cmake_finds_the_versions_that_programs_ask_for() {
     }
 }
 
-/// As cargo takes them. Gloo is what programs link.
+/// Lists of features as cargo accepts them. Programs link Gloo, so the pkg-config file names it.
 #[test]
 fn features_are_separated_by_commas_or_spaces() {
     for (name, features) in [("commas", "nccl,gloo"), ("spaces", "nccl gloo"), ("both", " gloo, nccl ")] {
@@ -754,7 +754,7 @@ fn features_are_separated_by_commas_or_spaces() {
     }
 }
 
-/// Another linker replaced it silently.
+/// Regression test: another linker was used silently.
 #[test]
 fn a_linker_that_is_missing_is_an_error() {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed-without-linker");

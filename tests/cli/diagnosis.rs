@@ -30,7 +30,7 @@ fn info_and_doctor_name_what_multiplies() {
 #[test]
 fn info_for_people() {
     let run = symmetra("info --device host --ranks 8").ok();
-    // One screen, in which what was not asked for is named.
+    // One screen, which names the topics that were not requested.
     assert!(run.stdout.lines().count() <= 40, "{}", run.stdout);
     assert!(run.stdout.contains("more: --settings, --choices, --variables"), "{}", run.stdout);
     assert!(!run.stdout.contains("deadlines.steady") && !run.stdout.contains("MASTER_ADDR"), "{}", run.stdout);
@@ -53,7 +53,7 @@ fn info_for_people() {
     run.fits(80);
 }
 
-/// The choice for quantised rows is that of rows alone but on AMD GPUs, where nothing but the two-shot quantises.
+/// The choice for quantised rows is that for other rows, except on AMD GPUs, where only the two-shot quantises.
 #[test]
 fn info_explains_quantised_norms() {
     let norms = |words: &str| {

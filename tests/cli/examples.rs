@@ -59,7 +59,7 @@ fn found(ranks: usize, words: &str) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words}: {error} in: {text}"))
 }
 
-/// Checks a layout: who is in which row, and that all results are right.
+/// Checks a layout: which rank is in which row, and that all results are right.
 fn layout(ranks: usize, words: &str, places: &[(usize, usize, &[usize])]) {
     let (found, fp8) = (found(ranks, words), words.contains("--fp8"));
     assert_eq!(found["device"], "host");

@@ -248,7 +248,7 @@ fn scalars_empty_tensors_and_one_rank() {
     let (header, data) = split_npy(&file);
     assert!(header.contains("()"), "{header}");
     assert_eq!(data, 42i32.to_le_bytes());
-    // Only as many as asked for; an existing output is replaced.
+    // Only as many as requested; an existing output is replaced.
     shards.reduce(&["--ranks", "1"]).ok();
     assert_eq!(split_npy(&shards.sum()).1, 40i32.to_le_bytes());
 

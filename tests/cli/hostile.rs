@@ -1,4 +1,4 @@
-//! Files that claim what they do not hold, or that a parser or a terminal would suffer from.
+//! Files whose headers claim more than the files contain, or that could harm a parser or a terminal.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn a_header_of_many_brackets_is_refused_at_once() {
         let shards = Shards::new("npy", &[with_header(header.as_bytes())]);
         reduce_soon(&shards, &[]).refused(1, &["shard-0.npy", "no .npy file", "brackets"]);
     }
-    // As many brackets as are read, around as much as is read.
+    // As many brackets as the parser accepts, in a header of the largest accepted length.
     for (open, inside) in [("{'descr':{", "'"), ("{'descr':[", "1,"), ("{{", "1,"), ("{[", "-")] {
         let header = open.to_owned() + &inside.repeat(9_900 / inside.len());
         let shards = Shards::new("npy", &[with_header(header.as_bytes())]);
@@ -57,7 +57,7 @@ fn a_short_file_that_claims_much_is_refused_before_any_rank_starts() {
     let shards = Shards::new("safetensors", &[cut]);
     reduce_soon(&shards, &["--tensor", "weight"]).refused(1, &["`weight` f32 [536870912] would end at byte"]);
     reduce_soon(&shards, &[]).refused(1, &["`weight` f32 [536870912] would end at byte"]);
-    // A header that is claimed alone.
+    // The file claims the length of a header, but the header is missing.
     let claim = [&99_999_999u64.to_le_bytes()[..], b"{}"].concat();
     let shards = Shards::new("safetensors", &[claim]);
     reduce_soon(&shards, &[]).refused(1, &["it ends after 2 of the 99999999 bytes of its header"]);

@@ -173,7 +173,7 @@ fn a_second_interrupt_ends_the_ranks_at_once() {
     run.refused(128 + 2, &["a second SIGINT killed the ranks"]);
 }
 
-/// As of `timeout`, which signals its child and then its group.
+/// Signals as of `timeout`, which signals its child and then its group.
 #[test]
 fn an_interrupt_that_comes_twice_in_a_moment_is_one() {
     if ignored(Signal::INT) {

@@ -1,4 +1,4 @@
-//! The layer of experts in `examples/`: right on every number of ranks, and what the layer would find wrong.
+//! The layer of experts in `examples/`: right on every number of ranks, and its detection of errors.
 
 #[path = "../../examples/mixture_of_experts/layer.rs"]
 mod layer;

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/data.rs`, whose module they are.
+//! Tests of `crates/bench/src/data.rs`, whose module they are.
 
 use symmetra::half::bf16;
 use symmetra::{Algorithm, Codec};

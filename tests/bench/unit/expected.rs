@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/expected.rs`, whose module they are.
+//! Tests of `crates/bench/src/expected.rs`, whose module they are.
 
 use symmetra::op::Source;
 

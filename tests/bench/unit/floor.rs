@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/floor.rs`, whose module they are.
+//! Tests of `crates/bench/src/floor.rs`, whose module they are.
 
 use super::*;
 

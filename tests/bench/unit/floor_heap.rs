@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/floor/heap.rs`, whose module they are.
+//! Tests of `crates/bench/src/floor/heap.rs`, whose module they are.
 
 use super::*;
 

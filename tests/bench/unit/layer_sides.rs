@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/layer/sides.rs`, whose module they are: on ranks of the host device, where our own
+//! Tests of `crates/bench/src/layer/sides.rs`, whose module they are: on ranks of the host device, where our own
 //! collectives play the peer.
 
 use symmetra::bootstrap::Threads;

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/moe/oracle.rs`, whose module they are: against what was worked out by hand.
+//! Tests of `crates/bench/src/moe/oracle.rs`, whose module they are: against what was worked out by hand.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Tests of `crates/cli/src/bench/moe/peer.rs`, whose module they are: on ranks of the host device, where our own all-to-all
-//! plays the peer.
+//! Tests of `crates/bench/src/moe/peer.rs`, whose module they are: on ranks of the host device, where our own
+//! all-to-all plays the peer.
 
 use symmetra::bootstrap::Threads;
 use symmetra::{Device, SymmetricBuffer};

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/moe/rank.rs`, whose module they are.
+//! Tests of `crates/bench/src/moe/rank.rs`, whose module they are.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn lap(times_us: [f64; 2]) -> SideLap {
     SideLap { times_us: times_us.into(), host_us: times_us.map(|time| time / 2.0).into(), wrong: 0, checksum: 0 }
 }
 
-/// Four operations of ours, whose combines follow one dispatch, then of a peer, whose phases follow one plan.
+/// Four operations of this library, whose combines follow one dispatch, then of a peer, whose phases follow one plan.
 #[test]
 fn what_leads_a_phase_is_taken_off() {
     let plan = Some(Phase::Plan);

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/moe/routes.rs`, whose module they are.
+//! Tests of `crates/bench/src/moe/routes.rs`, whose module they are.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/moe/split.rs`, whose module they are.
+//! Tests of `crates/bench/src/moe/split.rs`, whose module they are.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn a_row_has_the_slowest_rank_of_each_launch_and_says_what_is_hidden() {
     let ranks = [times(0.0, 1), times(4.0, 2)];
     let row = Row::new((8, Layout::Padded), "dispatch", &ranks.each_ref());
     assert_eq!((row.tokens, row.layout, row.call, row.wrong), (8, Layout::Padded, "dispatch", 3));
-    // Of launches of the slowest rank: 5, 2 and 3; 10, 24 and 30; 100, 100 and 104; 5, 8 and 3.
+    // Medians of the launches of the slowest rank: 5, 2 and 3; 10, 24 and 30; 100, 100 and 104; 5, 8 and 3.
     assert_eq!([row.begin_us, row.receive_us, row.work_us, row.behind_us], [3.0, 24.0, 100.0, 5.0]);
     assert!((row.hidden - 19.0 / 24.0).abs() < 1e-12);
     let nothing = Row::new((8, Layout::Padded), "combine", &[]);

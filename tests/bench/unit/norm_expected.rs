@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/norm/expected.rs`, whose module they are.
+//! Tests of `crates/bench/src/norm/expected.rs`, whose module they are.
 
 use symmetra::half::bf16;
 

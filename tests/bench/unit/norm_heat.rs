@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/norm/heat.rs`, whose module they are: on two ranks of the host device, where our own
+//! Tests of `crates/bench/src/norm/heat.rs`, whose module they are: on two ranks of the host device, where our own
 //! collectives play the peer.
 
 use symmetra::bootstrap::Threads;
@@ -156,7 +156,7 @@ fn a_wrong_residual_is_found() {
 #[test]
 fn a_wrong_sum_is_found() {
     for op in [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather] {
-        // Of apart, and of the operation without its norm. A peer's sum need only be near.
+        // The candidates `apart`, and the operation without its norm. A peer's sum need only be near.
         let found = wrong(&race(op, None, Way::Apart), |operands, stream| flip(&operands.sum, 3, stream));
         assert_eq!([found[0], found[1]], [[0, 1]; 2], "{op:?}");
         assert_eq!(found[2][0], 0, "{op:?}");

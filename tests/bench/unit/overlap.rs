@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/overlap.rs`, whose module they are.
+//! Tests of `crates/bench/src/overlap.rs`, whose module they are.
 
 use super::*;
 

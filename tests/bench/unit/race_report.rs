@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bench/report.rs`, whose module they are.
+//! Tests of `crates/bench/src/report.rs`, whose module they are.
 
 use symmetra::{Algorithm, Dtype};
 

@@ -35,7 +35,7 @@ fn collective(collective: Collective, given: &[Vec<i64>]) -> Vec<Vec<i64>> {
 }
 
 fn run(operation: MixedOperation, [tensor, data]: [usize; 2], count: usize) {
-    // As a grid numbers the ranks of a host.
+    // The ranks of a host as a mesh numbers them.
     let places: Vec<Place> =
         (0..tensor * data).map(|rank| Place { tensor_rank: rank % tensor, data_rank: rank / tensor }).collect();
     let oracle = Oracle { operation, seed: 5, count, places: places.clone(), data_ranks: data };

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/bytes.rs`, whose module they are.
+//! Tests of `crates/harness/src/bytes.rs`, whose module they are.
 
 use super::*;
 

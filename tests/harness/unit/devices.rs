@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/devices.rs`, whose module they are.
+//! Tests of `crates/harness/src/devices.rs`, whose module they are.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/experts.rs`, whose module they are.
+//! Tests of `crates/harness/src/experts.rs`, whose module they are.
 
 use super::*;
 

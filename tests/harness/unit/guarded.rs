@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/guarded.rs`, whose module they are.
+//! Tests of `crates/harness/src/guarded.rs`, whose module they are.
 
 use super::*;
 use crate::buffer::Buffer;

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/sizes.rs`, whose module they are.
+//! Tests of `crates/harness/src/sizes.rs`, whose module they are.
 
 use super::*;
 

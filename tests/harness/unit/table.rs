@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/table.rs`, whose module they are.
+//! Tests of `crates/harness/src/table.rs`, whose module they are.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/tensor_file.rs`, whose module they are.
+//! Tests of `crates/harness/src/tensor_file.rs`, whose module they are.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

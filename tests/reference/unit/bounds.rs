@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/all_reduce/bounds.rs`, whose module they are.
+//! Tests of `crates/reference/src/bounds.rs`, whose module they are.
 
 use half::bf16;
 

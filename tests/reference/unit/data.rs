@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/all_reduce/reference.rs`, whose module they are.
+//! Tests of `crates/reference/src/data.rs`, whose module they are.
 
 use super::*;
 

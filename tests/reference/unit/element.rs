@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/element.rs`, whose module they are.
+//! Tests of `crates/reference/src/element.rs`, whose module they are.
 
 use super::*;
 

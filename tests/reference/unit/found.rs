@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/norm/found.rs`, whose module they are.
+//! Tests of `crates/reference/src/found.rs`, whose module they are.
 
 use super::*;
 

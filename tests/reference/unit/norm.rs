@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/norm/reference.rs`, whose module they are.
+//! Tests of `crates/reference/src/norm.rs`, whose module they are.
 
 use super::*;
 

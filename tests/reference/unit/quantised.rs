@@ -1,4 +1,4 @@
-//! Tests of `crates/cli/src/norm/quantised.rs`, whose module they are.
+//! Tests of `crates/reference/src/quantised.rs`, whose module they are.
 
 use super::*;
 
