@@ -92,7 +92,7 @@ struct AllReduceArgs {
   uint32_t lanes_log2;  ///< packets of one source that a block handles at once
   uint32_t rank;
   Wait wait;
-  uint64_t slot_packets;  ///< room for one source in one buffer of the region
+  uint64_t slot_packets;  ///< capacity for one source in one buffer of the region
   uint32_t world;
   uint32_t reduction;
   uint8_t* peers[kMaxWorld];  ///< scratch region of this protocol on every rank; this rank's at [rank]
@@ -166,7 +166,7 @@ struct ExchangeArgs {
   uint32_t root;                   ///< kExchangeRelay, kRelayPackets: source rank; kReducePull: target rank
   uint32_t dtype;                  ///< type of reduced elements
   uint32_t reduction;              ///< kSum...
-  uint64_t slot_packets;           ///< through scratch: room for one source in one buffer of the region
+  uint64_t slot_packets;           ///< through scratch: capacity for one source in one buffer of the region
   uint64_t largest_bytes;          ///< most bytes that any rank sends any other
   const Learned* learned;          ///< own device memory; null where ranks know each other's counts
   uint8_t* peers[kMaxWorld];       ///< region of every rank: scratch of a packet protocol, or barrier flags

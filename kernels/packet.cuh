@@ -39,8 +39,8 @@ SYMMETRA_DEVICE void load_words(const uint32_t* from, uint32_t* words, uint32_t 
   }
 }
 
-/// Eight bytes of data: each half packet holds one word of data and the call's tag. No buffer is cleared, and any bits
-/// may travel. Two buffers suffice: a peer that writes the buffer of call k again in call k + 2 has received our
+/// Eight bytes of data: each half packet has one word of data and the call's tag. No buffer is cleared, and any bits
+/// may be sent. Two buffers suffice: a peer that writes the buffer of call k again in call k + 2 has received our
 /// packets of call k + 1, which we sent after call k had ended.
 template <class ElementType>
 struct LL {
@@ -66,7 +66,7 @@ struct LL {
 };
 
 /// Sixteen bytes of data: the word kMissing, compared as bits, means "not arrived". It is a NaN in every floating type
-/// (in f64 the high word), and another NaN is sent in its place. Where fresh memory holds another word, all words travel
+/// (in f64 the high word), and another NaN is sent in its place. If fresh memory holds another word, all words are sent
 /// changed by kMask, so that nothing has arrived in fresh memory. Three buffers suffice: call k clears the buffer of
 /// call k - 1. Peers write it again in call k + 2, after they have received our packets of call k + 1, which we sent
 /// after call k had ended.

@@ -54,7 +54,7 @@ class Bootstrap {
 /// Ready-made bootstraps. All throw kTimeout when ranks are missing after `timeout`.
 namespace bootstrap {
 
-/// How long ready-made bootstraps wait for all ranks.
+/// The time for which ready-made bootstraps wait for all ranks.
 constexpr std::chrono::seconds kTimeout{120};
 
 /// The bootstraps of `world_size` threads of this process, in rank order; each goes to its own thread. When one is

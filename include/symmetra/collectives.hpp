@@ -220,7 +220,7 @@ class Collectives {
   Pending low_contention_reduce_scatter(ConstOperand input, Operand output, Reduction reduction, Queue queue) const;
   /// Makes a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes. Collective; blocks. Without
   /// a large enough workspace, the next call makes one: that call is collective and blocks; a captured call is refused. Throws kOutOfMemory
-  /// if the heap has no such gap, kMismatch if ranks ask for different sizes, kUnsupported for a group that spans hosts.
+  /// if the heap has no such gap, kMismatch if ranks request different sizes, kUnsupported for a group that spans hosts.
   void reserve_workspace(std::size_t bytes) const;
 
   /// Opens experts on the ranks of this group. If symmetra kernels serve the group, the experts take a part of the

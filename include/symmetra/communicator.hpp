@@ -59,9 +59,10 @@ class Communicator : public Collectives {
   Communicator(Communicator&&) noexcept = default;
   Communicator& operator=(Communicator&&) noexcept = default;
 
-  /// A handle of this communicator whose collective calls carry `tag`, which ranks compare: the number of a thread, or of a step. 0 is no
-  /// tag. Calls of which the tags differ are kMismatch on every rank, with both tags: with Config::check_calls before the call runs, else
-  /// at the latest from synchronize(). Copies, signals and messages between pairs have no tags, because not all ranks make them.
+  /// A handle of this communicator whose collective calls carry `tag`, which ranks compare: the number of a thread, or
+  /// of a step. 0 is no tag. Calls with different tags are kMismatch on every rank, with both tags: with
+  /// Config::check_calls before the call runs, else at the latest from synchronize(). Copies, signals and messages
+  /// between pairs have no tags, because not all ranks make them.
   Communicator tagged(std::uint64_t tag) const;
 
   std::size_t rank() const;
@@ -70,7 +71,7 @@ class Communicator : public Collectives {
   Device device() const;
 
   /// Ranks with equal colour form a new group, in the order of `key`, then of rank; a rank without colour gets none. Collective over all
-  /// ranks; blocks. If a rank fails, so do all, of every colour. Throws what open throws.
+  /// ranks; blocks. If a rank fails, so do all, of every colour. Throws the errors of open.
   std::optional<Communicator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
   /// Blocks until every rank has called it. Does not wait for work on streams. Throws the group's error, kTimeout after
   /// Deadlines::open, and kMismatch with both names if a rank makes another collective call of the host.
@@ -90,29 +91,32 @@ class Communicator : public Collectives {
     return symmetric(count, DtypeOf<T>::kValue);
   }
 
-  /// Registers the caller's memory, so that peers can address it. All ranks register one buffer of the same size. Collective; blocks.
-  /// Operands by address in the memory are found by themselves, in calls and in graphs, and lie at one offset on every rank, or go through
-  /// scratch (Operand::through_scratch): peers write at their own offset in the memory of this rank. So a pool of an engine is adopted
-  /// once, as a whole. The memory must stay allocated until every rank has closed or destroyed its communicator, even if the result is
-  /// destroyed before: peers still map the memory, and may still write there after a call that failed. Ranks that are all threads of one
-  /// process map nothing: the memory may then be freed once this rank's calls on it have ended without an error, because each call ends
-  /// with a barrier after which no peer touches the memory. Throws kInvalidArgument for a null or misaligned address or memory of another
-  /// device and kOutOfMemory if all registrations are in use, with kPeer on the other ranks; kMismatch if the sizes differ.
+  /// Registers the caller's memory, so that peers can address it. All ranks register one buffer of the same size.
+  /// Collective; blocks. The library recognises operands by address in the memory, in calls and in graphs. They lie at
+  /// one offset on every rank, or go through scratch (Operand::through_scratch), because peers write at their own
+  /// offset in the memory of this rank. So an engine can adopt its whole pool once. The memory must stay allocated
+  /// until every rank has closed or destroyed its communicator, even if the result is destroyed before: peers still map
+  /// the memory, and may still write there after a call that failed. Ranks that are all threads of one process map
+  /// nothing: the memory may then be freed once this rank's calls on it have ended without an error, because each call
+  /// ends with a barrier after which no peer touches the memory. Throws kInvalidArgument for a null or misaligned
+  /// address or memory of another device and kOutOfMemory if all registrations are in use, with kPeer on the other
+  /// ranks; kMismatch if the sizes differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype) const;
   template <class T>
   Adopted adopt(T* address, std::size_t count) const {
     return adopt(static_cast<void*>(address), count, DtypeOf<T>::kValue);
   }
-  /// Registers a pool, whose elements have no type yet: an operand of it is Operand(adopted, offset_bytes, count, dtype), or an address.
-  /// As adopt of as many kU8.
+  /// Registers a pool, whose elements have no type yet: an operand of it is Operand(adopted, offset_bytes, count,
+  /// dtype), or an address. Equivalent to adopt with `bytes` elements of kU8.
   Adopted adopt_bytes(void* address, std::size_t bytes) const { return adopt(address, bytes, Dtype::kU8); }
 
-  /// Registers the caller's memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and FlashInfer do. `peers[r]`
-  /// is the address by which this rank's device reaches the memory of rank r; that of this rank is `address`. Nothing is exported or
-  /// mapped. Collective; blocks. Each address must reach `count` elements until every rank has closed or destroyed its communicator. Throws
-  /// kInvalidArgument for another number of addresses than ranks, one that is null or misaligned, an own one that is not `address`, or
-  /// memory of another device, and kOutOfMemory if all registrations are in use, with kPeer on the other ranks; kMismatch if lengths or
-  /// types differ.
+  /// Registers the caller's memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and
+  /// FlashInfer do. `peers[r]` is the address by which this rank's device reaches the memory of rank r; that of this
+  /// rank is `address`. Nothing is exported or mapped. Collective; blocks. Each address must reach `count` elements
+  /// until every rank has closed or destroyed its communicator. Throws kInvalidArgument if the number of addresses is
+  /// not the number of ranks, for a null or misaligned address, if the own address is not `address`, and for memory of
+  /// another device; kOutOfMemory if all registrations are in use, with kPeer on the other ranks; kMismatch if lengths
+  /// or types differ.
   Adopted adopt(void* address, std::size_t count, Dtype dtype, const std::vector<void*>& peers) const;
 
   /// The memory of all ranks for a kernel that you enqueue on `queue`: the argument of the functions of
@@ -169,21 +173,22 @@ class Communicator : public Collectives {
   /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
   /// memory).
   std::vector<Range> explain(Dtype dtype, bool direct) const;
-  /// The algorithms of all_reduce_norm for rows of `hidden` elements, by the bytes of all rows, smallest first, where the sum has a place:
-  /// an output that is not padded, or a residual_out that is not the residual. `direct`: whether peers can address the operands (symmetric
-  /// or registered memory).
+  /// The algorithms of all_reduce_norm for rows of `hidden` elements, by the bytes of all rows, smallest first, for
+  /// calls in which the sum has a place: an output that is not padded, or a residual_out that is not the residual.
+  /// `direct`: whether peers can address the operands (symmetric or registered memory).
   std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, bool direct) const;
-  /// The algorithms of all_reduce_norm for rows of `hidden` elements that are written quantised, by the bytes of all rows, smallest first.
-  /// `direct`: whether peers can address the operands (symmetric or registered memory). `placed`: whether the call also has a place for the
-  /// sum of all rows: an output that is not padded, or a residual_out that is not the residual. `width`: elements of an output row, as
-  /// RowNorm::width; 0: `hidden`. Throws kInvalidArgument for a width below `hidden`, and for a format or a layout that rows of `width`
-  /// elements cannot have; kUnsupported if nothing serves: without a place for the sum, a row must fit the scratch of the two-shot.
+  /// The algorithms of all_reduce_norm for rows of `hidden` elements that are written quantised, by the bytes of all
+  /// rows, smallest first. `direct`: whether peers can address the operands (symmetric or registered memory). `placed`:
+  /// whether the call also has a place for the sum of all rows: an output that is not padded, or a residual_out that is
+  /// not the residual. `width`: elements of an output row, as RowNorm::width; 0: `hidden`. Throws kInvalidArgument for
+  /// a width below `hidden`, and for a format or a layout that rows of `width` elements do not support; kUnsupported if
+  /// no algorithm serves: without a place for the sum, a row must fit the scratch of the two-shot.
   std::vector<Range> explain_norm(Dtype dtype, std::size_t hidden, const QuantisedForm& form, bool direct, bool placed,
                                   std::size_t width = 0) const;
-  /// The ways of reduce_scatter_norm or, with `gathers`, of reduce_scatter_norm_all_gather, for rows of `hidden` elements, by the bytes of
-  /// all rows, smallest first, of calls with an output that is not padded. Algorithm::kAuto stands for collectives and kernels one after
-  /// the other. `quantised`: whether the rows are written quantised. `direct`: whether peers can address the input and all that is gathered
-  /// (symmetric or registered memory).
+  /// The algorithms of reduce_scatter_norm or, with `gathers`, of reduce_scatter_norm_all_gather, for rows of `hidden`
+  /// elements, by the bytes of all rows, smallest first, for calls with an output that is not padded. Algorithm::kAuto
+  /// stands for separate collectives and kernels. `quantised`: whether the rows are written quantised. `direct`:
+  /// whether peers can address the input and all gathered outputs (symmetric or registered memory).
   std::vector<Range> explain_scattered_norm(Dtype dtype, std::size_t hidden, bool quantised, bool direct, bool gathers) const;
 
  private:

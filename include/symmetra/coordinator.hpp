@@ -73,7 +73,7 @@ class Coordinator : public Collectives {
   /// The new group has the settings of this group, numbers its ranks from 0, and does not depend on this group: either
   /// may be closed first. Collective over all ranks of this group; blocks. If a rank fails, so do all, of every colour.
   ///
-  /// Throws what open throws, with rank numbers of this group: kPeerLost at once for a rank of this host that dies meanwhile, and within
+  /// Throws the errors of open, with rank numbers of this group: kPeerLost at once for a rank of this host that dies meanwhile, and within
   /// Deadlines::open for a rank of another host; kPeer if another rank failed; kClosed, or the group's error if the group has failed.
   std::optional<Coordinator> split(std::optional<std::uint32_t> color, std::int32_t key = 0) const;
   /// Closes a group that open() or split() opened. Later calls on the group and on its communicator throw kClosed. Collective; blocks.
@@ -141,7 +141,7 @@ class Coordinator : public Collectives {
   /// object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one broadcast each in the order of names:
   /// use them in stream order. Between hosts the broadcasts block too.
   ///
-  /// Throws what broadcast_object and broadcast throw; kInvalidArgument for a value that is no JSON, a name that is not UTF-8 or a tensor
+  /// Throws the errors of broadcast_object and broadcast; kInvalidArgument for a value that is no JSON, a name that is not UTF-8 or a tensor
   /// or stream of another device; kUnsupported while the stream is being captured; kOutOfMemory or kInvalidArgument if this rank cannot
   /// allocate a tensor, with kPeer on the others: nothing is sent then.
   std::optional<NamedValues> broadcast_named(const NamedValues* map, std::size_t root, const Stream& stream) const;
@@ -153,7 +153,7 @@ class Coordinator : public Collectives {
   /// ranks at once; kMismatch if ranks name different roots or make another collective call; the group's error if the group has failed.
   std::string broadcast_object(const std::string* object, std::size_t root) const;
   /// Collects the bytes of every rank, at most 64 MiB less 256 each, in rank order, at rank `root`. The other ranks get nothing. Blocks.
-  /// Throws what broadcast_object throws.
+  /// Throws the errors of broadcast_object.
   std::optional<std::vector<std::string>> gather_object(const std::string& object, std::size_t root) const;
   /// Blocks until every rank of the group has called it. Does not wait for work on streams. Throws the group's error, kTimeout after
   /// Deadlines::open, and kBootstrap if a rank makes another collective call instead.
@@ -162,7 +162,7 @@ class Coordinator : public Collectives {
   /// Captures a graph on every rank of the group: calls `record` as Stream::capture does, for calls of this group and of groups inside it,
   /// and exchanges new pointers. Every rank gets its graph, or none does. All ranks launch the graph equally often. Collective; blocks.
   ///
-  /// Throws what Stream::capture and Graph::register_pointers throw; kPeer if another rank failed.
+  /// Throws the errors of Stream::capture and Graph::register_pointers; kPeer if another rank failed.
   Graph capture(const Stream& stream, const std::function<void(Capture&)>& record) const;
   /// Blocks until all work of `stream` is done. Throws the group's error if a collective gave up, kDevice if work failed,
   /// kInvalidArgument for a stream of another device.

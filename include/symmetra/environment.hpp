@@ -75,7 +75,7 @@ struct EnvConfig {
   /// The only backend that may serve groups of more than one rank: a call that it does not serve throws. Unset: from
   /// SYMMETRA_BACKEND, else the first backend that serves a call gets the call. Equal on every rank.
   std::optional<Backend> backend;
-  /// Which all-reduces go by a codec without naming one. Unset: from AITER_QUICK_REDUCE_QUANTIZATION and
+  /// The all-reduces that use a codec without naming one. Unset: from AITER_QUICK_REDUCE_QUANTIZATION and
   /// AITER_QUICK_REDUCE_MAX_SIZE_BYTES_MB, else none. Equal on every rank.
   std::optional<QuantisedAllReduce> quantised;
   /// Settings of every group's communicator.

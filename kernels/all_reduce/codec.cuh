@@ -1,23 +1,24 @@
 // Codecs: groups of values as quantised values of a few bits and a scale. A value is its quantised value times the
 // scale of its group.
 //
-// A unit is 512 values, 16 groups of 32. It has 32 lanes of 16 values: lane l has values 8 l to 8 l + 7 of the unit's first
-// half, and those of the second half. So four lanes that follow each other have a group of each half. A lane is encoded as
-// the codes of its values, packed bit by bit, the first lowest, and a word of both groups' scales in bf16. None of its words
-// is 0xFFFFFFFF, because a code of all ones does not occur and a scale has no sign. So a lane proves its own arrival.
+// A unit is 512 values, 16 groups of 32. It has 32 lanes of 16 values: lane l has values 8 l to 8 l + 7 of the unit's
+// first half, and the same values of the second half. So four consecutive lanes have a group of each half. A lane is
+// encoded as its quantised values, packed bit by bit, the first lowest, and a word of both groups' scales in bf16. None
+// of its words is 0xFFFFFFFF, because a quantised value of all ones does not occur and a scale has no sign. So a lane
+// proves its own arrival.
 #pragma once
 #include "kernels/geometry.hpp"
 #include "kernels/numeric/narrow.cuh"
 
 namespace symmetra::kernels {
 
-/// Values that are encoded at once. Their codes are whole bytes.
+/// Values that are encoded at once. Their quantised values are whole bytes.
 constexpr uint32_t kOctetElems = 8;
 /// The values of an octet.
 using Octet = float[kOctetElems];
 /// Lanes of a unit.
 constexpr uint32_t kUnitLanes = kUnitElems / kOctetElems / 2;
-/// Lanes that follow each other and have a group of each half.
+/// Consecutive lanes that have a group of each half.
 constexpr uint32_t kGroupLanes = kGroupElems / kOctetElems;
 /// The values of a lane, in both halves of the unit.
 using LaneValues = Octet[2];
@@ -31,7 +32,7 @@ constexpr uint32_t kScaleOfNan = 0x7FFF;
 constexpr uint32_t kInfinity = 0x7F800000;
 
 /// Integers of kBitsOfCode bits: a value times 1 / scale, rounded to nearest even, is sent as its distance from -kMost.
-/// Codes come in pairs, the first in the lowest bits.
+/// Quantised values come in pairs, the first in the lowest bits.
 template <uint32_t kBitsOfCode>
 struct IntegerCode {
   static constexpr uint32_t kBits = kBitsOfCode;
@@ -39,7 +40,7 @@ struct IntegerCode {
 
   /// The absolute values are at most kMost, except for a rounding.
   SYMMETRA_DEVICE static uint32_t pack(platform::Pair pair) { return encode(pair.low) | encode(pair.high) << kBits; }
-  /// Ignores bits above the codes.
+  /// Ignores bits above the quantised values.
   SYMMETRA_DEVICE static platform::Pair unpack(uint32_t codes) { return {decode(codes & kMask), decode(codes >> kBits & kMask)}; }
 
  private:
@@ -69,7 +70,7 @@ SYMMETRA_DEVICE uint32_t most_of(const Octet& values) {
 /// The transferred form of a lane.
 template <class Code>
 struct EncodedLane {
-  /// Bits of an octet's codes, and words of a lane's.
+  /// Bits of an octet's quantised values, and words of a lane's.
   static constexpr uint32_t kOctetBits = kOctetElems * Code::kBits, kWords = 2 * kOctetBits / 32;
 
   uint32_t codes[kWords];
@@ -134,7 +135,7 @@ SYMMETRA_DEVICE void add(const EncodedLane<Code>& lane, LaneValues& totals) {
   }
 }
 
-/// Calls `body` with the code of a codec, and returns what the body does.
+/// Calls `body` with the implementation of a codec, and returns its result.
 template <class Body>
 auto with_code(uint32_t codec, Body body) {
   switch (codec) {

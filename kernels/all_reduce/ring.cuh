@@ -97,8 +97,8 @@ class RingChannel {
   SYMMETRA_DEVICE uint32_t count_of(uint32_t number) const { return begin_ + number / queued_ * schedule_.sends() + number % queued_ + 1; }
 
   /// One step: waits, moves a piece, updates the neighbours' counters. Returns false on all threads when the wait gave
-  /// up. Neighbours do what is awaited in an earlier step, so waits form no cycle: what arrives was sent one step
-  /// before, and a slot was emptied at least kRingSlots - 1 steps before.
+  /// up. A wait depends on an earlier step of a neighbour, so waits form no cycle: a piece that arrives was sent one
+  /// step before, and a slot was emptied at least kRingSlots - 1 steps before.
   SYMMETRA_DEVICE bool take(uint32_t round, uint32_t step) {
     static_assert(kRingSlots > 1);
     // The counter value after this step, and the number in the queue of the piece it adds.

@@ -21,7 +21,7 @@ struct Backend {
   static Entry entry() {
     return reinterpret_cast<const void*>(kernel);
   }
-  /// Usual formats have kernels of their own for the usual numbers of ranks, if asked for.
+  /// Usual formats have specialised kernels for the usual numbers of ranks, if requested.
   template <bool kKnown, bool kQuantised, class Visit>
   static Entry with_format(const QuantisedRows& how, Visit visit) {
     if constexpr (!kQuantised) {

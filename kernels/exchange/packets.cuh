@@ -1,6 +1,6 @@
-// An exchange through scratch: every strip travels as LL packets into slots of the receiver's memory, and from there to
-// its place. Any memory, any counts. A strip larger than a slot takes several rounds of one launch, with one epoch per
-// round.
+// An exchange through scratch: every strip is sent as LL packets into slots of the receiver's memory, and copied from
+// there to its place. Any memory, any counts. A strip larger than a slot takes several rounds of one launch, with one
+// epoch for each round.
 #pragma once
 #include "kernels/call.cuh"
 #include "kernels/exchange/plan.cuh"

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Of the runtime, as clang looks for it when it comes to a kernel. The runtime's header is not
-/// read: kernels need nothing else of it.
+/// A function of the runtime, as clang looks for it at a kernel. The runtime's header is not included: kernels need
+/// nothing else of it.
 struct dim3 {
   uint32_t x, y, z;
 };

@@ -34,7 +34,8 @@ struct FloatingPoint {
 struct F32 : FloatingPoint<float> {
   using Bits = uint32_t;
   static constexpr uint32_t kBytes = sizeof(Bits);
-  /// Sentinels: the NaN that replaces a word that cannot be sent, and every how many words one can occur.
+  /// Sentinels: the NaN that replaces a word that cannot be sent, and the distance in words between places where it can
+  /// occur.
   static constexpr uint32_t kQuietNan = 0x7FFFFFFF, kSentinelStep = 1;
 
   template <uint32_t kWords>

@@ -1,8 +1,8 @@
-// Narrow formats of values and of scales: codes of eight or four bits, scales of one byte, scales in bf16. Codes round
-// to nearest even and saturate. Decoded values are exact in single precision.
+// Narrow formats of values and of scales: quantised values ("codes") of eight or four bits, scales of one byte, scales
+// in bf16. Encoders round to nearest even and saturate. Decoded values are exact in single precision.
 //
-// A format converts pairs of values: code 0 lies in the lowest bits. Its `pack` is an instruction where the chip has
-// one; `encode`, of one value, is integer arithmetic on every chip, and gives equal bits.
+// A format converts pairs of values: the first is in the lowest bits. Its `pack` is an instruction if the chip has one;
+// `encode`, of one value, is integer arithmetic on every chip, and gives equal bits.
 #pragma once
 #include "kernels/words.cuh"
 
@@ -43,14 +43,14 @@ struct Floating {
 
  private:
   static constexpr uint32_t kBias = (1u << (kExponent - 1)) - 1;
-  static constexpr uint32_t kShift = 23 - kFraction;            ///< places that a fraction loses
-  static constexpr uint32_t kRebias = (127 - kBias) << 23;      ///< what exponents differ by
+  static constexpr uint32_t kShift = 23 - kFraction;            ///< bits by which a fraction is shortened
+  static constexpr uint32_t kRebias = (127 - kBias) << 23;      ///< difference between the exponents
   static constexpr uint32_t kNormalF32 = kRebias + (1u << 23);  ///< the least normal value
   static constexpr uint32_t kStepF32 = (128 - kBias - kFraction) << 23;
   static constexpr uint32_t kDenormalSum = kStepF32 + (23u << 23);
 };
 
-/// e4m3 of the OCP (e4m3fn): no infinities, NaN 0x7F and 0xFF, of which encoders give 0x7F.
+/// e4m3 of the OCP (e4m3fn): no infinities, NaN 0x7F and 0xFF; encoders return 0x7F.
 struct E4M3 : Floating<4, 3, 0x7E, 0x7F> {
   static constexpr float kMost = 448;
   /// Two codes, in the low 16 bits; the others are zero.
@@ -71,8 +71,8 @@ struct E4M3 : Floating<4, 3, 0x7E, 0x7F> {
   }
 };
 
-/// e5m2 of the OCP: the upper byte of an f16. Decoders know its infinities and all its NaNs; encoders saturate, and give
-/// the NaN 0x7F.
+/// e5m2 of the OCP: the upper byte of an f16. Decoders support its infinities and all its NaNs; encoders saturate, and
+/// return the NaN 0x7F.
 struct E5M2 : Floating<5, 2, 0x7B, 0x7F> {
   static constexpr float kMost = 57344;
   /// Two codes, in the low 16 bits; the others are zero.
@@ -90,7 +90,7 @@ struct E5M2 : Floating<5, 2, 0x7B, 0x7F> {
   static float decode(uint32_t code) = delete;  // instead of that of Floating, which has no infinities
 };
 
-/// e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Has no NaN: that becomes 6.
+/// e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Has no NaN: a NaN becomes 6.
 struct E2M1 : Floating<2, 1, 7, 7> {
   static constexpr float kMost = 6;
   /// Two codes, in the low eight bits; the others are zero.
@@ -115,7 +115,7 @@ SYMMETRA_DEVICE int32_t whole(float value, int32_t least, int32_t most) {
   return value != value ? 0 : number;
 }
 
-/// Bytes with a sign, -128 to 127. Has no NaN: that becomes 0.
+/// Signed bytes, -128 to 127. Has no NaN: a NaN becomes 0.
 struct Int8 {
   static constexpr uint32_t kBits = 8;
   static constexpr float kMost = 127;
@@ -156,8 +156,9 @@ SYMMETRA_DEVICE void unpack_word(uint32_t word, float (&values)[kPerWord<Format>
 struct E8M0 {
   static constexpr uint32_t kNan = 255;
 
-  /// The least scale under which no value of a size up to `most` exceeds the largest of Format: 2^e with the least e, at
-  /// least -127, such that most <= Format::kMost * 2^e. NaN where `most`, which has no sign, is NaN or infinite.
+  /// The smallest scale for which no absolute value up to `most` exceeds the largest value of Format: 2^e with the
+  /// smallest e, at least -127, such that most <= Format::kMost * 2^e. NaN if `most`, which has no sign, is NaN or
+  /// infinite.
   template <class Format>
   SYMMETRA_DEVICE static uint32_t covering(float most) {
     constexpr uint32_t kExponent = Format::kLargestF32 >> 23, kFraction = Format::kLargestF32 & 0x7FFFFF;
@@ -174,8 +175,8 @@ struct E8M0 {
   SYMMETRA_DEVICE static float inverse(uint32_t byte) { return decode(byte == kNan ? kNan : 254 - byte); }
 };
 
-/// The bits of the least bf16 that is not below `value`, which has no sign. Beyond the largest finite bf16 that is
-/// infinity. NaN gives 0x7FFF.
+/// The bits of the smallest bf16 that is not below `value`, which has no sign. Above the largest finite bf16 the result
+/// is infinity. NaN gives 0x7FFF.
 SYMMETRA_DEVICE uint32_t bf16_up(float value) { return value != value ? 0x7FFF : (platform::bits_of(value) + 0xFFFF) >> 16; }
 
 }  // namespace symmetra::kernels::narrow
