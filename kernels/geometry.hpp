@@ -163,8 +163,7 @@ inline bool is_whole(const ExchangeArgs& args, uint32_t packet_bytes) {
   }
   return all % packet_bytes == 0;
 }
-/// Whether a reduction has several results, each of a few ranks. Only kernels for any world size with several rounds
-/// support this.
+/// Whether a reduction has several results, each of a few ranks: only in multi-round kernels for any world size.
 constexpr bool has_several_results(const AllReduceArgs&) { return false; }
 constexpr bool has_several_results(const ExchangeArgs& args) { return args.sources != 0; }
 /// Whether the ranks divide evenly into the sources of results, in a reduction that supports several results.
@@ -391,8 +390,7 @@ constexpr bool is_wired(const ExpertArgs& args) {
   return types && args.wire < kWires && args.scales < kCodeScales && args.layout < kRowLayouts && args.align >= 1 &&
          args.row_bytes % 16 == 0 && args.scales_offset % 16 == 0 && args.head_bytes % 16 == 0 && args.copies_offset % 16 == 0;
 }
-/// Whether rows of whole packets can be written to their places in memory that peers address. Requires a layout with
-/// one row for each token.
+/// Whether the places of rows are valid: staged, or for whole packets in a layout with one row for each token.
 constexpr bool is_placed(const ExpertArgs& args) {
   if (args.placed_offset == kStaged) return args.task != kExpertPull;
   const bool whole = args.task != kExpertPush || args.payload_bytes % 16 == 0;

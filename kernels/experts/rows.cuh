@@ -183,7 +183,7 @@ class RowOutputs {
     if (args_.into.weights != nullptr) args_.into.weights[at] = 0.0f;
   }
 
-  /// The same for all experts of the token, by the threads of the block.
+  /// By source, writes expert id -1 and weight 0 for all experts of a token without an expert here, by the threads of the block.
   SYMMETRA_DEVICE void nobody(uint32_t place) const {
     for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) nobody(place, k);
   }

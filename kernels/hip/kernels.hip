@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// A function of the runtime, as clang looks for it at a kernel. The runtime's header is not included: kernels need
+/// Declarations of the runtime that clang looks up for a kernel. The runtime's header is not included: kernels need
 /// nothing else of it.
 struct dim3 {
   uint32_t x, y, z;
