@@ -1,4 +1,4 @@
-//! What experts take and what serves them, before they are opened.
+//! The memory and the method of experts, computed before they are opened.
 
 use super::choice::{Facts, chosen, is_exact, may_be_packets};
 use super::config::{ExpertConfig, Method};
@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::group::Config;
 
-/// Bytes of the symmetric heap that experts with these settings take on each rank, but for what every symmetric buffer has
-/// beside its elements: see [`Communicator::symmetric`](crate::Communicator::symmetric). `group` has the settings of the group. For [`Method::Auto`] the bytes
-/// of the method that takes most among those that the library may choose, on any kind of device.
+/// Bytes of the symmetric heap that experts with these settings use on each rank, without the overhead of a symmetric buffer:
+/// see [`Communicator::symmetric`](crate::Communicator::symmetric). `group` has the settings of the group. For
+/// [`Method::Auto`], the largest of the methods that the library may choose, on any kind of device.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a setting outside its limits.
@@ -33,7 +33,7 @@ pub fn expert_bytes(world_size: usize, group: &Config, config: &ExpertConfig) ->
 }
 
 /// The method that serves experts with these settings in a group of devices of this `kind`, which has the settings `group`.
-/// `own_kernels`: whether own kernels serve the group, as they always do that of a [`Communicator`](crate::Communicator).
+/// `own_kernels`: whether symmetra kernels serve the group, which is always true for a [`Communicator`](crate::Communicator).
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a setting outside its limits, and for a tuning with another method;

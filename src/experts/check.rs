@@ -11,7 +11,7 @@ use crate::types::Dtype;
 /// An operand, by its name in messages.
 type Named<'a> = (&'static str, &'a Held);
 
-/// Most operands of a call that are read, and most that are written.
+/// Most operands that a call reads, and most operands that a call writes.
 const MOST: usize = 9;
 
 /// A list of operands, which allocates nothing.
@@ -39,15 +39,15 @@ impl<'a> List<'a> {
     }
 }
 
-/// The operands of a call: what it reads, and what it writes.
+/// The operands that a call reads and writes.
 struct Operands<'a> {
     read: List<'a>,
     written: List<'a>,
 }
 
 impl<'a> Operands<'a> {
-    /// Refuses operands of another device, and written operands that overlap others. `in_place`: the names of an operand
-    /// that is written and one that is read which may be the same memory.
+    /// Refuses operands of another device, and written operands that overlap others. `in_place`: the names of a written and a
+    /// read operand that may be the same memory.
     fn check(&self, device: &Device, in_place: Option<[&str; 2]>) -> Result<()> {
         let place = |(what, held): &Named<'a>| (*what, span(&held.view(), held.dtype));
         for (what, held) in self.read.iter().chain(self.written.iter()) {
@@ -67,12 +67,12 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Refuses operands of another device, in a call that writes none.
+/// Refuses operands of another device, in a call without written operands.
 pub(super) fn places(read: List<'_>, device: &Device) -> Result<()> {
     Operands { read, written: List::default() }.check(device, None)
 }
 
-/// Checks where tokens go, but not in which places the operands are, and returns how many tokens there are.
+/// Checks types and lengths of a routing, but not devices and overlaps. Returns the number of tokens.
 pub(super) fn routing(routing: &Routing<'_>, form: &Form) -> Result<usize> {
     let Form { top_k, max_tokens, .. } = *form;
     let ids = &routing.ids;
@@ -93,7 +93,7 @@ pub(super) fn routing(routing: &Routing<'_>, form: &Form) -> Result<usize> {
     Ok(tokens)
 }
 
-/// What a dispatch reads: where tokens go, and rows with their scales.
+/// The operands that a dispatch reads: routing, and rows with their scales.
 pub(super) fn read<'a>(routing: Option<&'a Routing<'_>>, rows: Option<(&'a Held, Option<&'a Held>)>) -> List<'a> {
     List::of([
         ("the ids", routing.map(|routing| &routing.ids)),
@@ -104,7 +104,8 @@ pub(super) fn read<'a>(routing: Option<&'a Routing<'_>>, rows: Option<(&'a Held,
     ])
 }
 
-/// Checks the rows of `tokens` tokens that a dispatch sends, and their scales, but not in which places these are.
+/// Checks types and lengths of the rows of `tokens` tokens that a dispatch sends, and of their scales, but not devices and
+/// overlaps.
 pub(super) fn sent(
     (rows, scales): (&Held, Option<&Held>),
     tokens: usize,
@@ -134,7 +135,8 @@ pub(super) fn sent(
     Ok(())
 }
 
-/// Checks where received rows go, and the places of all operands. `rows`: how many there must be room for. `read`: what the call reads.
+/// Checks the outputs of a dispatch, and devices and overlaps of all operands. `rows`: the number of rows that outputs must have.
+/// `read`: the operands that the call reads.
 pub(super) fn received(
     into: &Received<'_>,
     rows: usize,
@@ -174,7 +176,7 @@ pub(super) fn received(
             ("index of rows in the order of experts", &into.index),
         ];
         if let Some((what, _)) = counted.iter().find(|(_, held)| held.is_some()) {
-            let limit = "rows by source are not counted: their ids say which came";
+            let limit = "rows by source are not counted: their ids show which rows were received";
             return Err(Error::invalid(&format!("the received {what}"), "given", limit));
         }
     }
@@ -210,18 +212,19 @@ pub(super) fn received(
     Operands { read, written }.check(device, None)
 }
 
-/// Checks the results that a combine sends, of `rows` rows, but not in which place these are.
+/// Checks type and length of the results that a combine sends, of `rows` rows, but not device and overlaps.
 pub(super) fn results(results: &Held, rows: usize, (config, form): (&ExpertConfig, &Form)) -> Result<()> {
     typed("the results", results, &[config.dtype])?;
     at_least("the length of the results", results, rows * form.hidden)
 }
 
-/// Results, as what a combine reads.
+/// The results, as the operands that a combine reads.
 pub(super) fn given(results: &Held) -> List<'_> {
     List::of([("the results", Some(results))])
 }
 
-/// Checks where the sums of `tokens` tokens go, what is added to them, and the places of all operands. `read`: what the call reads beside.
+/// Checks the output for the sums of `tokens` tokens, the rows to add, and devices and overlaps of all operands. `read`: the
+/// other operands that the call reads.
 pub(super) fn sums(
     output: &Held,
     options: &Combine<'_>,
@@ -241,7 +244,7 @@ pub(super) fn sums(
     Operands { read, written }.check(device, Some(["the output", "the rows to add"]))
 }
 
-/// The types of codes.
+/// The types of quantised values.
 const CODES: [Dtype; 2] = [Dtype::U8, Dtype::F8E4M3];
 
 fn typed(what: &str, held: &Held, dtypes: &[Dtype]) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The method of experts that leave it to the library: a pure function of device kind, world size, settings and tuning, so
-//! that every rank chooses alike. [`Experts::explain`](super::Experts::explain) says which table chose.
+//! The method of experts with [`Method::Auto`]: a pure function of device kind, world size, settings and tuning, so that all
+//! ranks choose equally. [`Experts::explain`](super::Experts::explain) names the table of the choice.
 
 use super::config::{ExpertConfig, Method};
 use super::form::Form;
@@ -8,12 +8,12 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::{Config, Determinism, Tuning};
 
-/// A range of the bytes of the rows that a rank sends in a dispatch, and the method that serves it where own kernels serve
-/// the group and packets can serve the settings.
+/// A range of the bytes of the rows that a rank sends in a dispatch, and the method that serves the range if symmetra kernels
+/// serve the group and packets support the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodRange {
-    /// Most bytes of [`max_tokens`](ExpertConfig::max_tokens) rows as they travel, with their scales.
+    /// Most bytes of [`max_tokens`](ExpertConfig::max_tokens) rows in their wire format, with scales.
     pub up_to_bytes: u64,
     /// [`Method::Packets`] or [`Method::Direct`].
     pub method: Method,
@@ -23,17 +23,17 @@ pub struct MethodRange {
 
 const MEASURED: &str = "built-in, measured with 2 ranks on a CPU of two cores";
 const CONFIRMED: &str = "built-in, from predicted times, confirmed by measurements on two H100";
-const ESTIMATED: &str = "built-in, from predicted times: so many GPUs were not measured";
+const ESTIMATED: &str = "built-in, from predicted times: this number of GPUs was not measured";
 const TUNED: &str = "measured on this machine by `symmetra tune`";
 
-/// Predicted time of a dispatch: nanoseconds of one without rows, and of each megabyte of rows.
+/// Predicted time of a dispatch: nanoseconds of a dispatch without rows, and of each megabyte of rows.
 struct Predicted {
     start_ns: u64,
     megabyte_ns: u64,
 }
 
-/// Predicted times of uniform routing to 256 experts, 8 of a token, on GPUs with 350 GB/s between them: by packets, which
-/// move each row through the region twice, and by direct access, which begins with a count, an all-gather and two barriers.
+/// Predicted times of uniform routing to 256 experts, 8 for each token, on GPUs with 350 GB/s between them: with packets, which
+/// move each row through the region twice, and with direct access, which begins with a count, an all-gather and two barriers.
 const fn predicted(world: usize) -> [Predicted; 2] {
     let times = match world {
         0..=2 => [[3_600, 5_500], [14_000, 2_840]],
@@ -47,7 +47,7 @@ const fn predicted(world: usize) -> [Predicted; 2] {
     ]
 }
 
-/// Most bytes of rows that go by packets without a tuning. On GPUs an estimate: the bytes for which both predicted times are
+/// Most bytes of rows that are sent in packets without a tuning. On GPUs an estimate: the bytes for which both predicted times are
 /// equal, (start of direct access - start of packets) / (time of a byte by packets - by direct access).
 pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     match kind {
@@ -59,8 +59,8 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// The method for each range of bytes, smallest first, on devices of this `kind`: of the tuning if it has any for this world
-/// size, else built in. The last range ends with `u64::MAX`.
+/// The method for each range of bytes, smallest first, on devices of this `kind`: from the tuning if it has ranges for this
+/// world size, else built in. The last range ends with `u64::MAX`.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the tuning names another method than packets and direct access.
@@ -89,11 +89,11 @@ fn named(name: &str) -> Result<Method> {
     found.ok_or_else(|| Error::invalid("a tuned method of experts", name, "it must be packets or direct"))
 }
 
-/// What decides beside the settings of experts. Equal on every rank.
+/// The facts, other than the settings of experts, that decide the method. Equal on every rank.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
     pub(super) kind: DeviceKind,
-    /// Whether own kernels serve the group.
+    /// Whether symmetra kernels serve the group.
     pub(super) own_kernels: bool,
     /// The settings of the group.
     pub(super) group: &'a Config,
@@ -106,7 +106,7 @@ pub(super) struct Choice {
     pub(super) reason: String,
 }
 
-/// Whether sums are in the order of a token's experts. With a row a token, that is the caller's sum.
+/// Whether sums are in the order of a token's experts. False for layouts with one row for each token, where the caller sums.
 pub(super) fn is_exact(group: &Config, config: &ExpertConfig) -> bool {
     config.determinism.unwrap_or(group.determinism) == Determinism::Exact && !config.layout.is_by_token()
 }
@@ -154,9 +154,9 @@ fn dispatched_bytes(form: &Form) -> u64 {
 }
 
 /// Why direct access does not serve a group of one.
-pub(super) const ALONE: &str = "a rank alone has nobody to reach";
+pub(super) const ALONE: &str = "a group of one rank has no peers";
 
-/// What serves where the settings name a method.
+/// The method that serves if the settings name a method.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a method that cannot serve.
@@ -168,14 +168,14 @@ pub(super) fn able(own_kernels: bool, asked: Method, form: &Form) -> Result<Meth
             Err(Error::unsupported(what, reason))
         }
         Method::Packets => PacketForm::check(form).map(|()| Method::Packets),
-        // A rank alone has nobody to meet.
+        // A group of one rank has no peers to access.
         Method::Direct if form.world == 1 => Ok(Method::Gather),
         named => Ok(named),
     }
 }
 
-/// Whether the library may choose packets for these settings, on any kind of device: where the choice is still open, experts
-/// reserve what the larger method takes.
+/// Whether the library may choose packets for these settings, on any kind of device. If so, [`expert_bytes`](super::expert_bytes)
+/// returns the bytes of the larger method.
 pub(super) fn may_be_packets(config: &ExpertConfig, form: &Form, group: &Config) -> Result<bool> {
     if config.method != Method::Auto {
         return Ok(config.method == Method::Packets);

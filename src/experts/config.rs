@@ -11,18 +11,18 @@ use crate::kernel::args;
 use crate::settings::{as_text, named, setters};
 use crate::types::Dtype;
 
-/// The settings of [`Experts`](super::Experts). Every rank of the group has the same.
+/// The settings of [`Experts`](super::Experts), equal on every rank of the group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExpertConfig {
-    /// How many experts the model's layer has: 1 to 65,534.
+    /// The number of experts of the model's layer: 1 to 65,534.
     pub experts: usize,
-    /// How many experts a token goes to: 1 to 64.
+    /// The number of experts of a token: 1 to 64.
     pub top_k: usize,
     /// Elements of a row: 1 to 65,536.
     pub hidden: usize,
-    /// Most tokens that a rank dispatches in a call.
+    /// Most tokens of a rank in a dispatch.
     pub max_tokens: usize,
     /// The type of the caller's rows and results: f32, f16 or bf16. Default bf16.
     pub dtype: Dtype,
@@ -32,20 +32,20 @@ pub struct ExpertConfig {
     pub layout: Layout,
     /// How ranks exchange rows. Default [`Method::Auto`].
     pub method: Method,
-    /// Which rank has which experts. Default [`Placement::Blocks`].
+    /// The ranks of the experts. Default [`Placement::Blocks`].
     pub placement: Placement,
-    /// What the bits of a combine depend on; `None`: as the group says. [`Determinism::Exact`]: each result travels, and
-    /// the sum is in the order of a token's experts, whatever the world size and the placement.
+    /// The determinism of a combine; `None`: the group's. [`Determinism::Exact`]: each result is sent separately, and the sum is
+    /// in the order of a token's experts, independent of the world size and the placement.
     /// [`Determinism::PerAlgorithm`]: a rank sums the results of its own experts first.
     pub determinism: Option<Determinism>,
-    /// Most rows that a rank may receive, with the rows that alignment leaves free; `None`: as many as can come at worst.
-    /// [`Layout::Padded`] has a limit of its own, and [`Layout::BySource`] has room for all.
+    /// Most rows that a rank may receive, including unused rows of the alignment; `None`: the worst case.
+    /// [`Layout::Padded`] has its own limit, and [`Layout::BySource`] always has room for all rows.
     pub capacity: Option<usize>,
-    /// How many dispatches may wait for their combine at once, and how many combines may be begun and not received: 1 to 3.
-    /// Default 1. Dispatches take so many slots in turn, so that a dispatch has the same slot on all ranks. At most
-    /// `in_flight - 1` dispatches lie between a dispatch and the drop of its handle.
+    /// Most dispatches between dispatch and combine at the same time, and most combines that are begun and not received: 1 to 3.
+    /// Default 1. Dispatches use `in_flight` slots in turn, so that a dispatch has the same slot on all ranks. At most
+    /// `in_flight - 1` dispatches may be made between a dispatch and the drop of its handle.
     pub in_flight: usize,
-    /// Most blocks of a kernel; `None`: as many as serve best.
+    /// Most blocks of a kernel; `None`: the best number.
     pub blocks: Option<u32>,
 }
 
@@ -59,14 +59,14 @@ setters! { ExpertConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wire {
-    /// As the caller's rows are, bit for bit.
+    /// Unchanged, bit for bit.
     Same,
-    /// As e4m3 codes, with a scale for each 128 elements of a row. With `most` the largest size of a group, at least
-    /// 1e-4: `scale = most / 448`, and a code is the nearest to `x (448 / most)`, ties to even.
+    /// As e4m3 values, with a scale for each 128 elements of a row. With `most` the largest magnitude of a group, at least
+    /// 1e-4: `scale = most / 448`, and a value is `x (448 / most)`, rounded to nearest, ties to even.
     F8(Scales),
-    /// As the e4m3 codes and f32 scales, one for each 128 elements, that the caller gives.
+    /// As e4m3 values and f32 scales, one for each 128 elements, which the caller provides.
     GivenF8,
-    /// As so many bytes a row, bit for bit: 1 to 2^20.
+    /// As this many bytes a row, bit for bit: 1 to 2^20.
     Bytes(usize),
 }
 
@@ -111,7 +111,7 @@ as_text!(Wire);
 pub enum Scales {
     /// f32.
     F32,
-    /// f32: the least power of two under which no code saturates.
+    /// f32: the least power of two for which no value saturates.
     PowersOfTwo,
     /// [`PowersOfTwo`](Self::PowersOfTwo) as the byte of an e8m0.
     E8M0,
@@ -133,15 +133,15 @@ impl Scales {
 
 named!(Scales, "the scales", Self::ALL);
 
-/// The order of the rows that a rank receives: a function of the ids alone.
+/// The order of the rows that a rank receives, which depends only on the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
-    /// A row for each token that has an expert on this rank, by source rank and token. The caller gives back one row for
-    /// each, the sum of its experts.
+    /// A row for each token that has an expert on this rank, by source rank and token. The caller returns one row for each
+    /// received row: the sum over its experts.
     ByRank,
-    /// A row for each pair of a token and an expert on this rank, by local expert, source rank, token, and place among the
-    /// token's experts. The rows of an expert begin at a multiple of `align`.
+    /// A row for each pair of a token and an expert on this rank, ordered by local expert, source rank, token, and position
+    /// among the token's experts. The rows of an expert begin at a multiple of `align`.
     ByExpert {
         /// At least 1.
         align: usize,
@@ -152,14 +152,14 @@ pub enum Layout {
         rows: usize,
     },
     /// Room for a row of each token of each rank: row `source * max_tokens + token`. A row without an expert on this rank is not
-    /// written; its [`ids`](super::Received::ids) are -1 and its weights 0, so ids are what says which rows came. No place depends
-    /// on what other ranks send, so by packets this is the fastest layout. Nothing is counted: no counts, offsets or index. The
-    /// caller gives back one row for each that came, the sum of its experts.
+    /// written; its [`ids`](super::Received::ids) are -1 and its weights 0, so ids show which rows were received. No place
+    /// depends on the tokens of other ranks, so with packets this is the fastest layout. There are no counts, offsets or index.
+    /// The caller returns one row for each received row: the sum over its experts.
     BySource,
 }
 
 impl Layout {
-    /// Whether a token has one row on a rank, the sum of whose experts is the caller's, and not one for each of its experts there.
+    /// Whether a token has one row on a rank, whose experts the caller sums, and not one row for each of its experts there.
     pub(super) const fn is_by_token(self) -> bool {
         matches!(self, Self::ByRank | Self::BySource)
     }
@@ -207,25 +207,25 @@ fn number(what: &'static str, text: &str) -> Result<usize> {
     text.parse().map_err(|_| Error::invalid(what, format_args!("`{text}`"), "it must be a number"))
 }
 
-/// How ranks exchange rows. Every way gives equal numbers.
+/// How ranks exchange rows. All methods give equal results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Method {
-    /// The library's choice. Where own kernels serve the group: [`Packets`](Self::Packets) if they can serve the settings, the
-    /// heap is as large as their region, and the rows of [`max_tokens`](ExpertConfig::max_tokens) tokens are few enough bytes,
-    /// else [`Direct`](Self::Direct). Where own kernels do not serve the group: [`Gather`](Self::Gather).
-    /// [`explain_experts`](super::explain_experts) has the table. A program that plans, or dispatches a routing again, names a
-    /// method.
+    /// The library's choice. If symmetra kernels serve the group: [`Packets`](Self::Packets) if packets support the settings,
+    /// the heap is as large as their region, and the rows of [`max_tokens`](ExpertConfig::max_tokens) tokens are small enough,
+    /// else [`Direct`](Self::Direct). If symmetra kernels do not serve the group: [`Gather`](Self::Gather).
+    /// [`explain_experts`](super::explain_experts) returns the table. A program that plans, or dispatches a routing again, must
+    /// name a method.
     Auto,
-    /// Rows and results go in packets that prove their own arrival: no barrier, for few tokens. Of at most 8192 tokens of all
-    /// ranks and 2048 copies of experts. Routing and rows travel together, so a plan, and another dispatch of a routing, are
-    /// unsupported. A NaN may become another NaN. Of four scales of [`Scales::E8M0`] that are NaN and lie in one word, the last becomes
-    /// 2^127. Own kernels alone.
+    /// Rows and results are sent in packets that prove their own arrival, without barriers. For small numbers of tokens: at most
+    /// 8192 tokens of all ranks and 2048 expert replicas. Routing and rows are sent together, so a plan, and another dispatch of
+    /// a routing, are unsupported. A NaN may become another NaN. If all four scales of [`Scales::E8M0`] in one word are NaN, the
+    /// last becomes 2^127. Only with symmetra kernels.
     Packets,
-    /// A rank writes each row into the memory of each rank that has an expert of the row's token, once, and its part of each
-    /// token's sum into the memory of the token's rank. By rank and by source, where received rows are symmetric memory, rows go
-    /// straight to their places; where results are, they are read where they are. Then all ranks give the same symmetric memory.
-    /// Own kernels alone.
+    /// A rank writes each row once into the memory of each rank that has an expert of the row's token, and its part of each
+    /// token's sum into the memory of the token's rank. By rank and by source, rows are written directly to their places if
+    /// received rows are symmetric memory, and results are read directly if they are symmetric memory. Then all ranks must pass
+    /// the same symmetric memory. Only with symmetra kernels.
     Direct,
     /// An all-gather of all ranks' rows, and an all-to-all of the results.
     Gather,
@@ -234,7 +234,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Every method, and `Auto` first.
+    /// Every method, `Auto` first.
     pub const ALL: [Self; 5] = [Self::Auto, Self::Packets, Self::Direct, Self::Gather, Self::Broadcast];
 
     /// The name used on the command line and in tuning files.
@@ -251,22 +251,22 @@ impl Method {
 
 named!(Method, "the method", Self::ALL);
 
-/// Which rank has which experts.
+/// The assignment of experts to ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Placement {
-    /// Neighbouring experts together: rank r has experts r E / W to (r + 1) E / W, of E experts on W ranks.
+    /// Contiguous blocks: rank r has experts r E / W to (r + 1) E / W, of E experts on W ranks.
     Blocks,
     /// Expert e on rank e modulo the world size.
     RoundRobin,
-    /// The experts of every rank, in the order in which the rank numbers them. An expert may be on several ranks: a token
-    /// takes the copy on its own rank, else copy (rank + token) modulo the number of copies.
+    /// The experts of every rank, in local order. An expert may be on several ranks: a token uses the expert replica on its own
+    /// rank, else replica (rank + token) modulo the number of replicas.
     Table(Vec<Vec<usize>>),
 }
 
 impl ExpertConfig {
-    /// The default settings of a layer of so many experts, experts a token, elements a row and tokens a rank.
+    /// The default settings of a layer with these numbers of experts, experts a token, elements a row and tokens a rank.
     pub fn new(experts: usize, top_k: usize, hidden: usize, max_tokens: usize) -> Self {
         Self {
             experts,
@@ -285,9 +285,9 @@ impl ExpertConfig {
         }
     }
 
-    /// The method and the layout of a backend that engines know by name: `naive`, `allgather_reducescatter`, `mori`,
+    /// The method and the layout of a backend by its name in inference engines: `naive`, `allgather_reducescatter`, `mori`,
     /// `deepep_high_throughput` (rows by rank), or `deepep_low_latency` (padded, with room for a row of each token of
-    /// `world_size` ranks: an expert that a token names twice counts twice against that room).
+    /// `world_size` ranks; an expert that a token names twice takes two rows).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another name.
@@ -350,7 +350,7 @@ impl Placement {
     }
 }
 
-/// Refuses a table that leaves an expert out, or has an expert twice on a rank.
+/// Refuses a table that omits an expert, or has an expert twice on a rank.
 fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Result<()> {
     if lists.len() != world_size {
         let limit = format!("the world size is {world_size}");
@@ -377,7 +377,7 @@ fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Resul
     check("the number of copies of experts", copies, 1, args::kMostCopies as usize)
 }
 
-/// The names that [`ExpertConfig::backend`] knows.
+/// The names that [`ExpertConfig::backend`] accepts.
 const BACKENDS: [&str; 5] =
     ["naive", "allgather_reducescatter", "mori", "deepep_high_throughput", "deepep_low_latency"];
 

@@ -1,4 +1,4 @@
-//! Why a method serves experts, and others do not.
+//! Explains which method serves experts, and why the others do not.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct MethodExplanation {
     pub method: Method,
     /// Whether the method serves.
     pub serves: bool,
-    /// Why the method serves or not: the settings, a limit, or the table that chose.
+    /// Why the method serves or not: the settings, a limit, or the table of the choice.
     pub reason: String,
 }
 
 impl Experts {
-    /// Every method, and why it serves or not: one does. Equal on every rank.
+    /// Every method, and why it serves or not. Exactly one method serves. Equal on every rank.
     pub fn explain(&self) -> Vec<MethodExplanation> {
         let inner = &self.0;
         let own_kernels = inner.over.own().is_some();

@@ -1,13 +1,13 @@
-//! Numbers and sizes that follow from the settings of experts: pure functions, equal on every rank but for the rank's own
-//! experts.
+//! Numbers and sizes derived from the settings of experts: pure functions, equal on every rank except for values of the rank's
+//! own experts.
 
 use super::config::{ExpertConfig, Layout, Method, Scales, Wire};
 use crate::error::{Error, Result};
 use crate::kernel::args;
 
-/// Bytes of a packet; rows that travel are whole packets.
+/// Bytes of a packet; staged rows are whole packets.
 const PACKET_BYTES: usize = 16;
-/// Everything in a region begins at a multiple of this.
+/// Alignment of all parts of a region.
 const ALIGN: usize = 256;
 
 /// Sizes of experts.
@@ -19,30 +19,30 @@ pub(super) struct Form {
     pub(super) top_k: usize,
     pub(super) hidden: usize,
     pub(super) max_tokens: usize,
-    /// Copies of experts on all ranks.
+    /// Expert replicas on all ranks.
     pub(super) copies: usize,
-    /// The number of this rank's first copy.
+    /// The number of this rank's first expert replica.
     pub(super) first_copy: usize,
-    /// Copies on this rank.
+    /// Expert replicas on this rank.
     pub(super) local: usize,
     /// Groups of a row that have a scale each.
     pub(super) groups: usize,
     /// Bytes of a row on the wire, without scales.
     pub(super) payload_bytes: usize,
-    /// Where the scales of a row that travels are.
+    /// Offset of the scales in a staged row.
     pub(super) scales_offset: usize,
-    /// Bytes of a row that travels to experts.
+    /// Bytes of a staged row of a dispatch.
     pub(super) row_bytes: usize,
-    /// Bytes of a row that travels back.
+    /// Bytes of a staged row of a combine.
     pub(super) part_bytes: usize,
-    /// Where the copies of a head are, and its weights.
+    /// Offsets of the replica numbers and of the weights in a routing header.
     pub(super) copies_offset: usize,
     pub(super) weights_offset: usize,
-    /// Bytes of a head.
+    /// Bytes of a routing header.
     pub(super) head_bytes: usize,
-    /// Most rows that a rank may receive, or with equal room for every expert the rows of an expert.
+    /// Most rows that a rank may receive; for padded layouts, most rows of an expert.
     pub(super) most_rows: usize,
-    /// Rows that an operand for received rows has room for.
+    /// Number of rows that an operand for received rows must have.
     pub(super) capacity: usize,
 }
 
@@ -78,7 +78,7 @@ impl Form {
             Layout::BySource => (world * max_tokens, world * max_tokens),
         };
         if let Layout::ByExpert { align } = config.layout {
-            // A capacity does not limit what ranks count before they refuse.
+            // Ranks count all rows before they refuse, so a capacity does not limit the counts.
             let pairs = world * pairs;
             let most = pairs + most_local.min(pairs) * (align - 1);
             if most > u32::MAX as usize {
@@ -113,30 +113,30 @@ impl Form {
         })
     }
 
-    /// Bytes of the heads of all ranks.
+    /// Bytes of the routing headers of all ranks.
     fn heads_bytes(&self) -> usize {
         (self.world * self.head_bytes).next_multiple_of(ALIGN)
     }
 
-    /// Where the heads of a slot begin in the region that ranks share: behind greetings and flags of barriers.
+    /// Offset of the routing headers of a slot in the shared region, after the start flags, verdicts and flags of barriers.
     pub(super) fn heads_at(&self, slot: usize) -> usize {
         let barrier = (args::kExpertGreetingBytes + args::kExpertVerdictBytes) as usize
             + 4 * self.world * args::kMaxBlocks as usize;
         barrier.next_multiple_of(ALIGN) + slot * self.heads_bytes()
     }
 
-    /// Where rows begin that come from all ranks, and parts that go to all ranks.
+    /// Offset of the rows from all ranks, which is also the offset of the combine parts to all ranks.
     pub(super) fn rows_at(&self, slots: usize) -> usize {
         self.heads_at(slots)
     }
 
-    /// Where parts begin that come from all ranks by a collective.
+    /// Offset of the combine parts that a collective receives from all ranks.
     pub(super) fn parts_at(&self, slots: usize) -> usize {
         let bytes = self.world * self.max_tokens * self.row_bytes.max(self.part_bytes);
         self.rows_at(slots) + bytes.next_multiple_of(ALIGN)
     }
 
-    /// Bytes of the region of a method other than packets. By direct access parts come where rows came.
+    /// Bytes of the region of a method other than packets. With direct access, combine parts reuse the place of rows.
     pub(super) fn region_bytes(&self, slots: usize, method: Method) -> usize {
         let coming = match method {
             Method::Direct if self.world > 1 => 0,
@@ -145,26 +145,27 @@ impl Form {
         self.parts_at(slots) + coming
     }
 
-    /// Words of the copies of all heads, two copies a word.
+    /// Words of the replica numbers in all routing headers, two numbers a word.
     pub(super) fn held_words(&self) -> usize {
         self.world * 2 * (self.max_tokens * self.top_k).div_ceil(4)
     }
 
-    /// Words of what a slot counts: whether the call failed, rows of each local expert, and where the rows begin.
+    /// Words of a slot's counts: whether the call failed, and for each local expert the number of rows and the first row.
     pub(super) fn state_words(&self) -> usize {
         2 + 2 * self.local
     }
 
-    /// Words of the places of a slot: of each pair and of each token of all ranks here, and of each own token on every rank.
+    /// Words of a slot's places: on this rank for each pair and for each token of all ranks, and on every rank for each token of
+    /// this rank.
     pub(super) fn place_words(&self) -> usize {
         self.world * self.max_tokens * (self.top_k + 2)
     }
 }
 
-/// What the kernels of a rank know of the placement: the first copy of each rank; a word for each expert; choices. A token
-/// takes the copy on its own rank, else all copies in turn. The word of an expert has how many copies the rank chooses among in
-/// bits 20 to 24. Where there is one, bits 0 to 19 say which: its number, and its rank from bit 16 on. Else bits 0 to 15 say
-/// where its choices begin, which have such bits.
+/// The placement, as the kernels of a rank read it: the first replica of each rank, a word for each expert, and choices. A token
+/// uses the expert replica on its own rank, else all replicas in turn. Bits 20 to 24 of an expert's word contain the number of
+/// replicas among which the rank chooses. For one replica, bits 0 to 15 contain its number and bits 16 to 19 its rank. For
+/// several, bits 0 to 15 contain the index of the expert's first choice; a choice contains number and rank in the same bits.
 pub(super) fn table(lists: &[Vec<usize>], rank: usize, experts: usize) -> Vec<u32> {
     let total = lists.iter().map(Vec::len).sum();
     let mut copies = vec![Vec::new(); experts];

@@ -1,4 +1,5 @@
-//! Calls in two halves: the first sends and waits for nobody, the second receives. Other work goes between.
+//! Calls in two halves: the first half sends without waiting for other ranks, the second half receives. Other work may run
+//! between the halves.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,16 +18,16 @@ use crate::op::Held;
 use crate::stream::{Enqueue, Queue, Recording, Stream};
 use crate::types::Element;
 
-/// A call that was begun. When it is dropped, the call is received into nothing.
+/// A call that was begun. When the half is dropped, the call is received and its data are discarded.
 struct Half {
     experts: Experts,
     operation: Operation,
-    /// Of the call, among those of its operation on streams or in its capture.
+    /// The number of the call, among the calls of its operation on streams or in its capture.
     number: u64,
     underway: Underway,
-    /// The stream of the begin; `None` in a capture.
+    /// The stream of the first half; `None` in a capture.
     stream: Option<Stream>,
-    /// The capture of the begin, with its part of the graph.
+    /// The capture of the first half, with its part of the graph.
     captured: Option<(u64, Arc<Recorded>)>,
 }
 
@@ -37,7 +38,7 @@ impl Half {
         Self { experts: experts.clone(), operation, number, underway, stream, captured }
     }
 
-    /// Refuses a queue of another device, or of another capture than that of the begin.
+    /// Refuses a queue of another device, or of another capture than the first half.
     fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
         let recording = self.captured.as_ref().map(|(recording, _)| *recording);
         self.experts.0.check_queue(self.operation, recording, queue)
@@ -58,14 +59,14 @@ impl Drop for Half {
     }
 }
 
-/// The first half of a dispatch: rows are on their way. [`receive`](Self::receive) is the second half.
+/// The first half of a dispatch: rows are in flight. [`receive`](Self::receive) is the second half.
 ///
-/// Dispatches are received in the order in which they were begun. A dispatch that is dropped is received all the same, into
-/// nothing, so that ranks stay in step: on the stream of its begin, or behind the dispatches that were begun before; in a
-/// capture at the latest when the closure ends. Until then the dispatch holds a slot. One that is forgotten
-/// ([`std::mem::forget`]) holds its slot for good, and no later dispatch can be received.
+/// Dispatches are received in the order in which they were begun. A dropped dispatch is received as well, and its rows are
+/// discarded, so that ranks stay in step. This happens on the stream of the first half, or after the reception of earlier
+/// dispatches; in a capture at the latest when the closure ends. Until then the dispatch holds a slot. A forgotten dispatch
+/// ([`std::mem::forget`]) holds its slot forever, and no later dispatch can be received.
 ///
-/// One that was made in a capture cannot leave the closure:
+/// An `Arriving` made in a capture cannot leave the closure:
 /// ```compile_fail,E0521
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -82,7 +83,7 @@ impl Drop for Half {
 ///     })
 /// }
 /// ```
-/// It is received inside:
+/// Receive it inside the closure:
 /// ```
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -94,14 +95,14 @@ impl Drop for Half {
 /// ) -> Result<Graph<'env>> {
 ///     stream.capture(|capture| {
 ///         let arriving = experts.dispatch_begin(&Routing::new(ids), rows, capture)?;
-///         // Other work goes here, while rows travel.
+///         // Other work goes here, while rows are in flight.
 ///         let routed = arriving.receive(&Received::rows(received), capture)?;
 ///         let returning = routed.combine_begin(received, capture)?;
 ///         returning.receive(output, Combine::default(), capture)
 ///     })
 /// }
 /// ```
-/// One that nobody receives is a warning:
+/// An `Arriving` that is never received is a warning:
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # use symmetra::experts::*;
@@ -121,40 +122,40 @@ impl Drop for Half {
 ///     arriving.receive(&Received::rows(rows), stream).map(drop)
 /// }
 /// ```
-#[must_use = "a dispatch that is not received is received into nothing"]
+#[must_use = "the rows of a dropped dispatch are discarded"]
 pub struct Arriving<'a> {
     half: Half,
     _experts: PhantomData<&'a Experts>,
 }
 
 impl<'a> Arriving<'a> {
-    /// Begins a dispatch of operands whose types the call checks.
+    /// The handle of a dispatch that was begun.
     pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: &impl Enqueue) -> Self {
         Self { half: Half::new(experts, Operation::Dispatch, begun, queue), _experts: PhantomData }
     }
 
-    /// The half without the lifetime of the experts and of the stream that began it: see [`Routed::into_owned`].
+    /// The half without the lifetimes of the experts and of the stream of the first half: see [`Routed::into_owned`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a dispatch of a capture. It counts as dropped.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a dispatch of a capture. The dispatch then counts as dropped.
     pub fn into_owned(self) -> Result<Arriving<'static>> {
         owned(self.half.captured.is_some())?;
         Ok(Arriving { half: self.half, _experts: PhantomData })
     }
 
-    /// Receives the rows of the experts here. Enqueues and returns. All ranks receive their dispatches, each in the order of
-    /// the begins. `into` may be the memory of what the begin read.
+    /// Receives the rows of this rank's experts. Enqueues and returns. All ranks receive their dispatches in the order of the
+    /// first halves. `into` may be memory that the first half read.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for operands of another length, type or device than the
-    /// settings ask for, that overlap, and for a queue of another capture than that of the begin;
-    /// [`Error::Unsupported`] while a dispatch that was begun before is not received; the group's
+    /// settings require, or that overlap, and for a queue of another capture than the first half;
+    /// [`Error::Unsupported`] while an earlier dispatch is not received; the group's
     /// error if the group has failed. After an error the dispatch counts as dropped.
     pub fn receive<'op>(self, into: &Received<'op>, queue: impl Queue<'op> + 'a) -> Result<Routed<'a>> {
         self.received(into, &queue)
     }
 
-    /// [`receive`](Self::receive) into operands whose types the call checks.
+    /// [`receive`](Self::receive) with operands whose types are checked at run time.
     pub(crate) fn received(self, into: &Received<'_>, queue: &impl Enqueue) -> Result<Routed<'a>> {
         let Half { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
@@ -174,13 +175,13 @@ impl<'a> Arriving<'a> {
     }
 }
 
-/// The first half of a combine: results are on their way. [`receive`](Self::receive) is the second half.
+/// The first half of a combine: results are in flight. [`receive`](Self::receive) is the second half.
 ///
-/// Combines are received in the order in which they were begun. A combine that is dropped is received all the same, into
-/// nothing, as a dropped [`Arriving`] is. It holds the slot of its dispatch until it is received, also where the [`Routed`]
-/// goes first.
+/// Combines are received in the order in which they were begun. A dropped combine is received as well, and its results are
+/// discarded, as for a dropped [`Arriving`]. A combine holds the slot of its dispatch until it is received, even if the
+/// [`Routed`] is dropped first.
 ///
-/// One that was made in a capture cannot leave the closure:
+/// A `Returning` made in a capture cannot leave the closure:
 /// ```compile_fail,E0521
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -198,7 +199,7 @@ impl<'a> Arriving<'a> {
 ///     })
 /// }
 /// ```
-/// It may outlive the handle of its dispatch:
+/// A `Returning` may outlive the handle of its dispatch:
 /// ```
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -206,7 +207,7 @@ impl<'a> Arriving<'a> {
 ///     routed.combine_begin(rows, stream)
 /// }
 /// ```
-#[must_use = "a combine that is not received is received into nothing"]
+#[must_use = "the results of a dropped combine are discarded"]
 pub struct Returning<'a> {
     half: Half,
     _experts: PhantomData<&'a Experts>,
@@ -218,22 +219,21 @@ impl Returning<'_> {
         Self { half: Half::new(experts, Operation::Combine, begun, queue), _experts: PhantomData }
     }
 
-    /// The half without the lifetime of the experts and of the stream that began it: see [`Routed::into_owned`].
+    /// The half without the lifetimes of the experts and of the stream of the first half: see [`Routed::into_owned`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a combine of a capture. It counts as dropped.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a combine of a capture. The combine then counts as dropped.
     pub fn into_owned(self) -> Result<Returning<'static>> {
         owned(self.half.captured.is_some())?;
         Ok(Returning { half: self.half, _experts: PhantomData })
     }
 
     /// Sums the results of this rank's tokens, as [`Routed::combine`] does. Enqueues and returns. All ranks receive their
-    /// combines, each in the order of the begins. `output` is `[tokens, hidden]`, and may be the memory of what the begin
-    /// read.
+    /// combines in the order of the first halves. `output` is `[tokens, hidden]`, and may be memory that the first half read.
     ///
     /// # Errors
-    /// Those of [`Arriving::receive`]; [`Error::Unsupported`] for [`Combine::unweighted`] where ranks weigh results before
-    /// they send them: with [`Determinism::PerAlgorithm`](crate::Determinism::PerAlgorithm), unless rows are by rank or by source.
+    /// The errors of [`Arriving::receive`]; [`Error::Unsupported`] for [`Combine::unweighted`] if ranks weigh results before
+    /// sending: with [`Determinism::PerAlgorithm`](crate::Determinism::PerAlgorithm), unless rows are by rank or by source.
     pub fn receive<'op, T: Element>(
         self,
         output: impl Operand<'op, T>,
@@ -243,7 +243,7 @@ impl Returning<'_> {
         self.received(&Held::new(T::DTYPE, &output.view_of()), &options, &queue)
     }
 
-    /// [`receive`](Self::receive) into an operand whose type the call checks.
+    /// [`receive`](Self::receive) with an operand whose type is checked at run time.
     pub(crate) fn received(self, output: &Held, options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
         let Half { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
@@ -266,14 +266,14 @@ impl Returning<'_> {
 }
 
 impl<'a> Routed<'a> {
-    /// Sends the results of this rank's experts back, and waits for nobody: the first half of a [`combine`](Self::combine).
-    /// [`Returning::receive`] is the second half. Enqueues and returns. All ranks begin their calls in the same order. At most
-    /// [`ExpertConfig::in_flight`](super::ExpertConfig::in_flight) combines may be begun and not received. `rows` may be
-    /// overwritten behind the call, in the order of the queue.
+    /// Sends the results of this rank's experts back without waiting for other ranks: the first half of a
+    /// [`combine`](Self::combine). [`Returning::receive`] is the second half. Enqueues and returns. All ranks begin their calls
+    /// in the same order. At most [`ExpertConfig::in_flight`](super::ExpertConfig::in_flight) combines may be begun and not
+    /// received. Later work of the queue may overwrite `rows`.
     ///
     /// # Errors
-    /// Those of [`combine`](Self::combine); [`Error::Unsupported`] for another method than
-    /// [`Method::Packets`](super::Method::Packets), and where as many combines as may be are begun and not received.
+    /// The errors of [`combine`](Self::combine); [`Error::Unsupported`] for another method than
+    /// [`Method::Packets`](super::Method::Packets), and if the limit of combines that are begun and not received is reached.
     pub fn combine_begin<'h, 'op, T: Element>(
         &self,
         rows: impl Operand<'op, T>,
@@ -285,7 +285,7 @@ impl<'a> Routed<'a> {
         self.combine_begun(&Held::new(T::DTYPE, &rows.view_of()), &queue)
     }
 
-    /// [`combine_begin`](Self::combine_begin) of an operand whose type the call checks.
+    /// [`combine_begin`](Self::combine_begin) with an operand whose type is checked at run time.
     pub(crate) fn combine_begun<'h>(&self, results: &Held, queue: &impl Enqueue) -> Result<Returning<'h>>
     where
         'a: 'h,

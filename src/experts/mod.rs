@@ -1,11 +1,11 @@
-//! Expert parallelism: the rows of tokens go to the ranks of their experts (dispatch), and the results come back as weighted
-//! sums (combine).
+//! Expert parallelism: the rows of tokens are sent to the ranks of their experts (dispatch), and the results are returned as
+//! weighted sums (combine).
 //!
 //! ```
 //! # use symmetra::experts::*;
 //! # use symmetra::half::bf16;
 //! # use symmetra::*;
-//! /// A layer whose experts give back what they get: the sum of a token's weights times its row.
+//! /// A layer whose experts return their input: the result is the sum of a token's weights times its row.
 //! fn layer(
 //!     experts: &Experts,
 //!     (ids, weights): (&DeviceBuffer<i32>, &DeviceBuffer<f32>),
@@ -21,9 +21,9 @@
 //! }
 //! ```
 //!
-//! Ranks may have different numbers of tokens, also none. Which rows a rank receives, and in which order, is a function of
-//! the ids of all ranks alone; so are the bits of the sums. Nothing is allocated after opening. A call can be captured
-//! where the backend of its collectives can be, and a replay reads ids, weights and the count of tokens anew.
+//! Ranks may have different numbers of tokens, including 0. The rows that a rank receives, their order, and the bits of the
+//! sums depend only on the ids of all ranks and on the data. Calls allocate no memory. A call can be captured if the backend
+//! of its collectives supports capture, and a replay reads ids, weights and the count of tokens again.
 
 mod ahead;
 mod check;
@@ -74,11 +74,11 @@ use steps::Underway;
 use survivors::Meeting;
 pub use survivors::Survivors;
 
-/// The experts of a layer, spread over the ranks of a group. Cheap to clone. Any thread may use it, in an order that is equal
-/// on all ranks, whatever threads make the calls.
+/// The experts of a layer, spread over the ranks of a group. Cheap to clone. Any thread may make calls, but the order of calls
+/// must be equal on all ranks.
 ///
 /// Every rank opens the experts and makes its calls in the same order. Calls enqueue and return. A call on another stream
-/// waits for the call before.
+/// waits for the previous call.
 ///
 /// A handle of a dispatch keeps its experts open:
 /// ```compile_fail,E0505
@@ -91,7 +91,7 @@ pub use survivors::Survivors;
 ///     routed.combine(rows, rows, Combine::default(), stream)
 /// }
 /// ```
-/// Here the handle goes first:
+/// Here the handle is dropped first:
 /// ```
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -120,21 +120,21 @@ struct Inner {
     reason: String,
     /// The experts of every rank.
     lists: Mutex<Vec<Vec<usize>>>,
-    /// What kernels know of the placement.
+    /// The placement, as kernels read it.
     table: DeviceBuffer<u32>,
     region: Region,
-    /// Where packets are, if the method has them.
+    /// The places and states of packets, if the method uses packets.
     packets: Option<(PacketForm, PacketStates)>,
     memory: Vec<Slot>,
     /// The state of barriers with the kernels of other ranks.
     barrier: DeviceBuffer<u32>,
-    /// Sums of tokens between the steps of an exact combine; in packets, sums that nobody takes.
+    /// Sums of tokens between the steps of an exact combine; with packets, discarded sums.
     sums: DeviceBuffer<f32>,
     slots: Slots,
     lane: Mutex<Order>,
-    /// For reads of counts beside other work.
+    /// A stream for reading counts concurrently with other work.
     side: Stream,
-    /// Where the ranks can meet that are left when others are lost.
+    /// The directories in which survivors can rendezvous after other ranks are lost.
     meeting: Meeting,
 }
 
@@ -142,12 +142,12 @@ struct Inner {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Communicator {
-    /// Opens experts on the ranks of this communicator. Their region is a part of the symmetric heap:
-    /// [`expert_bytes`] says how large. Collective; blocks.
+    /// Opens experts on the ranks of this communicator. Their region is a part of the symmetric heap, whose size
+    /// [`expert_bytes`] computes. Collective; blocks.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
-    /// [`Error::Unsupported`] for [`Method::Packets`] with more than 8192 tokens of all ranks or 2048 copies of experts;
+    /// [`Error::Unsupported`] for [`Method::Packets`] with more than 8192 tokens of all ranks or 2048 expert replicas;
     /// [`Error::OutOfMemory`] if the heap has no room for the region, or the device for the rest.
     pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
         Experts::open(Over::Communicator(self.clone()), config)
@@ -155,11 +155,11 @@ impl Communicator {
 }
 
 impl Coordinator {
-    /// Opens experts on the ranks of this group, over any backend. Where own kernels serve the group, the region is a part
-    /// of the symmetric heap: [`expert_bytes`] says how large. Collective; blocks.
+    /// Opens experts on the ranks of this group, over any backend. If symmetra kernels serve the group, the region is a part of
+    /// the symmetric heap, whose size [`expert_bytes`] computes. Collective; blocks.
     ///
     /// # Errors
-    /// Those of [`Communicator::experts`]; [`Error::Unsupported`] for [`Method::Direct`] and [`Method::Packets`] where own
+    /// The errors of [`Communicator::experts`]; [`Error::Unsupported`] for [`Method::Direct`] and [`Method::Packets`] if symmetra
     /// kernels do not serve the group.
     pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
         Experts::open(Over::Coordinator(self.clone()), config)
@@ -175,7 +175,7 @@ impl Experts {
     fn open(over: Over, config: ExpertConfig) -> Result<Self> {
         let world = over.world_size();
         over.agree("the settings of experts", &[("", &config)])?;
-        // All ranks have equal settings, and refuse alike.
+        // All ranks have equal settings, so all ranks fail in the same way.
         config.validate(world)?;
         let lists = config.placement.lists(config.experts, world)?;
         let form = Form::new(&config, over.rank(), &lists)?;
@@ -193,7 +193,7 @@ impl Experts {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
             let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
-            // The entry behind those of blocks counts the turns of units.
+            // The last entry, after the entries of blocks, counts the units that blocks have taken.
             let words = (args::kMaxBlocks as usize + 1) * size_of::<args::BlockState>() / 4;
             let barrier = DeviceBuffer::from_slice(&vec![0; words], &side)?;
             let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
@@ -202,7 +202,7 @@ impl Experts {
             side.synchronize()?;
             Ok((side, table, packets.transpose()?, memory, Order::new(&device)?))
         };
-        // No rank sends before all packets are marked absent everywhere.
+        // No rank sends before the packets of all ranks are marked as not arrived.
         let (side, table, packets, (memory, barrier, sums), lane) = over.together("open experts", own())?;
         let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Slots::new(config.in_flight));
         let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
@@ -229,18 +229,19 @@ impl Experts {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Sends the rows of this rank's tokens to their experts, and receives the rows of the experts here. Enqueues and
-    /// returns. All ranks call it in the same order. `rows` is `[tokens, hidden]`, or with [`Wire::Bytes`] the bytes of as
-    /// many rows.
+    /// Sends the rows of this rank's tokens to their experts, and receives the rows of this rank's experts. Enqueues and
+    /// returns. All ranks call this in the same order. `rows` is `[tokens, hidden]`, or with [`Wire::Bytes`] the bytes of
+    /// `tokens` rows.
     ///
-    /// The result keeps the routing for [`Routed::combine`], in one of [`ExpertConfig::in_flight`] slots, which dispatches take in turn.
+    /// The result keeps the routing for [`Routed::combine`], in one of [`ExpertConfig::in_flight`] slots, which dispatches use
+    /// in turn.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for operands of another length, type or device than the settings ask for, and for
-    /// operands that overlap; [`Error::Unsupported`] if the next slot is held, or where the call is captured and the backend
-    /// cannot be; the group's error if the group has failed. What only the device sees ends the group on every rank, as a
-    /// timeout does: [`Error::Routing`] for an expert that there is not, [`Error::Capacity`] for more rows than a rank has
-    /// room for, and [`Error::Tokens`] for a count of tokens above that of the ids. Then no row is written.
+    /// [`Error::InvalidArgument`] for operands of another length, type or device than the settings require, and for operands
+    /// that overlap; [`Error::Unsupported`] if the next slot is held, or if the call is captured and the backend does not
+    /// support capture; the group's error if the group has failed. Errors that only the device can detect fail the group on
+    /// every rank, as a timeout does: [`Error::Routing`] for an invalid expert id, [`Error::Capacity`] for more rows than a
+    /// rank's capacity, and [`Error::Tokens`] for a count of tokens above the number of ids. Then no row is written.
     pub fn dispatch<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,
@@ -251,11 +252,11 @@ impl Experts {
         self.dispatched(routing, Some((&Held::new(T::DTYPE, &rows.view_of()), None, into)), &queue)
     }
 
-    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes with f32 scales, `[tokens, groups]` for groups of 128
-    /// elements: [`Wire::GivenF8`].
+    /// [`dispatch`](Self::dispatch) of rows of e4m3 values with f32 scales, `[tokens, groups]` for groups of 128 elements:
+    /// [`Wire::GivenF8`].
     ///
     /// # Errors
-    /// Those of [`dispatch`](Self::dispatch).
+    /// The errors of [`dispatch`](Self::dispatch).
     pub fn dispatch_f8<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,
@@ -267,17 +268,17 @@ impl Experts {
         self.dispatched(routing, Some((&rows, Some(&scales), into)), &queue)
     }
 
-    /// The routing of a dispatch without its rows: [`Routed::counts`] then says how many rows will come, and
-    /// [`Routed::dispatch`] sends them. Enqueues and returns.
+    /// The routing of a dispatch without its rows: [`Routed::counts`] then returns the numbers of rows to receive, and
+    /// [`Routed::dispatch`] sends the rows. Enqueues and returns.
     ///
     /// # Errors
-    /// Those of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for [`Method::Packets`], where routing and rows travel
-    /// together, and for [`Layout::BySource`], where nothing is counted.
+    /// The errors of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for [`Method::Packets`], which sends routing and rows
+    /// together, and for [`Layout::BySource`], which has no counts.
     pub fn plan<'h, 'op>(&'h self, routing: &Routing<'op>, queue: impl Queue<'op> + 'h) -> Result<Routed<'h>> {
         self.dispatched(routing, None, &queue)
     }
 
-    /// A dispatch of operands whose types the call checks, or a plan where nothing is sent.
+    /// A dispatch with operands whose types are checked at run time, or a plan if `sends` is `None`.
     pub(crate) fn dispatched<'h>(
         &self,
         routing: &Routing<'_>,
@@ -320,12 +321,12 @@ impl Experts {
         Ok(routed)
     }
 
-    /// Sends the rows of this rank's tokens to their experts, and waits for nobody: the first half of a
+    /// Sends the rows of this rank's tokens to their experts without waiting for other ranks: the first half of a
     /// [`dispatch`](Self::dispatch). [`Arriving::receive`] is the second half. Enqueues and returns. All ranks begin their
-    /// calls in the same order. What the call reads may be overwritten behind it, in the order of the queue.
+    /// calls in the same order. Later work of the queue may overwrite the operands.
     ///
     /// # Errors
-    /// Those of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for another method than [`Method::Packets`].
+    /// The errors of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for another method than [`Method::Packets`].
     pub fn dispatch_begin<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,
@@ -335,11 +336,11 @@ impl Experts {
         self.dispatch_begun(routing, (&Held::new(T::DTYPE, &rows.view_of()), None), &queue)
     }
 
-    /// A [`dispatch_begin`](Self::dispatch_begin) of rows that are e4m3 codes with f32 scales, as in
+    /// [`dispatch_begin`](Self::dispatch_begin) of rows of e4m3 values with f32 scales, as in
     /// [`dispatch_f8`](Self::dispatch_f8).
     ///
     /// # Errors
-    /// Those of [`dispatch_begin`](Self::dispatch_begin).
+    /// The errors of [`dispatch_begin`](Self::dispatch_begin).
     pub fn dispatch_f8_begin<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,
@@ -350,7 +351,7 @@ impl Experts {
         self.dispatch_begun(routing, (&rows, Some(&scales)), &queue)
     }
 
-    /// A [`dispatch_begin`](Self::dispatch_begin) of operands whose types the call checks.
+    /// [`dispatch_begin`](Self::dispatch_begin) with operands whose types are checked at run time.
     pub(crate) fn dispatch_begun<'h>(
         &self,
         routing: &Routing<'_>,
@@ -369,13 +370,14 @@ impl Experts {
         Ok(Arriving::new(self, begun, queue))
     }
 
-    /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. Every rank keeps as
-    /// many experts as before. Ranks give the same placement. Collective; blocks until the work of `stream` is done.
+    /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. The number of experts of
+    /// every rank must not change. All ranks pass the same placement. Collective; blocks until the work of `stream` is done.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank if placements differ; [`Error::InvalidArgument`] for a placement that leaves an
-    /// expert out, or with another number of experts on a rank, and for a stream of another device; [`Error::Unsupported`] while a dispatch holds a slot, with
-    /// [`Error::Peer`] on the other ranks. After each of these, experts are on all ranks where they were before.
+    /// [`Error::Mismatch`] on every rank if placements differ; [`Error::InvalidArgument`] for a placement that omits an expert,
+    /// or with another number of experts on a rank, and for a stream of another device; [`Error::Unsupported`] while a dispatch
+    /// holds a slot, with [`Error::Peer`] on the other ranks. After each of these errors, the placement is unchanged on all
+    /// ranks.
     pub fn place(&self, placement: &Placement, stream: &Stream) -> Result<()> {
         let inner = &self.0;
         let Inner { over, form, config, .. } = &**inner;
@@ -388,7 +390,7 @@ impl Experts {
             let limit = format!("the rank has {}", known[rank].len());
             return Err(Error::invalid(&format!("the number of experts of rank {rank}"), lists[rank].len(), limit));
         }
-        // Dispatches of this rank wait until all ranks have the placement, or none.
+        // Dispatches of this rank wait until either all ranks or none have the placement.
         let ring = inner.slots.ring();
         over.together("place experts", ring.refuse_held("a placement of experts"))?;
         let ordered = inner.lane.lock().order(stream);
@@ -408,7 +410,7 @@ impl Experts {
         self.0.over.local()
     }
 
-    /// How many rows an operand for received rows needs room for.
+    /// The number of rows that an operand for received rows must have.
     pub fn capacity(&self) -> usize {
         self.0.form.capacity
     }
@@ -430,7 +432,7 @@ impl Experts {
 }
 
 impl Inner {
-    /// Refuses halves of a call where the method does not send and receive by kernels of their own.
+    /// Refuses halves of a call if the method does not send and receive with separate kernels.
     fn check_halves(&self, what: &str) -> Result<()> {
         if self.method == Method::Packets {
             return Ok(());
@@ -440,7 +442,8 @@ impl Inner {
         Err(Error::unsupported(format!("{what} in two halves"), reason))
     }
 
-    /// Dispatches by kernels of this rank alone and collectives, or kernels that meet those of all ranks. A plan sends nothing.
+    /// Dispatches with kernels that run on this rank only, and collectives, or kernels that synchronise with the kernels of all
+    /// ranks. A plan sends no rows.
     fn dispatch_by_steps(
         self: &Arc<Self>,
         underway: Underway,
@@ -462,7 +465,7 @@ impl Inner {
         }
     }
 
-    /// Locks the lane for a call, and notes in a graph which slot the call writes.
+    /// Locks the lane for a call, and records in a graph the slot that the call writes.
     fn begin(self: &Arc<Self>, slot: usize, queue: &impl Enqueue) -> Result<parking_lot::MutexGuard<'_, Order>> {
         self.over.check()?;
         if let Some(recording) = queue.recording() {

@@ -1,4 +1,4 @@
-//! What a dispatch and a combine take beside rows.
+//! The operands of a dispatch and a combine, other than rows.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ mod sealed {
     impl Sealed for i64 {}
 }
 
-/// A type for the numbers of experts: i32 or i64. Sealed.
+/// A type for expert ids: i32 or i64. Sealed.
 pub trait ExpertId: Element + sealed::Sealed {}
 impl ExpertId for i32 {}
 impl ExpertId for i64 {}
 
-/// Which experts each token of this rank goes to.
-#[must_use = "tokens go nowhere by themselves"]
+/// The experts of each token of this rank.
+#[must_use = "tokens are sent by a call that takes this"]
 pub struct Routing<'op> {
     pub(crate) ids: Held,
     pub(crate) weights: Option<Held>,
@@ -28,24 +28,24 @@ pub struct Routing<'op> {
 }
 
 impl<'op> Routing<'op> {
-    /// The experts of each token: `[tokens, top_k]`. -1 is no expert. The same expert twice in a token is two rows.
+    /// The experts of each token: `[tokens, top_k]`. -1 means no expert. The same expert twice in a token makes two rows.
     pub fn new<I: ExpertId>(ids: impl Operand<'op, I>) -> Self {
         Self::of(Held::new(I::DTYPE, &ids.view_of()))
     }
 
-    /// The experts of each token, of a type that the call checks.
+    /// The experts of each token, of a type that is checked at run time.
     pub(crate) fn of(ids: Held) -> Self {
         Self { ids, weights: None, tokens: None, _operands: PhantomData }
     }
 
-    /// The weight of each result in its token's sum: `[tokens, top_k]`. Without weights each is 1.
+    /// The weight of each result in its token's sum: `[tokens, top_k]`. Without weights each weight is 1.
     pub fn weights(mut self, weights: impl Operand<'op, f32>) -> Self {
         self.weights = Some(Held::new(Dtype::F32, &weights.view_of()));
         self
     }
 
-    /// How many of the tokens take part, as one element in device memory, which is read when the queue gets there. The
-    /// other tokens go to no expert, and their rows of a combine's output stay as they are.
+    /// The number of tokens that take part, as one element in device memory, which is read when the queue reaches the call. The
+    /// other tokens go to no expert, and their rows of a combine's output are not modified.
     pub fn tokens(mut self, count: impl Operand<'op, u32>) -> Self {
         self.tokens = Some(Held::new(Dtype::U32, &count.view_of()));
         self
@@ -58,12 +58,12 @@ impl<'op> Routing<'op> {
 pub enum ScaleOrder {
     /// `[rows, groups]`.
     Rows,
-    /// `[groups, rows]`, as the operand has room for rows; of padded rows `[local experts, groups, rows]`.
+    /// `[groups, rows]`, where `rows` is the capacity of the operand; for padded rows `[local experts, groups, rows]`.
     Columns,
 }
 
-/// Where received rows go, and what else of a dispatch is written. What is not named is not written; rows behind the last
-/// that came, and rows that alignment leaves free, stay as they are.
+/// The outputs of a dispatch: received rows and optional metadata. Outputs that are not named are not written. Rows beyond the
+/// last received row, and unused rows between aligned experts, are not modified.
 #[must_use = "rows are received by a call that takes this"]
 pub struct Received<'op> {
     pub(crate) rows: Held,
@@ -78,16 +78,17 @@ pub struct Received<'op> {
 }
 
 impl<'op> Received<'op> {
-    /// The rows, of the caller's type, or bytes where codes or bytes travel. [`Experts::capacity`](super::Experts::capacity)
-    /// says how many rows there must be room for. By rank or by source and [`Method::Direct`](super::Method::Direct), symmetric
-    /// memory is fastest: peers write there, so all ranks give the same. By source peers also write scales in
-    /// [`ScaleOrder::Rows`], ids and weights, if all that is asked for is symmetric memory, without the sources. Then all ranks
-    /// must ask for the same in the same buffers; [`Config::check_calls`](crate::Config::check_calls) finds where they do not.
+    /// The rows, of the caller's type, or bytes for wire formats with quantised values or bytes. The operand must have room for
+    /// [`Experts::capacity`](super::Experts::capacity) rows. For layouts by rank or by source with
+    /// [`Method::Direct`](super::Method::Direct), symmetric memory is fastest: peers write there directly, so all ranks must
+    /// pass the same buffer. By source, peers also write scales in [`ScaleOrder::Rows`], ids and weights, if all requested
+    /// outputs are symmetric memory and sources are not requested. Then all ranks must request the same outputs in the same
+    /// buffers; [`Config::check_calls`](crate::Config::check_calls) detects differences.
     pub fn rows<T: Element>(rows: impl Operand<'op, T>) -> Self {
         Self::of(Held::new(T::DTYPE, &rows.view_of()))
     }
 
-    /// The rows, of a type that the call checks.
+    /// The rows, of a type that is checked at run time.
     pub(crate) fn of(rows: Held) -> Self {
         Self {
             rows,
@@ -102,34 +103,34 @@ impl<'op> Received<'op> {
         }
     }
 
-    /// The scales of codes: f32, or u8 where they are e8m0.
+    /// The scales of quantised values: f32, or u8 for e8m0.
     pub fn scales<S: Element>(mut self, to: impl Operand<'op, S>, order: ScaleOrder) -> Self {
         self.scales = Some((Held::new(S::DTYPE, &to.view_of()), order));
         self
     }
 
-    /// How many pairs each local expert received: `[local experts]`. Not by source.
+    /// The number of pairs that each local expert received: `[local experts]`. Not by source.
     pub fn counts(mut self, to: impl Operand<'op, u32>) -> Self {
         self.counts = Some(Held::new(Dtype::U32, &to.view_of()));
         self
     }
 
-    /// The first row of each local expert in the order of experts, and the row behind the last: `[local experts + 1]`. By
-    /// rank, into the [`index`](Self::index). Not by source.
+    /// The first row of each local expert in the order of experts, and the end of the last expert's rows:
+    /// `[local experts + 1]`. By rank, positions in the [`index`](Self::index). Not by source.
     pub fn offsets(mut self, to: impl Operand<'op, u32>) -> Self {
         self.offsets = Some(Held::new(Dtype::U32, &to.view_of()));
         self
     }
 
-    /// The local expert of each row; by rank and by source, the local expert of each pair of the row's token, or -1 for an expert
-    /// of another rank: `[rows, top_k]`. By source, also of rows that did not come, where all are -1.
+    /// The local expert of each row. By rank and by source, the local expert of each pair of the row's token, or -1 for an expert
+    /// of another rank: `[rows, top_k]`. By source, also for rows that were not received, with -1 for all pairs.
     pub fn ids(mut self, to: impl Operand<'op, i32>) -> Self {
         self.ids = Some(Held::new(Dtype::I32, &to.view_of()));
         self
     }
 
-    /// The weight of each row; by rank and by source, of each pair of the row's token, or 0 for an expert of another rank:
-    /// `[rows, top_k]`. By source, also of rows that did not come, where all are 0.
+    /// The weight of each row. By rank and by source, the weight of each pair of the row's token, or 0 for an expert of another
+    /// rank: `[rows, top_k]`. By source, also for rows that were not received, with 0 for all pairs.
     pub fn weights(mut self, to: impl Operand<'op, f32>) -> Self {
         self.weights = Some(Held::new(Dtype::F32, &to.view_of()));
         self
@@ -141,8 +142,8 @@ impl<'op> Received<'op> {
         self
     }
 
-    /// By rank: the number of the row of each pair, in the order of local experts, for a matmul that gathers:
-    /// `[rows, top_k]`, of which [`offsets`](Self::offsets) says what belongs to which expert.
+    /// By rank: the number of the row of each pair, in the order of local experts, for a GEMM that gathers rows:
+    /// `[rows, top_k]`. [`offsets`](Self::offsets) contains the range of each expert.
     pub fn index(mut self, to: impl Operand<'op, u32>) -> Self {
         self.index = Some(Held::new(Dtype::U32, &to.view_of()));
         self
@@ -151,7 +152,7 @@ impl<'op> Received<'op> {
 
 /// The settings of a combine.
 #[derive(Default)]
-#[must_use = "a combine takes this"]
+#[must_use = "settings take effect in a combine"]
 pub struct Combine<'op> {
     pub(crate) unweighted: bool,
     pub(crate) add: Option<Held>,
@@ -159,7 +160,7 @@ pub struct Combine<'op> {
 }
 
 impl<'op> Combine<'op> {
-    /// Sums results as they are, although the routing has weights. All ranks say the same.
+    /// Sums results without weights, although the routing has weights. All ranks must pass the same setting.
     pub fn unweighted(mut self) -> Self {
         self.unweighted = true;
         self
@@ -173,7 +174,7 @@ impl<'op> Combine<'op> {
     }
 }
 
-/// Which of the named operands are given.
+/// Prints the names of the operands that are given.
 fn given(out: &mut fmt::Formatter<'_>, operands: &[(&str, bool)]) -> fmt::Result {
     let names: Vec<_> = operands.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
     write!(out, "{}", names.join(", "))

@@ -1,4 +1,4 @@
-//! Calls in packets, whole or in two halves. The receiving kernels of each operation take calls in the order in which the
+//! Calls in packets, whole or in two halves. The receiving kernels of each operation process calls in the order in which the
 //! sending kernels were enqueued.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Inner {
         self.exchange(stage, steps, queue)
     }
 
-    /// Receives into nothing what is next and has no handle any more.
+    /// Receives and discards the next calls, as long as their handles were dropped.
     pub(super) fn settle(self: &Arc<Self>, books: &mut Books<'_>, queue: &impl Enqueue) -> Result<()> {
         for operation in [Operation::Dispatch, Operation::Combine] {
             while let Some(sent) = books.pending(operation).dropped() {
@@ -53,7 +53,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a slot for a dispatch of so many tokens, and enqueues the kernels that `launch` makes.
+    /// Takes a slot for a dispatch of `tokens` tokens, and enqueues its kernels with `launch`.
     fn open_slot<T>(
         books: &mut Books<'_>,
         tokens: usize,
@@ -104,7 +104,7 @@ impl Inner {
         self.launch(underway.slot, self.new_stage(operation, underway), &steps, queue).map(drop)
     }
 
-    /// Sends heads and rows. Takes a slot. Returns the number of the call.
+    /// Sends routing headers and rows. Takes a slot. Returns the number of the call.
     pub(super) fn begin_dispatch(
         self: &Arc<Self>,
         tokens: usize,
@@ -122,7 +122,7 @@ impl Inner {
         Ok((underway, books.pending(operation).begin(underway, first)))
     }
 
-    /// Sends results back, weighed. Holds the slot of the dispatch once more. Returns the number of the call.
+    /// Sends weighed results back. Adds a holder to the slot of the dispatch. Returns the number of the call.
     pub(super) fn begin_combine(
         self: &Arc<Self>,
         underway: Underway,
@@ -156,23 +156,23 @@ impl Inner {
         let sent = books.pending(operation).turn(number)?;
         self.launch(sent.underway.slot, ExpertStage::Rest(sent.first), &[*step], queue)?;
         books.pending(operation).end();
-        // The handle of a dispatch goes on to hold the slot.
+        // The handle of a dispatch continues to hold the slot.
         if operation == Operation::Combine {
             books.give_back(sent.underway.slot);
         }
-        // What was dropped behind this call. Where that fails, the next call tries again.
+        // Receives the dropped calls after this call. If this fails, the next call tries again.
         let _ = self.settle(books, queue);
         Ok(())
     }
 
-    /// Notes that a call has no handle any more, and receives into nothing what can be received now.
+    /// Marks the handle of a call as dropped, and receives and discards the dropped calls that are next.
     pub(super) fn drop_half(
         self: &Arc<Self>,
         (operation, number): (Operation, u64),
         recorded: Option<&Recorded>,
         queue: Option<&impl Enqueue>,
     ) {
-        // Inside the work of a call nothing is enqueued. The next call of experts receives into nothing, or the end of the capture.
+        // In a callback of a call nothing is enqueued. The next call of experts, or the end of the capture, receives the call.
         if self.over.refuse_within(operation).is_err() {
             match recorded {
                 Some(recorded) => recorded.note_call(operation, number),
@@ -184,7 +184,7 @@ impl Inner {
         if books.pending(operation).drop_handle(number)
             && let Some(queue) = queue
         {
-            // Where this fails, the next call tries again.
+            // If this fails, the next call tries again.
             let _ = self.settle(books, queue);
         }
     }

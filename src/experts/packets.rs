@@ -1,4 +1,4 @@
-//! Dispatch and combine in packets, for few tokens.
+//! Dispatch and combine in packets, for small numbers of tokens.
 
 use std::ffi::c_void;
 
@@ -18,28 +18,28 @@ use crate::stream::Stream;
 
 /// Bytes of a packet.
 const PACKET_BYTES: usize = 16;
-/// Threads that run together, on most devices.
+/// Threads of a warp, on most devices.
 const TEAM: usize = 32;
-/// Everything in a region begins at a multiple of this.
+/// Alignment of all parts of a region.
 const ALIGN: usize = 256;
-/// Most copies of experts: a receiving block counts all of them in its own memory.
+/// Most expert replicas: a receiving block counts all of them in its shared memory.
 const MOST_COPIES: usize = 2048;
-/// Most tokens of all ranks: every receiving block walks all of them.
+/// Most tokens of all ranks: every receiving block visits all of them.
 pub(super) const MOST_TOKENS: usize = 8192;
 /// Most rows that a receiving block takes at once.
 const MOST_ROWS_AT_ONCE: usize = 8;
-/// Most words of heads that a receiving block keeps in its memory.
+/// Most words of routing headers that a receiving block keeps in its shared memory.
 const MOST_HELD_WORDS: usize = 4096;
 /// Least blocks of a kernel whose work other ranks decide.
 const LEAST_BLOCKS: usize = 8;
-/// Blocks among which the packets of few tokens are divided: with a row a token, and with a row for each expert, whose blocks take
-/// longer. And the fewest packets that a block is worth.
+/// Blocks among which packets are divided if there are fewer tokens than blocks: with one row for each token, and with one row
+/// for each expert, whose blocks take longer. `LEAST_PACKETS`: the fewest packets for which a block is used.
 const SHARED_BLOCKS: [usize; 2] = [128, 64];
 const LEAST_PACKETS: usize = 128;
-/// Kernels with a state of their own.
+/// Kernels that each have their own state.
 const KERNELS: usize = 4;
 
-/// Where the packets of experts are in a region: a pure function, equal on every rank.
+/// The places of packets of experts in a region: a pure function of the settings, equal on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketForm {
     /// Buffers of each kind, which rotate.
@@ -50,11 +50,11 @@ pub(super) struct PacketForm {
     pub(super) region_bytes: usize,
 }
 
-/// Packets of one direction: in each buffer what ranks tell each other, then rows.
+/// Packets of one direction. Each buffer contains control packets, followed by rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Area {
     tellings_at: usize,
-    /// Packets that a rank tells another.
+    /// Control packets from one rank to another.
     telling_packets: usize,
     rows_at: usize,
     rows_bytes: usize,
@@ -71,16 +71,16 @@ impl Area {
 }
 
 impl PacketForm {
-    /// Where the packets are behind the heads of all slots.
+    /// The places of packets, which follow the routing headers of all slots.
     pub(super) fn new(config: &ExpertConfig, form: &Form, exact: bool) -> Self {
         let Form { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
         let dispatch_at = form.heads_at(config.in_flight);
-        // Of copies a packet has four, of weights two; by source a packet has a pair.
+        // A packet contains four replica numbers, or two weights. By source, a packet contains one pair.
         let pair_packets =
             if config.layout == Layout::BySource { pairs } else { pairs.div_ceil(4) + pairs.div_ceil(2) };
         let head_packets = size_of::<args::ExpertHead>() / 8 + pair_packets;
-        // Bytes travel as packets of which half is data.
+        // Rows of arbitrary bytes use packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
         let dispatch = Area::new(dispatch_at, [world, head_packets], world * max_tokens * per_row);
         let parts = if exact { pairs } else { world * max_tokens };
@@ -90,7 +90,7 @@ impl PacketForm {
         Self { buffers, dispatch, combine, region_bytes }
     }
 
-    /// Refuses experts that packets cannot serve.
+    /// Refuses experts that packets do not support.
     pub(super) fn check(form: &Form) -> Result<()> {
         let refuse = |what: &str, value: usize, most: usize| {
             let reason = format!("{what} is {value}, and at most {most} go by packets");
@@ -104,11 +104,11 @@ impl PacketForm {
     }
 }
 
-/// The states of the kernels, in own device memory.
+/// The states of the kernels, in this rank's device memory.
 pub(super) struct PacketStates(DeviceBuffer<u32>);
 
 impl PacketStates {
-    /// Marks all packets of rows absent in this rank's region, and makes the states. Blocks.
+    /// Marks all packets of rows in this rank's region as not arrived, and allocates the states. Blocks.
     pub(super) fn new(region: *mut u8, form: &PacketForm, stream: &Stream) -> Result<Self> {
         if stream.device().kind() != DeviceKind::Host {
             for area in [form.dispatch, form.combine] {
@@ -152,23 +152,23 @@ impl Inner {
         })
     }
 
-    /// A kernel of packets, and how much work it has.
+    /// A kernel of packets, and the size of its work.
     fn packed(&self, args: args::ExpertArgs, work: [usize; 2]) -> ExpertStep {
         ExpertStep { args, work, most_blocks: self.config.blocks }
     }
 
-    /// A kernel of parts of so many tokens, each of which several blocks share while tokens are few.
+    /// A kernel that works on parts of `tokens` tokens. If there are fewer tokens than blocks, several blocks share a token.
     pub(super) fn shared(&self, args: args::ExpertArgs, tokens: usize) -> ExpertStep {
         let packets = self.form.part_bytes / PACKET_BYTES;
         let blocks = SHARED_BLOCKS[usize::from(!self.config.layout.is_by_token())];
         let parts = (blocks / tokens).clamp(1, packets.div_ceil(LEAST_PACKETS));
-        // All threads of a block have as many packets.
+        // All threads of a block have the same number of packets.
         let packets = packets.div_ceil(parts);
         let items = packets.div_ceil(packets.div_ceil(args::kMostAheadThreads as usize));
         self.packed(args::ExpertArgs { parts: parts as u16, ..args }, [tokens * parts, items])
     }
 
-    /// The kernel that sends heads and rows.
+    /// The kernel that sends routing headers and rows.
     pub(super) fn send_step(
         &self,
         underway: Underway,
@@ -180,15 +180,15 @@ impl Inner {
             row_scales: address::<f32>(scales).cast_const(),
             ..asking(self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?, Some(routing))
         };
-        // As many pairs of the head as a block has threads are a run, which a block sends. By source the blocks of tokens do.
+        // A block sends a run of header pairs, one pair for each thread. By source, the blocks of tokens send the pairs.
         let items = self.form.row_bytes / PACKET_BYTES;
         let pairs = if self.config.layout == Layout::BySource { 0 } else { underway.tokens * self.form.top_k };
         let runs = pairs.div_ceil(items.next_multiple_of(TEAM)).max(1);
         Ok(self.packed(send, [underway.tokens + runs, items]))
     }
 
-    /// The kernel that receives rows, into nothing if nobody takes them. `follows`: whether it is launched right behind
-    /// [`send_step`](Self::send_step).
+    /// The kernel that receives rows, and discards them if `into` is `None`. `follows`: whether the kernel is launched
+    /// directly after [`send_step`](Self::send_step).
     pub(super) fn receive_step(
         &self,
         underway: Underway,
@@ -196,7 +196,7 @@ impl Inner {
         follows: bool,
     ) -> Result<ExpertStep> {
         let form = &self.form;
-        // As many rows as this rank's tokens would make on every rank: nobody knows the others' here.
+        // The host does not know the tokens of other ranks, so it assumes the number of this rank for all of them.
         let expected = (underway.tokens * form.world).max(LEAST_BLOCKS);
         let by_source = self.config.layout == Layout::BySource;
         let most_at_once = if by_source { 1 } else { MOST_ROWS_AT_ONCE };
@@ -209,13 +209,13 @@ impl Inner {
             holds: (form.held_words() <= MOST_HELD_WORDS).into(),
             ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
         };
-        // What is told gets teams of its own: within a team it would wait for packets of rows, one after the other.
+        // Control packets get their own warps: in a warp with rows they would wait for packets of rows, one after the other.
         let told = at_once * form.top_k + if by_source { form.world } else { 0 };
         let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + told;
         Ok(self.packed(receive, [expected.div_ceil(at_once), items]))
     }
 
-    /// What both kernels of a combine have in common.
+    /// The arguments that both kernels of a combine share.
     fn combine_args(&self, kernel: u32, underway: Underway, unweighted: bool) -> Result<args::ExpertArgs> {
         let by_token = self.config.layout.is_by_token();
         Ok(args::ExpertArgs {
@@ -226,8 +226,8 @@ impl Inner {
         })
     }
 
-    /// The kernel that sends this rank's results back. `whole`: whether the sums follow in the same call, so that a row of a token
-    /// of this rank stays where it is.
+    /// The kernel that sends this rank's results back. `whole`: whether the sums follow in the same call, so that rows of this
+    /// rank's own tokens are not sent.
     pub(super) fn return_step(
         &self,
         underway: Underway,
@@ -245,8 +245,8 @@ impl Inner {
         Ok(self.shared(back, (underway.tokens * ranks).max(LEAST_BLOCKS)))
     }
 
-    /// The kernel that sums the results of this rank's tokens, into memory that nobody reads if nobody takes them. `results`: this
-    /// rank's, if the kernel is launched right behind [`return_step`](Self::return_step).
+    /// The kernel that sums the results of this rank's tokens. Without `output`, the sums go to scratch memory. `results`: this
+    /// rank's results, if the kernel is launched directly after [`return_step`](Self::return_step).
     pub(super) fn sum_step(
         &self,
         underway: Underway,

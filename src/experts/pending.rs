@@ -8,19 +8,19 @@ use crate::error::{Error, Operation, Result};
 /// A call whose sending kernel was enqueued, and whose receiving kernel was not.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
-    /// Number among the calls of its operation.
+    /// The number of the call among the calls of its operation.
     number: u64,
     pub(super) underway: Underway,
     /// Whether the call is the first on the device.
     pub(super) first: bool,
-    /// Whether the call has no handle any more.
+    /// Whether the handle of the call was dropped.
     dropped: bool,
 }
 
 /// The calls of one operation that were begun and are not received, in the order of their begins.
 pub(super) struct Line {
     operation: Operation,
-    /// Calls that were ever begun.
+    /// Number of all calls that were begun.
     begun: u64,
     sent: VecDeque<Sent>,
 }
@@ -38,12 +38,12 @@ impl Line {
         number
     }
 
-    /// How many calls there are.
+    /// The number of calls.
     pub(super) fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Refuses a call that would be received ahead of one that was begun before.
+    /// Refuses a call that would be received before an earlier call.
     pub(super) fn refuse_behind(&self, what: &str) -> Result<()> {
         match self.sent.front() {
             None => Ok(()),
@@ -65,33 +65,33 @@ impl Line {
         Error::unsupported(format!("{what} a {operation}"), reason)
     }
 
-    /// The next call to be received, if nobody will.
+    /// The next call to be received, if its handle was dropped.
     pub(super) fn dropped(&self) -> Option<Sent> {
         self.sent.front().filter(|next| next.dropped).copied()
     }
 
-    /// Takes the next call away, because its receiving kernel was enqueued.
+    /// Removes the next call, because its receiving kernel was enqueued.
     pub(super) fn end(&mut self) {
         self.sent.pop_front();
     }
 
-    /// Notes that nobody will receive the call with this number. Returns whether the call was there.
+    /// Marks the handle of the call with this number as dropped. Returns whether the call was pending.
     pub(super) fn drop_handle(&mut self, number: u64) -> bool {
         let sent = self.sent.iter_mut().find(|sent| sent.number == number);
         sent.map(|sent| sent.dropped = true).is_some()
     }
 
-    /// Notes that nobody will receive any of the calls.
+    /// Marks the handles of all calls as dropped.
     fn drop_handles(&mut self) {
         self.sent.iter_mut().for_each(|sent| sent.dropped = true);
     }
 }
 
-/// The calls of both operations that were begun and are not received: those of streams, or those of one capture.
+/// The calls of both operations that were begun and are not received, either of streams or of one capture.
 pub(super) struct Pending([Line; 2]);
 
 impl Pending {
-    /// `most`: how many of each operation there may be.
+    /// `most`: the largest number of pending calls of each operation.
     pub(super) fn new(most: usize) -> Self {
         Self([Operation::Dispatch, Operation::Combine].map(|operation| Line::new(operation, most)))
     }
@@ -101,7 +101,7 @@ impl Pending {
         if operation == Operation::Dispatch { dispatches } else { combines }
     }
 
-    /// Takes all calls away without receiving them, and gives the slots that they held to `give_back`.
+    /// Removes all calls without receiving them, and passes their slots to `give_back`.
     pub(super) fn abandon(&mut self, mut give_back: impl FnMut(usize)) {
         let sent = self.0.iter_mut().flat_map(|line| line.sent.drain(..));
         sent.for_each(|sent| give_back(sent.underway.slot));
@@ -111,7 +111,7 @@ impl Pending {
         self.0.iter().all(|line| line.sent.is_empty())
     }
 
-    /// Notes that nobody will receive any of the calls.
+    /// Marks the handles of all calls as dropped.
     pub(super) fn drop_handles(&mut self) {
         self.0.iter_mut().for_each(Line::drop_handles);
     }

@@ -1,4 +1,4 @@
-//! A dispatch that waits for its combine.
+//! A dispatch before its combine.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,9 +16,9 @@ use crate::op::Held;
 use crate::stream::{Enqueue, Queue};
 use crate::types::{Dtype, Element};
 
-/// The routing of a dispatch: which rows came from where. It holds a slot of its [`Experts`] until it is dropped.
+/// The routing of a dispatch: the sources of the received rows. A `Routed` holds a slot of its [`Experts`] until it is dropped.
 ///
-/// One that was made in a capture cannot leave the closure:
+/// A `Routed` made in a capture cannot leave the closure:
 /// ```compile_fail,E0521
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -35,7 +35,7 @@ use crate::types::{Dtype, Element};
 ///     })
 /// }
 /// ```
-/// It is used inside:
+/// Use it inside the closure:
 /// ```
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -51,7 +51,7 @@ use crate::types::{Dtype, Element};
 ///     })
 /// }
 /// ```
-/// What a graph reads and writes outlives the graph:
+/// The operands of a graph must outlive the graph:
 /// ```compile_fail,E0373
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -66,7 +66,7 @@ use crate::types::{Dtype, Element};
 ///     })
 /// }
 /// ```
-/// Here the rows are the caller's:
+/// Here the caller owns the rows:
 /// ```
 /// # use symmetra::experts::*;
 /// # use symmetra::*;
@@ -81,7 +81,7 @@ use crate::types::{Dtype, Element};
 ///     })
 /// }
 /// ```
-/// One that nobody uses is a warning:
+/// An unused `Routed` is a warning:
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # use symmetra::experts::*;
@@ -91,7 +91,7 @@ use crate::types::{Dtype, Element};
 ///     Ok(())
 /// }
 /// ```
-/// Here it is dropped:
+/// Here it is dropped explicitly:
 /// ```
 /// #![deny(unused_must_use)]
 /// # use symmetra::experts::*;
@@ -100,14 +100,14 @@ use crate::types::{Dtype, Element};
 ///     experts.dispatch(&Routing::new(ids), rows, &Received::rows(rows), stream).map(drop)
 /// }
 /// ```
-#[must_use = "a dispatch that is not combined holds its slot for nothing"]
+#[must_use = "a dispatch holds its slot until its handle is dropped"]
 pub struct Routed<'a> {
     slot: HeldSlot,
-    /// The capture that this belongs to.
+    /// The capture of the dispatch, if any.
     recording: Option<u64>,
-    /// Whether the slot's event is recorded behind the counts.
+    /// Whether the slot's event is recorded after the counts.
     counted: bool,
-    /// Rows that came, once the host knows.
+    /// Number of received rows, when the host has read it.
     rows: OnceCell<usize>,
     _experts: PhantomData<&'a Experts>,
 }
@@ -120,8 +120,8 @@ impl Routed<'_> {
         Self { slot: HeldSlot { experts, underway }, recording, counted: false, rows, _experts: PhantomData }
     }
 
-    /// The handle without the lifetime of the experts and of the stream that made it, of which it owns what it needs: for a
-    /// struct of an engine that keeps micro-batches under way.
+    /// The handle without the lifetimes of the experts and of the stream of the dispatch: it owns the parts that it needs. For
+    /// an engine's struct that keeps micro-batches in flight.
     /// ```
     /// # use symmetra::experts::*;
     /// # use symmetra::*;
@@ -144,7 +144,7 @@ impl Routed<'_> {
         Ok(Routed { slot, recording, counted, rows, _experts: PhantomData })
     }
 
-    /// Notes where the counts of an eager call are done, if there are counts.
+    /// Records an event after the counts of an eager call, if there are counts.
     pub(super) fn note(&mut self, queue: &impl Enqueue) -> Result<()> {
         if self.recording.is_none() && self.slot.experts.0.config.layout != Layout::BySource {
             queue.record(&self.slot.experts.0.memory[self.slot.underway.slot].counted)?;
@@ -153,17 +153,17 @@ impl Routed<'_> {
         Ok(())
     }
 
-    /// Sends the results of this rank's experts back, and sums those of this rank's tokens. Enqueues and returns. All ranks
-    /// call it in the same order. May be called more than once.
+    /// Sends the results of this rank's experts back, and sums the results of this rank's tokens. Enqueues and returns. All
+    /// ranks call this in the same order. May be called more than once.
     ///
-    /// `rows` has a row of the caller's type where the dispatch put one. A token's sum is made in f32, of products that are
-    /// rounded: `w y` of each of its experts, with a weight of 1 where the routing has none. A rank adds the results of its
-    /// own experts in the order of the token's ids and rounds the sum to the type; the token's rank adds the sums of the
-    /// ranks in their order and rounds. With [`Determinism::Exact`](crate::Determinism::Exact) the token's rank adds all
-    /// results in the order of the token's ids and rounds once, so that the bits depend neither on the world size nor on
-    /// the placement. By rank and by source, a row is the caller's sum for its token, and counts as it is. The sum of no results is 0.
-    /// `output` is `[tokens, hidden]`. With such rows and [`Method::Direct`], symmetric `rows` are fastest: peers read there, so all
-    /// ranks give the same.
+    /// `rows` has a row of the caller's type at the place of each received row. A token's sum is made in f32, of rounded
+    /// products `w y` of each of its experts, with weight 1 if the routing has no weights. A rank adds the results of its own
+    /// experts in the order of the token's ids and rounds the sum to the type. The token's rank adds the sums of the ranks in
+    /// rank order and rounds. With [`Determinism::Exact`](crate::Determinism::Exact) the token's rank adds all results in the
+    /// order of the token's ids and rounds once, so that the bits depend neither on the world size nor on the placement. By
+    /// rank and by source, a row already is the caller's sum for its token, and is added unweighted. The sum of no results is 0.
+    /// `output` is `[tokens, hidden]`. With rows by rank or by source and [`Method::Direct`], symmetric `rows` are fastest: peers
+    /// read directly from them, so all ranks must pass the same buffer.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for operands of another length, type or device, that overlap, and for a queue of another
@@ -179,7 +179,7 @@ impl Routed<'_> {
         self.combined([&results, &output], &options, &queue)
     }
 
-    /// A [`combine`](Self::combine) of operands whose types the call checks.
+    /// [`combine`](Self::combine) with operands whose types are checked at run time.
     pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
         let inner = &self.slot.experts.0;
         self.check_queue(queue)?;
@@ -195,7 +195,7 @@ impl Routed<'_> {
         inner.give_and_take(self.slot.underway, rows, options, queue)
     }
 
-    /// Enqueues the sending kernel of a combine. Returns what the handle of the combine is made of.
+    /// Enqueues the sending kernel of a combine. Returns the parts of the combine's handle.
     pub(super) fn begin(&self, results: &Held, queue: &impl Enqueue) -> Result<(&Experts, (Underway, u64))> {
         let inner = &self.slot.experts.0;
         inner.check_halves("a combine")?;
@@ -206,11 +206,11 @@ impl Routed<'_> {
         Ok((&self.slot.experts, (self.slot.underway, inner.begin_combine(self.slot.underway, results, queue)?)))
     }
 
-    /// Sends other rows of the same tokens the same way, as a backward pass does. Enqueues and returns. All ranks call it in
-    /// the same order.
+    /// Sends other rows of the same tokens with the same routing, as a backward pass does. Enqueues and returns. All ranks call
+    /// this in the same order.
     ///
     /// # Errors
-    /// Those of [`Experts::dispatch`]; [`Error::Unsupported`] for [`Method::Packets`].
+    /// The errors of [`Experts::dispatch`]; [`Error::Unsupported`] for [`Method::Packets`].
     pub fn dispatch<'op, T: Element>(
         &self,
         rows: impl Operand<'op, T>,
@@ -220,10 +220,10 @@ impl Routed<'_> {
         self.again((&Held::new(T::DTYPE, &rows.view_of()), None), into, &queue)
     }
 
-    /// A [`dispatch`](Self::dispatch) of rows that are e4m3 codes, with their f32 scales, as in [`Experts::dispatch_f8`].
+    /// [`dispatch`](Self::dispatch) of rows of e4m3 values, with their f32 scales, as in [`Experts::dispatch_f8`].
     ///
     /// # Errors
-    /// Those of [`Experts::dispatch`].
+    /// The errors of [`Experts::dispatch`].
     pub fn dispatch_f8<'op, T: Element>(
         &self,
         (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
@@ -234,7 +234,7 @@ impl Routed<'_> {
         self.again((&rows, Some(&scales)), into, &queue)
     }
 
-    /// A [`dispatch`](Self::dispatch) of operands whose types the call checks.
+    /// [`dispatch`](Self::dispatch) with operands whose types are checked at run time.
     pub(crate) fn again(
         &self,
         (rows, scales): (&Held, Option<&Held>),
@@ -262,15 +262,15 @@ impl Routed<'_> {
         inner.move_rows((self.slot.underway, None), (rows, scales), into, queue)
     }
 
-    /// How many pairs each expert of this rank received. Blocks until the device has counted, which has a deadline.
+    /// The number of pairs that each expert of this rank received. Blocks until the device has counted, up to a deadline.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the routing of a capture, which counts anew in every launch, and for [`Layout::BySource`],
-    /// where nothing is counted; the group's error if the group has failed.
+    /// [`Error::Unsupported`] for the routing of a capture, which counts again in every launch, and for [`Layout::BySource`],
+    /// which has no counts; the group's error if the group has failed.
     pub fn counts(&self) -> Result<Vec<usize>> {
         let inner = &self.slot.experts.0;
         if inner.config.layout == Layout::BySource {
-            let reason = "rows by source are not counted: their ids say which came";
+            let reason = "rows by source are not counted: their ids show which rows were received";
             return Err(Error::unsupported("the counts of a dispatch", reason));
         }
         if !self.counted {
@@ -286,7 +286,7 @@ impl Routed<'_> {
             return Ok(state[2..2 + inner.form.local].iter().map(|count| *count as usize).collect());
         }
         inner.over.check()?;
-        Err(Error::Internal { message: "a dispatch failed, and nobody knows why".to_owned() })
+        Err(Error::Internal { message: "a dispatch failed without a recorded cause".to_owned() })
     }
 
     /// The device of the experts.
@@ -294,19 +294,19 @@ impl Routed<'_> {
         self.slot.experts.device()
     }
 
-    /// How many rows operands need room for.
+    /// The number of rows that operands must have.
     fn needed(&self) -> usize {
         self.rows.get().copied().unwrap_or(self.slot.experts.0.form.capacity)
     }
 
-    /// Refuses a queue of another device, or of another capture than that of the dispatch.
+    /// Refuses a queue of another device, or of another capture than the dispatch.
     fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
         self.slot.experts.0.check_queue(Operation::Dispatch, self.recording, queue)
     }
 }
 
 impl Inner {
-    /// Refuses a queue of another device, or of another capture than the one where `operation` went.
+    /// Refuses a queue of another device, or of another capture than the earlier call of `operation`.
     pub(super) fn check_queue(&self, operation: Operation, recording: Option<u64>, queue: &impl Enqueue) -> Result<()> {
         self.over.device().check_same("stream", queue.stream().device())?;
         self.over.refuse_within(operation)?;

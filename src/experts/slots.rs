@@ -1,4 +1,4 @@
-//! The memory of experts, and which dispatch holds which part of it.
+//! The memory of experts, and the dispatches that hold its slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use crate::op::Held;
 use crate::stream::{Event, Part, Recording, Stream};
 use crate::types::Dtype;
 
-/// The region that ranks exchange through.
+/// The region through which ranks exchange rows.
 pub(super) enum Region {
-    /// For own kernels.
+    /// For symmetra kernels.
     Symmetric(SymmetricBuffer<u8>),
     /// For other backends.
     Plain(DeviceBuffer<u8>),
@@ -40,7 +40,7 @@ impl Region {
         }
     }
 
-    /// The region, where peers address it.
+    /// The region, if peers address it.
     pub(super) fn symmetric(&self) -> Option<&SymmetricBuffer<u8>> {
         match self {
             Self::Symmetric(buffer) => Some(buffer),
@@ -57,11 +57,11 @@ impl Region {
     }
 }
 
-/// What a dispatch leaves for its combine, in own device memory.
+/// The data that a dispatch keeps for its combine, in this rank's device memory.
 pub(super) struct Slot {
     pub(super) state: DeviceBuffer<u32>,
     pub(super) places: DeviceBuffer<u32>,
-    /// Recorded behind the counts of an eager call.
+    /// Recorded after the counts of an eager call.
     pub(super) counted: Event,
 }
 
@@ -73,12 +73,12 @@ impl Slot {
     }
 }
 
-/// Who holds a slot.
+/// The holders of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Holder {
-    /// The handle of a dispatch, and combines that were begun: 0 is a free slot.
+    /// Number of holders: the handle of a dispatch, and unfinished combines. 0 for a free slot.
     holds: u32,
-    /// Whether the dispatch is being captured, and not one that a stream runs.
+    /// Whether the dispatch is being captured, and does not run on a stream.
     captured: bool,
 }
 
@@ -91,8 +91,9 @@ pub(super) struct Taken {
 
 /// The slots, which dispatches take in turn.
 ///
-/// Ranks exchange through the memory of a slot, so a dispatch needs the same slot on all ranks. When a handle is dropped is each rank's own
-/// matter, so which slots are free may differ. The number of a dispatch is equal on all ranks, and decides.
+/// Ranks exchange through the memory of a slot, so a dispatch needs the same slot on all ranks. Ranks may drop handles at
+/// different times, so the set of free slots may differ by rank. The slot is therefore derived from the number of the dispatch,
+/// which is equal on all ranks.
 pub(super) struct Ring {
     holders: Vec<Holder>,
     /// The number of the next dispatch.
@@ -121,14 +122,14 @@ impl Ring {
         self.holders[slot].holds -= 1;
     }
 
-    /// Gives the number of a dispatch that was not enqueued to the next dispatch, unless a later one has gone.
+    /// Returns the number of a dispatch that was not enqueued, for the next dispatch, unless a later dispatch was enqueued.
     fn give_back_number(&mut self, number: u64) {
         if self.next == number + 1 {
             self.next = number;
         }
     }
 
-    /// How many dispatches that streams run have a handle, and so perhaps a combine to come.
+    /// The number of dispatches on streams that still have a handle, and so may still be combined.
     fn held_on_streams(&self) -> u64 {
         self.holders.iter().filter(|holder| holder.holds > 0 && !holder.captured).count() as u64
     }
@@ -144,29 +145,29 @@ impl Ring {
 
 /// The holders of all slots, and the calls of streams that were begun and are not received.
 ///
-/// Locks are taken in the order: ring, pending, lane. A handle may be dropped inside the work of a call, which keeps the lane, while
-/// another thread has the ring and waits for the lane. So a drop takes none of these locks: what was dropped is noted, and whoever
-/// takes the locks next does what the notes say.
+/// Locks are taken in the order: ring, pending, lane. A handle may be dropped in a callback of a call, which holds the lane, while
+/// another thread holds the ring and waits for the lane. So a drop takes none of these locks. It only adds a note, and the next
+/// thread that takes the locks processes the notes.
 pub(super) struct Slots {
     ring: Mutex<Ring>,
     pending: Mutex<Pending>,
     notes: Mutex<Notes>,
-    /// How many dispatches streams were given to run, by calls and by launches of graphs.
+    /// The number of dispatches enqueued on streams, by calls and by launches of graphs.
     made: AtomicU64,
-    /// How many dispatches have ended as far as the caller knows.
+    /// The number of dispatches that are known to have ended.
     ended: AtomicU64,
 }
 
-/// What was dropped.
+/// Handles that were dropped and are not processed yet.
 #[derive(Default)]
 struct Notes {
     /// Slots that the handles of dispatches held.
     slots: Vec<usize>,
-    /// Calls of streams that were begun and have no handle any more.
+    /// Calls of streams that were begun and whose handle was dropped.
     calls: Vec<(Operation, u64)>,
 }
 
-/// The slots, locked, with the calls of one place that are pending: of streams, or of a capture.
+/// The slots, locked, with the pending calls of streams or of one capture.
 pub(super) struct Books<'a> {
     ring: MutexGuard<'a, Ring>,
     pending: MutexGuard<'a, Pending>,
@@ -179,13 +180,13 @@ impl Books<'_> {
         self.ring.take(captured)
     }
 
-    /// Gives back what a dispatch has taken that was not enqueued.
+    /// Returns the slot and the number of a dispatch that was not enqueued.
     pub(super) fn undo(&mut self, taken: Taken) {
         self.ring.give_back(taken.slot);
         self.ring.give_back_number(taken.number);
     }
 
-    /// Holds a slot once more.
+    /// Adds a holder to a slot.
     pub(super) fn share(&mut self, slot: usize) {
         self.ring.holders[slot].holds += 1;
     }
@@ -216,20 +217,20 @@ fn note_dispatch(made: &AtomicU64, recorded: Option<&Recorded>, number: u64) {
 impl Slots {
     pub(super) fn new(count: usize) -> Self {
         let ring = Mutex::new(Ring { holders: vec![Holder::default(); count], next: 0 });
-        // A slot has one handle, and as many calls may be pending: notes do not grow.
+        // A slot has one handle, and at most `count` calls of each operation are pending, so notes never reallocate.
         let notes = Notes { slots: Vec::with_capacity(count), calls: Vec::with_capacity(2 * count) };
         let (pending, notes) = (Mutex::new(Pending::new(count)), Mutex::new(notes));
         Self { ring, pending, notes, made: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
-    /// Locks the ring, where holders that are gone hold nothing. Dispatches wait until the caller drops the lock.
+    /// Locks the ring, after releasing the slots of dropped handles. Dispatches wait until the caller drops the lock.
     pub(super) fn ring(&self) -> MutexGuard<'_, Ring> {
         let mut ring = self.ring.lock();
         self.notes.lock().slots.drain(..).for_each(|slot| ring.give_back(slot));
         ring
     }
 
-    /// Locks the slots, with what is pending in a capture, or else on streams.
+    /// Locks the slots, with the pending calls of a capture, or else of streams.
     pub(super) fn books<'a>(&'a self, recorded: Option<&'a Recorded>) -> Books<'a> {
         let ring = self.ring();
         let mut pending = recorded.map_or(&self.pending, |recorded| &recorded.pending).lock();
@@ -246,7 +247,7 @@ impl Slots {
         self.ring().take(captured)
     }
 
-    /// Gives back the number of a dispatch that was not enqueued. The handle of the dispatch gives back the slot.
+    /// Returns the number of a dispatch that was not enqueued. The handle of the dispatch releases the slot.
     pub(super) fn give_back_number(&self, number: u64) {
         self.ring().give_back_number(number);
     }
@@ -256,29 +257,29 @@ impl Slots {
         note_dispatch(&self.made, recorded, number);
     }
 
-    /// How many dispatches have ended when what is enqueued now has run. None while another thread makes a call.
+    /// The number of dispatches that will have ended when all enqueued work has run. `None` while another thread makes a call.
     pub(super) fn to_end(&self) -> Option<u64> {
         let mut ring = self.ring.try_lock()?;
         self.notes.lock().slots.drain(..).for_each(|slot| ring.give_back(slot));
         Some(self.made.load(Ordering::Relaxed).saturating_sub(ring.held_on_streams()))
     }
 
-    /// Notes that so many dispatches have ended without an error.
+    /// Records that `dispatches` dispatches have ended without an error.
     pub(super) fn note_ended(&self, dispatches: u64) {
         self.ended.fetch_max(dispatches, Ordering::Relaxed);
     }
 
-    /// How many dispatches have ended as far as the caller knows.
+    /// The number of dispatches that are known to have ended.
     pub(super) fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Notes that the handle of a dispatch does not hold a slot any more.
+    /// Notes that the handle of a dispatch no longer holds a slot.
     pub(super) fn note_slot(&self, slot: usize) {
         self.notes.lock().slots.push(slot);
     }
 
-    /// Notes that a call of a stream has no handle any more.
+    /// Notes that the handle of a call on a stream was dropped.
     pub(super) fn note_call(&self, operation: Operation, number: u64) {
         self.notes.lock().calls.push((operation, number));
     }
@@ -301,7 +302,7 @@ impl Recorded {
         Self { inner: inner.clone(), used: Mutex::default(), numbers: Mutex::default(), pending }
     }
 
-    /// Notes that a call of the capture has no handle any more.
+    /// Notes that the handle of a call of the capture was dropped.
     pub(super) fn note_call(&self, operation: Operation, number: u64) {
         self.pending.lock().of(operation).drop_handle(number);
     }
@@ -315,14 +316,14 @@ impl Recorded {
 }
 
 impl Part for Recorded {
-    /// Receives into nothing what was begun in the capture and not received: a graph leaves ranks in step.
+    /// Receives, and discards, calls that were begun in the capture and not received, so that a graph leaves ranks in step.
     fn end(&self, recording: &Recording) -> Result<()> {
         self.pending.lock().drop_handles();
         self.inner.settle(&mut self.inner.slots.books(Some(self)), &recording)
     }
 
-    /// Gives back the slots of what was begun and not received, and the numbers of dispatches, if no later dispatch has gone: a rank whose
-    /// capture failed is in step with ranks that captured nothing.
+    /// Releases the slots of calls that were begun and not received, and the numbers of dispatches if no later dispatch was
+    /// enqueued. So a rank whose capture failed is in step with ranks that captured nothing.
     fn abandon(&self) {
         let ring = &mut *self.inner.slots.ring();
         self.pending.lock().abandon(|slot| ring.give_back(slot));

@@ -1,5 +1,5 @@
-//! What a dispatch and a combine enqueue: kernels of this rank alone, and between them collectives of the group, or kernels
-//! that reach into the regions of all ranks.
+//! The steps that a dispatch and a combine enqueue: kernels that run on this rank only, and between them collectives of the
+//! group, or kernels that access the regions of all ranks.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -19,15 +19,16 @@ use crate::types::Dtype;
 /// Bytes of a packet, which a thread moves at once.
 const PACKET_BYTES: usize = 16;
 
-/// Threads of a block that writes pairs, of one that looks through pairs by source, and of one that writes what is beside rows.
+/// Threads of a block that writes header pairs, of a block that visits pairs by source, and of a block that writes the metadata
+/// of rows.
 const HEAD_THREADS: usize = 256;
 const TALLY_THREADS: usize = 1024;
 const BESIDE_THREADS: usize = 512;
 
-/// Pairs that a block writes beside rows of peers: eight for each of 32 threads.
+/// Pairs that a block writes into the metadata of peers' rows: eight for each of 32 threads.
 const BESIDE_PAIRS: usize = 256;
 
-/// The routing of a dispatch that is under way: its slot, and how many tokens it has.
+/// An in-flight dispatch: its slot, and its number of tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Underway {
     pub(super) slot: usize,
@@ -39,7 +40,7 @@ pub(super) fn address<T>(held: Option<&Held>) -> *mut T {
     held.map_or(std::ptr::null_mut(), |held| held.view().address.cast())
 }
 
-/// What the caller asks for, added to a step.
+/// Adds the caller's routing to the arguments of a step.
 pub(super) fn asking(step: args::ExpertArgs, routing: Option<&Routing<'_>>) -> args::ExpertArgs {
     let Some(routing) = routing else { return step };
     args::ExpertArgs {
@@ -52,7 +53,7 @@ pub(super) fn asking(step: args::ExpertArgs, routing: Option<&Routing<'_>>) -> a
 }
 
 impl Inner {
-    /// What all steps of a call have in common.
+    /// The arguments that all steps of a call share.
     pub(super) fn args(&self, underway: Underway, operation: Operation) -> args::ExpertArgs {
         let Self { form, config, region, .. } = self;
         let slot = &self.memory[underway.slot];
@@ -71,7 +72,7 @@ impl Inner {
             Layout::BySource => (args::kRowsBySource, 1),
         };
         args::ExpertArgs {
-            // A launch has those of its communicator.
+            // The communicator fills in its own at the launch.
             wait: args::Wait { progress: std::ptr::null_mut(), status: std::ptr::null_mut(), timeout_ns: 0 },
             table: self.table.as_raw().cast_const(),
             heads: region.at(form.heads_at(underway.slot)),
@@ -134,7 +135,7 @@ impl Inner {
         }
     }
 
-    /// Where what is beside received rows goes.
+    /// The outputs for the metadata of received rows.
     pub(super) fn outputs(&self, into: Option<&Received<'_>>) -> args::ExpertOutputs {
         let scales = into.and_then(|into| into.scales.as_ref());
         let (held, order) = (scales.map(|(held, _)| held), scales.map(|(_, order)| *order));
@@ -156,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// Enqueues a kernel of this rank alone.
+    /// Enqueues a kernel that runs on this rank only.
     fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: &impl Enqueue) -> Result<()> {
         let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
         // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
@@ -171,26 +172,26 @@ impl Inner {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
         };
-        // SAFETY: as for a step of this rank alone.
+        // SAFETY: as for a step that runs on this rank only.
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }
     }
 
-    /// From the region of a rank to an operand in symmetric memory, which peers then address. Equal on all ranks, which use the same
-    /// symmetric memory or none.
+    /// Bytes from the region of a rank to an operand in symmetric memory, which peers then address. Equal on all ranks, because
+    /// all ranks use the same symmetric memory or none does.
     fn offset(&self, operand: &Held) -> Option<u64> {
         self.over.own()?.offset_between(&self.region.symmetric()?.view_of(), &operand.view())
     }
 
-    /// From the region of a rank to rows of a layout with a row a token, which peers address at their places; `kStaged` for rows that
-    /// they do not. `whole`: rows are whole packets.
+    /// Bytes from the region of a rank to rows of a layout with one row for each token, which peers access directly; `kStaged`
+    /// for rows that go through the region. `whole`: whether rows are whole packets.
     fn placed(&self, rows: &Held, whole: bool) -> u64 {
         let direct = self.method == Method::Direct && self.config.layout.is_by_token() && whole;
         let offset = self.offset(rows).filter(|_| direct);
         offset.filter(|offset| offset.is_multiple_of(PACKET_BYTES as u64)).unwrap_or(args::kStaged)
     }
 
-    /// From the region of a rank to what is beside placed rows by source: scales, experts and weights, `kStaged` for what nobody asks
-    /// for. `None`: peers cannot write all of that.
+    /// Bytes from the region of a rank to the metadata of directly written rows by source: scales, expert ids and weights.
+    /// `kStaged` for metadata that the caller does not request; `None` if peers cannot write all requested metadata.
     fn placed_beside(&self, into: &Received<'_>) -> Option<[u64; 3]> {
         if !self.heads_travel() || into.sources.is_some() {
             return None;
@@ -216,8 +217,8 @@ impl Inner {
         self.exchange(ExpertStage::New { operation, bytes, slot: underway.slot }, &[step], queue).map(drop)
     }
 
-    /// Makes the part of each rank known to all ranks. `start`: where the part of rank 0 is in the region; a part has so many
-    /// bytes.
+    /// Sends the part of each rank to all ranks. `start`: the offset of the part of rank 0 in the region. A part has
+    /// `part_bytes` bytes.
     fn share(&self, start: usize, part_bytes: usize, queue: &impl Enqueue) -> Result<()> {
         let region = self.region.bytes();
         let region = region.view();
@@ -231,12 +232,13 @@ impl Inner {
         })
     }
 
-    /// Whether heads go with rows: by direct access by source, where no place depends on what other ranks send.
+    /// Whether routing headers are sent together with rows: by direct access by source, because no place depends on the tokens
+    /// of other ranks.
     pub(super) fn heads_travel(&self) -> bool {
         self.method == Method::Direct && self.config.layout == Layout::BySource
     }
 
-    /// Says which experts this rank's tokens go to, to all ranks.
+    /// Sends the routing headers of this rank's tokens to all ranks.
     pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: &impl Enqueue) -> Result<()> {
         let form = &self.form;
         let args = asking(
@@ -254,8 +256,8 @@ impl Inner {
         self.share(form.heads_at(underway.slot), form.head_bytes, queue)
     }
 
-    /// Sends the rows of this rank's tokens, and puts the rows that come into their places, which are known. `routing`: where heads go
-    /// with rows, unless the rows are those of another dispatch of a routing.
+    /// Sends the rows of this rank's tokens, and puts received rows into their places, which are already computed. `routing`: for
+    /// headers that are sent together with rows; `None` for another dispatch of the same routing.
     pub(super) fn move_rows(
         &self,
         (underway, routing): (Underway, Option<&Routing<'_>>),
@@ -280,7 +282,7 @@ impl Inner {
         };
         let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
         if self.method == Method::Direct {
-            // Experts of tokens that there are not are written too.
+            // Expert ids are also written for padding tokens.
             let pairs = if beside.is_some() { form.max_tokens * form.top_k } else { 0 };
             let units = underway.tokens.max(pairs.div_ceil(BESIDE_PAIRS));
             self.meet((Operation::Dispatch, underway), send, [units, form.row_bytes / PACKET_BYTES], queue)?;
@@ -301,7 +303,7 @@ impl Inner {
         self.step(&beside, rows.div_ceil(at_once), BESIDE_THREADS, queue)
     }
 
-    /// Counts what comes here, into the slot and where the caller asks for it.
+    /// Counts the rows that this rank receives, into the slot and into the requested outputs.
     pub(super) fn count(&self, underway: Underway, into: Option<&Received<'_>>, queue: &impl Enqueue) -> Result<()> {
         let args = args::ExpertArgs {
             task: args::kExpertCount,
@@ -311,8 +313,8 @@ impl Inner {
         self.step(&args, 1, self.form.copies, queue)
     }
 
-    /// Finds the place of every row that comes here, and of every own row; by rank, of pairs if `into` has an index. By source there
-    /// is nothing to find.
+    /// Computes the place of every row that this rank receives, and of every row that it sends. By rank, places of pairs only if
+    /// `into` has an index. By source, places are fixed.
     pub(super) fn place_rows(
         &self,
         underway: Underway,
@@ -330,7 +332,7 @@ impl Inner {
         self.step(&args, units, (form.max_tokens * form.top_k).div_ceil(8), queue)
     }
 
-    /// Sends this rank's results back, and sums those of this rank's tokens.
+    /// Sends this rank's results back, and sums the results of this rank's tokens.
     pub(super) fn give_and_take(
         &self,
         underway: Underway,
@@ -339,7 +341,7 @@ impl Inner {
         queue: &impl Enqueue,
     ) -> Result<()> {
         let (form, slots) = (&self.form, self.config.in_flight);
-        // A row of a token is the caller's sum, of which no part has a weight or a place in the order of experts.
+        // With one row for each token, a row is the caller's sum over experts, so weights and the order of experts do not apply.
         let by_token = self.config.layout.is_by_token();
         let exact = self.determinism == Determinism::Exact && !by_token;
         let items = form.part_bytes / PACKET_BYTES;

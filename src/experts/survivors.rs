@@ -1,5 +1,5 @@
-//! Experts of the ranks that are left when others are lost. The group of a failed operation stays failed, so the survivors
-//! meet in a new one.
+//! Experts of the ranks that remain when others are lost. The group of a failed operation stays failed, so the survivors
+//! open a new group.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,28 +15,29 @@ use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::stream::Stream;
 
-/// How long after the loss of a connection the end of that rank may take to show.
+/// The time after the loss of a connection in which the end of that rank becomes visible.
 const END: Duration = Duration::from_millis(500);
 
-/// What [`Experts::without`] opens.
+/// The result of [`Experts::without`].
 #[must_use = "the survivors work with these experts"]
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct Survivors {
-    /// The experts of the ranks that are left.
+    /// The experts of the remaining ranks.
     pub experts: Experts,
-    /// All ranks that are lost, in ascending order, by the numbers of the group before.
+    /// All lost ranks, in ascending order, by their numbers in the previous group.
     pub lost: Vec<usize>,
-    /// How many dispatches, counted since the experts before were opened, have ended on every rank that is left: the least of
-    /// what each knows. The ranks go on behind that dispatch, whatever each has done since.
+    /// The number of dispatches, since the previous experts were opened, that have ended on every remaining rank: the minimum
+    /// over the ranks. The ranks continue after that dispatch, even if some ranks have done later dispatches.
     ///
-    /// A rank knows that a dispatch has ended when [`Experts::synchronize`] has succeeded after the handle of the dispatch was
-    /// dropped, as its combine does. A launch of a graph counts each dispatch of the graph, a plan counts as its dispatch, and
-    /// what the owner of a stream captured natively counts once.
+    /// A rank counts a dispatch as ended when [`Experts::synchronize`] has succeeded after the handle of the dispatch was
+    /// dropped, usually after its combine. A launch of a graph counts each dispatch of the graph, a plan counts as its
+    /// dispatch, and a natively captured dispatch counts once.
     pub ended: u64,
 }
 
-/// Where survivors can meet: each rank keeps a directory, which all ranks know, because nobody knows who will survive.
+/// The directories in which survivors can rendezvous. Each rank has one, and all ranks know all paths, because any rank may
+/// be lost.
 pub(super) struct Meeting {
     own: Result<Directory>,
     places: Vec<Place>,
@@ -45,9 +46,9 @@ pub(super) struct Meeting {
 /// A rank's directory.
 #[derive(Clone)]
 struct Place {
-    /// Empty where the rank has none.
+    /// Empty if the rank has no directory.
     path: PathBuf,
-    /// Whether the end of the rank shows there.
+    /// Whether the end of the rank is visible there.
     shows: bool,
 }
 
@@ -59,29 +60,29 @@ impl Place {
 }
 
 impl Meeting {
-    /// Collective; blocks. A rank that cannot make a directory fails later, when survivors would meet there. No rank drops its
-    /// experts before a later collective has ended.
+    /// Collective; blocks. If a rank cannot make a directory, the error is returned later, when survivors would use it. No rank
+    /// drops its experts before a later collective has ended.
     pub(super) fn new(over: &Over) -> Result<Self> {
         let own = Directory::new();
         let path = own.as_ref().map(|own| own.path().as_os_str().as_bytes()).unwrap_or_default();
         let all = over.all_gather_for("go on without ranks", path)?;
         let place = |path: &Vec<u8>| {
             let path = PathBuf::from(OsStr::from_bytes(path));
-            // Not where ranks share no directory for temporary files, or its file system has no locks.
+            // False if ranks share no directory for temporary files, or if its file system has no locks.
             let shows = !path.as_os_str().is_empty() && !is_abandoned(&path);
             Place { path, shows }
         };
         Ok(Self { places: all.iter().map(place).collect(), own })
     }
 
-    /// The ranks, but for those of the set `lost` and those that are found to have left.
+    /// The ranks, except the set `lost` and ranks that have visibly left.
     fn survivors(&self, lost: u32, rank: usize) -> Vec<usize> {
         let is_here = |other: &usize| *other == rank || lost >> other & 1 == 0 && !self.places[*other].is_left();
         (0..self.places.len()).filter(is_here).collect()
     }
 
-    /// Meets the other survivors at the first of them. Blocks, until one of them is found to have left. Errors have the
-    /// survivors' new numbers.
+    /// Connects to the other survivors in the directory of the first survivor. Blocks; fails if a survivor has visibly left.
+    /// Errors have the survivors' new numbers.
     fn meet(&self, survivors: &[usize], rank: usize, deadline: Instant) -> Result<Local> {
         self.own.as_ref().map_err(Error::clone)?;
         let first = &self.places[survivors[0]].path;
@@ -95,10 +96,10 @@ impl Meeting {
             Some(rank) if rank != own => Err(left(rank)),
             _ => Ok(()),
         });
-        // Others may believe that other ranks are lost.
+        // Other survivors may name another set of lost ranks.
         let directory = first.join(format!("{:x}", set(survivors)));
         let met = Local::connect_heeding(directory, own, survivors.len(), deadline, Some(heeded));
-        // The directory has gone with its owner.
+        // The directory is removed when its owner leaves.
         met.map_err(|error| if own > 0 && self.places[survivors[0]].is_left() { left(0) } else { error })
     }
 }
@@ -112,8 +113,8 @@ fn left(rank: usize) -> Error {
     Error::PeerLost { rank, detail: ": it has dropped its experts or died".to_owned() }
 }
 
-/// The experts of the survivors: each keeps its own in their order, and those that nobody has go, in ascending order, to the
-/// rank that has the fewest, the lowest of several.
+/// The experts of the survivors. Each keeps its experts in their order. Experts without a rank are assigned, in ascending
+/// order, to the rank with the fewest experts, and to the lowest such rank.
 fn placed_anew(lists: &[Vec<usize>], survivors: &[usize], experts: usize) -> Vec<Vec<usize>> {
     let mut kept: Vec<Vec<usize>> = survivors.iter().map(|survivor| lists[*survivor].clone()).collect();
     for expert in 0..experts {
@@ -128,23 +129,23 @@ fn placed_anew(lists: &[Vec<usize>], survivors: &[usize], experts: usize) -> Vec
 }
 
 impl Experts {
-    /// Opens the experts again on the ranks that are left when the ranks `lost` are gone, over a group and memory of their
-    /// own. The ranks that are left call it, with equal `lost`; blocks until all of them have called it, up to
-    /// [`Deadlines::open`](crate::Deadlines::open). A rank that has died, or has dropped its experts, before all have met is
-    /// lost as well, whether `lost` names it or not: [`Survivors::lost`] has all. These experts may have failed, as they do when
-    /// a rank dies, or work. The caller keeps them until then.
+    /// Opens the experts again on the ranks that remain without the ranks `lost`, over a new group with its own memory. All
+    /// remaining ranks call this with equal `lost`. Blocks until all of them have called, up to
+    /// [`Deadlines::open`](crate::Deadlines::open). A rank that dies, or drops its experts, before all have called is also lost,
+    /// even if `lost` does not name it: [`Survivors::lost`] lists all lost ranks. `self` may have failed, as after the death of a
+    /// rank, or may still work. The caller keeps `self` until this returns.
     ///
-    /// Ranks keep their order, and are numbered anew from 0. Each keeps its experts, in their order. Experts that no rank has
-    /// any more go, in ascending order, behind those of the rank that has the fewest, the lowest of several:
-    /// [`local_experts`](Self::local_experts) says whose weights to load. All other settings stay. The new group has own
-    /// kernels alone, and the [`Config`](crate::Config) of the group of these experts;
-    /// [`communicator`](Self::communicator) is its communicator, for its other operations and to close it. Both groups have memory until these
-    /// experts, their communicator and their graphs are dropped.
+    /// Ranks keep their order, and are renumbered from 0. Each rank keeps its experts, in their order. Experts without a rank
+    /// are appended, in ascending order, to the experts of the rank with the fewest experts, and of the lowest such rank:
+    /// [`local_experts`](Self::local_experts) lists the experts whose weights to load. All other settings stay. The new group
+    /// uses only symmetra kernels, and the [`Config`](crate::Config) of the previous group.
+    /// [`communicator`](Self::communicator) is its communicator, for other operations and for closing. Both groups have memory
+    /// until the previous experts, their communicator and their graphs are dropped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group, and for the calling rank; [`Error::Unsupported`] for a group
-    /// of several hosts; [`Error::Timeout`] if a rank that lives does not call, also because it takes other ranks for lost;
-    /// those of [`Communicator::open`] and [`Communicator::experts`]. Errors have the rank numbers of these experts' group.
+    /// of several hosts; [`Error::Timeout`] if a remaining rank does not call, or calls with other lost ranks; the errors of
+    /// [`Communicator::open`] and [`Communicator::experts`]. Errors have the rank numbers of the previous group.
     pub fn without(&self, lost: &[usize]) -> Result<Survivors> {
         let Inner { over, form, config, meeting, lists, slots, .. } = &*self.0;
         let (world, rank) = (form.world, form.rank);
@@ -182,7 +183,7 @@ impl Experts {
         open().map_err(|error: Error| error.of_members(&survivors))
     }
 
-    /// Whether one of the ranks that were to meet is found to have left, within a moment. Then those that are left try again.
+    /// Whether another of the survivors visibly leaves within [`END`]. The remaining ranks then try again.
     fn lose_more(&self, survivors: &[usize], named: u32, deadline: Instant) -> bool {
         let Inner { meeting, form, .. } = &*self.0;
         let until = deadline.min(until(END));
@@ -197,11 +198,12 @@ impl Experts {
         }
     }
 
-    /// Waits until the device has done all work on `stream`. Where this succeeds and the last call of these experts is on
-    /// `stream`, the dispatches that have no handle any more have ended: see [`Survivors::ended`].
+    /// Waits until the device has done all work on `stream`. If this succeeds and the last call of these experts is on
+    /// `stream`, all dispatches without a handle have ended: see [`Survivors::ended`].
     ///
     /// # Errors
-    /// The group's error if the group has failed, and a GPU's errors; [`Error::InvalidArgument`] for a stream of another device.
+    /// The group's error if the group has failed, and errors of the GPU; [`Error::InvalidArgument`] for a stream of another
+    /// device.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         let Inner { slots, lane, over, .. } = &*self.0;
         let to_end = slots.to_end().filter(|_| lane.try_lock().is_some_and(|lane| lane.is_last(stream)));

@@ -387,7 +387,7 @@ fn every_method_is_explained() {
         let lines = explained(&rank.communicator.experts(small(Method::Auto)).unwrap());
         assert_eq!(
             lines[1..3],
-            ["Direct", "Gather serves"].map(|name| format!("{name}: a rank alone has nobody to reach"))
+            ["Direct", "Gather serves"].map(|name| format!("{name}: a group of one rank has no peers"))
         );
     });
 }

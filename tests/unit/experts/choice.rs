@@ -46,7 +46,7 @@ fn built_in_packets_serve_until_the_predicted_times_are_equal() {
             let words = match (kind, world) {
                 (DeviceKind::Host, _) => "measured with 2 ranks on a CPU",
                 (DeviceKind::Cuda, 2) => "confirmed by measurements on two H100",
-                _ => "so many GPUs were not measured",
+                _ => "this number of GPUs was not measured",
             };
             assert!(ranges.iter().all(|range| range.reason.contains(words)), "{ranges:?}");
         }
