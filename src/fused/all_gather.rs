@@ -21,40 +21,41 @@ use crate::op::{ALL_GATHER, Call, Held};
 use crate::stream::{Enqueue, Queue};
 use crate::types::Dtype;
 
-/// A plan of `result_i = gathered right_i`: the shards of all ranks are gathered along a dimension, and the whole is
+/// A plan of `result_i = gathered right_i`: the shards of all ranks are gathered along a dimension, and the gathered matrix is
 /// multiplied by one or more right factors. Made by [`Communicator::plan_all_gather_matmul`]; usable from any thread, for
 /// any number of layers of the same shape.
 #[must_use = "a plan runs only when it is enqueued"]
 pub struct AllGatherMatmul {
     plan: Plan,
-    /// Of the left factor.
+    /// How the left factor is divided among the ranks.
     division: Division,
     products: Vec<Product>,
-    /// Rows of each product.
+    /// Rows of each GEMM.
     rows: usize,
-    /// Where the left factor is gathered if the caller has no place for it.
+    /// Memory for the gathered left factor if the caller passes none.
     gathered: Memory,
     /// The scales of the gathered rows, and how they are cut.
     scales: Option<(Division, Memory)>,
 }
 
 impl Communicator {
-    /// Plans an all-gather of shards of this shape along dimension `dim`, and the products of the whole with right factors.
-    /// Collective; blocks: the ranks compare what they ask, find the library and make memory, which no call does later.
+    /// Plans an all-gather of shards of this shape along dimension `dim`, and the GEMMs of the gathered matrix with right
+    /// factors. Collective; blocks: the ranks compare their arguments, load the GEMM library and allocate memory, so that calls
+    /// need not.
     ///
-    /// The shard is `[.., K]`, row after row; `dim` is any of its dimensions. Of the last dimension the whole is `[.., world
-    /// size x K]`, and `inner` of each product is that; else `inner` is K. Products share the left factor: its type, its
-    /// layout, which is rows, and its scales. With [`Scaling::Tensor`] the left factor has one scale, equal on all ranks.
-    /// With [`Scaling::Rows`] each shard has a scale for each of its rows, and scales are gathered too; if the last dimension
-    /// is cut, a row's scale is the same on all ranks.
+    /// The shard is `[.., K]`, row after row; `dim` is any of its dimensions. If `dim` is the last dimension, the gathered matrix
+    /// is `[.., world size x K]`, and `inner` of each GEMM is world size x K; else `inner` is K. GEMMs share the left factor: its
+    /// type, its layout, which is rows, and its scales. With [`Scaling::Tensor`] the left factor has one scale, equal on all
+    /// ranks. With [`Scaling::Rows`] each shard has a scale for each of its rows, and scales are gathered too; if the last
+    /// dimension is cut, a row's scale must be equal on all ranks.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the whole, and its scales.
+    /// The memory of the plan is a part of the symmetric heap: the gathered matrix, and its scales.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if ranks ask for different plans; [`Error::InvalidArgument`] for a shape of fewer than two
-    /// dimensions, a dimension that there is not, [`FusedOptions::rows`] that do not fit, no product, and those of
-    /// [`Product::check`]; [`Error::Unsupported`] for a way that the shape or the group does not have, unequal parts behind
-    /// other dimensions than 1, and without a library; [`Error::OutOfMemory`] if the heap has no room.
+    /// [`Error::Mismatch`] if ranks request different plans; [`Error::InvalidArgument`] for a shape of fewer than two
+    /// dimensions, a nonexistent dimension, [`FusedOptions::rows`] that do not fit, an empty list of GEMMs, and the errors of
+    /// [`Product::check`]; [`Error::Unsupported`] for a schedule that the shape or the group does not support, for unequal parts
+    /// if an earlier dimension is not 1, and without a library; [`Error::OutOfMemory`] if the heap has no room.
     pub fn plan_all_gather_matmul(
         &self,
         shard: &[usize],
@@ -67,11 +68,11 @@ impl Communicator {
 }
 
 impl Coordinator {
-    /// Plans as [`Communicator::plan_all_gather_matmul`] does, over any backend. Collective; blocks. Part by part only where
-    /// own kernels serve the group.
+    /// Plans as [`Communicator::plan_all_gather_matmul`] does, over any backend. Collective; blocks.
+    /// [`Way::Pipeline`](super::Way::Pipeline) only if symmetra kernels serve the group.
     ///
     /// # Errors
-    /// Those of [`Communicator::plan_all_gather_matmul`].
+    /// The errors of [`Communicator::plan_all_gather_matmul`].
     pub fn plan_all_gather_matmul(
         &self,
         shard: &[usize],
@@ -83,7 +84,7 @@ impl Coordinator {
     }
 }
 
-/// The products share the left factor.
+/// Checks that the GEMMs fit the left factor, which they share.
 fn check_products(products: &[Product], inner: usize) -> Result<()> {
     let Some(first) = products.first() else {
         return Err(Error::invalid("the number of products", 0, "a plan has 1 or more"));
@@ -107,11 +108,11 @@ fn check_products(products: &[Product], inner: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of what a plan keeps.
+/// Bytes of the memory of a plan.
 struct Sizes {
-    /// Of the gathered left factor.
+    /// Bytes of the gathered left factor.
     whole: usize,
-    /// Of the scales of its rows, if they are gathered.
+    /// Bytes of the scales of its rows, if they are gathered.
     scales: Option<usize>,
 }
 
@@ -166,18 +167,18 @@ impl AllGatherMatmul {
         Ok(Self { plan, products: products.to_vec(), rows, division, gathered, scales })
     }
 
-    /// Enqueues the all-gather and the products, and returns. `shard` is this rank's part of the left factor, with its
-    /// scales; `gathered`, if given, gets the whole left factor, and its scales if they are gathered and `gathered` has memory
-    /// for them; `products` are right factor and result of each product, in the order of the plan. Results have as many rows as
-    /// the whole. A symmetric shard lies at the same offset on every rank. `gathered` is given on all ranks or on none. The
+    /// Enqueues the all-gather and the GEMMs, and returns. `shard` is this rank's part of the left factor, with its scales.
+    /// `gathered`, if given, receives the gathered left factor, and its scales if scales are gathered and `gathered` has memory
+    /// for them. `products` are right factor and result of each GEMM, in the order of the plan. Results have all rows of the
+    /// gathered matrix. A symmetric shard lies at the same offset on every rank. Either all ranks or none pass `gathered`. The
     /// shard may be this rank's part of `gathered`, if parts are equal and contiguous. In a capture, the graph borrows the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another number of products than the plan's, operands whose type, length or device does
-    /// not fit, a shard of 8-bit floats that does not begin at a multiple of 16 bytes, scales or a bias that are missing or
-    /// needless, and memory that is written and overlaps another operand; [`Error::Unsupported`] on a stream that is being
-    /// captured; then nothing is enqueued. Else those of an
-    /// [`all_gather`](Communicator::all_gather) and of [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
+    /// [`Error::InvalidArgument`] for another number of GEMMs than the plan's, operands whose type, length or device does not
+    /// fit, a shard of 8-bit floats that does not begin at a multiple of 16 bytes, missing or unneeded scales or bias, and
+    /// written memory that overlaps another operand; [`Error::Unsupported`] on a stream that is being captured. After these
+    /// errors nothing is enqueued. Also the errors of [`all_gather`](Communicator::all_gather) and of
+    /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
         shard: Tensor<'op>,
@@ -188,16 +189,16 @@ impl AllGatherMatmul {
         self.run(shard, gathered, products, &queue)
     }
 
-    /// How the plan runs, and why.
+    /// The schedule of the plan, and the reason for it.
     pub fn explain(&self) -> &Planned {
         &self.plan.planned
     }
 
-    /// The most bytes of the symmetric heap that such a plan takes on each rank, for
-    /// [`Config::heap_bytes`](crate::Config::heap_bytes). `shard` is that of rank 0. Needs no ranks.
+    /// An upper bound for the bytes of the symmetric heap that such a plan uses on each rank, for
+    /// [`Config::heap_bytes`](crate::Config::heap_bytes). `shard` is the shape of rank 0's shard. Not collective.
     ///
     /// # Errors
-    /// Those of [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) that the arguments alone decide.
+    /// The errors of [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) that depend only on the arguments.
     pub fn heap_bytes(
         world_size: usize,
         shard: &[usize],
@@ -224,7 +225,7 @@ impl AllGatherMatmul {
         let whole = gathered.as_ref().map(|gathered| gathered.memory.again());
         let whole = whole.map_or_else(|| self.gathered.held(dtype, division.elems()), Ok)?;
         let scales = self.gathered_scales(&shard, gathered.as_ref())?;
-        // On the stack for as many as a layer has: a call allocates nothing.
+        // On the stack for the usual number of GEMMs, so that a call allocates no memory.
         let mut calls: SmallVec<[[Tensor<'_>; 3]; 3]> = operands
             .into_iter()
             .map(|(right, result)| [Tensor::held(whole.again(), scales.as_ref().map(Held::again)), right, result])
@@ -248,7 +249,7 @@ impl AllGatherMatmul {
                 plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
             });
         };
-        // Peers write into the memory of the plan, which stays when they have given up a call.
+        // Peers write into the memory of the plan, which outlives a call that they have given up.
         let kept_whole = self.gathered.held(dtype, division.elems())?;
         calls.iter_mut().for_each(|[left, ..]| left.memory = kept_whole.again());
         let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
@@ -261,13 +262,13 @@ impl AllGatherMatmul {
         self.products[0].numeric.dtypes()[0]
     }
 
-    /// Checks the own part of the left factor, and where the whole goes.
+    /// Checks this rank's part of the left factor, and the memory for the gathered matrix.
     fn check_factor(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>) -> Result<()> {
         let (division, rank, dtype) = (&self.division, self.plan.over.rank(), self.dtype());
         let device = self.plan.over.device();
         check_operand("shard", &shard.memory, dtype, division.part_elems(rank), device)?;
         if matches!(self.products[0].numeric, Numeric::F8 { .. }) {
-            // A pipeline multiplies the own part where the part is.
+            // A pipeline multiplies this rank's part in place.
             check_unit("shard", shard.memory.strip().address as usize)?;
         }
         if shard.bias.is_some() {
@@ -299,17 +300,18 @@ impl AllGatherMatmul {
         }
     }
 
-    /// Where the scales of the whole are: in the caller's memory or the plan's, or those of the shard itself.
+    /// The scales of the gathered matrix, in the caller's memory or the plan's. If scales are not gathered, the scales of the
+    /// shard.
     fn gathered_scales(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>) -> Result<Option<Held>> {
         let Some((_, memory)) = &self.scales else {
-            // The check of the product does the rest.
+            // The check of the GEMM does the rest.
             return Ok(shard.scales.as_ref().map(Held::again));
         };
         let given = gathered.and_then(|gathered| gathered.scales.as_ref().map(Held::again));
         given.map_or_else(|| memory.held(Dtype::F32, self.rows), Ok).map(Some)
     }
 
-    /// Refuses operands that overlap, but for a shard that is its part of the gathered memory.
+    /// Refuses operands that overlap, except for a shard that is its part of the gathered memory.
     fn check_apart(&self, shard: &Tensor<'_>, gathered: Option<&Tensor<'_>>, calls: &[[Tensor<'_>; 3]]) -> Result<()> {
         let rank = self.plan.over.rank();
         let place =
@@ -329,7 +331,7 @@ impl AllGatherMatmul {
         operands.check()
     }
 
-    /// Multiplies the part of one rank. The own part is read where the caller has it.
+    /// Multiplies the part of one rank. This rank's part is read from the caller's memory.
     fn multiply_part(
         &self,
         source: usize,

@@ -22,36 +22,36 @@ use crate::types::Reduction;
 #[must_use = "a plan runs only when it is enqueued"]
 pub struct MatmulAllReduce {
     plan: Plan,
-    /// As asked for, on every rank.
+    /// The requested GEMM, equal on all ranks.
     product: Product,
-    /// Of this rank, perhaps without the bias.
+    /// The GEMM of this rank, possibly without the bias.
     own_product: Product,
     rows: usize,
     reduction: Reduction,
     parts: Kind,
 }
 
-/// How the sum is made.
+/// How the sum is computed.
 enum Kind {
-    /// The product of this rank goes here, and then through an all-reduce.
+    /// An all-reduce of the partial result in this memory.
     Whole(Memory),
-    /// A reduce-scatter part by part into memory of this rank's part, and an all-gather.
+    /// A pipelined reduce-scatter into memory for this rank's part, followed by an all-gather.
     Parts(Box<MatmulReduceScatter>, Memory),
 }
 
 impl Communicator {
-    /// Plans a product on each rank, and the all-reduce of these partial products. Collective; blocks: the ranks compare what
-    /// they ask, find the library and make memory, which no call does later.
+    /// Plans a GEMM on each rank, and the all-reduce of these partial results. Collective; blocks: the ranks compare their
+    /// arguments, load the GEMM library and allocate memory, so that calls need not.
     ///
-    /// The left factor is `[.., K]`, row after row. Each rank rounds its partial product to the result's type; the partial
-    /// products are combined as an [`all_reduce`](Self::all_reduce) does. Rank 0 alone adds the bias to its partial product,
-    /// so a sum has the bias once; for an average every rank adds it.
+    /// The left factor is `[.., K]`, row after row. Each rank rounds its partial result to the result's type; the partial
+    /// results are combined as an [`all_reduce`](Self::all_reduce) does. For a sum only rank 0 adds the bias to its partial
+    /// result, so that the sum has the bias once; for an average every rank adds the bias.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the product of a rank; part by part a workspace and a part
-    /// more.
+    /// The memory of the plan is a part of the symmetric heap: the partial result of a rank, and for [`Way::Pipeline`] also a
+    /// workspace and a part.
     ///
     /// # Errors
-    /// Those of [`plan_matmul_reduce_scatter`](Self::plan_matmul_reduce_scatter);
+    /// The errors of [`plan_matmul_reduce_scatter`](Self::plan_matmul_reduce_scatter);
     /// [`Error::Unsupported`](crate::Error::Unsupported) for [`FusedOptions::rows`].
     pub fn plan_matmul_all_reduce(
         &self,
@@ -64,11 +64,11 @@ impl Communicator {
 }
 
 impl Coordinator {
-    /// Plans as [`Communicator::plan_matmul_all_reduce`] does, over any backend. Collective; blocks. Part by part only where
-    /// own kernels serve the group.
+    /// Plans as [`Communicator::plan_matmul_all_reduce`] does, over any backend. Collective; blocks. [`Way::Pipeline`] only if
+    /// symmetra kernels serve the group.
     ///
     /// # Errors
-    /// Those of [`Communicator::plan_matmul_all_reduce`].
+    /// The errors of [`Communicator::plan_matmul_all_reduce`].
     pub fn plan_matmul_all_reduce(
         &self,
         left: &[usize],
@@ -125,13 +125,14 @@ impl MatmulAllReduce {
         Ok(Self { plan, product, own_product, rows, reduction, parts })
     }
 
-    /// Enqueues the product and the all-reduce, and returns. `right` has the bias if the product has one, on every rank. In a
+    /// Enqueues the GEMM and the all-reduce, and returns. If the GEMM has a bias, `right` has the bias on every rank. In a
     /// capture, the graph borrows the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands whose type, length or device does not fit, scales
-    /// or a bias that are missing or needless, and a result that overlaps another operand;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) on a stream that is being captured; then nothing is enqueued. Else those of an [`all_reduce`](Communicator::all_reduce) and of
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands whose type, length or device does not fit, missing
+    /// or unneeded scales or bias, and a result that overlaps another operand;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a stream that is being captured. After these errors nothing is
+    /// enqueued. Also the errors of [`all_reduce`](Communicator::all_reduce) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -143,16 +144,16 @@ impl MatmulAllReduce {
         self.run([left, right], &result, &queue)
     }
 
-    /// How the plan runs, and why.
+    /// The schedule of the plan, and the reason for it.
     pub fn explain(&self) -> &Planned {
         &self.plan.planned
     }
 
-    /// The most bytes of the symmetric heap that such a plan takes on each rank, for
-    /// [`Config::heap_bytes`](crate::Config::heap_bytes). Needs no ranks.
+    /// An upper bound for the bytes of the symmetric heap that such a plan uses on each rank, for
+    /// [`Config::heap_bytes`](crate::Config::heap_bytes). Not collective.
     ///
     /// # Errors
-    /// Those of [`plan_matmul_all_reduce`](Communicator::plan_matmul_all_reduce) that the arguments alone decide.
+    /// The errors of [`plan_matmul_all_reduce`](Communicator::plan_matmul_all_reduce) that depend only on the arguments.
     pub fn heap_bytes(world_size: usize, left: &[usize], product: &Product, options: &FusedOptions) -> Result<u64> {
         check_world(world_size)?;
         let division = divide(left, product, options, world_size)?;

@@ -1,4 +1,4 @@
-//! Which operands of a call may overlap: a call writes nothing that it also reads, and nothing twice.
+//! The check for overlapping operands: a call must not write memory that it also reads, or write memory twice.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::matmul::Tensor;
 use crate::op::{Held, check_apart, span};
 
-/// Operands of one call; on the stack for as many as a layer has.
+/// Operands of one call; on the stack for the usual number of operands of a layer.
 pub(super) struct Operands<'a> {
     read: SmallVec<[Operand<'a>; 12]>,
     written: SmallVec<[Operand<'a>; 6]>,
@@ -18,10 +18,10 @@ pub(super) struct Operands<'a> {
 /// An operand with its name in errors.
 struct Operand<'a> {
     what: &'static str,
-    /// The number of the product, if a call has several.
+    /// The number of the GEMM, if a call has several.
     product: Option<usize>,
     held: &'a Held,
-    /// Where the operand that is written may hold this one.
+    /// The written operand, and the elements of it that this operand may be.
     in_place: Option<(&'a Held, Range<usize>)>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Operands<'a> {
         Self { read: SmallVec::new(), written: SmallVec::new() }
     }
 
-    /// The right factor of a product.
+    /// The right factor of a GEMM.
     pub(super) fn right(&mut self, product: Option<usize>, right: &'a Tensor<'_>) {
         self.reads("the right factor", product, Some(&right.memory));
         self.reads("the right factor's scales", product, right.scales.as_ref());
@@ -41,7 +41,7 @@ impl<'a> Operands<'a> {
         self.read.extend(held.map(|held| Operand { what, product, held, in_place: None }));
     }
 
-    /// An operand that is read, which may lie in an operand that is written: there it is these elements.
+    /// A read operand that may be the given elements of a written operand.
     pub(super) fn reads_in_place(
         &mut self,
         what: &'static str,
@@ -72,7 +72,7 @@ impl Operand<'_> {
         span(&self.held.view(), self.held.dtype)
     }
 
-    /// Where in `written` this operand may lie.
+    /// The place in `written` where this operand may lie.
     fn place_in(&self, written: &Held) -> Result<Option<Range<usize>>> {
         let place = self.in_place.as_ref().filter(|(whole, _)| std::ptr::eq(*whole, written));
         let span_of = |(whole, elems): &(&Held, Range<usize>)| {

@@ -1,26 +1,26 @@
-//! What a call of a plan costs on NVIDIA GPUs, by a model: a pure function, equal on all ranks.
+//! A model of the time of a plan's call on NVIDIA GPUs: a pure function, equal on all ranks.
 //!
-//! The constants are those of H100 and H200 with NVLink, clocks as they come: products of bf16 at 700 TFLOP/s, 1.75 times that
-//! for 8-bit floats, in waves of tiles on 132 multiprocessors, and never faster than their factors are read; copies between
-//! GPUs at 390 GB/s, collectives by kernels at 340 GB/s. PERFORMANCE.md has the model beside measured times, and the tests
-//! have those that the constants come from.
+//! The constants are for H100 and H200 with NVLink, without fixed clocks. GEMMs of bf16 run at 700 TFLOP/s, of 8-bit floats 1.75
+//! times as fast, in waves of tiles on 132 multiprocessors, and at most as fast as their factors can be read. Copies between GPUs
+//! run at 390 GB/s, collectives by kernels at 340 GB/s. PERFORMANCE.md compares the model with measured times, and the tests
+//! contain the measurements from which the constants are derived.
 
 use crate::matmul::{Numeric, Product};
 
-/// The times of both ways, in microseconds.
+/// The times of both schedules, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub(super) sequence_us: f64,
     pub(super) pipeline_us: f64,
-    /// The longer of the product alone and of the copies alone.
+    /// The longer of the times of only the GEMMs and of only the copies.
     pub(super) bound_us: f64,
 }
 
-/// What is multiplied in all, and how many bytes go from rank to rank.
+/// The GEMMs of a call, and the bytes from rank to rank.
 #[derive(Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) world: usize,
-    /// One after the other, of one left factor.
+    /// GEMMs that run one after the other, with the same left factor.
     pub(super) products: &'a [Product],
     pub(super) rows: usize,
     /// Bytes of a part.
@@ -30,7 +30,7 @@ pub(super) struct Work<'a> {
 const FLOPS_PER_US: f64 = 700e6;
 const COPY_BYTES_PER_US: f64 = 390e3;
 const COLLECTIVE_BYTES_PER_US: f64 = 340e3;
-/// Of the own memory.
+/// Reads of the GPU's own memory.
 const READ_BYTES_PER_US: f64 = 3e6;
 /// Before the first copy: a barrier, and the start of the copy engine.
 const START_US: f64 = 10.0;
@@ -38,24 +38,24 @@ const START_US: f64 = 10.0;
 const END_US: f64 = 4.0;
 /// A barrier and the launch of a reduction.
 const REDUCE_US: f64 = 6.0;
-/// What a collective by kernels takes beside its bytes.
+/// Fixed time of a collective by kernels, in addition to the time of its bytes.
 const COLLECTIVE_US: f64 = 7.0;
-/// What a copy takes beside its bytes.
+/// Fixed time of a copy, in addition to the time of its bytes.
 const COPY_US: f64 = 3.0;
-/// What a product takes beside its work.
+/// Fixed time of a GEMM, in addition to the time of its arithmetic.
 const PRODUCT_US: f64 = 1.0;
-/// What the products of a part take more than they do alone, as they share the memory with copies: those of a part that came, which
-/// also wait for its word, and those of a part that goes.
+/// Additional time of the GEMMs of a part in a pipeline, because they share memory bandwidth with copies. `CAME_US` is for a
+/// received part, whose GEMMs also wait for its arrival word; `GOES_US` is for a part that is sent.
 const CAME_US: f64 = 4.0;
 const GOES_US: f64 = 2.0;
-/// A pipeline is chosen where the model says that it saves so much: the model may be a little wrong.
+/// The factor by which the model must predict a pipeline to be faster before it is chosen, because the model is not exact.
 const MARGIN: f64 = 1.01;
 const MULTIPROCESSORS: f64 = 132.0;
 const TILE_ROWS: usize = 128;
-/// Columns of tiles, and their speed. The library takes those that fill the waves of a product best.
+/// Columns of tiles, and their relative speed. The library chooses the tiles that fill the waves of a GEMM best.
 const TILES: [(usize, f64); 2] = [(128, 1.0), (160, 0.95)];
 
-/// The time of a product of so many rows.
+/// The time of a GEMM of `rows` rows.
 fn product_us(product: &Product, rows: usize) -> f64 {
     let flops_per_us = match product.numeric {
         Numeric::F8 { .. } => FLOPS_PER_US * 1.75,
@@ -66,12 +66,12 @@ fn product_us(product: &Product, rows: usize) -> f64 {
     let [left, right] = product.numeric.dtypes().map(|dtype| dtype.bytes());
     let read = product.inner as f64 * (rows as f64 * left as f64 + product.columns as f64 * right as f64);
     let tiled_us = TILES.map(|(columns, speed)| {
-        // In floats: a product of three sizes may be no number of the machine.
+        // In floats, because the product of three sizes may overflow an integer.
         let tiles = rows.div_ceil(TILE_ROWS) as f64 * product.columns.div_ceil(columns) as f64;
         let tile_flops = 2.0 * (TILE_ROWS * columns) as f64 * product.inner as f64;
         let tile_us = tile_flops / (speed * flops_per_us / MULTIPROCESSORS);
-        // Between a last wave that waits for its slowest tile, and tiles that the library makes smaller to fill the wave. Of less than
-        // a wave it makes more blocks.
+        // The mean of two cases: a last wave that waits for its slowest tile, and smaller tiles with which the library fills the
+        // wave. For less than one wave the library uses more blocks.
         let waves = tiles / MULTIPROCESSORS;
         let waves = if waves < 1.0 { 0.25 + 0.75 * waves } else { (waves + waves.ceil()) / 2.0 };
         waves * tile_us
@@ -81,22 +81,22 @@ fn product_us(product: &Product, rows: usize) -> f64 {
 }
 
 impl Work<'_> {
-    /// All products of so many rows, one after the other.
+    /// The time of all GEMMs of `rows` rows, one after the other.
     fn products_us(&self, rows: usize) -> f64 {
         self.products.iter().map(|product| product_us(product, rows)).sum()
     }
 
-    /// The products of a part, among copies of other parts.
+    /// The time of the GEMMs of a part, concurrently with copies of other parts.
     fn share_us(&self, beside_us: f64) -> f64 {
         self.products_us(self.rows / self.world) + beside_us
     }
 
-    /// The copy of a part.
+    /// The time of the copy of a part.
     fn copy_us(&self) -> f64 {
         self.part_bytes as f64 / COPY_BYTES_PER_US + COPY_US
     }
 
-    /// The bytes of the copies alone.
+    /// The time of the bytes of all copies, without fixed times.
     fn moved_us(&self) -> f64 {
         self.peers() as f64 * self.part_bytes as f64 / COPY_BYTES_PER_US
     }
@@ -105,7 +105,7 @@ impl Work<'_> {
         self.world - 1
     }
 
-    /// A collective by kernels, alone.
+    /// The time of a collective by kernels.
     fn collective_us(&self) -> f64 {
         self.peers() as f64 * self.part_bytes as f64 / COLLECTIVE_BYTES_PER_US + COLLECTIVE_US
     }
@@ -114,7 +114,7 @@ impl Work<'_> {
         self.products_us(self.rows).max(self.moved_us())
     }
 
-    /// All-gather, then products; or own products while parts arrive one after the other.
+    /// Sequence: all-gather, then GEMMs. Pipeline: GEMMs of this rank's part and of arrived parts while other parts arrive.
     pub(super) fn gathered(&self) -> Cost {
         let share_us = self.share_us(CAME_US);
         let arrivals = (1..=self.peers()).map(|number| START_US + number as f64 * self.copy_us());
@@ -123,23 +123,23 @@ impl Work<'_> {
         Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }
     }
 
-    /// Products, then reduce-scatter; or parts that are sent as soon as they are there.
+    /// Sequence: GEMMs, then reduce-scatter. Pipeline: parts are sent as soon as they are computed.
     pub(super) fn scattered(&self) -> Cost {
         let share_us = self.share_us(GOES_US);
-        // The first product waits for nothing.
+        // The first GEMM starts immediately.
         let (mut multiplied, mut moved) = (0.0, START_US);
         for _ in 0..self.peers() {
             multiplied += share_us;
             moved = multiplied.max(moved) + self.copy_us();
         }
-        // The own part is last. All are read, and the sum is written.
+        // This rank's part is last. The reduction reads all parts and writes the sum.
         let reduce_us = (self.world + 1) as f64 * self.part_bytes as f64 / READ_BYTES_PER_US + REDUCE_US;
         let pipeline_us = (multiplied + share_us).max(moved) + reduce_us + END_US;
         let sequence_us = self.products_us(self.rows) + self.collective_us();
         Cost { sequence_us, pipeline_us, bound_us: self.bound_us() }
     }
 
-    /// Products, then all-reduce; or a reduce-scatter part by part, and an all-gather.
+    /// Sequence: GEMMs, then all-reduce. Pipeline: pipelined reduce-scatter, then all-gather.
     pub(super) fn all_reduced(&self) -> Cost {
         let Cost { sequence_us, pipeline_us, .. } = self.scattered();
         Cost {
@@ -151,7 +151,7 @@ impl Work<'_> {
 }
 
 impl Cost {
-    /// Whether part by part is faster by more than the model may be wrong.
+    /// Whether the pipeline is faster by more than the error of the model.
     pub(super) fn pipelines(&self) -> bool {
         self.pipeline_us * MARGIN <= self.sequence_us
     }

@@ -1,4 +1,4 @@
-//! How a tensor is divided among the ranks.
+//! The division of a tensor among the ranks.
 
 use smallvec::SmallVec;
 
@@ -16,13 +16,13 @@ pub(super) struct Division {
     pub(super) lens: Vec<usize>,
 }
 
-/// The most bytes of a plan's memory of one kind. A plan has at most three, so the sum of all, rounded up, is a number.
+/// The most bytes of one buffer of a plan. A plan has at most three buffers, so the rounded sum of all does not overflow.
 const MOST_BYTES: usize = isize::MAX as usize / 4;
 
-/// Refuses shapes of so many elements that byte counts are no numbers, with elements of four bytes at most and, on each rank, as
-/// many elements for each other rank.
+/// Refuses shapes whose byte counts would overflow, for elements of at most four bytes and a buffer with this shape for each of
+/// `world` ranks.
 pub(super) fn check_bytes(shape: &[usize], world: usize) -> Result<()> {
-    // Without elements too: the other dimensions are multiplied alone.
+    // A dimension of 0 counts as 1, because the other dimensions are also multiplied without it.
     let elems = shape.iter().try_fold(1usize, |all, len| all.checked_mul((*len).max(1)));
     let bytes = elems.and_then(|elems| elems.checked_mul(4)?.checked_mul(world.max(1)));
     match bytes {
@@ -59,7 +59,7 @@ impl Division {
         let len = length(whole, dim)?;
         let lens = match rows {
             None => {
-                // Refuses what does not divide.
+                // Fails if the world size does not divide the dimension.
                 Cut::of_whole(whole, dim, world)?;
                 vec![len / world; world]
             }
@@ -98,7 +98,7 @@ impl Division {
         self.shape[..self.dim].iter().all(|len| *len == 1)
     }
 
-    /// Whether the cut dimension is the last: that of the elements of a row.
+    /// Whether the cut dimension is the last, so that each row is cut.
     pub(super) fn cuts_rows(&self) -> bool {
         self.dim + 1 == self.shape.len()
     }
@@ -124,7 +124,7 @@ impl Division {
         self.lens.iter().max().unwrap_or(&0) * self.unit()
     }
 
-    /// Where a contiguous part lies in the whole, in elements.
+    /// The range of a contiguous part in the whole, in elements.
     pub(super) fn part(&self, rank: usize) -> std::ops::Range<usize> {
         let start = self.lens[..rank].iter().sum::<usize>() * self.unit();
         start..start + self.part_elems(rank)
@@ -137,7 +137,7 @@ impl Division {
         shape
     }
 
-    /// This division, of a tensor whose last dimension has another length; `None` for no last dimension.
+    /// This division, for a tensor whose last dimension has length `len`, or is removed for `None`.
     pub(super) fn with_last(&self, len: Option<usize>) -> Self {
         let mut shape = self.shape.clone();
         shape.pop();

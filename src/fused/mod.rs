@@ -1,15 +1,15 @@
-//! Products fused with collectives, for tensor parallel layers: all-gather + matmul, matmul + reduce-scatter, matmul +
+//! GEMMs fused with collectives, for tensor parallel layers: all-gather + matmul, matmul + reduce-scatter, matmul +
 //! all-reduce.
 //!
-//! A plan is made once for a shape, by all ranks together, and enqueued any number of times: eagerly, or in a graph. Ways of
-//! a plan are the collective and the product one after the other, or part by part, so that copy engines move a part while
-//! the multiprocessors multiply another (PyTorch's asynchronous tensor parallelism and TransformerEngine's userbuffers do the
-//! same). On the CPU, and on GPUs with [`Determinism::Exact`](crate::Determinism::Exact) as far as cuBLASLt computes a row of a
-//! part as it computes the row of the whole, both ways give equal bits, where the collective sums in rank order: a large
-//! all-reduce by a ring does not.
+//! A plan is made once for a shape, by all ranks together, and enqueued any number of times: eagerly, or in a graph. A plan has
+//! one of two schedules. A sequence runs the collective and the GEMM one after the other. A pipeline runs part by part, so that
+//! copy engines move a part while the multiprocessors multiply another part (as PyTorch's asynchronous tensor parallelism and
+//! TransformerEngine's userbuffers do). Both schedules give equal bits if the collective sums in rank order, on the CPU and, with
+//! [`Determinism::Exact`](crate::Determinism::Exact), on GPUs, provided that cuBLASLt computes a row of a part like a row of the
+//! whole. A large all-reduce by a ring does not sum in rank order.
 //!
-//! Calls of a plan on several streams, and launches of graphs that hold them, run one after another. While a thread launches
-//! such a graph, no other thread calls the plan: a call could come between the halves of that call.
+//! Calls of a plan on several streams, and launches of graphs that contain such calls, run one after another. While a thread
+//! launches such a graph, no other thread may call the plan, because that call could run between the halves of the graph's call.
 //!
 //! ```
 //! use symmetra::bootstrap::Threads;

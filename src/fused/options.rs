@@ -1,4 +1,4 @@
-//! Settings of a plan, and what became of them.
+//! Settings of a plan, and the resulting schedule.
 
 use std::fmt;
 
@@ -11,19 +11,18 @@ use crate::types::Reduction;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Way {
-    /// By a model of the times: part by part where that is at least 1 % faster. On the CPU one after the other.
+    /// Chooses by a model of the times: the pipeline if it is at least 1 % faster. On the CPU always the sequence.
     #[default]
     Auto,
-    /// The collective and the product one after the other.
+    /// The collective and the GEMM one after the other.
     Sequence,
-    /// Part by part: a part is multiplied while copy engines move others. Needs the own backend, more than one rank,
-    /// as many rows for each rank, and parts that are contiguous: the cut dimension is the first that is not 1, and not
-    /// the last.
+    /// Part by part: a part is multiplied while copy engines move other parts. Needs symmetra kernels, more than one rank,
+    /// equal parts, and contiguous parts: the cut dimension is the first that is not 1, and is not the last.
     Pipeline,
 }
 
 impl Way {
-    /// Every way.
+    /// Every schedule.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Sequence, Self::Pipeline];
 
     /// The name used on the command line and in messages.
@@ -48,27 +47,27 @@ pub struct FusedOptions {
     /// How the partial products of the ranks are combined: [`Reduction::Sum`] or [`Reduction::Average`].
     pub reduction: Reduction,
     /// The length of each rank's part along the cut dimension. `None`: equal parts. Unequal parts are for a cut dimension
-    /// before which there is no dimension other than 1.
+    /// with only dimensions of 1 before it.
     pub rows: Option<Vec<usize>>,
 }
 
 setters! { FusedOptions { way: Way, reduction: Reduction, rows: Option<Vec<usize>> } }
 
-/// How a plan runs, and why.
+/// The schedule of a plan, and the reason for it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Planned {
     /// [`Way::Sequence`] or [`Way::Pipeline`].
     pub way: Way,
-    /// How many parts are multiplied one by one.
+    /// The number of parts that are multiplied separately.
     pub parts: usize,
-    /// What multiplies.
+    /// The library that multiplies.
     pub library: String,
-    /// What the model says of one call of this way, in microseconds; `None` on the CPU.
+    /// The predicted time of one call with this schedule, in microseconds; `None` on the CPU.
     pub predicted_us: Option<f64>,
-    /// The longer of the product alone and of the copies alone, by the model, in microseconds; `None` on the CPU.
+    /// The longer of the predicted times of only the GEMMs and of only the copies, in microseconds; `None` on the CPU.
     pub bound_us: Option<f64>,
-    /// Why this way.
+    /// The reason for this schedule.
     pub reason: String,
 }
 

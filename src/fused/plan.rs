@@ -1,4 +1,4 @@
-//! What the plans have in common.
+//! The parts that all plans share.
 
 use std::ops::Range;
 
@@ -20,35 +20,35 @@ use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
 use crate::stream::Enqueue;
 use crate::types::{Dtype, Reduction};
 
-/// The group of a plan, what multiplies, and how.
+/// The group, the GEMM handle and the schedule of a plan.
 pub(super) struct Plan {
     /// The name of the plan in errors.
     what: &'static str,
     pub(super) over: Over,
     pub(super) multiplier: Multiplier,
     pub(super) planned: Planned,
-    /// Whether one row of a product has the same bits in a product of all rows.
+    /// Whether a row must have the same bits in the GEMM of a part as in the GEMM of all rows.
     pub(super) whole_sums: bool,
-    /// Held while a call is enqueued: the memory of the plan is that of one call at a time.
+    /// Held while a call is enqueued, because only one call at a time uses the memory of the plan.
     calls: Mutex<()>,
 }
 
-/// What a plan knows before it chooses a way.
+/// The facts from which a plan chooses its schedule.
 pub(super) struct Asked<'a> {
     /// The name of the plan in errors.
     pub(super) what: &'static str,
     pub(super) division: &'a Division,
     pub(super) options: &'a FusedOptions,
-    /// What both ways cost on a GPU.
+    /// The predicted times of both schedules on a GPU.
     pub(super) cost: Cost,
-    /// Why the shape cannot go part by part, if so.
+    /// The reason why the shape does not support a pipeline, if any.
     pub(super) refused: Option<&'static str>,
-    /// What multiplies, if another plan of the same calls has found that already.
+    /// The GEMM handle, if another plan of the same calls already has one.
     pub(super) multiplier: Option<&'a Multiplier>,
 }
 
 impl Plan {
-    /// Compares what the ranks ask, and chooses a way. Collective; blocks.
+    /// Compares the settings of all ranks, and chooses a schedule. Collective; blocks.
     pub(super) fn new(over: Over, settings: &Named<'_>, asked: &Asked<'_>) -> Result<Self> {
         over.agree(asked.what, settings)?;
         let device = over.device().clone();
@@ -69,9 +69,9 @@ impl Plan {
         Ok(Self { what: asked.what, over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
     }
 
-    /// Begins a call, which uses the memory of the plan once the call before has.
+    /// Begins a call, which uses the memory of the plan after the previous call.
     pub(super) fn begin(&self, queue: &impl Enqueue) -> Result<MutexGuard<'_, ()>> {
-        // Before the lock: another thread may hold it, and wait for the call in which this one works.
+        // Before the lock, because another thread may hold the lock and wait for the call whose callback makes this call.
         self.over.refuse_within(self.what)?;
         self.multiplier.refuse_captured(self.what, queue)?;
         let call = self.calls.lock();
@@ -79,12 +79,12 @@ impl Plan {
         Ok(call)
     }
 
-    /// The communicator whose copy engines move parts, if the plan goes part by part.
+    /// The communicator whose copy engines move parts, if the plan is a pipeline.
     pub(super) fn pipeline(&self) -> Option<&Communicator> {
         self.over.own().filter(|_| self.planned.way == Way::Pipeline)
     }
 
-    /// Memory for operands of this plan: symmetric where own kernels serve the group. Collective; blocks.
+    /// Memory for operands of this plan: symmetric if symmetra kernels serve the group. Collective; blocks.
     pub(super) fn memory(&self, bytes: usize) -> Result<Memory> {
         match self.over.own() {
             Some(own) => own.symmetric(bytes.max(1)).map(Memory::Symmetric),
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// The way of a plan, and why.
+/// The schedule of a plan, and the reason for it.
 fn choose(asked: &Asked<'_>, over: &Over, device: &Device) -> Result<(Way, String)> {
     let refused = match asked.refused {
         _ if over.world_size() == 1 => Some("there is one rank"),
@@ -139,7 +139,7 @@ fn choose(asked: &Asked<'_>, over: &Over, device: &Device) -> Result<(Way, Strin
     }
 }
 
-/// Messages from and to each rank; on the stack, as calls allocate nothing.
+/// Messages from and to each rank; on the stack, because calls allocate no memory.
 pub(super) type Messages = SmallVec<[Message; 2 * MAX_WORLD_SIZE]>;
 
 /// Memory of a plan.
@@ -152,7 +152,7 @@ impl Memory {
     /// The first elements of the memory.
     ///
     /// # Errors
-    /// [`Error::Internal`] for more than the memory has.
+    /// [`Error::Internal`] for more elements than the memory has.
     pub(super) fn held(&self, dtype: Dtype, elems: usize) -> Result<Held> {
         match self {
             Self::Symmetric(buffer) => first(&buffer.view_of(), dtype, elems),
@@ -184,7 +184,7 @@ pub(super) fn message_of((peer, sends): (usize, bool), held: &Held, range: Range
     Ok(Message::new(peer, sends, held.dtype, &held.view().part(range, held.dtype)?))
 }
 
-/// The operands of the rows with this number, among equal numbers of rows of a product.
+/// The operands of one part of a GEMM that is cut into equal parts of rows.
 pub(super) fn rows_of<'a>(
     product: &Product,
     [left, right, result]: &[Tensor<'a>; 3],
@@ -214,7 +214,7 @@ pub(super) fn check_operand(name: &str, held: &Held, dtype: Dtype, elems: usize,
     device.check_same(name, held.view().device)
 }
 
-/// Refuses products that no plan has.
+/// Refuses GEMMs that plans do not support.
 pub(super) fn check_product(product: &Product) -> Result<()> {
     product.check()?;
     if product.count != 1 {
@@ -226,7 +226,7 @@ pub(super) fn check_product(product: &Product) -> Result<()> {
     Ok(())
 }
 
-/// Refuses reductions of partial products other than a sum and an average.
+/// Refuses reductions of partial results other than a sum and an average.
 pub(super) fn check_reduction(reduction: Reduction) -> Result<()> {
     match reduction {
         Reduction::Sum | Reduction::Average => Ok(()),
@@ -234,7 +234,7 @@ pub(super) fn check_reduction(reduction: Reduction) -> Result<()> {
     }
 }
 
-/// Refuses a product that is not the same when its terms are spread over ranks.
+/// Refuses a GEMM whose result is not a sum of partial results of the ranks.
 pub(super) fn check_partial(product: &Product, reduction: Reduction) -> Result<()> {
     check_product(product)?;
     check_reduction(reduction)?;
@@ -244,14 +244,14 @@ pub(super) fn check_partial(product: &Product, reduction: Reduction) -> Result<(
     Ok(())
 }
 
-/// Why the parts of a product cannot be multiplied one by one, if its scales of rows are why: cuBLASLt takes scales that begin
-/// at a multiple of 16 bytes.
+/// The reason why the scales of rows prevent multiplying the parts of a GEMM separately, if they do: cuBLASLt needs scales that
+/// begin at a multiple of 16 bytes.
 pub(super) fn scales_refused(product: &Product, part_rows: usize) -> Option<&'static str> {
     let begin_apart = product.scaling == Scaling::Rows && !part_rows.is_multiple_of(4);
     begin_apart.then_some("the scales of a part do not begin at a multiple of 16 bytes")
 }
 
-/// Refuses world sizes that no group has.
+/// Refuses invalid world sizes.
 pub(super) fn check_world(world_size: usize) -> Result<()> {
     match world_size {
         1..=MAX_WORLD_SIZE => Ok(()),
@@ -259,7 +259,7 @@ pub(super) fn check_world(world_size: usize) -> Result<()> {
     }
 }
 
-/// Bytes of the heap that buffers of so many bytes take, and a workspace, if any, for operands of up to `operand` bytes.
+/// Bytes of the heap for buffers of `buffers` bytes, and for a workspace, if any, for operands of up to `operand` bytes.
 pub(super) fn heap_bytes(world_size: usize, buffers: &[usize], operand: Option<usize>) -> u64 {
     let all = buffers.iter().copied().chain(operand.map(|bytes| workspace_bytes(bytes, world_size)));
     all.map(|bytes| buffer_bytes(bytes.max(1) as u64, world_size)).sum()

@@ -26,38 +26,38 @@ use crate::types::{Dtype, Reduction};
 #[must_use = "a plan runs only when it is enqueued"]
 pub struct MatmulReduceScatter {
     plan: Plan,
-    /// Of the product.
+    /// How the result is divided among the ranks.
     division: Division,
-    /// As asked for, on every rank.
+    /// The requested GEMM, equal on all ranks.
     product: Product,
-    /// Of this rank, perhaps without the bias.
+    /// The GEMM of this rank, possibly without the bias.
     own_product: Product,
     rows: usize,
     reduction: Reduction,
-    /// The product of this rank.
+    /// The partial result of this rank.
     partial: Memory,
-    /// The parts of all ranks for this rank, where parts are unequal.
+    /// The parts of all ranks for this rank, if parts are unequal.
     received: Option<Memory>,
 }
 
 impl Communicator {
-    /// Plans a product on each rank, and the reduce-scatter of these partial products along dimension `dim` of the result.
-    /// Collective; blocks: the ranks compare what they ask, find the library and make memory, which no call does later.
+    /// Plans a GEMM on each rank, and the reduce-scatter of these partial results along dimension `dim` of the result.
+    /// Collective; blocks: the ranks compare their arguments, load the GEMM library and allocate memory, so that calls need not.
     ///
-    /// The left factor is `[.., K]`, row after row, and the product is `[.., N]`, of which `dim` is any dimension. Each rank
-    /// rounds its partial product to the result's type; the partial products are summed as
-    /// [`reduce_scatter`](Self::reduce_scatter) does, in f32 and in rank order, and rounded once more. Rank 0 alone adds the
-    /// bias to its partial product, so a sum has the bias once; for an average every rank adds it.
+    /// The left factor is `[.., K]`, row after row. The result is `[.., N]`, and `dim` is any of its dimensions. Each rank
+    /// rounds its partial result to the result's type. The partial results are summed as
+    /// [`reduce_scatter`](Self::reduce_scatter) does, in f32 and in rank order, and rounded once more. For a sum only rank 0
+    /// adds the bias to its partial result, so that the sum has the bias once; for an average every rank adds the bias.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the product of a rank; part by part also a workspace of as
-    /// many bytes.
+    /// The memory of the plan is a part of the symmetric heap: the partial result of a rank, and for
+    /// [`Way::Pipeline`](super::Way::Pipeline) also a workspace of the same size.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if ranks ask for different plans; [`Error::InvalidArgument`] for a shape of fewer than two
-    /// dimensions, a dimension that there is not or that does not divide, [`FusedOptions::rows`] that do not fit, and those
-    /// of [`Product::check`]; [`Error::Unsupported`] for `relu`, other reductions than sum and average, a way that the shape
-    /// or the group does not have, unequal parts behind other dimensions than 1, and without a library;
-    /// [`Error::OutOfMemory`] if the heap has no room.
+    /// [`Error::Mismatch`] if ranks request different plans; [`Error::InvalidArgument`] for a shape of fewer than two
+    /// dimensions, a nonexistent dimension or one that the world size does not divide, [`FusedOptions::rows`] that do not fit,
+    /// and the errors of [`Product::check`]; [`Error::Unsupported`] for `relu`, other reductions than sum and average, a
+    /// schedule that the shape or the group does not support, unequal parts if an earlier dimension is not 1, and without a
+    /// library; [`Error::OutOfMemory`] if the heap has no room.
     pub fn plan_matmul_reduce_scatter(
         &self,
         left: &[usize],
@@ -70,11 +70,11 @@ impl Communicator {
 }
 
 impl Coordinator {
-    /// Plans as [`Communicator::plan_matmul_reduce_scatter`] does, over any backend. Collective; blocks. Part by part only
-    /// where own kernels serve the group.
+    /// Plans as [`Communicator::plan_matmul_reduce_scatter`] does, over any backend. Collective; blocks.
+    /// [`Way::Pipeline`](super::Way::Pipeline) only if symmetra kernels serve the group.
     ///
     /// # Errors
-    /// Those of [`Communicator::plan_matmul_reduce_scatter`].
+    /// The errors of [`Communicator::plan_matmul_reduce_scatter`].
     pub fn plan_matmul_reduce_scatter(
         &self,
         left: &[usize],
@@ -86,24 +86,24 @@ impl Coordinator {
     }
 }
 
-/// The product of a rank: without the bias on the ranks that do not add it.
+/// The GEMM of a rank, without the bias on the ranks that do not add the bias.
 pub(super) fn partial_of(product: Product, reduction: Reduction, rank: usize) -> Product {
     let bias = product.bias && (rank == 0 || reduction == Reduction::Average);
     Product { bias, ..product }
 }
 
-/// The product of a rank in a sum over the ranks.
+/// The GEMM of a rank in a sum over the ranks.
 pub(super) struct Partial<'a> {
-    /// As asked for, equal on all ranks.
+    /// The requested GEMM, equal on all ranks.
     pub(super) asked: &'a Product,
-    /// Of this rank, perhaps without the bias.
+    /// The GEMM of this rank, possibly without the bias.
     pub(super) own: &'a Product,
     pub(super) rows: usize,
 }
 
 impl Partial<'_> {
-    /// The operands of this rank's product, which goes to `partial` and then into the sum `result`. Every rank checks the
-    /// operands that were asked for, and then a rank that adds no bias leaves the bias.
+    /// The operands of this rank's GEMM, which writes `partial`; the sum of all ranks goes to `result`. Every rank checks the
+    /// operands of the requested GEMM. A rank that does not add the bias then omits the bias.
     pub(super) fn operands<'op>(
         &self,
         multiplier: &Multiplier,
@@ -130,7 +130,7 @@ fn check_result_apart([left, right, _]: &[Tensor<'_>; 3], result: &Held) -> Resu
     operands.check()
 }
 
-/// The shape of the product of a left factor.
+/// The shape of the result for a left factor.
 pub(super) fn result_shape(left: &[usize], product: &Product) -> Result<Vec<usize>> {
     let Some((inner, rows)) = left.split_last().filter(|(_, rows)| !rows.is_empty()) else {
         return Err(Error::invalid("the number of dimensions", left.len(), "a matrix has 2 or more"));
@@ -193,13 +193,13 @@ impl MatmulReduceScatter {
         Ok(Self { plan, division, product, own_product, rows, reduction, partial, received })
     }
 
-    /// Enqueues the product and the reduce-scatter, and returns. `right` has the bias if the product has one, on every rank.
+    /// Enqueues the GEMM and the reduce-scatter, and returns. If the GEMM has a bias, `right` has the bias on every rank.
     /// `result` is this rank's part. In a capture, the graph borrows the plan.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for operands whose type, length or device does not fit, scales or a bias that are missing or
-    /// needless, and a result that overlaps another operand; [`Error::Unsupported`] on a stream that is being captured; then
-    /// nothing is enqueued. Else those of a [`reduce_scatter`](Communicator::reduce_scatter) and of
+    /// [`Error::InvalidArgument`] for operands whose type, length or device does not fit, missing or unneeded scales or bias, and
+    /// a result that overlaps another operand; [`Error::Unsupported`] on a stream that is being captured. After these errors
+    /// nothing is enqueued. Also the errors of [`reduce_scatter`](Communicator::reduce_scatter) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -211,16 +211,16 @@ impl MatmulReduceScatter {
         self.run([left, right], &result, &queue)
     }
 
-    /// How the plan runs, and why.
+    /// The schedule of the plan, and the reason for it.
     pub fn explain(&self) -> &Planned {
         &self.plan.planned
     }
 
-    /// The most bytes of the symmetric heap that such a plan takes on each rank, for
-    /// [`Config::heap_bytes`](crate::Config::heap_bytes). Needs no ranks.
+    /// An upper bound for the bytes of the symmetric heap that such a plan uses on each rank, for
+    /// [`Config::heap_bytes`](crate::Config::heap_bytes). Not collective.
     ///
     /// # Errors
-    /// Those of [`plan_matmul_reduce_scatter`](Communicator::plan_matmul_reduce_scatter) that the arguments alone decide.
+    /// The errors of [`plan_matmul_reduce_scatter`](Communicator::plan_matmul_reduce_scatter) that depend only on the arguments.
     pub fn heap_bytes(
         world_size: usize,
         left: &[usize],
@@ -246,12 +246,12 @@ impl MatmulReduceScatter {
         self.run_checked(&call, (&partial, &result.memory), queue)
     }
 
-    /// The product of this rank.
+    /// The memory for the partial result of this rank.
     pub(super) fn partial(&self) -> &Memory {
         &self.partial
     }
 
-    /// Enqueues a call whose operands were checked: the product goes to `partial`, which is the plan's memory.
+    /// Enqueues a call with checked operands. The GEMM writes `partial`, which is the plan's memory.
     pub(super) fn run_checked(
         &self,
         call: &[Tensor<'_>; 3],
@@ -271,7 +271,7 @@ impl MatmulReduceScatter {
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
     }
 
-    /// Sums the partial products.
+    /// Sums the partial results.
     fn scatter(&self, partial: &Held, result: &Held, queue: &impl Enqueue) -> Result<()> {
         let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
         let Some(received) = &self.received else {
