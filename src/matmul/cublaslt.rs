@@ -1,7 +1,7 @@
-//! Products on NVIDIA GPUs, by cuBLASLt.
+//! GEMMs on NVIDIA GPUs, by cuBLASLt.
 //!
-//! cuBLASLt stores columns. A matrix that lies row after row is, for cuBLASLt, its transpose; so it is asked for `result' =
-//! right' left'`, with the right factor first.
+//! cuBLASLt uses column-major matrices. For cuBLASLt a row-major matrix is its transpose, so cuBLASLt computes `result' = right'
+//! left'`, with the right factor first.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -18,16 +18,16 @@ use crate::error::{Error, Result};
 use crate::fork::Maker;
 use crate::types::Dtype;
 
-/// What NVIDIA advises for Hopper.
+/// The size that NVIDIA recommends for Hopper.
 pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// The first version with a scale for each row and column.
 const FIRST_WITH_ROW_SCALES: usize = 120_900;
 
-/// How many kinds of products one handle remembers.
+/// The number of kinds of GEMMs that one handle caches.
 const MOST_KINDS: usize = 512;
 
-/// Attributes of a product: `cublasLtMatmulDescAttributes_t`.
+/// Attributes of a GEMM: `cublasLtMatmulDescAttributes_t`.
 mod product_attribute {
     pub(super) const TRANSPOSE_FIRST: i32 = 3;
     pub(super) const TRANSPOSE_SECOND: i32 = 4;
@@ -56,11 +56,12 @@ const SCALE_ROWS: i32 = 3;
 const PLAIN: i32 = 1;
 const RELU: i32 = 2;
 const ADD_BIAS: i32 = 4;
-/// An address for a bias or scales until a call sets its own: the library asks whether there is one when it chooses.
+/// A placeholder address for a bias or scales until a call sets its own, because the library's choice depends on whether an
+/// address is set.
 const SOMEWHERE: usize = 256;
 
-/// How sums over `inner` that are split among blocks may be joined: values of `cublasLtReductionScheme_t`. Not in the result's
-/// type, in which each part would be rounded.
+/// How the partial sums of blocks over `inner` may be added: values of `cublasLtReductionScheme_t`. Not in the result's type,
+/// which would round each partial sum.
 const NOT_SPLIT: u32 = 0;
 const JOINED_IN_F32: u32 = 2;
 
@@ -75,7 +76,7 @@ fn data_type(dtype: Dtype) -> i32 {
     }
 }
 
-/// `cublasComputeType_t`: f32, or f32 of factors that are rounded to TF32.
+/// `cublasComputeType_t`: f32, or f32 with factors that are rounded to TF32.
 fn compute_type(numeric: Numeric) -> i32 {
     match numeric {
         Numeric::Tf32 => 77,
@@ -83,14 +84,14 @@ fn compute_type(numeric: Numeric) -> i32 {
     }
 }
 
-/// What cuBLASLt makes and unmakes.
+/// An object of cuBLASLt, which is destroyed when it is dropped.
 struct Made {
     maker: Maker,
     handle: Handle,
     unmake: unsafe extern "C" fn(Handle) -> i32,
 }
 
-// SAFETY: descriptors are plain memory of the library, without a thread of their own.
+// SAFETY: descriptors are plain memory of the library, which is not bound to a thread.
 unsafe impl Send for Made {}
 
 impl Drop for Made {
@@ -99,27 +100,27 @@ impl Drop for Made {
         if !self.maker.is_here() {
             return;
         }
-        // SAFETY: the last use of a valid handle. An error leaves nothing to do.
+        // SAFETY: the last use of a valid handle. An error cannot be handled here.
         unsafe { (self.unmake)(self.handle) };
     }
 }
 
-/// One kind of product: its descriptors, and how the library computes it.
+/// One kind of GEMM: its descriptors and its algorithm.
 struct Kind {
     product: Made,
-    /// As the library takes the factors: right, left; and the result.
+    /// Right factor, left factor and result, in the order of the library.
     layouts: [Made; 3],
     algorithm: Algorithm,
     workspace_bytes: usize,
 }
 
-/// What decides how the library computes a product.
+/// The properties of a GEMM that decide its algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     product: Product,
     rows: usize,
     steps: [usize; 3],
-    /// By which power of two the addresses of right factor, left factor and result are divisible, in bytes.
+    /// Alignments of the addresses of right factor, left factor and result, as powers of two in bytes.
     alignments: [u32; 3],
     whole_sums: bool,
 }
@@ -132,12 +133,12 @@ pub(super) struct CublasLt {
     kinds: Mutex<HashMap<Key, Arc<Mutex<Kind>>>>,
 }
 
-// SAFETY: cuBLASLt's handle may be used by several threads; descriptors are behind locks.
+// SAFETY: several threads may use cuBLASLt's handle; locks protect the descriptors.
 unsafe impl Sync for CublasLt {}
 
 impl CublasLt {
     /// # Errors
-    /// [`Error::Unsupported`] without the library; [`Error::Device`] if it refuses the device.
+    /// [`Error::Unsupported`] without the library; [`Error::Device`] if the library refuses the device.
     pub(super) fn new(device: &Device) -> Result<Self> {
         let library = Library::find()?;
         let _current = device.enter()?;
@@ -152,7 +153,7 @@ impl CublasLt {
         &self.library.name
     }
 
-    /// Whether library and device have such products.
+    /// Checks that library and device support a GEMM.
     pub(super) fn check(&self, product: &Product) -> Result<()> {
         let Numeric::F8 { .. } = product.numeric else { return Ok(()) };
         let (major, minor) = self.device.compute_capability();
@@ -174,18 +175,18 @@ impl CublasLt {
         Ok(())
     }
 
-    /// Asks how to compute a product of well aligned operands.
+    /// Looks up and caches the algorithm of a GEMM with well aligned operands.
     pub(super) fn prepare(&self, product: &Product, rows: usize, whole_sums: bool) -> Result<()> {
         self.check(product)?;
         let _current = self.device.enter()?;
         self.kind(product, &Gemm::nowhere(product, rows), whole_sums).map(drop)
     }
 
-    /// Enqueues a product on a stream. `whole_sums`: with sums over `inner` that are not split among blocks.
+    /// Enqueues a GEMM on a stream. `whole_sums`: whether sums over `inner` must not be split among blocks.
     ///
     /// # Safety
-    /// The memory of the product and the workspace, of [`WORKSPACE_BYTES`], lives until the stream has done the work, and no
-    /// other work writes the memory meanwhile. The stream is one of this device.
+    /// The memory of the operands and the workspace, of [`WORKSPACE_BYTES`], lives until the stream has done the work, and no
+    /// other work writes the memory meanwhile. The stream is a stream of this device.
     pub(super) unsafe fn enqueue(
         &self,
         (product, gemm): (&Product, &Gemm),
@@ -207,8 +208,8 @@ impl CublasLt {
         }
         let (one, zero) = (1f32, 0f32);
         let [right, left, result] = kind.layouts.each_ref().map(|layout| layout.handle);
-        // SAFETY: descriptors and layouts are valid and describe the memory, for which the caller vouches; the factors one
-        // and zero are read before the call returns.
+        // SAFETY: descriptors and layouts are valid and describe the memory, which is valid by the caller's promise; the
+        // factors one and zero are read before the call returns.
         let code = unsafe {
             (self.library.symbols.cublasLtMatmul)(
                 self.handle.handle,
@@ -232,7 +233,7 @@ impl CublasLt {
         self.library.check("cublasLtMatmul", code)
     }
 
-    /// The kind of a product, which is looked up once.
+    /// The kind of a GEMM, cached after the first use.
     fn kind(&self, product: &Product, gemm: &Gemm, whole_sums: bool) -> Result<Arc<Mutex<Kind>>> {
         let alignment = |address: *const u8| 1 << (address as usize).trailing_zeros().min(8);
         let alignments = [gemm.right, gemm.left, gemm.result.cast_const()].map(alignment);
@@ -259,7 +260,7 @@ impl CublasLt {
                     (symbols.cublasLtMatmulDescCreate)(handle, compute_type(product.numeric), data_type(Dtype::F32))
                 }
             })?;
-        // The right factor as rows is, read column after column, its transpose; that is what is multiplied.
+        // A row-major right factor is, read as column-major, its transpose, which is the needed factor.
         let transposes = [product.right == Order::Columns, product.left == Order::Columns].map(i32::from);
         self.set_product(&description, product_attribute::TRANSPOSE_FIRST, &transposes[0])?;
         self.set_product(&description, product_attribute::TRANSPOSE_SECOND, &transposes[1])?;
@@ -301,7 +302,7 @@ impl CublasLt {
         Ok(Kind { product: description, layouts, algorithm, workspace_bytes })
     }
 
-    /// A matrix that lies column after column.
+    /// The layout of a column-major matrix.
     fn layout(&self, dtype: Dtype, [height, width]: [usize; 2], count: usize, step: usize) -> Result<Made> {
         let symbols = &self.library.symbols;
         let made = made(&self.library, "cublasLtMatrixLayoutCreate", symbols.cublasLtMatrixLayoutDestroy, |handle| {
@@ -346,7 +347,7 @@ impl CublasLt {
         }
         let (mut found, mut count) = (Found::NONE, 0);
         let [first, second, result] = [first, second, result].map(|layout| layout.handle);
-        // SAFETY: all handles are valid; there is room for the one result that is asked for.
+        // SAFETY: all handles are valid; one result is requested, and there is room for one.
         let code = unsafe {
             (symbols.cublasLtMatmulAlgoGetHeuristic)(
                 self.handle.handle,
@@ -384,7 +385,7 @@ impl CublasLt {
     }
 }
 
-/// Makes something of the library.
+/// Creates an object of the library.
 fn made(
     library: &Library,
     call: &str,

@@ -1,8 +1,8 @@
-//! Products on the CPU, as work of a host stream, by `matrixmultiply`.
+//! GEMMs on the CPU, as work of a host stream, by `matrixmultiply`.
 //!
 //! Tiles of the factors are widened to f32 and multiplied; tiles of the result are rounded. A sum over `inner` is cut into
-//! blocks of a fixed size, whatever the number of rows and columns: so an element has the same bits in a product of all rows
-//! and in a product of some.
+//! blocks of a fixed size, independent of the number of rows and columns. So an element has the same bits in a GEMM of all rows
+//! and in a GEMM of some rows.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -18,14 +18,14 @@ const ROWS: usize = 64;
 const COLUMNS: usize = 256;
 const INNER: usize = 256;
 
-/// What a host stream runs.
+/// The argument of the work that a host stream runs.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub(super) product: Product,
     pub(super) gemm: Gemm,
 }
 
-// SAFETY: addresses of device memory, which work of any thread may use; the caller of a product vouches for the memory.
+// SAFETY: addresses of device memory, which work of any thread may use; the caller of a GEMM ensures that they are valid.
 unsafe impl Send for Work {}
 
 /// Tiles of both factors and of the result.
@@ -36,7 +36,7 @@ struct Tiles {
 }
 
 thread_local! {
-    /// Of the thread of a stream, which runs one product at a time.
+    /// The tiles of a stream's thread, which runs one GEMM at a time.
     static TILES: RefCell<Tiles> = RefCell::new(Tiles {
         left: vec![0.0; ROWS * INNER].into(),
         right: vec![0.0; INNER * COLUMNS].into(),
@@ -47,7 +47,7 @@ thread_local! {
 /// Multiplies.
 ///
 /// # Safety
-/// `work` is valid, its memory lives, and nobody else writes the memory meanwhile.
+/// `work` is valid, its memory lives, and no other work writes the memory meanwhile.
 pub(super) unsafe extern "C" fn multiply(work: *const Work) {
     // SAFETY: the caller's promise.
     let Work { product, gemm } = unsafe { work.read() };
@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn multiply(work: *const Work) {
         for number in 0..product.count {
             for row in (0..gemm.rows).step_by(ROWS) {
                 for column in (0..product.columns).step_by(COLUMNS) {
-                    // SAFETY: the tile lies in the product, and the caller vouches for the memory.
+                    // SAFETY: the tile lies in the result, and the memory is valid by the caller's promise.
                     unsafe { tile(&product, &gemm, tiles, [number, row, column]) };
                 }
             }
@@ -88,7 +88,7 @@ unsafe fn tile(product: &Product, gemm: &Gemm, tiles: &mut Tiles, [number, row, 
         // SAFETY: as above.
         unsafe { right.widen(right_type, [start..start + depth, column..column + width], &mut tiles.right) };
         let (across, one) = (width as isize, 1);
-        // SAFETY: the three tiles have room for so many elements, row after row.
+        // SAFETY: the three tiles have room for these elements, row after row.
         unsafe {
             matrixmultiply::sgemm(
                 height,
@@ -144,7 +144,7 @@ fn pitches(order: Order, rows: usize, columns: usize) -> [usize; 2] {
 /// A factor in memory.
 struct Matrix {
     address: *const u8,
-    /// The element where the factor begins.
+    /// The first element of the factor.
     first: usize,
     pitches: [usize; 2],
 }
@@ -176,7 +176,7 @@ unsafe fn read<T: Copy>(address: *const u8, place: usize) -> T {
 /// An element as f32; exact.
 ///
 /// # Safety
-/// There is an element of this type, which is one of a factor or a bias.
+/// There is an element of this type, which is a type of factors or biases.
 unsafe fn widened(dtype: Dtype, address: *const u8, place: usize) -> f32 {
     match dtype {
         // SAFETY: the caller's promise.

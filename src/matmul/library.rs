@@ -64,13 +64,13 @@ symbols! {
     later {}
 }
 
-/// What the library multiplies on, in errors.
+/// The name of a GEMM in errors of loading.
 const WHAT: &str = "a product on a GPU";
 
 /// cuBLASLt, loaded. Never unloaded.
 pub(super) struct Library {
     pub(super) symbols: Symbols,
-    /// As the library counts: 120900 is 12.9.0.
+    /// The library's version number: 120900 is 12.9.0.
     pub(super) version: usize,
     pub(super) name: String,
 }
@@ -92,13 +92,13 @@ impl Library {
 
     fn load(path: &OsStr) -> std::result::Result<Self, String> {
         let shown = Path::new(path).display().to_string();
-        // SAFETY: cuBLASLt's initialisers ask nothing of the process. The caller promises, as for every library, that the
-        // file is a cuBLASLt.
+        // SAFETY: cuBLASLt's initialisers have no requirements on the process. The user promises, as for every library, that
+        // the file is a cuBLASLt.
         let library = unsafe { loader::open(path) }?;
         // SAFETY: the library stays loaded.
         let symbols = unsafe { Symbols::load(&library) };
         let symbols = symbols.map_err(|error| format!("{shown} lacks a function: {error}"))?;
-        // SAFETY: takes nothing.
+        // SAFETY: the function has no arguments.
         let version = unsafe { (symbols.cublasLtGetVersion)() };
         let name = format!("cuBLASLt {}.{}.{}, {shown}", version / 10_000, version / 100 % 100, version % 100);
         Ok(Self { symbols, version, name })
@@ -109,7 +109,7 @@ impl Library {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: takes any code.
+        // SAFETY: the function accepts any code.
         let words = unsafe { (self.symbols.cublasLtGetStatusString)(code) };
         let words = match words.is_null() {
             true => "no description".into(),

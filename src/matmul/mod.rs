@@ -1,4 +1,4 @@
-//! Products of matrices: by cuBLASLt on NVIDIA GPUs, by `matrixmultiply` on the CPU. cuBLASLt is found at run time.
+//! GEMMs: by cuBLASLt on NVIDIA GPUs, by `matrixmultiply` on the CPU. cuBLASLt is found at run time.
 
 mod cublaslt;
 mod gemm;

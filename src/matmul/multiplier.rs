@@ -1,4 +1,4 @@
-//! Products alone.
+//! GEMMs without collectives.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -57,7 +57,7 @@ struct Gpu {
     captured: Mutex<Captured>,
 }
 
-/// What eager calls share.
+/// The workspace and the order that eager calls share.
 struct Eager {
     workspace: DeviceBuffer<u8>,
     order: Order,
@@ -74,9 +74,9 @@ impl Multiplier {
     /// Finds the library for a device, and makes a workspace of 32 MiB on a GPU.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on AMD GPUs, and on NVIDIA GPUs if no cuBLASLt can be loaded, with the names that were tried
-    /// (`SYMMETRA_CUBLASLT_LIBRARY` names another) and the function that a library lacks; [`Error::Device`] if the library
-    /// or the runtime refuses.
+    /// [`Error::Unsupported`] on AMD GPUs, and on NVIDIA GPUs if no cuBLASLt can be loaded. The error lists the tried names
+    /// (`SYMMETRA_CUBLASLT_LIBRARY` sets another name) and the function that a library lacks. [`Error::Device`] if the library
+    /// or the runtime fails.
     pub fn new(device: &Device) -> Result<Self> {
         let engine = match device.kind() {
             DeviceKind::Host => Engine::Host(Box::new(Mutex::new(Order::new(device)?))),
@@ -96,7 +96,7 @@ impl Multiplier {
         Ok(Self(Arc::new(Inner { device: device.clone(), engine })))
     }
 
-    /// What multiplies: a library with its version and the name it was loaded by, or the crate that does on the CPU.
+    /// The implementation: a library with its version and the name by which it was loaded, or the crate on the CPU.
     pub fn library(&self) -> &str {
         match &self.0.engine {
             Engine::Host(_) => "matrixmultiply",
@@ -109,18 +109,18 @@ impl Multiplier {
     }
 
     /// Enqueues `result = left right`, where `operands` are left factor, right factor and result. Returns at once; on a
-    /// stream, the first call of a shape takes some tens of microseconds more, because the library is asked how to
-    /// compute it. Calls on different streams run one after another; those of a graph use a workspace of the graph.
+    /// stream, the first call of a shape takes some tens of microseconds more, because the library selects an algorithm.
+    /// Calls on different streams run one after another; calls of a graph use a workspace of the graph.
     ///
-    /// With `rows` = 0 nothing is enqueued. Elements are exact where the sum is exact; else the error of an element is at
+    /// With `rows` = 0 nothing is enqueued. Elements are exact if the sum is exact; else the error of an element is at
     /// most `K 2^-24` times the sum of the absolute products, for 8-bit floats on Hopper GPUs `(K + K / 32) 2^-13` times that sum, plus
     /// a rounding to the result's type.
     ///
     /// # Errors
-    /// Those of [`Product::check`]; [`Error::InvalidArgument`] for operands whose type, length or device does not fit,
-    /// scales or a bias that are missing or needless, codes of 8-bit floats that do not begin at a multiple of 16 bytes, and a
-    /// result that overlaps anything else; [`Error::Unsupported`] for what the library or the GPU does not have, and on a
-    /// stream that is being captured; [`Error::Device`] if the launch fails.
+    /// The errors of [`Product::check`]; [`Error::InvalidArgument`] for operands whose type, length or device does not fit,
+    /// missing or unneeded scales or bias, 8-bit floats that do not begin at a multiple of 16 bytes, and a result that overlaps
+    /// another operand; [`Error::Unsupported`] for GEMMs that the library or the GPU does not support, and on a stream that is
+    /// being captured; [`Error::Device`] if the launch fails.
     pub fn enqueue<'op>(
         &self,
         product: &Product,
@@ -132,7 +132,7 @@ impl Multiplier {
         self.enqueue_checked(product, rows, &operands, false, &queue)
     }
 
-    /// Whether operands are those of a product that library and device have.
+    /// Checks that operands fit a GEMM that library and device support.
     pub(crate) fn check(&self, product: &Product, rows: usize, operands: &[Tensor<'_>; 3]) -> Result<()> {
         check(product, rows, operands, &self.0.device)?;
         match &self.0.engine {
@@ -141,10 +141,10 @@ impl Multiplier {
         }
     }
 
-    /// Asks the library how to compute a product whose operands begin at multiples of 256 bytes, so that no call has to.
+    /// Selects the algorithm of a GEMM whose operands begin at multiples of 256 bytes, so that calls need not.
     ///
     /// # Errors
-    /// Those of [`enqueue`](Self::enqueue) that no operand decides.
+    /// The errors of [`enqueue`](Self::enqueue) that do not depend on operands.
     pub(crate) fn prepare(&self, product: &Product, rows: usize, whole_sums: bool) -> Result<()> {
         product.check()?;
         if product.elems(rows).is_none() {
@@ -156,7 +156,7 @@ impl Multiplier {
         }
     }
 
-    /// Refuses streams of other devices, and streams that are being captured without the library.
+    /// Refuses streams of other devices, and streams that are being captured. In a capture the queue must be the capture.
     pub(crate) fn refuse_captured(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
         self.0.device.check_same("stream", queue.stream().device())?;
         if queue.recording().is_none() && queue.stream().is_capturing()? {
@@ -166,7 +166,8 @@ impl Multiplier {
         Ok(())
     }
 
-    /// Enqueues a product that [`check`](Self::check) has passed. `whole_sums`: sums over `inner` are not split among blocks.
+    /// Enqueues a GEMM that [`check`](Self::check) has accepted. `whole_sums`: whether sums over `inner` must not be split among
+    /// blocks.
     pub(crate) fn enqueue_checked(
         &self,
         product: &Product,
@@ -195,7 +196,7 @@ impl Multiplier {
                 let launch = HostLaunch { call: CALL, shape: HostShape::default(), shared_bytes: 0 };
                 let mut order = order.lock();
                 order.order_call(queue)?;
-                // SAFETY: the caller vouches for the memory; the function takes such work.
+                // SAFETY: the memory is valid by the caller's promise; the function takes such work.
                 let launched = unsafe { launch.enqueue(&HostKernel::new(host::multiply, &work), queue) };
                 launched.and(order.end_call(queue))
             }
@@ -220,8 +221,8 @@ impl Gpu {
         let mut multiplied = Ok(());
         let mut enqueue = |workspace: *mut u8| {
             queue.enqueue(CALL, |raw| {
-                // SAFETY: the caller vouches for the memory of the product; the workspace belongs to this order of calls, or
-                // to the graph, which lives until its work is done.
+                // SAFETY: the memory of the operands is valid by the caller's promise; the workspace belongs to this order of
+                // calls, or to the graph, which lives until its work is done.
                 multiplied = unsafe { self.library.enqueue((product, gemm), whole_sums, workspace, raw.raw()) };
                 0
             })
@@ -238,7 +239,7 @@ impl Gpu {
         multiplied
     }
 
-    /// The workspace of a capture's graph, which owns it from now on.
+    /// The workspace of a capture's graph. The graph owns the workspace from now on.
     fn workspace_of(&self, owner: &Arc<Inner>, recording: &Recording) -> Result<Arc<DeviceBuffer<u8>>> {
         let mut captured = self.captured.lock();
         if let Some(known) = captured.workspace.upgrade().filter(|_| captured.recording == recording.id()) {

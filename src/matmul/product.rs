@@ -1,4 +1,4 @@
-//! What a product of matrices is: its types and shapes, and which of them there are.
+//! The description of a GEMM, its types and shapes, and the check of supported combinations.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::settings::setters;
 use crate::types::Dtype;
 
-/// The order of a matrix in memory. Its elements follow each other without gaps.
+/// The order of a matrix in memory. Its elements are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Row after row: elements of a row are neighbours.
@@ -91,24 +91,24 @@ impl fmt::Display for Numeric {
     }
 }
 
-/// By what 8-bit floats are multiplied. Scales are f32.
+/// The scales of 8-bit floats, in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scaling {
-    /// By nothing.
+    /// No scales.
     None,
-    /// By one scale a factor.
+    /// One scale for each factor.
     Tensor,
-    /// By a scale for each row of the left factor, and one for each column of the right factor.
+    /// A scale for each row of the left factor, and for each column of the right factor.
     Rows,
 }
 
-/// The shape and the types of a product `result = left right`, but for the number of rows: with `M` rows, `left` is `M x
+/// The shape and the types of a GEMM `result = left right`, except for the number of rows: with `M` rows, `left` is `M x
 /// inner`, `right` is `inner x columns`, and `result` is `M x columns`, row after row.
 ///
-/// Each element is `relu(scale sum(left right) + bias)` in f32, rounded once to the result's type; cuBLASLt rounds the sum to
-/// that type before it adds a bias too, for some shapes. The sum over `inner` is
-/// accumulated in f32, in an order that the library chooses.
+/// Each element is `relu(scale sum(left right) + bias)` in f32, rounded once to the result's type. For some shapes cuBLASLt also
+/// rounds the sum to that type before it adds a bias. The sum over `inner` is accumulated in f32, in an order that the library
+/// chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Product {
@@ -116,16 +116,16 @@ pub struct Product {
     pub inner: usize,
     /// Columns of the right factor and of the result: `N`.
     pub columns: usize,
-    /// How many products of equal shapes are one call. Their factors and results lie one after the other; bias and
-    /// scales are those of all.
+    /// The number of GEMMs of equal shapes in one batched call. Their factors and results are contiguous in memory; bias and
+    /// scales are shared.
     pub count: usize,
     /// The types of the factors.
     pub numeric: Numeric,
-    /// By what 8-bit floats are multiplied.
+    /// The scales of 8-bit floats.
     pub scaling: Scaling,
-    /// How the left factor lies in memory.
+    /// The order of the left factor in memory.
     pub left: Order,
-    /// How the right factor lies in memory.
+    /// The order of the right factor in memory.
     pub right: Order,
     /// The type of the result.
     pub result: Dtype,
@@ -133,7 +133,7 @@ pub struct Product {
     pub bias: bool,
     /// Whether elements below 0 become 0, after the bias.
     pub relu: bool,
-    /// Whether a GPU may accumulate products of 8-bit floats with fewer bits, which is faster.
+    /// Whether a GPU may accumulate GEMMs of 8-bit floats with fewer bits, which is faster.
     pub fast_accumulation: bool,
 }
 
@@ -142,15 +142,15 @@ setters! { Product {
     result: Dtype, bias: bool, relu: bool, fast_accumulation: bool,
 } }
 
-/// Products of 8-bit floats take sizes and addresses that are multiples of this, in elements and bytes.
+/// GEMMs of 8-bit floats need sizes and addresses that are multiples of this, in elements and bytes.
 pub(super) const F8_UNIT: usize = 16;
 
-/// The largest size of a matrix: what cuBLASLt's 32-bit shapes hold.
+/// The largest size of a matrix: the limit of cuBLASLt's 32-bit shapes.
 const MOST: usize = i32::MAX as usize;
 
 impl Product {
-    /// A product of a left factor of rows and a weight `[columns][inner]`, as models store it, with the usual result type:
-    /// the factors' own, or bf16 for 8-bit floats.
+    /// A GEMM of a row-major left factor and a weight `[columns][inner]`, as models store weights, with the usual result type:
+    /// the factors' type, or bf16 for 8-bit floats.
     pub fn new(inner: usize, columns: usize, numeric: Numeric) -> Self {
         Self {
             inner,
@@ -179,11 +179,11 @@ impl Product {
         [left, right, self.result]
     }
 
-    /// Whether there is such a product, on any device.
+    /// Checks that any device supports the GEMM.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a size of 0 or above 2^31 - 1, and for scales, fast accumulation or sizes that the
-    /// types do not have; [`Error::Unsupported`] for types and layouts that no library multiplies.
+    /// types do not support; [`Error::Unsupported`] for types and layouts that no library supports.
     pub fn check(&self) -> Result<()> {
         for (what, size) in [("inner", self.inner), ("columns", self.columns), ("count", self.count)] {
             if !(1..=MOST).contains(&size) {
@@ -210,7 +210,7 @@ impl Product {
         self.check_f8()
     }
 
-    /// What cuBLASLt asks of 8-bit floats, on every device alike.
+    /// Checks cuBLASLt's requirements for 8-bit floats. They apply to every device, including the CPU.
     fn check_f8(&self) -> Result<()> {
         let what = || format!("a product of {}", self.numeric);
         if self.numeric == (Numeric::F8 { left: F8::E5M2, right: F8::E5M2 }) {

@@ -1,4 +1,4 @@
-//! Operands of products, and what a call checks of them.
+//! Operands of GEMMs, and their checks.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use crate::memory::{Operand, WithView};
 use crate::op::{Held, check_apart, span};
 use crate::types::{Dtype, Element};
 
-/// An operand of a product, whose element type the call checks.
+/// An operand of a GEMM. Its element type is checked at run time.
 #[must_use = "an operand does nothing by itself"]
 pub struct Tensor<'op> {
     pub(crate) memory: Held,
@@ -26,17 +26,17 @@ impl<'op> Tensor<'op> {
         Self { memory, scales: None, bias: None, _operands: PhantomData }
     }
 
-    /// The elements of memory whose type the call checks.
+    /// The elements of memory whose type is checked at run time.
     pub(crate) fn held(memory: Held, scales: Option<Held>) -> Self {
         Self { memory, scales, bias: None, _operands: PhantomData }
     }
 
-    /// Another memory with the operand's scales and bias.
+    /// Other memory with the operand's scales and bias.
     pub(crate) fn with_memory(&self, memory: Held) -> Self {
         Self { memory, ..self.again() }
     }
 
-    /// Another of the operand, with the same memory.
+    /// A second handle to the same operand memory.
     pub(crate) fn again(&self) -> Self {
         let again = |held: &Option<Held>| held.as_ref().map(Held::again);
         Self {
@@ -47,14 +47,14 @@ impl<'op> Tensor<'op> {
         }
     }
 
-    /// A factor with the scales by which its elements are multiplied: one, or one a row of the left factor and one a column
-    /// of the right factor, as [`Scaling`](super::Scaling) says.
+    /// A factor with the scales by which its elements are multiplied: one scale, or a scale for each row of the left factor
+    /// and each column of the right factor: see [`Scaling`](super::Scaling).
     pub fn scaled(mut self, scales: impl Operand<'op, f32>) -> Self {
         self.scales = Some(Held::new(Dtype::F32, &scales.view_of()));
         self
     }
 
-    /// A right factor with the bias that is added to each row of the product.
+    /// A right factor with the bias that is added to each row of the result.
     pub fn biased<T: Element>(mut self, bias: impl Operand<'op, T>) -> Self {
         self.bias = Some(Held::new(T::DTYPE, &bias.view_of()));
         self
@@ -71,7 +71,7 @@ impl fmt::Debug for Tensor<'_> {
 const NAMES: [&str; 3] = ["left factor", "right factor", "result"];
 const SCALES: [&str; 2] = ["left factor's scales", "right factor's scales"];
 
-/// Whether operands are those of a product of so many rows on a device.
+/// Checks that operands fit a GEMM of `rows` rows on a device.
 pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], device: &Device) -> Result<()> {
     product.check()?;
     let elems = product.elems(rows).ok_or_else(|| too_large(rows))?;
@@ -119,12 +119,12 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
     Ok(())
 }
 
-/// The error for more rows than a product can have.
+/// The error for more rows than a GEMM can have.
 pub(super) fn too_large(rows: usize) -> Error {
     Error::invalid("rows", rows, "the product has more elements than memory has bytes")
 }
 
-/// Refuses codes, and scales of rows, that cuBLASLt does not take.
+/// Refuses addresses of 8-bit floats, and of scales of rows, that cuBLASLt does not support.
 pub(crate) fn check_unit(name: &str, address: usize) -> Result<()> {
     if address.is_multiple_of(F8_UNIT) {
         return Ok(());
