@@ -1,4 +1,4 @@
-//! Launch shapes: pure functions, so that every rank launches alike.
+//! Launch shapes: pure functions, so that all ranks launch equally.
 
 use super::args::{
     self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
@@ -9,9 +9,9 @@ use super::args::{
     kStagePackets as STAGE_PACKETS,
 };
 
-/// Bytes of a packet, and the most that a block keeps of one in shared memory.
+/// Bytes of a packet, which are also the most that a block keeps of a packet in shared memory.
 const PACKET_BYTES: u32 = 16;
-/// Shared memory of every block: its votes.
+/// Shared memory of every block, for its votes.
 const VOTE_BYTES: u32 = 16;
 
 /// The limits of a group's launches.
@@ -25,7 +25,7 @@ pub(crate) struct Shape {
 /// The limits of a device's launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A GPU: as many threads as a block has items.
+    /// A GPU: a block has a thread for each of its items.
     Gpu,
     /// The CPU: any number of threads.
     Host {
@@ -37,18 +37,18 @@ pub(crate) enum Kind {
 }
 
 impl Shape {
-    /// Most blocks of a launch that has use for `blocks`.
+    /// `blocks`, limited to the most blocks of the group.
     fn most(self, blocks: u32) -> u32 {
         blocks.min(self.most_blocks)
     }
 
-    /// A launch of `blocks` blocks, or of as many as the group may have. Kernels do their work in any number of blocks.
+    /// A launch of `blocks` blocks, limited to the most blocks of the group. Kernels work with any number of blocks.
     pub(crate) fn launch(self, blocks: u32, threads: u32, shared_bytes: u32, programmatic: bool) -> Geometry {
         Geometry { blocks: self.most(blocks), threads, shared_bytes, programmatic: programmatic.into(), cluster: 0 }
     }
 }
 
-/// A launch, and how many packets of one source a block handles at once.
+/// A launch, and the number of packets of one source that a block handles at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
     pub(crate) geometry: Geometry,
@@ -84,34 +84,34 @@ fn shared_bytes(world: u32, lanes_log2: u32) -> u32 {
     VOTE_BYTES + (world << lanes_log2) * PACKET_BYTES
 }
 
-/// Packets of a source of an all-reduce by a codec: the slots, of `slot_packets` each, are divided among all ranks but the
-/// receiver, at lines of memory.
+/// Packets of a source of an all-reduce with a codec: the slots, of `slot_packets` each, are divided among all ranks except the
+/// receiver, at memory lines.
 pub(crate) fn quantised_slot(slot_packets: u64, world: u64) -> u64 {
     const LINE_PACKETS: u64 = args::kLinePackets as u64;
     slot_packets * world / (world - 1) / LINE_PACKETS * LINE_PACKETS
 }
 
-/// Most teams of a block of an all-reduce by a codec.
+/// Most warps of a block of an all-reduce with a codec.
 const MOST_TEAMS: u64 = 16;
 
-/// A rank's share in each launch of a two-shot by a codec, in units: of a share of `units` units in all, where a launch has room
-/// for `room`. The last launch may have less. No team has a second unit, for which all ranks would wait: on 4 H100 64 MiB of INT4
-/// took 139 us in launches of 4854 units, and 16 MiB take 27 us in a launch of 4096. Launches are equal: 16 MiB of INT6 took 47 us
-/// as 13 MiB and 3 MiB, and 8 MiB take 22 us.
+/// A rank's share in each launch of a two-shot with a codec, in units. The share of all launches has `units` units, and a launch
+/// has room for `room` units. The last launch may be smaller. No warp has a second unit, for which all ranks would wait: on 4 H100
+/// 64 MiB of INT4 took 139 us in launches of 4854 units, and 16 MiB take 27 us in a launch of 4096. Launches are equally large:
+/// 16 MiB of INT6 took 47 us as 13 MiB and 3 MiB, and 8 MiB take 22 us.
 pub(crate) fn quantised_share(units: u64, room: u64) -> u64 {
     let launches = units.div_ceil(room.min(u64::from(MAX_BLOCKS) * MOST_TEAMS));
     units.div_ceil(launches.max(1))
 }
 
-/// The launch of an all-reduce by a codec that moves `units` units from every source: a team of threads a unit. A lane
-/// clears a packet of every source.
+/// The launch of an all-reduce with a codec that moves `units` units from every source: a warp for each unit. A lane clears a
+/// packet of every source.
 pub(crate) fn quantised(shape: Shape, world: u32, units: u64) -> Launch {
     const TEAM: u32 = 32;
     const LEAST_TEAMS: u64 = 4;
     match shape.kind {
         Kind::Host { blocks, threads } => Launch::new(shape.launch(blocks, threads, VOTE_BYTES, false), 5),
         Kind::Gpu => {
-            // Units are spread over the multiprocessors: as many blocks as possible, and few units in each.
+            // Units are spread over the multiprocessors: as many blocks as possible, with few units in each block.
             let most_blocks = shape.most(MAX_BLOCKS);
             let teams = units.div_ceil(most_blocks.into()).clamp(LEAST_TEAMS, MOST_TEAMS);
             let blocks = units.div_ceil(teams).clamp(1, most_blocks.into()) as u32;
@@ -121,14 +121,14 @@ pub(crate) fn quantised(shape: Shape, world: u32, units: u64) -> Launch {
     }
 }
 
-/// The launch of a broadcast of `packets` packets through scratch, each first to the owner of its share: one thread for
-/// every packet of a share and every owner, which are all ranks but the root.
+/// The launch of a relayed broadcast of `packets` packets, each of which first goes to the owner of its share: one thread for
+/// every packet of a share and every owner. All ranks except the root are owners.
 pub(crate) fn relay(shape: Shape, world: u32, packets: u64) -> Launch {
     let owners = (world - 1).max(1);
     push(shape, owners, packets.div_ceil(owners.into()), 1024)
 }
 
-/// The launch of an exchange by escaped packets of strips of so many groups of units: one thread for every unit and peer.
+/// The launch of an exchange by escaped packets of chunks of `groups` groups of units: one thread for every unit and peer.
 pub(crate) fn escaped(shape: Shape, world: u32, groups: u64) -> Launch {
     push(shape, world, groups * u64::from(args::kEscapedGroupUnits), 512)
 }
@@ -145,8 +145,8 @@ pub(crate) fn zero_copy(shape: Shape, packets: u64) -> Launch {
     }
 }
 
-/// The launch of a ring over chunks of `packets` packets: one block a channel, no more channels than have enough data,
-/// nor than run at once on every rank's device. On 2 and 4 H200, fewer channels were slower at every size from 16 MiB.
+/// The launch of a ring over chunks of `packets` packets: one block for each channel. Every channel must have enough data, and all
+/// channels must run at once on every rank's device. On 2 and 4 H200, fewer channels were slower at every size from 16 MiB.
 pub(crate) fn ring(shape: Shape, packets: u64, multiprocessors: u32) -> Launch {
     const THREADS: u32 = 512;
     match shape.kind {
@@ -173,7 +173,7 @@ pub(crate) fn rows(shape: Shape, count: u64, packets: u64, quantised: bool) -> G
     shape.launch(blocks, threads, NORM_SHARED_BYTES + largest_bytes(quantised, 0), programmatic)
 }
 
-/// Shared memory for what is largest in quantised rows: as much as for their columns, or a word for each of `items`.
+/// Shared memory for the largest magnitudes in quantised rows: for the columns of a row, or a word for each of `items`.
 fn largest_bytes(quantised: bool, items: u32) -> u32 {
     if quantised { NORM_LARGEST_WORDS.max(items.next_multiple_of(4)) * 4 } else { 0 }
 }
@@ -187,9 +187,9 @@ pub(crate) fn one_shot_norm(shape: Shape, (count, packets): (u64, u64), quantise
     norm(shape, (1, lanes_log2(most_threads)), (count, packets), quantised)
 }
 
-/// Whether clusters of blocks can sum and norm rows: whole packets at multiples of their size, a few for each column of a
-/// row, whose groups are those of threads that follow each other, and codes at multiples of eight bytes. A launch may have the blocks of
-/// the largest cluster. `elem_bytes`: of a row's element.
+/// Whether clusters of blocks can sum and norm rows. Rows must be whole packets at multiples of their size, with a few packets for
+/// each column. Groups of quantised values must belong to consecutive threads, and quantised values must begin at multiples of
+/// eight bytes. A launch must be able to have the blocks of the largest cluster. `elem_bytes`: bytes of a row's element.
 pub(crate) fn takes_clusters(shape: Shape, norm: &NormArgs, elem_bytes: u32) -> bool {
     let operands = [norm.input, norm.residual, norm.weight, norm.residual_out.cast_const(), norm.output.cast_const()];
     let aligned = operands.iter().all(|operand| operand.addr().is_multiple_of(PACKET_BYTES as usize));
@@ -201,11 +201,12 @@ pub(crate) fn takes_clusters(shape: Shape, norm: &NormArgs, elem_bytes: u32) -> 
     room && aligned && groups && whole && row / PACKET_BYTES <= NORM_COLUMNS * MOST_CLUSTERED_TILES
 }
 
-/// The launch of an all-reduce and norm by clusters, which take one of `count` rows each, in a two-shot one of each of the `shares`: a
-/// thread for each of a row's `packets` packets; and how they take them, kClustered*. `shares` is 1 in a one-shot. Few rows are spread
-/// over as many multiprocessors as clusters reach, in a one-shot up to half of an H100: more blocks would wait longer for each other
-/// than they save. In a two-shot each of few rows has a cluster of its own, whosever share the row is of, where ranks gather rows: to
-/// send a row alone is too little. A block has the same columns of all tiles of a row.
+/// The launch of an all-reduce and norm by clusters, with a thread for each of a row's `packets` packets, and the assignment of
+/// rows to clusters (`kClustered*`). A cluster takes one of `count` rows at a time, in a two-shot one row of each of the
+/// `shares`. `shares` is 1 in a one-shot. A small number of rows is spread over as many multiprocessors as clusters can use, in a
+/// one-shot up to half of an H100: with more blocks, waiting for each other would cost more than it saves. In a two-shot with a
+/// small number of rows each row of every share has its own cluster, if ranks gather rows: a cluster that only sends a row has
+/// too little work. A block has the same columns of all tiles of a row.
 pub(crate) fn clustered_norm(
     shape: Shape,
     (shares, gathers): (u64, bool),
@@ -213,7 +214,7 @@ pub(crate) fn clustered_norm(
 ) -> (Launch, u32) {
     const TEAM: u64 = 32;
     const TOTALS_BYTES: u64 = 8;
-    /// Tiles of rows that have a cluster each: no more have room on an H100 at once.
+    /// Most tiles of rows with a cluster for each row: an H100 has no room for more at once.
     const MOST_APART: u64 = 64;
     let tiles = packets.div_ceil(NORM_COLUMNS.into()).max(1);
     let teams = packets.min(NORM_COLUMNS.into()).div_ceil(TEAM).next_power_of_two();
@@ -221,7 +222,7 @@ pub(crate) fn clustered_norm(
     let least_of = |most_threads: u32| (teams * TEAM * tiles).div_ceil(most_threads.into()).next_power_of_two();
     let (least, least_apart) = (least_of(MOST_CLUSTERED_THREADS), least_of(MOST_BY_SHARE_THREADS));
     let all = count * shares;
-    // Between two ranks, more clusters than that cost more than they save. Of more than four ranks, threads have more registers.
+    // Between two ranks, more clusters cost more than they save. For more than four ranks, threads use more registers.
     let (apart, narrowest) = if let 3..=4 = shares { (MAX_BLOCKS, least_apart.max(4).min(most)) } else { (128, most) };
     let fit_apart = all * tiles <= MOST_APART && least_apart <= most && all * narrowest <= shape.most(apart).into();
     let by_share = shares > 1 && gathers && count > 0 && fit_apart;
@@ -270,7 +271,7 @@ pub(crate) fn gathered_norm(shape: Shape, count: u64, packets: u64, quantised: b
     Launch { geometry: Geometry { shared_bytes, ..geometry }, lanes_log2: 0 }
 }
 
-/// The launch of a step of experts: a block for each of its units, and a thread for each of the items of a unit.
+/// The launch of a step of experts: a block for each unit, and a thread for each item of a unit.
 pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2], most_blocks: u32) -> Geometry {
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
     let ahead = [
@@ -290,7 +291,8 @@ pub(crate) fn experts(shape: Shape, step: &ExpertArgs, [units, items]: [usize; 2
     shape.launch(blocks, threads, shared_bytes, programmatic)
 }
 
-/// Words of a block's memory in a kernel of experts, beside those of scans: `expert_words` of kernels/geometry.hpp.
+/// Words of a block's shared memory in a kernel of experts, in addition to those of scans: `expert_words` of
+/// kernels/geometry.hpp.
 fn expert_words(step: &ExpertArgs) -> u32 {
     if step.task != args::kExpertReceive || step.layout == args::kRowsBySource {
         let staged = if step.task == args::kExpertSend { args::kMostStagedExperts } else { 0 };
@@ -304,9 +306,9 @@ fn expert_words(step: &ExpertArgs) -> u32 {
     heads + step.copies + 2 * step.local + 1 + step.world + lists + held
 }
 
-/// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and how many pieces, which the `channels`
-/// take in turn. Pieces fit a slot of `slot_packets`, of which one is the head. Short messages have pieces that a block moves
-/// at once; long ones have pieces for all channels in every round.
+/// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and the number of pieces, which the `channels`
+/// take in turn. Pieces fit a slot of `slot_packets`, of which one is the header. Short messages have pieces that a block moves
+/// at once; long messages have pieces for all channels in every round.
 pub(crate) fn pair_pieces(bytes: u64, channels: u32, slot_packets: u32) -> [u32; 2] {
     const LEAST_PACKETS: u64 = 256;
     const LINE_PACKETS: u64 = 32;
@@ -319,7 +321,7 @@ pub(crate) fn pair_pieces(bytes: u64, channels: u32, slot_packets: u32) -> [u32;
 }
 
 /// The launch of messages between pairs: a block for each channel that has pieces. Blocks of all ranks wait for each other, so
-/// all run at once; a block takes more channels where the device has not as many multiprocessors.
+/// all blocks must run at once. If the device has too few multiprocessors, a block takes several channels.
 pub(crate) fn pairs(shape: Shape, args: &PairsArgs, multiprocessors: u32) -> Geometry {
     const MOST_THREADS: u32 = 512;
     let ends = &args.end[..usize::from(args.first[args.lanes as usize])];
