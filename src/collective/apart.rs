@@ -14,7 +14,7 @@ use crate::stream::Enqueue;
 use crate::types::{Transport, WAY_APART, WAY_NOTHING};
 
 impl Inner {
-    /// Enqueues a checked [`Numbers::Apart`] call. Supports any memory.
+    /// Enqueues a checked `Numbers::Apart` call. Supports any memory.
     pub(super) fn all_reduce_apart(
         &self,
         call: &Call<'_>,
@@ -41,7 +41,7 @@ impl Inner {
         self.reduce_packets(call, (Strips { rows, ..strips }, bytes), lane, queue, recorded)
     }
 
-    /// Enqueues a checked [`Numbers::Shared`] call. Supports any memory.
+    /// Enqueues a checked `Numbers::Shared` call. Supports any memory.
     pub(super) fn reduce_shared(
         &self,
         call: &Call<'_>,
