@@ -15,7 +15,7 @@ use crate::bootstrap::{Bootstrap, Local, Tcp, Threads, UniqueId, until};
 use crate::error::{Error, Result};
 use crate::sys::foreign as sys;
 
-/// One of this library's bootstraps.
+/// A bootstrap of this library.
 pub struct Ready(pub(super) Box<dyn Bootstrap>);
 
 /// The ranks of a world of threads that have not been taken.
@@ -79,7 +79,7 @@ pub(super) fn ready_tcp(id: &Id, rank: usize, world_size: usize, timeout_ms: u64
     guard(|| Tcp::from_id(id.0.lock().take().ok_or_else(used)?, rank, world_size, deadline(timeout_ms)).map(ready))
 }
 
-/// A bootstrap of C++, which is kept.
+/// A bootstrap that the program implements in C++ and that Rust owns.
 pub(super) fn ready_of(bootstrap: UniquePtr<sys::Bootstrap>) -> Result<Box<Ready>, Report> {
     guard(|| Foreign::new(bootstrap).map(ready))
 }
@@ -101,7 +101,7 @@ pub(super) fn ready_all_gather(
     guard(|| scatter(&ready.0.all_gather(send, deadline(timeout_ms))?, ready.0.rank(), receive))
 }
 
-/// Splits the bytes of all ranks, in rank order. Each rank's must be as long as its share of `receive`.
+/// Splits the bytes of all ranks, in rank order. The bytes of each rank must be as long as its share of `receive`.
 pub(super) fn scatter(all: &[Vec<u8>], own: usize, receive: &mut [u8]) -> Result<()> {
     let share = receive.len() / all.len().max(1);
     for (rank, bytes) in all.iter().enumerate() {

@@ -18,7 +18,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// The queue that records work on `tensors`, which then live as long as the graph.
+    /// The queue that records work on `tensors`, which are kept as long as the graph.
     pub(super) fn keep<'a>(
         &self,
         tensors: impl IntoIterator<Item = &'a Tensor>,
@@ -28,8 +28,8 @@ impl Capture {
             let limit = format!("the capture belongs to {:?}", self.thread);
             return Err(Error::invalid("the thread", format!("{here:?}"), limit));
         }
-        // SAFETY: C++ reaches `self` only while the function that records runs, inside the frame
-        // that holds the capture (borrowing); on another thread the check above ends this.
+        // SAFETY: C++ uses `self` only while the recording function runs, inside the frame that holds the capture
+        // (borrowing); the check above refuses other threads.
         let raw = unsafe { &*self.raw };
         for tensor in tensors {
             raw.keep(Arc::new(tensor.clone()));
@@ -41,10 +41,10 @@ impl Capture {
 /// The function that a capture calls once, with itself.
 pub(super) type Record<'r> = &'r mut dyn for<'scope> FnMut(&stream::Capture<'scope, 'static>) -> Result<()>;
 
-/// A graph, which owns the tensors among its operands. Other operands are `'static` in name only: the caller's duty.
+/// A graph, which owns the tensors among its operands. Other operands are only nominally `'static`: the caller's duty.
 pub struct Graph(Made);
 
-/// By whose capture a graph was made.
+/// A graph by the kind of its capture.
 enum Made {
     ByUs(stream::Graph<'static>),
     ByOwner(stream::NativeGraph),
@@ -71,7 +71,7 @@ pub(super) fn capture_with(
 pub struct NativeCapture(Option<stream::NativeCapture>);
 
 /// # Safety
-/// What is recorded lives as long as the headers require: *caller's duty*.
+/// The recorded work uses memory that lives as long as the headers require: *caller's duty*.
 pub(super) unsafe fn capture_begin(stream: &Stream) -> Result<Box<NativeCapture>, Report> {
     // SAFETY: passed on.
     guard(|| unsafe { stream.begin_capture() }.map(|capture| Box::new(NativeCapture(Some(capture)))))

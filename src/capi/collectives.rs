@@ -22,12 +22,14 @@ pub(super) enum Caller<'a> {
 
 impl<'a> Caller<'a> {
     /// # Safety
-    /// The group's pointers are those of the headers: *borrowing*.
+    /// The group's pointers follow the headers: *borrowing*.
     pub(super) unsafe fn new(group: Group) -> Result<Self> {
         // SAFETY: borrowing.
         let (one, other) = (unsafe { group.communicator.as_ref() }, unsafe { group.coordinator.as_ref() });
         let caller = one.map(Self::Communicator).or(other.map(Self::Coordinator));
-        caller.ok_or_else(|| Error::Internal { message: "a call of nobody".to_owned() })
+        caller.ok_or_else(|| Error::Internal {
+            message: "the group handle holds neither a communicator nor a coordinator".to_owned(),
+        })
     }
 
     pub(super) fn device(&self) -> &'a Device {
@@ -77,9 +79,8 @@ impl<'a> Caller<'a> {
     }
 
     /// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
-    ///
-    /// # Safety
-    /// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
+    /// | # Safety
+    /// The pointers of operands follow the headers: *borrowing*, *caller's duty*.
     unsafe fn call<'v>(
         &self,
         asked: &Asked<'_>,
@@ -112,7 +113,7 @@ impl<'a> Caller<'a> {
             _ if asked.along => Numbers::Along(asked.dim, first),
             _ => Numbers::None,
         };
-        // A distance may be negative, and goes round the group.
+        // A distance may be negative, and wraps around the group.
         let parameter = match op.operation.parameter() {
             Parameter::Distance => (asked.parameter as isize).rem_euclid(self.world_size() as isize) as usize,
             _ => asked.parameter,
@@ -185,8 +186,8 @@ pub(super) unsafe fn run_messages(
     })
 }
 
-/// A low-contention collective that is running. Operands are `'static` in name only: buffers wait for the device before
-/// they are freed, and a capture keeps those it uses (keeping); the rest is the caller's duty.
+/// A low-contention collective that is running. Operands are only nominally `'static`: buffers wait for the device
+/// before they are freed, and a capture keeps the buffers that it uses (keeping); the rest is the caller's duty.
 pub struct Pending(collective::Pending<'static>);
 
 pub(super) fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<(), Report> {
@@ -233,7 +234,7 @@ pub(super) unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<(),
     })
 }
 
-/// A bound all-reduce, which owns the tensors among its operands. Other operands are `'static` in name only: the
+/// A bound all-reduce, which owns the tensors among its operands. Other operands are only nominally `'static`: the
 /// caller's duty.
 pub struct BoundAllReduce(collective::BoundAllReduce<'static>);
 

@@ -48,12 +48,12 @@ pub(super) fn part_take(part: &Part) -> Result<Box<Communicator>, Report> {
     guard(|| part.0.lock().take().map(Box::new).ok_or_else(absent))
 }
 
-/// Another handle.
+/// A second handle.
 pub(super) fn communicator_again(communicator: &Communicator) -> Box<Communicator> {
     Box::new(communicator.clone())
 }
 
-/// Another handle, whose calls carry a number.
+/// A second handle, whose calls carry a tag.
 pub(super) fn communicator_tagged(communicator: &Communicator, tag: u64) -> Box<Communicator> {
     Box::new(communicator.tagged(tag))
 }

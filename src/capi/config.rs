@@ -1,4 +1,4 @@
-//! Numbers and settings.
+//! Conversion of numbers and settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) fn numbered<T: Copy>(what: &str, all: &[T], number: u32) -> Result<T>
     element(format_args!("the number of {what}"), all, number)
 }
 
-/// The element of `all` at index `number`, which messages call `what`. Allocates for an error alone.
+/// The element of `all` at index `number`, which messages call `what`. Allocates only for an error.
 pub(super) fn element<T: Copy>(what: impl fmt::Display, all: &[T], number: u32) -> Result<T> {
     let limit = || format!("it must be less than {}", all.len());
     all.get(number as usize).copied().ok_or_else(|| Error::invalid(&what.to_string(), number, limit()))

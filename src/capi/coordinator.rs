@@ -10,13 +10,13 @@ use super::{Communicator, Coordinator, Environment, Graph, Report, Stream};
 use crate::environment::{Backend, Explanation, Served};
 use crate::error::{Error, Result};
 
-/// Group 0 is the world's; the others follow the numbers of the parallelisms.
+/// Group 0 is the world; the others follow the numbers of the parallelisms.
 pub(super) fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>, Report> {
     let absent = || Error::invalid("the number of a group", group, "there are 5");
     guard(|| environment.coordinators().get(group).cloned().map(Box::new).ok_or_else(absent))
 }
 
-/// Another handle, whose calls carry a number.
+/// A second handle, whose calls carry a tag.
 pub(super) fn coordinator_tagged(coordinator: &Coordinator, tag: u64) -> Box<Coordinator> {
     Box::new(coordinator.tagged(tag))
 }
@@ -44,7 +44,7 @@ pub(super) fn coordinator_abort(coordinator: &Coordinator, reason: &str) -> Resu
     })
 }
 
-/// Whether [`coordinator_local`] is the whole group.
+/// Succeeds if [`coordinator_local`] is the whole group.
 pub(super) fn coordinator_is_local(coordinator: &Coordinator) -> Result<(), Report> {
     guard(|| coordinator.communicator().map(drop))
 }

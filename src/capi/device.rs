@@ -48,7 +48,7 @@ pub(super) fn stream_new(device: &Device) -> Result<Box<Stream>, Report> {
 }
 
 /// # Safety
-/// Those of `Stream::borrow_raw`: the caller's duty.
+/// The requirements of `Stream::borrow_raw`: the caller's duty.
 pub(super) unsafe fn stream_borrow(device: &Device, raw: u64) -> Result<Box<Stream>, Report> {
     // SAFETY: passed on.
     guard(|| unsafe { Stream::borrow_raw(device, raw) }.map(Box::new))

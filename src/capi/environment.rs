@@ -47,14 +47,14 @@ unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
 }
 
 /// # Safety
-/// Those of `config`.
+/// The requirements of `config`.
 pub(super) unsafe fn environment_init(settings: &EnvSettings) -> Result<Box<Environment>, Report> {
     // SAFETY: caller's duty.
     guard(|| Environment::init(unsafe { config(settings) }?).map(Box::new))
 }
 
 /// # Safety
-/// Those of `config`.
+/// The requirements of `config`.
 pub(super) unsafe fn environment_init_on(
     bootstrap: Pin<&mut Bootstrap>,
     settings: &EnvSettings,
@@ -64,7 +64,7 @@ pub(super) unsafe fn environment_init_on(
 }
 
 /// # Safety
-/// Those of `config`.
+/// The requirements of `config`.
 pub(super) unsafe fn environment_init_ready(
     ready: &mut Ready,
     settings: &EnvSettings,
@@ -74,7 +74,7 @@ pub(super) unsafe fn environment_init_ready(
 }
 
 /// # Safety
-/// Those of `config`.
+/// The requirements of `config`.
 pub(super) unsafe fn environment_init_taking(
     ready: Box<Ready>,
     settings: &EnvSettings,

@@ -28,7 +28,7 @@ mod bridge {
         experts: Vec<usize>,
     }
 
-    /// Mirrors `symmetra::Placement`: a table, or else a rule.
+    /// Mirrors `symmetra::Placement`: a table, or a rule.
     struct AskedPlacement {
         round_robin: bool,
         is_table: bool,
@@ -83,14 +83,14 @@ mod bridge {
         scales: MaybeOperand,
     }
 
-    /// Where the sums of a combine go, with `symmetra::CombineOptions`.
+    /// The output of a combine, with `symmetra::CombineOptions`.
     struct AskedSums {
         output: Operand,
         weighted: bool,
         add: MaybeOperand,
     }
 
-    /// `symmetra::Survivors`, but for the experts.
+    /// `symmetra::Survivors`, without the experts.
     #[derive(Default)]
     struct Left {
         lost: Vec<usize>,
@@ -204,7 +204,7 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
     }
 }
 
-/// Gives the settings the method and the layout of a backend.
+/// Sets the method and the layout of a backend in the settings.
 fn expert_backend(settings: &mut ExpertSettings, name: &cxx::CxxString, world_size: usize) -> Result<(), Report> {
     guard(|| {
         let config = ExpertConfig::try_from(&*settings)?.backend(&name.to_string_lossy(), world_size)?;
@@ -366,7 +366,7 @@ impl AskedSums {
     }
 }
 
-/// A dispatch, which owns what it needs of its experts.
+/// A dispatch, which owns the resources of its experts that it needs.
 pub struct Routed(crate::experts::Routed<'static>);
 
 /// # Safety

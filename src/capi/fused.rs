@@ -1,4 +1,4 @@
-//! Products fused with collectives, of a communicator or of a parallel group.
+//! GEMMs fused with collectives, of a communicator or of a parallel group.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ mod bridge {
         rows: &'a [usize],
     }
 
-    /// The right factor and the result of a product.
+    /// The right factor and the result of a GEMM.
     struct AskedOperands {
         right: AskedFactor,
         result: Operand,
@@ -155,19 +155,19 @@ impl From<&Planned> for ExplainedPlan {
     }
 }
 
-/// An all-gather with products, which graphs of its calls keep.
+/// An all-gather with GEMMs, which graphs of its calls keep alive.
 pub struct GatheringPlan {
     plan: Arc<AllGatherMatmul>,
     device: Device,
 }
 
-/// A product whose partial products are summed.
+/// A GEMM whose partial results are summed.
 enum Summing {
     Scattered(MatmulReduceScatter),
     Whole(MatmulAllReduce),
 }
 
-/// A product with a sum over the ranks, which graphs of its calls keep.
+/// A GEMM with a sum over the ranks, which graphs of its calls keep alive.
 pub struct SummingPlan {
     plan: Arc<Summing>,
     device: Device,

@@ -1,4 +1,4 @@
-//! Groups that are opened alone, and what they split into.
+//! Groups outside an environment, and the groups into which they split.
 
 use parking_lot::Mutex;
 

@@ -1,4 +1,4 @@
-//! The memory of all ranks for kernels of C++ callers, and such kernels on the host device.
+//! The memory of all ranks for kernels of C++ programs, and such kernels on the host device.
 
 use std::time::Duration;
 

@@ -12,11 +12,11 @@ unsafe impl Send for LogSink {}
 // SAFETY: the header requires a function that several threads may call at once.
 unsafe impl Sync for LogSink {}
 
-/// Null: standard error.
+/// Null means standard error.
 pub(super) fn log_set(sink: UniquePtr<LogSink>) {
     log::set_sink((!sink.is_null()).then(|| -> log::Sink {
         Arc::new(move |line| {
-            // An exception is the program's own, and a log has nowhere to report it.
+            // An exception belongs to the program, and a log cannot report it.
             let _ = sink.tell(number(line.level), line.origin, line.text);
         })
     }));

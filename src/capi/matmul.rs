@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! GEMMs.
 
 use super::collectives::tensors;
 use super::config::{dtype, numbered};
@@ -120,7 +120,7 @@ impl AskedFactor {
     }
 }
 
-/// The usual type of a result.
+/// The default type of a result.
 fn product_result(numeric: AskedNumeric) -> Result<u32, Report> {
     guard(|| Ok(Product::new(1, 1, numeric.try_into()?).result as u32))
 }

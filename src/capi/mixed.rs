@@ -1,4 +1,4 @@
-//! Grids of tensor and data parallelism.
+//! Meshes of tensor and data parallelism.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ mod bridge {
         most_bytes: usize,
     }
 
-    /// A call, with `symmetra::MixedOptions`. No rows: equally many.
+    /// A call, with `symmetra::MixedOptions`. No rows: equal counts.
     struct AskedMixed<'a> {
         operation: u32,
         mode: u32,
@@ -32,7 +32,7 @@ mod bridge {
         rows: &'a [usize],
     }
 
-    /// Where a rank stands.
+    /// The position of a rank.
     struct MixedPlaces {
         tensor_rank: usize,
         tensor_size: usize,
@@ -73,7 +73,7 @@ mod bridge {
     }
 }
 
-/// A grid, which graphs of its calls keep.
+/// A grid, which graphs of its calls keep alive.
 pub struct MixedGrid(Arc<Mixed>, AtomicBool);
 
 impl MixedGrid {
@@ -98,7 +98,7 @@ fn operation(number: u32) -> Result<MixedOperation> {
     numbered("a MixedOperation", &MixedOperation::ALL, number)
 }
 
-/// The mode with this number: 0 is `Auto`, and behind it come those of `ALL`.
+/// The mode with this number: 0 is `Auto`, followed by the modes of `ALL`.
 fn mode(number: u32) -> Result<MixedMode> {
     match number.checked_sub(1) {
         None => Ok(MixedMode::Auto),
@@ -204,7 +204,7 @@ fn mixed_close(grid: &MixedGrid) -> Result<(), Report> {
     guard(|| match grid.1.swap(true, Ordering::AcqRel) {
         true => Err(Error::Closed),
         false => {
-            // Nothing is closed then, so the grid stays.
+            // Nothing was closed, so the grid stays open.
             let refused = grid.0.may_close().inspect_err(|_| grid.1.store(false, Ordering::Release));
             refused.and_then(|()| grid.0.close_groups())
         }

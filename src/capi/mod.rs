@@ -1,7 +1,7 @@
 //! The functions that C++ calls, one for each method of the public headers.
 //!
 //! Every function that can fail runs under [`report::guard`]: an error becomes text that `cpp/core/error.cc` parses, a
-//! panic an internal error. A successful call allocates nothing, but for messages, experts and grids. Others read a field.
+//! panic an internal error. Successful calls allocate only for messages, experts and grids. Others read a field.
 //!
 //! Invariants, cited by the SAFETY comments of this folder:
 //! * *Borrowing*: references and pointers from C++ are to objects that its public classes hold, which live through the
@@ -183,7 +183,7 @@ mod bridge {
         capture: *const Capture,
     }
 
-    /// Elements from `start` of `tensor`, or `typed` ones from byte `start`; if null, elements at `address`, which may be `pushed`.
+    /// Elements from `start` of `tensor`, or `typed` from byte `start`; if null, elements at `address`, maybe `pushed`.
     #[derive(Clone, Copy)]
     struct Operand {
         tensor: *const Tensor,
@@ -209,7 +209,7 @@ mod bridge {
         coordinator: *const Coordinator,
     }
 
-    /// A device, for other bridges: not null.
+    /// A non-null device, for other bridges.
     #[derive(Clone, Copy)]
     struct OnDevice {
         device: *const Device,
@@ -219,7 +219,7 @@ mod bridge {
     struct Named {
         name: Vec<u8>,
         is_tensor: bool,
-        /// Why there is no operand; empty if there is one.
+        /// The reason why there is no operand; empty if there is one.
         refusal: String,
         operand: Operand,
         shape: Vec<usize>,

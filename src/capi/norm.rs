@@ -36,7 +36,7 @@ mod bridge {
         quantised: AskedRows,
         epsilon: f32,
         weight_offset: f32,
-        /// Elements of an output row; 0: as many as the weight has.
+        /// Elements of an output row; 0 means the length of the weight.
         width: usize,
         algorithm: u32,
     }

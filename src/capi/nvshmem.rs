@@ -1,4 +1,4 @@
-//! Memory of NVSHMEM. In builds without the feature every call says so.
+//! Memory of NVSHMEM. In builds without the feature every call returns an error.
 
 #[cfg_attr(not(feature = "nvshmem"), path = "nvshmem/absent.rs")]
 mod session;

@@ -1,4 +1,4 @@
-//! Errors and panics on their way out of Rust.
+//! Conversion of errors and panics for C++.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ pub struct Report(Error);
 
 /// Runs the body of an exported function, and catches panics.
 pub(super) fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T, Report> {
-    // State that a panic leaves half changed is reachable only through this library, whose locks do not poison and
+    // State that a panic leaves inconsistent is reachable only through this library, whose locks do not poison and
     // whose groups fail as a whole.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result.map_err(Report),
@@ -19,7 +19,7 @@ pub(super) fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T, Report> {
             let words = payload.downcast_ref::<&str>().copied();
             let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             let message = format!("panicked: {}", words.unwrap_or("without words"));
-            // Dropping a payload may panic again; the library has no such payloads.
+            // Dropping a payload may panic again, so it is leaked; panics of this library do not have such payloads.
             std::mem::forget(payload);
             Err(Report(Error::Internal { message }))
         }

@@ -1,4 +1,4 @@
-//! Memory whose element type only C++ knows.
+//! Memory whose element type is known only to C++.
 
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ pub(super) trait Memory: Send + Sync {
         Err(Error::unsupported("an address of peers", "only symmetric and adopted memory have one"))
     }
 
-    /// Elements of another type from a byte on.
+    /// Elements of another type, from a byte offset on.
     fn elements(&self, _dtype: Dtype, _offset_bytes: usize, _count: usize) -> Result<View<'_>> {
         Err(Error::unsupported("elements of another type", "only adopted memory has them"))
     }
 
-    /// Checks what finished calls left, if the memory is of a group.
+    /// Checks the results of finished calls, if the memory belongs to a group.
     fn confirm(&self) -> Result<()> {
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Tensor {
         Box::new(Self { address, count: elems, place, device, dtype, keeper, owner: Arc::new(memory) })
     }
 
-    /// Bytes of elements of another type.
+    /// Bytes as elements of another type.
     pub(super) fn of_bytes(memory: DeviceBuffer<u8>, dtype: Dtype) -> Box<Self> {
         let bytes = Self::new(memory, dtype);
         Box::new(Self { count: bytes.count / dtype.bytes(), ..*bytes })
@@ -186,10 +186,10 @@ pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number
     })
 }
 
-/// `mapped`: peers are reached by the addresses `peers`, one a rank.
+/// `mapped`: the addresses `peers`, one for each rank, are those of the peers' memory.
 ///
 /// # Safety
-/// The memory, and what the addresses lead to, are as the headers of `Communicator::adopt` require: *caller's duty*.
+/// The memory, and the memory at the addresses, follow the headers of `Communicator::adopt`: *caller's duty*.
 pub(super) unsafe fn tensor_adopt(
     communicator: &Communicator,
     memory: &Operand,
@@ -263,7 +263,7 @@ pub(super) fn tensor_multicast(tensor: &Tensor, start: usize) -> Result<Multicas
 }
 
 /// # Safety
-/// `values` has room for the tensor's elements: *caller's duty*.
+/// `values` is valid for the tensor's elements: *caller's duty*.
 pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &Stream) -> Result<(), Report> {
     // SAFETY: the tensor's memory lives (borrowing), `values` until the copy is done (caller's duty).
     let work = |to, bytes| stream.run("copy to the device", |raw| unsafe { raw.copy(to, values, bytes) });
@@ -271,7 +271,7 @@ pub(super) unsafe fn tensor_write(tensor: &Tensor, values: *const u8, stream: &S
 }
 
 /// # Safety
-/// `values` has room for the tensor's elements: *caller's duty*.
+/// `values` is valid for the tensor's elements: *caller's duty*.
 pub(super) unsafe fn tensor_read(tensor: &Tensor, values: *mut u8, stream: &Stream) -> Result<(), Report> {
     // SAFETY: as in `tensor_write`.
     let work =
@@ -311,7 +311,7 @@ pub(super) unsafe fn signal_wait(tensor: &Tensor, peer: usize, channel: usize, q
 /// # Safety
 /// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queue) -> Result<(), Report> {
-    // SAFETY: passed on. Rank 0 always is one.
+    // SAFETY: passed on. Rank 0 always exists.
     guard(|| unsafe { signal(tensor, kSignalBarrier, 0, channel, queue) })
 }
 

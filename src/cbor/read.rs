@@ -1,4 +1,4 @@
-//! From bytes to values.
+//! Deserialisation: from bytes to values.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde::de::{
 use super::unfit::Unfit;
 use super::{BIG_NEGATIVE, BIG_POSITIVE, BREAK, F32, MOST_LEVELS, NULL, SOME, UNDEFINED};
 
-/// The bytes that are left.
+/// The remaining bytes.
 pub(super) struct Reader<'de> {
     rest: &'de [u8],
     levels: usize,
@@ -21,7 +21,7 @@ impl<'de> Reader<'de> {
         Self { rest: bytes, levels: 0 }
     }
 
-    /// Refuses bytes behind the value.
+    /// Refuses bytes after the value.
     pub(super) fn finish(&self) -> Result<(), Unfit> {
         match self.rest.len() {
             0 => Ok(()),
@@ -33,7 +33,7 @@ impl<'de> Reader<'de> {
         Decoder::from(&mut self.rest).pull().map_err(|_| Unfit::custom("the bytes end early or are no CBOR"))
     }
 
-    /// The next header, which stays.
+    /// The next header, without consuming it.
     fn peek(&self) -> Result<Header, Unfit> {
         Self { ..*self }.head()
     }
@@ -97,7 +97,7 @@ impl<'de> Reader<'de> {
         outcome
     }
 
-    /// Reads what an array or a map holds, all of it.
+    /// Reads the entries of an array or a map, all of them.
     fn entries<T>(
         &mut self,
         left: Option<usize>,
@@ -119,7 +119,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     type Error = Unfit;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        // Of these bits, which a number of twice the width may not keep.
+        // Keeps all bits of the NaN, which a conversion to twice the width may change.
         if let Some((&F32, rest)) = self.rest.split_first()
             && let Some((bits, rest)) = rest.split_first_chunk()
         {
@@ -153,7 +153,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
                     Ok(bits) => visitor.visit_i128(!bits),
                     Err(_) => Err(Unfit::custom("a negative integer of more than 128 bits")),
                 },
-                // What other tags say of a value, serde has no room for.
+                // Serde cannot represent the information of other tags.
                 Header::Tag(_) => continue,
                 Header::Simple(other) => Err(Unfit::custom(format!("a simple value {other}"))),
                 Header::Break => Err(Unfit::custom("an end without a beginning")),
@@ -198,10 +198,10 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-/// What is left of an array or a map.
+/// The remaining entries of an array or a map.
 struct Entries<'a, 'de> {
     reader: &'a mut Reader<'de>,
-    /// `None`: until the end that is marked.
+    /// `None`: until the end marker.
     left: Option<usize>,
 }
 

@@ -1,16 +1,16 @@
-//! Why a value cannot be written or read, and where in the value.
+//! The reason why a value cannot be written or read, and the place in the value.
 
 use std::fmt;
 
-/// Most parts of a place in a message.
+/// The most parts of a place in a message.
 const MOST_PARTS: usize = 16;
 
 /// An error with its place in the value.
 #[derive(Debug)]
 pub(super) struct Unfit {
-    /// How the value is.
+    /// A description of the value.
     value: String,
-    /// Why that is refused.
+    /// The reason for the refusal.
     limit: String,
     /// The parts of the place, the innermost first.
     place: Vec<String>,
@@ -21,13 +21,13 @@ impl Unfit {
         Self { value: value.into(), limit: limit.into(), place: Vec::new() }
     }
 
-    /// The error of a value inside another one, in which it is at `part`.
+    /// The error of a value inside another value, in which it is at `part`.
     pub(super) fn inside(mut self, part: impl FnOnce() -> String) -> Self {
         self.place.push(part());
         self
     }
 
-    /// How the value is and where.
+    /// A description of the value, with its place.
     pub(super) fn value(&self) -> String {
         if self.place.is_empty() {
             return self.value.clone();
@@ -37,7 +37,7 @@ impl Unfit {
         format!("{} at `{place}{more}`", self.value)
     }
 
-    /// Why that is refused.
+    /// The reason for the refusal.
     pub(super) fn limit(&self) -> &str {
         &self.limit
     }

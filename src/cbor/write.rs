@@ -1,4 +1,4 @@
-//! From values to bytes.
+//! Serialisation: from values to bytes.
 
 use ciborium_ll::{Encoder, Header, simple};
 use serde::ser::{
@@ -14,11 +14,11 @@ const MOST_HEAD_BYTES: usize = 9;
 
 type Written = Result<(), Unfit>;
 
-/// The bytes so far.
+/// The bytes written so far.
 #[derive(Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
-    /// Values inside each other that are being written.
+    /// The nesting depth of the value that is being written.
     levels: usize,
 }
 
@@ -43,7 +43,7 @@ impl Writer {
         Ok(())
     }
 
-    /// An integer that has more than 64 bits.
+    /// An integer of more than 64 bits.
     fn big(&mut self, tag: u64, magnitude: u128) -> Written {
         let bytes = magnitude.to_be_bytes();
         let bytes = &bytes[magnitude.leading_zeros() as usize / 8..];
@@ -84,16 +84,16 @@ impl Writer {
 pub(super) struct Open<'a> {
     writer: &'a mut Writer,
     header: fn(Option<usize>) -> Header,
-    /// Where its header is.
+    /// The position of its header.
     head: std::ops::Range<usize>,
     /// The length in the header.
     len: Option<usize>,
     /// Elements so far.
     count: usize,
-    /// Where the key of the map's entry is.
+    /// The position of the key of the current map entry.
     key: std::ops::Range<usize>,
     levels: usize,
-    /// The variant whose content this is.
+    /// The variant to which this content belongs.
     variant: Option<&'static str>,
 }
 
@@ -116,7 +116,7 @@ impl Open<'_> {
         self.put(value, |_| format!(".{name}"))
     }
 
-    /// The place of an entry: its key if that is text, else its number.
+    /// The place of an entry: its key if the key is text, else its number.
     fn entry(&self) -> String {
         match decode::<String>(&self.writer.bytes[self.key.clone()]) {
             Ok(key) => format!("[{key:?}]"),
@@ -129,7 +129,7 @@ impl Open<'_> {
         writer.levels -= self.levels;
         match self.len {
             Some(len) if len == self.count => return Ok(()),
-            // The number was a guess of the value's.
+            // The length that the value reported was a guess.
             Some(_) => {
                 let after = writer.bytes.split_off(self.head.end);
                 writer.bytes.truncate(self.head.start);

@@ -1,5 +1,5 @@
 //! The device functions of `cpp/device/device.hpp`, one to one.
-// `panic` is what cxx's expansion holds for a C++ type that lacks what a pointer needs.
+// `panic` occurs in cxx's expansion for C++ types that lack the requirements of a pointer.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::panic, unreachable_pub, missing_docs)]
 
 use cxx::{ExternType, kind::Trivial, type_id};
@@ -76,13 +76,13 @@ pub struct HostKernel {
 pub(crate) const MOST_HOST_KERNEL_BYTES: usize = 1024;
 
 impl HostKernel {
-    /// A function of this process with its arguments, which it gets as the address of a copy.
+    /// A function of this process with its arguments, which it receives as the address of a copy.
     pub(crate) fn new<Args: Copy + Send + 'static>(entry: unsafe extern "C" fn(*const Args), args: &Args) -> Self {
         const {
             assert!(size_of::<Args>() <= MOST_HOST_KERNEL_BYTES, "a kernel takes at most 1024 bytes of arguments");
             assert!(align_of::<Args>() <= 16, "arguments of a kernel are aligned to at most 16 bytes");
         }
-        // SAFETY: the function gets the address of a copy of `Args`; pointers to data are passed alike.
+        // SAFETY: the function receives the address of a copy of `Args`; all pointers to data are passed alike.
         let entry =
             unsafe { std::mem::transmute::<unsafe extern "C" fn(*const Args), unsafe extern "C" fn(*const _)>(entry) };
         Self { entry, args: std::ptr::from_ref(args).cast(), bytes: size_of::<Args>() as u64 }
@@ -91,8 +91,8 @@ impl HostKernel {
 
 macro_rules! plain_data {
     ($($rust:ty => $cxx:literal, $bytes:literal;)*) => {$(
-        // SAFETY: a `#[repr(C)]` struct of integers, pointers and arrays of them, field for
-        // field that of the C++ header, which asserts the same size.
+        // SAFETY: a `#[repr(C)]` struct of integers, pointers and arrays of them, with the same fields as in the C++
+        // header, which asserts the same size.
         unsafe impl ExternType for $rust {
             type Id = type_id!($cxx);
             type Kind = Trivial;
@@ -211,14 +211,14 @@ mod bridge {
 pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, MulticastObject, Scope, Stream, count, open};
 
 impl Stream {
-    /// Launches the kernel that an argument block asks for.
+    /// Launches the kernel of an argument block.
     ///
     /// # Safety
     /// Memory that the kernel reads and writes through the block's addresses lives until the kernel ends.
     pub(crate) unsafe fn launch<Args: Block>(&self, args: &Args, geometry: &Geometry) -> i32 {
         let bytes = std::ptr::from_ref(args).cast();
-        // SAFETY: the block is of the kind that its type names, and C++ copies it before it returns; the caller
-        // vouches for the addresses in it.
+        // SAFETY: the block is of the kind of its type, and C++ copies it before it returns; the caller is responsible
+        // for the addresses in it.
         unsafe { self.launch_block(Args::KIND, bytes, geometry) }
     }
 }

@@ -1,8 +1,8 @@
-//! Reads back the exception text that `cpp/core/bridge.hpp` writes.
+//! Parses the exception text that `cpp/core/bridge.hpp` writes.
 
 use crate::error::{Error, Result};
 
-/// The outcome of a call of C++. A conversion by `From` would be public, and `cxx` with it.
+/// The outcome of a call of C++. A conversion by `From` would make itself and `cxx` public.
 pub(crate) trait Caught<T> {
     /// The error that C++ threw.
     fn caught(self) -> Result<T>;

@@ -1,4 +1,4 @@
-//! The functions of a bootstrap that the caller implements: `cpp/core/foreign.hpp`.
+//! The functions of a bootstrap that the program implements: `cpp/core/foreign.hpp`.
 #![allow(clippy::multiple_unsafe_ops_per_block, unreachable_pub, missing_docs)]
 
 use std::pin::Pin;
@@ -55,7 +55,7 @@ fn remaining_ms(deadline: Instant) -> u64 {
     u64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The error of an exception: a bootstrap error with its text, or the lost rank that only the exception may name.
+/// The error of an exception: a bootstrap error with its text, or a lost rank if the exception names one.
 fn thrown(exception: cxx::Exception) -> Error {
     let text = exception.what();
     let words = text.splitn(4, '|').nth(3).unwrap_or(text).to_owned();

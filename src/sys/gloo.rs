@@ -1,5 +1,5 @@
 //! The functions of Gloo: `cpp/gloo/wire.hpp`, one to one.
-// `panic` is what cxx's expansion holds for a C++ type that lacks what a pointer needs.
+// `panic` occurs in cxx's expansion for C++ types that lack the requirements of a pointer.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::panic, unreachable_pub, missing_docs)]
 
 #[cxx::bridge(namespace = "symmetra::gloo_wire")]

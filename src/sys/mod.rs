@@ -1,7 +1,7 @@
 //! The C++ functions that Rust calls, by `#[cxx::bridge]`s.
 //!
 //! Cold calls return `Result` and keep kind, native code and rank of the exception. Hot calls return an `i32` that
-//! [`crate::device::Device::check`] turns into an error.
+//! [`crate::device::Device::check`] converts to an error.
 #![allow(unsafe_code)]
 
 pub(crate) mod device;

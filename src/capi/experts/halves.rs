@@ -7,13 +7,13 @@ use super::{Experts, Report, Routed, Target, guard, held, target, tensors};
 use crate::error::{Error, Result};
 use crate::experts;
 
-/// A dispatch that is begun, which owns what it needs of its experts; empty behind its receive.
+/// A dispatch that has begun, which owns the resources of its experts that it needs; empty after its receive.
 pub struct Arriving(Mutex<Option<experts::Arriving<'static>>>);
 
-/// A combine that is begun, which owns what it needs of its experts; empty behind its receive.
+/// A combine that has begun, which owns the resources of its experts that it needs; empty after its receive.
 pub struct Returning(Mutex<Option<experts::Returning<'static>>>);
 
-/// Takes a call that is begun.
+/// Takes a call that has begun.
 fn take<T>(begun: &Mutex<Option<T>>) -> Result<T> {
     let gone = || Error::invalid("the handle of a call that was begun", "received already", "a call is received once");
     begun.lock().take().ok_or_else(gone)

@@ -1,4 +1,4 @@
-//! In place of `session.rs` in builds without NVSHMEM.
+//! Replaces `session.rs` in builds without NVSHMEM.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ pub struct ShmemSession(Infallible);
 pub struct ShmemMapped(Infallible);
 
 /// # Safety
-/// None is needed; the signature is that of builds with NVSHMEM.
+/// No requirements; the signature is that of builds with NVSHMEM.
 pub(super) unsafe fn shmem_open(_: Group, _: &[u8], _: bool) -> Result<Box<ShmemSession>, Report> {
     guard(|| Err(Error::unsupported("NVSHMEM", "this build has none (feature nvshmem)")))
 }
@@ -21,19 +21,19 @@ pub(super) fn shmem_symmetric(session: &ShmemSession, _: usize, _: u32) -> Resul
 }
 
 /// # Safety
-/// None is needed: there is no session.
+/// No requirements: a session cannot exist.
 pub(super) unsafe fn shmem_adopt(session: &ShmemSession, _: &Operand) -> Result<Operand, Report> {
     match session.0 {}
 }
 
 /// # Safety
-/// None is needed: there is no session.
+/// No requirements: a session cannot exist.
 pub(super) unsafe fn shmem_map(session: &ShmemSession, _: Group) -> Result<Box<ShmemMapped>, Report> {
     match session.0 {}
 }
 
 /// # Safety
-/// None is needed: nothing is mapped.
+/// No requirements: mapped memory cannot exist.
 pub(super) unsafe fn shmem_address_of(mapped: &ShmemMapped, _: &Operand) -> Result<usize, Report> {
     match mapped.0 {}
 }

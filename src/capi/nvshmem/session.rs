@@ -22,7 +22,7 @@ pub struct ShmemSession {
 
 pub struct ShmemMapped(Mapped, Communicator);
 
-/// The communicator of a group that is one.
+/// The communicator of a group, which must not be a coordinator.
 ///
 /// # Safety
 /// The group's pointers are those of the headers: *borrowing*.
@@ -34,13 +34,13 @@ unsafe fn communicator<'a>(group: Group, what: &str) -> Result<&'a Communicator>
     }
 }
 
-/// A tensor that C++ takes over.
+/// A tensor whose ownership passes to C++.
 fn given(tensor: Box<Tensor>, number: u32) -> Operand {
     let tensor = Box::into_raw(tensor).cast_const();
     Operand { tensor, address: std::ptr::null_mut(), start: 0, count: 0, dtype: number, typed: false, pushed: false }
 }
 
-/// An empty name is that of the variable, or the usual one.
+/// An empty name means the name in the variable, or the default name.
 ///
 /// # Safety
 /// The group's pointers are those of the headers: *borrowing*.
@@ -69,7 +69,7 @@ pub(super) unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Re
         let (dtype, device) = (dtype(memory.dtype)?, session.communicator.device());
         let tensor = with_type!(dtype, T => {
             let memory = Ref::<'static, T>::new(memory.address.cast(), memory.count, device);
-            // SAFETY: passed on. NVSHMEM knows its heap, and so refuses memory that is not there.
+            // SAFETY: passed on. NVSHMEM knows the bounds of its heap, and refuses memory outside it.
             Tensor::new(unsafe { session.session.adopt(memory) }?, dtype)
         });
         Ok(given(tensor, memory.dtype))
