@@ -1,5 +1,5 @@
-// Included by every cxx bridge: how an exception crosses to Rust. The text is "kind|native code|rank|message", which src/sys/exception.rs
-// parses.
+// Included by every cxx bridge: passes exceptions to Rust. The text is "kind|native code|rank|message", which
+// src/sys/exception.rs parses.
 #pragma once
 
 #include <exception>

@@ -35,7 +35,7 @@ decltype(auto) call(Function&& function) {
   }
 }
 
-/// A Rust object, as the public classes hold it.
+/// A Rust object, as a member of the public classes.
 template <class T>
 std::shared_ptr<T> share(rust::Box<T> box) {
   return std::shared_ptr<T>(box.into_raw(), [](T* raw) { rust::Box<T>::from_raw(raw); });
@@ -54,17 +54,17 @@ T& live(const std::shared_ptr<T>& core) {
 /// Throws kInvalidArgument for null memory.
 [[noreturn]] void throw_null(const char* what, std::size_t bytes);
 
-/// The caller's bytes. Throws kInvalidArgument for null, unless there are 0 bytes.
+/// Bytes of the program. Throws kInvalidArgument for null, unless there are 0 bytes.
 template <class T, class Address>
 rust::Slice<T> bytes_at(const char* what, Address address, std::size_t bytes) {
   if (address == nullptr && bytes > 0) throw_null(what, bytes);
   return {static_cast<T*>(address), bytes};
 }
 
-/// Rust's bytes, as the public classes hold them.
+/// Bytes of Rust in the type of the public classes.
 inline std::string text_of(const rust::Vec<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// A duration in milliseconds, which the bridge takes; a negative one is 0.
+/// A duration in milliseconds for the bridge; a negative duration is 0.
 inline std::uint64_t milliseconds(std::chrono::milliseconds duration) {
   return duration.count() > 0 ? static_cast<std::uint64_t>(duration.count()) : 0;
 }

@@ -16,7 +16,7 @@ namespace {
 
 using Numbers = std::vector<std::size_t>;
 
-/// The settings of a call beside operands.
+/// The settings of a call other than operands.
 struct How {
   AllReduceOptions options{};
   std::size_t parameter = 0;

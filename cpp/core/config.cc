@@ -33,7 +33,7 @@ Settings settings_of(const Config& config) {
   return settings;
 }
 
-/// Gives a Config all values of settings but the tuning.
+/// Sets all values of a Config except the tuning.
 static void set(Config& config, const Settings& settings) {
   config.deadlines.open = std::chrono::milliseconds(settings.open_ms);
   config.deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);

@@ -1,4 +1,4 @@
-// The functions of a caller's bootstrap that src/bootstrap/foreign.rs calls.
+// The functions of a program's bootstrap that src/bootstrap/foreign.rs calls.
 #pragma once
 
 #include <algorithm>

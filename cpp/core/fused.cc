@@ -1,4 +1,4 @@
-// Products fused with collectives.
+// GEMMs fused with collectives.
 #include "symmetra/fused.hpp"
 
 #include "cpp/core/call.hpp"

@@ -1,4 +1,4 @@
-// Groups that are opened alone, and what they split into.
+// Groups outside an environment, and the groups into which they split.
 #include "cpp/core/call.hpp"
 #include "cpp/core/optional.hpp"
 #include "cpp/core/ready_made.hpp"

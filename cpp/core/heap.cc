@@ -32,7 +32,8 @@ bool Communicator::has_native_atomics() const {
 
 namespace {
 
-/// A caller's function with what it gets. A program has its own copy of platform::host::current, because the library's is hidden.
+/// A function of the program with its arguments. A program has its own copy of platform::host::current, because the
+/// library's is hidden.
 struct Placed {
   void (*entry)(const void* launched, const void* place);
   alignas(16) std::byte launched[core::kMostArgs + 16];

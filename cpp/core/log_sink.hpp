@@ -1,4 +1,4 @@
-// The function given to set_log, for Rust.
+// The function that the program passed to set_log, for Rust.
 #pragma once
 
 #include <cstdint>

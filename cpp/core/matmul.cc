@@ -1,4 +1,4 @@
-// Products of matrices.
+// GEMMs.
 #include "symmetra/matmul.hpp"
 
 #include "cpp/core/call.hpp"

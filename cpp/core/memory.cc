@@ -18,7 +18,7 @@ void* address_of(const Tensor& tensor) { return reinterpret_cast<void*>(tensor_a
 
 Dtype dtype_of(const Tensor& tensor) { return static_cast<Dtype>(tensor_dtype(tensor)); }
 
-/// Copies the whole tensor in, or out.
+/// Copies the whole tensor, in or out.
 void write_all(const Tensor& tensor, const void* values, const Stream& stream) {
   call([&] { tensor_write(tensor, static_cast<const std::uint8_t*>(values), stream); });
 }
@@ -33,7 +33,7 @@ Operand operand_of(const ConstOperand& operand) {
   using Extent = ConstOperand::Extent;
   if (operand.extent_ != Extent::kAddress && operand.core_ == nullptr) throw_moved_from();
   const std::size_t count = operand.extent_ == Extent::kWhole ? tensor_count(*operand.core_) : operand.count_;
-  // Rust writes to outputs alone.
+  // Rust writes only to outputs.
   auto* const address = static_cast<std::uint8_t*>(const_cast<void*>(operand.address_));
   const bool typed = operand.extent_ == Extent::kTyped;
   return Operand{operand.core_, address, operand.start_, count, static_cast<std::uint32_t>(operand.dtype_), typed, operand.pushed_};

@@ -1,4 +1,4 @@
-// Grids of tensor and data parallelism.
+// Meshes of tensor and data parallelism.
 #include "symmetra/mixed.hpp"
 
 #include "cpp/core/call.hpp"

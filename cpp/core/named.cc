@@ -19,7 +19,7 @@ struct NamedTensor::Held {
   /// Empty if the memory is borrowed.
   std::optional<DeviceBuffer> buffer;
   ConstOperand input;
-  /// Empty if the memory is only read.
+  /// Empty if the memory is read-only.
   std::optional<Operand> output;
   std::vector<std::size_t> shape;
 };

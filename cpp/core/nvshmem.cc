@@ -14,7 +14,7 @@ using core::share;
 
 namespace {
 
-/// The tensor that Rust hands over.
+/// The tensor whose ownership Rust passes.
 std::shared_ptr<core::Tensor> taken(const core::Operand& operand) {
   return share(rust::Box<core::Tensor>::from_raw(const_cast<core::Tensor*>(operand.tensor)));
 }

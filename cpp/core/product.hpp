@@ -1,4 +1,4 @@
-// Products and their factors, converted for Rust.
+// GEMMs and their factors, converted for Rust.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ class ReadyMade final : public Bootstrap {
   std::size_t world_size() const override { return ready_world_size(*core_); }
   void all_gather(const void* send, void* receive, std::size_t bytes, Deadline deadline) override;
 
-  /// The Rust object of any bootstrap, which is kept. Throws kInvalidArgument for null.
+  /// The Rust object of any bootstrap, which takes ownership. Throws kInvalidArgument for null.
   static rust::Box<Ready> taken(std::unique_ptr<Bootstrap> bootstrap);
 
   /// Moves the Rust object out. This object can only be destroyed afterwards.

@@ -1,4 +1,4 @@
-// Passes the function given to Stream::capture through Rust, and its exception back.
+// Passes the function given to Stream::capture through Rust, and returns its exception.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// Objects that a process holds once, however many of its ranks use them.
+// Objects of which a process has one, shared by all its ranks.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace symmetra::device {
 
-/// One use of the process's only Thing for a key: the first use makes it, the last destroys it.
+/// One use of the process's only Thing for a key: the first use creates it, the last destroys it.
 template <typename Key, typename Thing>
 class Use {
  public:
-  /// `args` make the Thing if there is none.
+  /// `args` create the Thing if it does not exist.
   template <typename... Args>
   explicit Use(const Key& key, const Args&... args) {
     Registry& all = registry();
@@ -41,7 +41,7 @@ class Use {
     std::map<Key, Entry> entries;
   };
 
-  // Never destroyed, because a use with static storage may end after it.
+  // Never destroyed, because a use with static storage may end later.
   static Registry& registry() {
     static Registry* const all = new Registry;
     return *all;

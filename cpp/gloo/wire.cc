@@ -28,8 +28,8 @@ bool is_address(const std::string& name) {
   return inet_pton(AF_INET, name.c_str(), &parsed) == 1 || inet_pton(AF_INET6, name.c_str(), &parsed) == 1;
 }
 
-/// Keeps SIGPIPE from the calling thread and from threads that it starts. Gloo writes to sockets in the ordinary way, so a peer that has
-/// gone would end a program that does not ignore the signal, and C++ programs do not.
+/// Keeps SIGPIPE from the calling thread and from threads that it starts. Gloo writes to sockets without suppressing
+/// the signal, so a peer that has gone would end a program that does not ignore it, and C++ programs do not ignore it.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -38,7 +38,7 @@ class NoBrokenPipe {
     pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
   ~NoBrokenPipe() {
-    // Whoever blocks the signal takes what comes.
+    // A thread that had blocked the signal before handles a pending signal itself.
     if (sigismember(&before_, SIGPIPE) == 1) return;
     constexpr timespec kNow{};
     while (sigtimedwait(&pipe_, nullptr, &kNow) == SIGPIPE) {
@@ -117,7 +117,7 @@ void Wire::all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, 
   exchange("all-gather", own, 0, all, timeout_ms);
 }
 
-/// A buffer for each rank, because Gloo's own collectives do not name the rank that they waited for in vain.
+/// A buffer for each rank, because Gloo's own collectives do not report the rank for which they waited in vain.
 void Wire::exchange(const char* doing, rust::Slice<const uint8_t> send, size_t send_pitch, rust::Slice<uint8_t> receive,
                     uint64_t timeout_ms) {
   const auto deadline = std::chrono::steady_clock::now() + milliseconds(timeout_ms);
@@ -132,7 +132,7 @@ void Wire::exchange(const char* doing, rust::Slice<const uint8_t> send, size_t s
       [&] {
         const uint64_t slot = slot_++;
         std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> from(size);
-        // Gloo reads the memory only.
+        // Gloo only reads the memory.
         const auto to = createUnboundBuffer(const_cast<uint8_t*>(send.data()), send.size());
         for (const int peer : others_) {
           from[peer] = createUnboundBuffer(receive.data() + peer * bytes, bytes);
@@ -144,7 +144,7 @@ void Wire::exchange(const char* doing, rust::Slice<const uint8_t> send, size_t s
           awaited = peer;
           from[peer]->waitRecv(remaining());
         }
-        // Gloo does not name the rank of a send that is not done.
+        // Gloo does not report the rank of a send that is not done.
         awaited = -1;
         for (size_t done = 0; done < others_.size(); ++done) to->waitSend(remaining());
       },

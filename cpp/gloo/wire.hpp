@@ -19,7 +19,7 @@ namespace symmetra::gloo_wire {
 /// A network interface and the thread that serves its sockets. Any thread may use it.
 class Interface {
  public:
-  /// `name`: an IP address of this host or the name of an interface. Sockets are bound to it alone.
+  /// `name`: an IP address of this host or the name of an interface. Sockets are bound only to it.
   explicit Interface(rust::Str name);
 
   const std::shared_ptr<::gloo::transport::Device>& device() const noexcept { return device_; }
@@ -28,21 +28,20 @@ class Interface {
   std::shared_ptr<::gloo::transport::Device> device_;
 };
 
-/// Connections of one rank to all others of a wire. One thread at a time. All ranks make the same calls in the
-/// same order. A call that throws closes the wire for good, which the other ranks notice.
-///
-/// Throws Error: kTimeout after a deadline, with the first rank in order whose bytes have not come; kBootstrap if a connection failed or
-/// broke.
+/// Connections of one rank to all others of a wire. One thread at a time. All ranks make the same calls in the same
+/// order. A call that throws closes the wire permanently, which the other ranks detect.
+/// | Throws Error: kTimeout after a deadline, with the first rank in order whose bytes have not arrived; kBootstrap if
+/// a connection failed or broke.
 class Wire final : public ::gloo::Context {
  public:
-  /// Listens for every other rank, at a port of the system's choice, until that rank has connected.
+  /// Listens for every other rank, at a port that the system chooses, until that rank has connected.
   Wire(const Interface& interface, uint32_t rank, uint32_t world_size, uint64_t timeout_ms);
 
-  /// The address at which rank `peer` reaches this rank; no bytes for this rank itself.
+  /// The address at which rank `peer` connects to this rank; no bytes for this rank itself.
   rust::Vec<uint8_t> address(uint32_t peer) const;
   /// Connects with rank `peer`, which listens for this rank at `address`. In rank order.
   void connect(uint32_t peer, rust::Slice<const uint8_t> address);
-  /// Waits for these ranks ahead of others, from now on: a timeout names the first rank whose bytes have not come.
+  /// From now on waits for these ranks before others: a timeout names the first rank whose bytes have not arrived.
   void wait_first(rust::Slice<const uint32_t> ranks);
   /// Sends block r of `send` to rank r, and receives block r of `receive` from it. Both have equal sizes.
   void all_to_all(rust::Slice<const uint8_t> send, rust::Slice<uint8_t> receive, uint64_t timeout_ms);
@@ -50,14 +49,14 @@ class Wire final : public ::gloo::Context {
   void all_gather(rust::Slice<const uint8_t> own, rust::Slice<uint8_t> all, uint64_t timeout_ms);
 
  private:
-  /// Sends `receive.size() / size` bytes to each rank r, from `r * send_pitch` bytes into `send` on, and receives as many from it as part r
-  /// of `receive`.
+  /// Sends `receive.size() / size` bytes to each rank r, from offset `r * send_pitch` of `send`, and receives the same
+  /// number from it as part r of `receive`.
   void exchange(const char* doing, rust::Slice<const uint8_t> send, size_t send_pitch, rust::Slice<uint8_t> receive, uint64_t timeout_ms);
-  /// Runs `call`, whose exceptions become an Error. `awaited`: the rank that the call waits for.
+  /// Runs `call` and converts its exceptions to an Error. `awaited`: the rank for which the call waits.
   void guarded(const char* doing, const std::function<void()>& call, const int* awaited = nullptr);
 
   uint64_t slot_ = 0;
-  /// All other ranks, in the order in which they are waited for.
+  /// All other ranks, in the order in which this rank waits for them.
   std::vector<int> others_;
 };
 
