@@ -1,7 +1,9 @@
-// The classes that every backend implements, in host/, cuda/ and hip/. Rust and the C++ API use nothing else of a backend.
+// The classes that every backend implements, in host/, cuda/ and hip/. Rust and the C++ API use only these of a
+// backend.
 //
-// Cold functions throw symmetra::Error. Hot functions are noexcept and return 0 or the native error code, which Device::describe explains.
-// Any thread may use any object; an object keeps what it needs of its device alive.
+// Cold functions throw symmetra::Error. Hot functions are noexcept and return 0 or the native error code, which
+// Device::describe explains. Any thread may use any object; an object keeps the resources of its device that it needs
+// alive.
 #pragma once
 
 #include <array>
@@ -30,15 +32,15 @@ struct Properties {
   uint32_t shared_fd;   ///< nonzero: allocate_shared works
   uint32_t legacy_ipc;  ///< nonzero: export_ipc works
   uint32_t warp;        ///< threads a warp; host: 1
-  uint32_t clusters;    ///< nonzero: blocks may form clusters, which some kernels are for
+  uint32_t clusters;    ///< nonzero: blocks may form clusters, which some kernels require
   uint8_t uuid[16];     ///< host: zero
-  uint32_t multicast;   ///< nonzero: the device says that it can; a build and the user decide whether it does
+  uint32_t multicast;   ///< nonzero: the device supports it; the build and the user must enable it
 };
 
 using Uuid = std::array<uint8_t, 16>;
 
-/// The kinds of pointers, found before a pointer is used.
-constexpr uint32_t kPointerUnknown = 0;  ///< not known to the runtime: pageable host memory
+/// The kinds of pointers, determined before a pointer is used.
+constexpr uint32_t kPointerUnknown = 0;  ///< unknown to the runtime: pageable host memory
 constexpr uint32_t kPointerPinned = 1;   ///< host memory the device can address
 constexpr uint32_t kPointerManaged = 2;
 constexpr uint32_t kPointerDevice = 3;  ///< from the plain allocator: can be exported by legacy IPC
@@ -58,7 +60,7 @@ struct IpcHandle {
   uint8_t bytes[64];
 };
 
-/// An allocation that lies in a file: the host device's counterpart of an IPC handle.
+/// An allocation inside a file: the host device's counterpart of an IPC handle.
 struct FilePart {
   uint64_t offset;  ///< of the allocation's base in the file
   int32_t fd;
@@ -72,14 +74,16 @@ struct Keepalive {
   void (*release)(void* data);
 };
 
-/// A function that the host device runs as a kernel: each device thread calls `entry` with a copy of `bytes` bytes at `args`.
+/// A function that the host device runs as a kernel: each device thread calls `entry` with a copy of `bytes` bytes at
+/// `args`.
 struct HostKernel {
   void (*entry)(const void* args);
   const void* args;
   uint64_t bytes;
 };
 
-/// The most bytes of arguments of a HostKernel: 1 KiB of a caller's, and what a launch from C++ adds (cpp/core/heap.cc).
+/// The most bytes of arguments of a HostKernel: 1 KiB of a caller's, and those that a launch from C++ adds
+/// (cpp/core/heap.cc).
 constexpr uint64_t kMostHostKernelBytes = 1056;
 
 static_assert(sizeof(Properties) == 64, "mirrored in src/sys/device.rs");
@@ -103,10 +107,10 @@ class Memory {
   virtual int32_t export_fd() const = 0;
 };
 
-/// A multicast object: one address for the shared memory of several ranks, each on a device of its own. One rank creates the object; all
-/// ranks, that one too, import what it exported. Then every rank calls add, bind and map once each, in this order, and calls bind only when
-/// every rank has called add. The destructor undoes this rank's steps, the last first; the bound memory outlives the object. One thread at
-/// a time calls functions that are not const.
+/// A multicast object: one address for the shared memory of several ranks, each on its own device. One rank creates the
+/// object; all ranks, including that rank, import the exported descriptor. Then every rank calls add, bind and map once
+/// each, in this order, and calls bind only after every rank has called add. The destructor reverts this rank's steps
+/// in reverse order; the bound memory outlives the object. One thread at a time calls functions that are not const.
 class MulticastObject {
  public:
   virtual ~MulticastObject() = default;
@@ -114,21 +118,21 @@ class MulticastObject {
   virtual int32_t export_fd() const = 0;
   /// Adds the device that imported the object.
   virtual void add() = 0;
-  /// Binds memory of that device from allocate_shared, as long as the object.
+  /// Binds memory of that device from allocate_shared, for the lifetime of the object.
   virtual void bind(const Memory& memory) = 0;
   virtual void map() = 0;
-  /// The address after map, else null. For multicast accesses of kernels alone; on the host device anything else faults.
+  /// The address after map, else null. Only for multicast accesses of kernels; on the host device other accesses fault.
   virtual uint8_t* address() const noexcept = 0;
 };
 
-/// While an object lives, its device is current on the thread that made the object, and the thread may allocate, free and load
-/// kernels although a stream is being captured. Destroyed on that thread.
+/// While an object lives, its device is current on the thread that created the object, and the thread may allocate,
+/// free and load kernels although a stream is being captured. Destroyed on that thread.
 class Scope {
  public:
   virtual ~Scope() = default;
 };
 
-/// A device, as one rank uses it.
+/// One rank's handle of a device.
 class Device {
  public:
   virtual ~Device() = default;
@@ -139,10 +143,10 @@ class Device {
   /// The text of a native code from a hot function; a static string.
   virtual const char* describe(int32_t native_code) const noexcept = 0;
 
-  /// Allocates device memory for this rank alone. `bytes` must not be 0. Contents undefined.
+  /// Allocates device memory for this rank only. `bytes` must not be 0. Contents undefined.
   virtual std::unique_ptr<Memory> allocate(size_t bytes) const = 0;
-  /// Makes host memory of the caller (page-aligned, whole pages, possibly shared with other processes) addressable by the device at the
-  /// same address, until the result is destroyed.
+  /// Makes host memory of the caller (page-aligned, whole pages, possibly shared with other processes) addressable by
+  /// the device at the same address, until the result is destroyed.
   virtual std::unique_ptr<Memory> pin(uint8_t* address, size_t bytes) const = 0;
   /// Allocates zeroed device memory that other ranks can import; `bytes` is a multiple of shared_granularity().
   virtual std::unique_ptr<Memory> allocate_shared(size_t bytes) const = 0;
@@ -166,12 +170,12 @@ class Device {
   virtual void enable_peer(int32_t ordinal) const = 0;
   /// Whether this device reports that it can address memory of device `ordinal`.
   virtual bool can_access(int32_t ordinal) const = 0;
-  /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device that this process
-  /// does not see.
+  /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device
+  /// that is not visible to this process.
   virtual bool native_atomics(const Uuid& uuid) const = 0;
 
-  /// Sizes of multicast objects and of the memory that they bind are multiples of this. A device, a driver or a build without multicast
-  /// throws kUnsupported from this and from the next two, which says why.
+  /// Sizes of multicast objects and of the memory that they bind are multiples of this. A device, a driver or a build
+  /// without multicast throws kUnsupported from this and from the next two functions, with the reason.
   virtual size_t multicast_granularity(uint32_t devices) const;
   /// A multicast object for the memory of `devices` devices, `bytes` on each.
   virtual std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const;
@@ -180,7 +184,8 @@ class Device {
 
   /// `urgent`: the next free multiprocessor goes to this stream's kernels.
   virtual std::unique_ptr<Stream> create_stream(bool urgent = false) const = 0;
-  /// Borrows a caller's stream (cudaStream_t, hipStream_t; on the host what raw() of a stream returned), which must outlive the result.
+  /// Borrows a caller's stream (cudaStream_t, hipStream_t; on the host the result of raw() of a stream), which must
+  /// outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
   virtual std::unique_ptr<Event> create_event() const = 0;
   /// Leaves the device current on the calling thread, for libraries that use the current device.
@@ -238,19 +243,20 @@ class Capture {
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// The runtime's handle as an integer; on the host a number that no other stream of the process has or had.
+  /// The runtime's handle as an integer; on the host a number that is unique among all streams of the process,
+  /// including destroyed ones.
   virtual uint64_t raw() const noexcept = 0;
   virtual bool done() const = 0;
   virtual void synchronize() const = 0;
 
   virtual int32_t copy(uint8_t* to, const uint8_t* from, size_t bytes) const noexcept = 0;
   virtual int32_t fill(uint8_t* to, uint8_t value, size_t bytes) const noexcept = 0;
-  /// Writes a word of any rank's memory once earlier work of the stream is done: whoever acquires the value sees that work. Needs no
-  /// multiprocessor on a GPU.
+  /// Writes a word of any rank's memory after earlier work of the stream is done, with release order: a thread that
+  /// acquires the value also reads the results of that work. Needs no multiprocessor on a GPU.
   virtual int32_t store(uint32_t* word, uint32_t value) const noexcept = 0;
   virtual int32_t record(const Event& event) const noexcept = 0;
   virtual int32_t wait(const Event& event) const noexcept = 0;
-  /// Launches the kernel that `args`, the argument block of `kind`, describe. Copies the block.
+  /// Launches the kernel that `args`, the argument block of `kind`, describes. Copies the block.
   virtual int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept = 0;
   template <typename Args>
   int32_t launch(const Args& args, const kernels::Geometry& geometry) const noexcept {
@@ -259,7 +265,7 @@ class Stream {
 
   /// Runs a function of this process in the stream's order, on the host device. Streams of other devices return kNotOnGpus.
   virtual int32_t launch_host(const HostKernel& kernel, const kernels::Geometry& geometry) const noexcept;
-  static constexpr int32_t kNotOnGpus = 1;  ///< what CUDA and HIP call an invalid value
+  static constexpr int32_t kNotOnGpus = 1;  ///< the code of CUDA and HIP for an invalid value
 
   /// Whether the stream is being captured, by the library or its owner.
   virtual bool capturing() const = 0;

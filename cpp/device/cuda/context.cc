@@ -35,7 +35,7 @@ void check(CUresult code, const Context& context, Call call) {
 const Context& primary(int32_t ordinal) {
   return gpu::primary<Context>(ordinal, [](int32_t device) {
     Context context{driver(), device, nullptr};
-    // First by the runtime, which then loads this binary's kernels into the context.
+    // The runtime initialises the device first, and then loads this binary's kernels into the context.
     check(cudaInitDevice(device, 0, 0), context, {"InitDevice"});
     check(context.driver.cuDevicePrimaryCtxRetain(&context.handle, device), context, {"cuDevicePrimaryCtxRetain"});
     const Current current(context);

@@ -12,7 +12,7 @@
 
 namespace symmetra::device::cuda {
 
-/// The runtime.
+/// The CUDA runtime.
 struct Api {
 #define SYMMETRA_CUDA_TYPE(name) using name = cuda##name;
 #define SYMMETRA_CUDA_CONSTANT(name) static constexpr auto name = cuda##name;
@@ -28,8 +28,8 @@ struct Api {
   static ErrorKind kind_of(int32_t code);
 };
 
-/// Makes a context current, and restores the thread's own at the end, also if there was none. Compares contexts instead of ordinals, since
-/// the caller's context may not be the primary one.
+/// Makes a context current, and restores the thread's previous context at the end, even if there was none. Compares
+/// contexts instead of ordinals, because the caller's context may not be the primary one.
 class Current {
  public:
   explicit Current(const struct Context& context) noexcept;
@@ -66,7 +66,7 @@ struct Context {
   cudaError_t launch(cudaStream_t stream, kernels::Kind kind, const void* args, const kernels::Geometry& geometry) const noexcept {
     return static_cast<cudaError_t>(kernels::cuda::launch(stream, kind, args, geometry));
   }
-  // By default the driver writes behind a fence of the whole system.
+  // By default the driver writes after a fence of the whole system.
   cudaError_t store(cudaStream_t stream, uint32_t* word, uint32_t value) const noexcept {
     const auto address = reinterpret_cast<CUdeviceptr>(word);
     return static_cast<cudaError_t>(driver.cuStreamWriteValue32(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT));
@@ -84,11 +84,11 @@ using gpu::check;
 using gpu::Cold;
 using gpu::Drain;
 
-/// For driver calls, by their whole names.
+/// For driver calls, by their full names.
 void check(CUresult code, const Context& context, Call call);
 
-/// The primary context of an existing device. Retained by the first call and never released, like the runtime's own: objects may refer to
-/// it for ever.
+/// The primary context of an existing device. Retained by the first call and never released, like the runtime's own
+/// reference: objects may refer to it forever.
 const Context& primary(int32_t ordinal);
 
 /// Leaves the context current on the calling thread.

@@ -13,7 +13,7 @@
 namespace symmetra::device::cuda {
 namespace {
 
-/// 13000 is 13.0.
+/// Formats a version: 13000 is 13.0.
 std::string release(int version) { return std::to_string(version / 1000) + '.' + std::to_string(version % 1000 / 10); }
 
 std::string find_versions(const Context& context) {
@@ -34,7 +34,7 @@ bool has(const Context& context, CUdevice_attribute attribute) {
   return value != 0;
 }
 
-/// Whether the device says that it has multicast. Drivers that know of none say nothing.
+/// Whether the device reports that it supports multicast. Old drivers do not know the attribute and return an error.
 bool knows_multicast([[maybe_unused]] const Context& context) {
 #if CUDA_VERSION >= 12010
   int value = 0;
@@ -105,7 +105,7 @@ void become_current(const Context& context) { check(context.driver.cuCtxSetCurre
 Uuid uuid_of(const Context& context, int32_t ordinal) { return uuid_in(native_properties(context, ordinal)); }
 
 PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
-  // The driver writes booleans of one or four bytes: a zeroed word reads right either way.
+  // The driver writes booleans of one or four bytes: a zeroed word works for both.
   uint32_t memory_type = 0;
   uint32_t managed = 0;
   uint32_t legacy_ipc = 0;

@@ -9,7 +9,8 @@
 namespace symmetra::device::cuda {
 namespace {
 
-// The release whose signatures the table has. No signature has changed since, and a newer release would refuse drivers that work.
+// The release whose signatures the table has. No signature has changed since, and a newer release would refuse drivers
+// that work.
 constexpr unsigned int kSignatures = 12000;
 
 Driver load_all() {

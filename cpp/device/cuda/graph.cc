@@ -5,7 +5,7 @@
 namespace symmetra::device::cuda {
 namespace {
 
-/// A launch in flight outlives the object: the driver keeps what the launch needs.
+/// A launch in flight outlives the object: the driver keeps the resources of the launch alive.
 class ReadyGraph final : public Graph {
  public:
   ReadyGraph(const Context& context, cudaGraph_t recorded) : exec_(context, recorded) {}
@@ -15,7 +15,7 @@ class ReadyGraph final : public Graph {
   gpu::Executable<Context> exec_;
 };
 
-/// Hands `kept` to the graph. Executable graphs made from the graph, and their launches, hold it too.
+/// Passes `kept` to the graph. Executable graphs made from the graph, and their launches, hold it too.
 void attach(const Context& context, cudaGraph_t graph, std::unique_ptr<gpu::Kept> kept) {
   cudaUserObject_t object = nullptr;
   const auto destroy = [](void* data) { delete static_cast<gpu::Kept*>(data); };

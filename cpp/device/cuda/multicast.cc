@@ -12,7 +12,7 @@
 namespace symmetra::device::cuda {
 namespace {
 
-/// The driver's functions. Members have their names.
+/// The driver's functions. Members have the names of the functions.
 struct Functions {
   decltype(&::cuMulticastCreate) cuMulticastCreate;
   decltype(&::cuMulticastAddDevice) cuMulticastAddDevice;
@@ -21,7 +21,7 @@ struct Functions {
   decltype(&::cuMulticastGetGranularity) cuMulticastGetGranularity;
 };
 
-// The first release that has them.
+// The first release with these functions.
 constexpr unsigned int kRelease = 12010;
 
 const Functions& functions() {
@@ -113,7 +113,7 @@ size_t multicast_unit(const Context& context, uint32_t devices) {
   check(context.driver.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, context.ordinal), context,
         {"cuDeviceGetAttribute"});
   if (supported == 0) throw Error(ErrorKind::kUnsupported, "CUDA device " + std::to_string(context.ordinal) + " has no multicast");
-  // The driver asks for a size, which does not change the answer.
+  // The driver requires a size, which does not change the answer.
   const CUmulticastObjectProp wanted = properties(size_t{2} << 20, devices);
   size_t unit = 0;
   check(functions().cuMulticastGetGranularity(&unit, &wanted, CU_MULTICAST_GRANULARITY_MINIMUM), context, {"cuMulticastGetGranularity"});

@@ -1,4 +1,5 @@
-// Multicast objects by the driver, in a build with the feature alone: no other build holds a name of the driver's functions. Never run.
+// Multicast objects by the driver, only in builds with the feature: other builds do not contain the names of the
+// driver's functions. Never run.
 #pragma once
 
 #ifdef SYMMETRA_MULTICAST

@@ -128,7 +128,7 @@ class Shared final : public Memory {
   Drain<Context> drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
 };
 
-/// On a stream of its own: the default stream would wait for the caller's streams, or be refused because of them.
+/// Uses its own stream: the default stream would wait for the caller's streams, or be refused because of them.
 void zero(const Context& context, const Memory& memory) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), context, {"StreamCreateWithFlags"});

@@ -1,15 +1,15 @@
 // The parts of a vendor's runtime that this folder uses. CUDA and HIP names differ only in their first letters, so each backend makes its
 // `Api` from these lists: a struct with the types, the constants, and the functions as members.
 //
-// A backend's `Context` is one device. Beside `Api`, `api` and `ordinal` it has what differs between vendors:
-//   bool ready() const                  whether the device can be asked for its memory
+// A backend's `Context` is one device. In addition to `Api`, `api` and `ordinal` it has the parts that differ between vendors:
+//   bool ready() const                  whether the device can be queried for its memory
 //   Stream_t legacy(), per_thread()     the default streams
-//   int usual_priority(int least)       of a stream that is not urgent, given the least there is
-//   int32_t device_of(Stream_t) const   the device of a stream; throws where the runtime refuses
+//   int usual_priority(int least)       of a stream that is not urgent, given the least priority
+//   int32_t device_of(Stream_t) const   the device of a stream; throws if the runtime refuses
 //   Error_t instantiate(GraphExec_t*, Graph_t) const
 //   Error_t launch(Stream_t, Kind, const void* args, const Geometry&) const
 //   Error_t store(Stream_t, uint32_t* word, uint32_t value) const
-// and a `Current` that makes the device the thread's own for a while. See also graph.hpp and device.hpp.
+// and a `Current` that makes the device current on the thread for a scope. See also graph.hpp and device.hpp.
 #pragma once
 
 // clang-format off

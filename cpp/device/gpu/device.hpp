@@ -1,4 +1,4 @@
-// One device of a room. By ADL rooms have what differs beside graph.hpp's:
+// A GPU. Backends provide the parts that differ by ADL, in addition to those of graph.hpp:
 //   void become_current(const Context&)
 //   PointerInfo find_pointer(const Context&, const uint8_t* pointer)
 //   Uuid uuid_of(const Context&, int32_t ordinal), of any device

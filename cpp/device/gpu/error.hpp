@@ -41,7 +41,8 @@ void check(typename Context::Api::Error_t code, const Context& context, Call cal
   if (code != Api::Success) raise(code, context.api.GetErrorName(code), context.api.GetErrorString(code), context, call, Api::kPrefix);
 }
 
-/// The code for a hot function to return. Also clears the runtime's last error, which the caller's next check would otherwise find.
+/// The code for a hot function to return. Also clears the runtime's last error, which the caller's next check would
+/// otherwise report.
 template <typename Api>
 int32_t settle(const Api& api, typename Api::Error_t code) noexcept {
   if (code != Api::Success) static_cast<void>(api.GetLastError());

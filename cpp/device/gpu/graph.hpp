@@ -1,6 +1,6 @@
 // Captured work.
 //
-// Backends differ in how a graph holds its objects: by ADL they have
+// Backends differ in how a graph holds its objects. They provide by ADL
 //   std::unique_ptr<device::Graph> make_graph(const Context&, Graph_t recorded, std::unique_ptr<Kept>)
 // which expects the context to be current.
 #pragma once
@@ -58,7 +58,7 @@ class Executable {
   typename Context::Api::GraphExec_t exec_ = nullptr;
 };
 
-/// Releases a keepalive at the end of its own life.
+/// Releases a keepalive when it is destroyed.
 class Kept {
  public:
   explicit Kept(Keepalive keepalive) : keepalive_(keepalive) {}

@@ -1,4 +1,4 @@
-// Memory of the plain allocator shared between processes, and between devices of one.
+// Memory of the plain allocator, shared between processes, and between devices of one process.
 #pragma once
 
 #include <array>

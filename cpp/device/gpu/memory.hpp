@@ -85,7 +85,7 @@ inline void require_pages(const uint8_t* address, size_t bytes) {
                                                ", but both must be multiples of " + std::to_string(page_bytes) + " and the bytes not 0");
 }
 
-/// If the device has other addresses for host memory, it cannot share the library's structures.
+/// Throws if the device addresses host memory at other addresses: it cannot share the library's structures.
 template <typename Context>
 void require_same_address(const Context& context, uint8_t* address) {
   void* seen = nullptr;

@@ -11,7 +11,7 @@
 
 namespace symmetra::device::gpu {
 
-/// The object behind an interface; nullptr for another kind of device.
+/// The derived object of an interface; nullptr for another kind of device.
 template <typename Here, typename Base>
 const Here* here(const Base& object) noexcept {
   return typeid(object) == typeid(Here) ? static_cast<const Here*>(&object) : nullptr;
@@ -71,7 +71,7 @@ class Stream final : public device::Stream {
  private:
   const Context& context_;
   Stream_t handle_;
-  bool owned_;  ///< false for a stream of the caller's
+  bool owned_;  ///< false for a borrowed stream
 };
 
 template <typename Context>
@@ -93,8 +93,8 @@ typename Context::Api::Stream_t new_stream(const Context& context, bool urgent) 
   return stream;
 }
 
-/// The legacy default stream, for which every blocking stream waits. It cannot be captured, and asking whether it is fails while a blocking
-/// stream is captured.
+/// The legacy default stream, for which every blocking stream waits. It cannot be captured, and the query whether it is
+/// captured fails while a blocking stream is captured.
 template <typename Context>
 bool is_legacy(typename Context::Api::Stream_t stream) {
   return stream == nullptr || stream == Context::legacy();
@@ -106,7 +106,7 @@ bool is_default(typename Context::Api::Stream_t stream) {
   return is_legacy<Context>(stream) || stream == Context::per_thread();
 }
 
-/// The answer of a query, which is an error code even without an error.
+/// The result of a query, which is an error code even without an error.
 template <typename Context>
 bool answer(typename Context::Api::Error_t code, const Context& context, Call call) {
   if (code == Context::Api::ErrorNotReady) {
@@ -153,7 +153,7 @@ Stream<Context>::Stream(const Context& context, bool urgent) : context_(context)
 
 template <typename Context>
 Stream<Context>::Stream(const Context& context, uint64_t raw) : context_(context), handle_(reinterpret_cast<Stream_t>(raw)), owned_(false) {
-  // Asking a captured stream for its device invalidates the capture.
+  // Querying the device of a captured stream invalidates the capture.
   if (is_default<Context>(handle_) || capturing()) return;
   const Cold cold(context_);
   const int32_t ordinal = context_.device_of(handle_);

@@ -10,7 +10,7 @@
 
 namespace symmetra::device::hip {
 
-/// Makes a device current, and restores the thread's own at the end.
+/// Makes a device current, and restores the thread's previous device at the end.
 class Current {
  public:
   explicit Current(const struct Context& context) noexcept;
@@ -35,7 +35,7 @@ struct Context {
   static bool ready() noexcept { return true; }
   static hipStream_t legacy() noexcept { return legacy_stream(); }
   static hipStream_t per_thread() noexcept { return hipStreamPerThread; }
-  // A stream made without a priority has 0; the range may extend to either side of it.
+  // A stream created without a priority has priority 0; the range may extend to either side of it.
   static int usual_priority(int) noexcept { return 0; }
   int32_t device_of(hipStream_t stream) const noexcept { return api.GetStreamDeviceId(stream); }
   hipError_t instantiate(hipGraphExec_t* exec, hipGraph_t graph) const noexcept {
@@ -44,7 +44,7 @@ struct Context {
   static hipError_t launch(hipStream_t stream, kernels::Kind kind, const void* args, const kernels::Geometry& geometry) noexcept {
     return static_cast<hipError_t>(kernels::hip::launch(stream, kind, args, geometry));
   }
-  // Graphs have such a node; of hipStreamWriteValue32 no documentation says that it can be captured.
+  // Graphs have a memset node; no documentation confirms that hipStreamWriteValue32 can be captured.
   hipError_t store(hipStream_t stream, uint32_t* word, uint32_t value) const noexcept {
     return api.MemsetD32Async(word, static_cast<int>(value), 1, stream);
   }
@@ -60,8 +60,8 @@ using gpu::check;
 using gpu::Cold;
 using gpu::Drain;
 
-/// The context of an existing device, with this library's kernels loaded by the first call. Never released: objects may refer to it for
-/// ever.
+/// The context of an existing device, with this library's kernels loaded by the first call. Never released: objects may
+/// refer to it forever.
 const Context& primary(int32_t ordinal);
 
 /// Leaves the device current on the calling thread.

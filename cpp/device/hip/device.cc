@@ -12,7 +12,7 @@
 namespace symmetra::device::hip {
 namespace {
 
-/// 50221153 is 5.2.21153.
+/// Formats a version: 50221153 is 5.2.21153.
 std::string release(int version) {
   return std::to_string(version / 10000000) + '.' + std::to_string(version / 100000 % 100) + '.' + std::to_string(version % 100000);
 }
@@ -47,7 +47,7 @@ Properties find_properties(const Context& context) {
   found.multiprocessors = attribute(context, hipDeviceAttributeMultiprocessorCount);
   found.major = attribute(context, hipDeviceAttributeComputeCapabilityMajor);
   found.minor = attribute(context, hipDeviceAttributeComputeCapabilityMinor);
-  // Every runtime has one of the two methods of shared.hpp, and legacy IPC.
+  // Every runtime supports one of the two methods of shared.hpp, and legacy IPC.
   found.shared_fd = 1;
   found.legacy_ipc = 1;
   found.warp = attribute(context, hipDeviceAttributeWarpSize);
@@ -56,8 +56,8 @@ Properties find_properties(const Context& context) {
   return found;
 }
 
-/// Whether the runtime exports the allocation at `base`. Found by trying, since no query exists: memory mapped by address-range calls has
-/// no such handle.
+/// Whether the runtime exports the allocation at `base`. Determined by trying, because no query exists: memory mapped
+/// by address-range calls has no such handle.
 bool is_exportable(const Context& context, const uint8_t* base) {
   const Cold cold(context);
   hipIpcMemHandle_t native;
@@ -81,7 +81,7 @@ PointerInfo find_pointer(const Context& context, const uint8_t* pointer) {
   const Cold cold(context);
   void* const address = const_cast<uint8_t*>(pointer);
   hipPointerAttribute_t attributes{};
-  // Older runtimes refuse unknown pointers, newer ones report them as such.
+  // Older runtimes refuse unknown pointers, newer runtimes report them as such.
   if (gpu::settle(context.api, context.api.PointerGetAttributes(&attributes, address)) != hipSuccess) return {kPointerUnknown, -1, 0, 0};
   hipDeviceptr_t base = nullptr;
   size_t bytes = 0;
@@ -101,7 +101,7 @@ uint32_t count() noexcept {
     if (hip.GetDeviceCount(&devices) == hipSuccess) return static_cast<uint32_t>(devices);
     static_cast<void>(hip.GetLastError());
   } catch (...) {
-    // Without a runtime there are no devices; open reports why.
+    // Without a runtime there are no devices; open reports the reason.
   }
   return 0;
 }

@@ -14,7 +14,7 @@
 namespace symmetra::device::hip {
 namespace {
 
-/// The contents of the file whose descriptor is passed on.
+/// The contents of the file whose descriptor is sent.
 struct Ticket {
   uint64_t magic;
   uint64_t bytes;

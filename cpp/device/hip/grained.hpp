@@ -10,11 +10,11 @@
 
 namespace symmetra::device::hip {
 
-/// Smaller pieces may come out of a larger allocation, and share its handle.
+/// Smaller pieces may be parts of a larger allocation, and share its handle.
 constexpr size_t kGrainedGranularity = size_t{2} << 20;
 
 std::unique_ptr<Memory> allocate_grained(const Context& context, size_t bytes);
-/// Imports memory of another process; `fd` stays the caller's. Throws kInvalidArgument if `fd` is not from export_fd.
+/// Imports memory of another process; the caller keeps `fd`. Throws kInvalidArgument if `fd` is not from export_fd.
 std::unique_ptr<Memory> import_grained(const Context& context, int32_t fd, size_t bytes);
 
 }  // namespace symmetra::device::hip

@@ -5,8 +5,8 @@
 namespace symmetra::device::hip {
 namespace {
 
-/// Holds the keepalive itself, and waits for the device before releasing it: releases of ROCm differ in whether a graph can own a user
-/// object, and for how long.
+/// Holds the keepalive itself, and waits for the device before releasing it: releases of ROCm differ in whether a graph
+/// can own a user object, and for how long.
 class ReadyGraph final : public Graph {
  public:
   ReadyGraph(const Context& context, hipGraph_t recorded, std::unique_ptr<gpu::Kept> kept)

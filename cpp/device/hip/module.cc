@@ -10,19 +10,19 @@ namespace symmetra::device::hip {
 namespace {
 
 struct Kernel {
-  const void* host;    ///< what host code calls it by
+  const void* host;    ///< the address that host code uses
   const char* symbol;  ///< its name in the code object
 };
 
 struct Kernels {
-  const void* code_objects = nullptr;  ///< one an architecture
+  const void* code_objects = nullptr;  ///< one for each architecture
   std::vector<Kernel> all;
   std::shared_mutex mutex;
   /// By device, then by the address that host code uses.
   std::map<int32_t, std::map<const void*, hipFunction_t>> loaded;
 };
 
-// Made by the first registration, which precedes main. Never destroyed, because launches may follow any order of destruction.
+// Created by the first registration, which precedes main. Never destroyed, because launches may follow later.
 Kernels& kernels() {
   static Kernels* const all = new Kernels;
   return *all;
@@ -58,8 +58,8 @@ void load_kernels(const Context& context) {
 
 }  // namespace symmetra::device::hip
 
-// The functions that kernels.hip's object file calls, by the names that build.rs gives: the runtime's with the prefix symmetra_. clang
-// emits these signatures.
+// The functions that kernels.hip's object file calls, by the names that build.rs assigns: the runtime's with the prefix
+// symmetra_. clang emits these signatures.
 namespace hip = symmetra::device::hip;
 
 extern "C" {
@@ -85,7 +85,7 @@ void symmetra___hipRegisterFunction(const void**, const void* host, char*, const
 /// Called when the process ends, which frees the device's memory.
 void symmetra___hipUnregisterFatBinary(const void**) {}
 
-/// For launches with <<<...>>>, of which there are none.
+/// For launches with <<<...>>>; the library has none.
 hipError_t symmetra___hipPopCallConfiguration(dim3*, dim3*, size_t*, hipStream_t*) { return hipErrorMissingConfiguration; }
 
 hipError_t symmetra_hipLaunchKernel(const void* host, dim3 blocks, dim3 threads, void** args, size_t shared_bytes, hipStream_t stream) {

@@ -1,4 +1,4 @@
-// This library's kernels: registered by clang's code, loaded once a device.
+// This library's kernels: registered by clang's code, loaded once for each device.
 #pragma once
 
 #include "cpp/device/hip/context.hpp"

@@ -1,4 +1,4 @@
-// Uncached physical memory, mapped at addresses of its own and exported as a file descriptor.
+// Uncached physical memory, mapped at reserved addresses and exported as a file descriptor.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace symmetra::device::hip {
 
 size_t physical_granularity(const Context& context);
 std::unique_ptr<Memory> allocate_physical(const Context& context, size_t bytes);
-/// `fd` stays the caller's.
+/// The caller keeps `fd`.
 std::unique_ptr<Memory> import_physical(const Context& context, int32_t fd, size_t bytes);
 
 }  // namespace symmetra::device::hip

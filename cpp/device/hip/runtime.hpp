@@ -6,7 +6,7 @@
 #include "symmetra/error.hpp"
 
 // clang-format off
-/// The runtime functions that only this backend calls, beside SYMMETRA_GPU_FUNCTIONS.
+/// The runtime functions that only this backend calls, in addition to SYMMETRA_GPU_FUNCTIONS.
 #define SYMMETRA_HIP_FUNCTIONS(each) \
   each(DeviceGetAttribute) each(DeviceGetName) each(DeviceGetUuid) each(DeviceTotalMem) each(ExtMallocWithFlags) \
   each(GetDevice) each(GetStreamDeviceId) each(MemAddressFree) each(MemAddressReserve) each(MemCreate) \

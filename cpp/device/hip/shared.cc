@@ -10,7 +10,7 @@
 namespace symmetra::device::hip {
 namespace {
 
-/// On a stream of its own: the default stream would wait for the caller's streams, or be refused because of them.
+/// Uses its own stream: the default stream would wait for the caller's streams, or be refused because of them.
 void zero(const Context& context, const Memory& memory) {
   hipStream_t stream = nullptr;
   check(context.api.StreamCreateWithFlags(&stream, hipStreamNonBlocking), context, {"StreamCreateWithFlags"});

@@ -1,8 +1,8 @@
-// The differences between releases of ROCm. The library is built for the headers it finds, and loads the runtime of their major release,
-// whose structures and numbers they describe.
+// The differences between releases of ROCm. The library is built for the headers that are installed, and loads the
+// runtime of their major release, whose structures and numbers they describe.
 #pragma once
 
-// The C++ templates beside the C functions would make their addresses ambiguous.
+// Disables the C++ templates, whose overloads would make the addresses of the C functions ambiguous.
 #define __HIP_DISABLE_CPP_FUNCTIONS__
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
@@ -39,8 +39,8 @@ constexpr unsigned int kSharedFlags = hipDeviceMallocUncached;
 constexpr unsigned int kSharedFlags = hipDeviceMallocFinegrained;
 #endif
 
-/// Whether physical memory (hipMemCreate) can be uncached. In older releases the owning device caches it, and would read old values after a
-/// peer has written.
+/// Whether physical memory (hipMemCreate) can be uncached. In older releases the owning device caches it, and would
+/// read old values after a peer has written.
 #if HIP_VERSION_MAJOR > 7 || (HIP_VERSION_MAJOR == 7 && HIP_VERSION_MINOR >= 2)
 constexpr bool kPhysicalIsShareable = true;
 #else

@@ -65,9 +65,10 @@ Hung::~Hung() {
   std::erase_if(bells().entries, [this](const Entry& entry) { return entry.bell == bell_; });
 }
 
-// No wake-up is lost. The storing thread stores, fences, and loads `sleepers`. The sleeper raises `sleepers`, notes `rings`, fences, and
-// polls. Of two fences one comes first. If the storing thread's does, the poll finds what was stored. Otherwise the storing thread sees the
-// sleeper, changes `rings`, and wakes: the futex does not sleep on a changed word, and ends if it sleeps already.
+// No wake-up is lost. The storing thread stores, fences, and loads `sleepers`. The sleeper increments `sleepers`, reads
+// `rings`, fences, and polls. One of the two fences comes first. If it is the storing thread's, the poll finds the
+// stored value. Otherwise the storing thread finds the sleeper, changes `rings`, and wakes it: the futex does not sleep
+// on a changed word, and returns if it sleeps already.
 void ring() noexcept {
   full_fence();
   const std::shared_lock lock(bells().mutex);

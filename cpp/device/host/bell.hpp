@@ -1,5 +1,5 @@
-// How threads of kernels sleep until a peer may have stored what they wait for. Each allocation of allocate_shared has a bell on a
-// page before its start, so every process that maps the allocation can ring.
+// Lets threads of kernels sleep until a peer may have stored the awaited value. Each allocation of allocate_shared has
+// a bell on a page before its start, so every process that maps the allocation can ring.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace symmetra::device::host {
 
-/// Lies in shared memory. All zero is a bell without sleepers.
+/// Located in shared memory. All zero is a bell without sleepers.
 struct Bell {
-  uint32_t rings;     ///< the futex: a sleeper sleeps while the word is as before the sleeper's last poll
-  uint32_t sleepers;  ///< threads that sleep or are about to. A killed sleeper stays counted, which costs needless wake-ups alone
+  uint32_t rings;     ///< the futex: a sleeper sleeps while the word is unchanged since before its last poll
+  uint32_t sleepers;  ///< threads that sleep or are about to. A killed sleeper stays counted, which only causes needless wake-ups
 };
 
 /// The entry of a mapped allocation in the process's list of bells.
@@ -26,11 +26,12 @@ class Hung {
   Bell* bell_;
 };
 
-/// Wakes the threads that sleep on bells of memory that this process maps. They see what this thread stored before.
+/// Wakes the threads that sleep on bells of memory that this process maps. They can read the values that this thread
+/// stored before.
 void ring() noexcept;
 
-/// Sleeps until somebody rings the bell of the allocation that holds `progress`, at most `most_ns`; not at all if `arrived(context)`. May
-/// end for no reason.
+/// Sleeps until a thread rings the bell of the allocation that contains `progress`, at most `most_ns`; not at all if
+/// `arrived(context)`. May return spuriously.
 void sleep_until_rung(const void* progress, uint64_t most_ns, bool (*arrived)(void* context), void* context) noexcept;
 
 }  // namespace symmetra::device::host

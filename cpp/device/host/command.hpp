@@ -16,7 +16,7 @@ class Marker;
 class Program;
 class Queue;
 
-/// A position in a queue: reached when the queue has run that many commands.
+/// A position in a queue: reached when the queue has run this number of commands.
 struct Point {
   std::shared_ptr<Queue> queue;  ///< null: nothing to wait for
   uint64_t position = 0;
@@ -59,7 +59,7 @@ using Command = std::variant<std::monostate, Copy, Fill, Store, Record, Wait, Ke
 /// A capture in progress.
 struct Recording {
   std::vector<Command> commands;
-  bool incomplete = false;  ///< a command could not be recorded: no graph comes of this
+  bool incomplete = false;  ///< a command could not be recorded: no graph is created
 
   void append(std::span<const Command> more, const Keep& keep) {
     commands.insert(commands.end(), more.begin(), more.end());

@@ -86,7 +86,7 @@ class Device final : public device::Device {
   std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(*registry_, raw); }
   std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(); }
-  void make_current() const override {}  // every thread works on it
+  void make_current() const override {}  // it is current on every thread
   void synchronize() const override {
     registry_->drain();
     registry_->throw_if_failed();

@@ -8,7 +8,7 @@ namespace symmetra::device::host {
 
 void Marker::set(Point point) noexcept {
   const std::lock_guard lock(mutex_);
-  std::swap(last_, point);  // the old point goes without the lock
+  std::swap(last_, point);  // the old point is destroyed without the lock
   reached_ = false;
 }
 

@@ -1,4 +1,4 @@
-// Events: a position in a queue, and the time when it was reached.
+// Events: a position in a queue, and the time when the position was reached.
 #pragma once
 
 #include <chrono>

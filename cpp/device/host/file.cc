@@ -23,7 +23,7 @@ namespace symmetra::device::host {
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-// AddressSanitizer does not track mappings: red zones mark where an allocation ends.
+// AddressSanitizer does not track mappings: red zones mark the end of an allocation.
 constexpr size_t kRedzoneBytes = 64;
 void guard(const uint8_t* address, size_t bytes, size_t mapped_bytes) { ASAN_POISON_MEMORY_REGION(address + bytes, mapped_bytes - bytes); }
 void unguard(const uint8_t* address, size_t mapped_bytes) { ASAN_UNPOISON_MEMORY_REGION(address, mapped_bytes); }
@@ -42,7 +42,7 @@ int Descriptor::duplicate() const {
 }
 
 Descriptor create_file(const char* name) {
-  // MFD_NOEXEC_SEAL is used if the kernel knows the flag: hardened systems require it.
+  // MFD_NOEXEC_SEAL is used if the kernel supports the flag: hardened systems require it.
   Descriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
   if (file.get() < 0 && errno == EINVAL) file = Descriptor(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0) throw_system(std::string("memfd_create of ") + name, errno);

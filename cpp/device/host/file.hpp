@@ -1,4 +1,4 @@
-// Files behind memory that other processes can map.
+// Files of memory that other processes can map.
 #pragma once
 
 #include <unistd.h>
@@ -39,8 +39,8 @@ Descriptor create_file(const char* name);
 /// Sets the final size of a file. With F_SEAL_GROW among the `seals` the file cannot grow either.
 void set_bytes(const Descriptor& file, size_t bytes);
 void seal(const Descriptor& file, int seals);
-/// Throws unless the first `bytes` of another process's file may be mapped. Touching a mapping past the end of its file raises SIGBUS, so
-/// the file must be long enough and sealed against shrinking.
+/// Throws unless the first `bytes` of another process's file may be mapped. Accessing a mapping past the end of its
+/// file raises SIGBUS, so the file must be long enough and sealed against shrinking.
 void check_file(const Descriptor& file, uint64_t bytes);
 
 /// Owns a shared mapping of a part of a file.
@@ -58,12 +58,13 @@ class Mapping {
   size_t bytes_;
 };
 
-/// The file of all plain memory of a device, made at the first use: any number of allocations cost one descriptor. Usable from any thread.
+/// The file of all plain memory of a device, created at the first use: any number of allocations cost one descriptor.
+/// Usable from any thread.
 class PlainFile {
  public:
-  /// Maps `bytes` of the file that no other allocation has.
+  /// Maps `bytes` of the file that no other allocation uses.
   uint8_t* allocate(size_t bytes);
-  /// Unmaps what allocate mapped, and returns it to the system. The place is reused: no process may still map it.
+  /// Unmaps memory of allocate, and returns it to the system. The place is reused: no process may still map it.
   void free(const uint8_t* address) noexcept;
   /// The part of the allocation that starts at `base`. Throws kInvalidArgument if there is none.
   FilePart part(const uint8_t* base) const;
@@ -75,7 +76,7 @@ class PlainFile {
     Mapping mapping;
   };
 
-  /// The lowest gap between allocations that has room.
+  /// The lowest gap between allocations that is large enough.
   uint64_t find_room(size_t bytes) const;
 
   mutable std::mutex mutex_;

@@ -15,7 +15,7 @@ Kept::~Kept() {
   if (keepalive_.release) keepalive_.release(keepalive_.data);
 }
 
-// The lock orders launches from two threads: each launch waits, on its stream, for the launch before.
+// The lock orders launches from two threads: each launch waits, on its stream, for the previous launch.
 int32_t Program::launch(Queue& queue) const noexcept {
   const std::lock_guard lock(mutex_);
   return queue.push(commands_, Keep{shared_from_this()});
@@ -38,7 +38,7 @@ std::unique_ptr<device::Graph> Capture::finish(Keepalive keepalive) {
   queue_->end_recording();
   const std::shared_ptr<Recording> recording = std::move(recording_);
   if (recording->incomplete) throw Error(ErrorKind::kOutOfMemory, "Capture::finish: no memory was left to record a command", ENOMEM);
-  // Launches of one graph never overlap on any streams: its kernels share state.
+  // Launches of one graph never overlap, on any streams: its kernels share state.
   const auto launched = std::make_shared<Marker>();
   std::vector<Command> commands;
   commands.reserve(recording->commands.size() + 2);

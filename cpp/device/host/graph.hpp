@@ -24,8 +24,8 @@ class Kept {
   Keepalive keepalive_;
 };
 
-/// The commands of a graph. The graph, its launches in flight, and captures and graphs that launch it share the program; the last owner
-/// releases the keepalive.
+/// The commands of a graph. The graph, its launches in flight, and captures and graphs that launch it share the
+/// program; the last owner releases the keepalive.
 class Program : public std::enable_shared_from_this<Program> {
  public:
   Program(Kept kept, std::vector<Command> commands) : kept_(std::move(kept)), commands_(std::move(commands)) {}

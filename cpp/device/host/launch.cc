@@ -55,8 +55,8 @@ int32_t Crew::run(const Kernel& kernel) noexcept {
   return 0;
 }
 
-// Barriers and shared memory are kept for the next launch of equal shape. Shared memory has the exact size, so that AddressSanitizer
-// detects a kernel that exceeds it.
+// Barriers and shared memory are kept for the next launch of equal shape. Shared memory has the exact size, so that
+// AddressSanitizer detects a kernel that exceeds it.
 void Crew::prepare(const kernels::Geometry& geometry) {
   if (geometry.threads > 1) {
     if (barrier_threads_ != geometry.threads) barriers_.clear();
@@ -81,7 +81,7 @@ void Crew::grow(size_t members) {
   }
 }
 
-// A participating member cannot miss a launch: the next one begins when all members are done.
+// A participating member cannot miss a launch: the next launch begins after all members are done.
 void Crew::serve(uint64_t member, uint64_t seen) noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -110,7 +110,7 @@ void Crew::run_thread(const Kernel& kernel, uint64_t index) noexcept {
       .doorbell = &kDoorbell,
   };
   kernel.entry(kernel.args);
-  ring();  // peers may sleep until they have what this thread stored
+  ring();  // peers may sleep until a value of this thread arrives
 }
 
 }  // namespace symmetra::device::host

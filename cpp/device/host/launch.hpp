@@ -18,7 +18,7 @@
 
 namespace symmetra::device::host {
 
-/// Most device threads of a launch, which all run at once.
+/// The most device threads of a launch, which all run at once.
 constexpr uint64_t kMaxLaunchThreads = 4096;
 
 /// A kernel with its arguments by value.
@@ -36,7 +36,7 @@ struct Kernel {
 /// 0, or EINVAL for a shape outside the limits.
 int32_t check_geometry(const kernels::Geometry& geometry) noexcept;
 
-/// The threads of one stream. Only the stream's worker uses it, and is the first of them.
+/// The threads of one stream. Only the stream's worker uses the object, and is the first of the threads.
 class Crew {
  public:
   Crew() = default;
@@ -44,8 +44,8 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  /// Runs all blocks and threads at once, because ranks wait for each other, and returns when all are done. Returns 0, or an errno if
-  /// threads or memory are not available; nothing has run then.
+  /// Runs all blocks and threads at once, because ranks wait for each other, and returns after all are done. Returns 0,
+  /// or an errno if threads or memory are not available; nothing has run in this case.
   int32_t run(const Kernel& kernel) noexcept;
 
  private:
@@ -60,17 +60,17 @@ class Crew {
   void run_thread(const Kernel& kernel, uint64_t index) noexcept;
 
   uint32_t barrier_threads_ = 0;
-  std::deque<std::barrier<>> barriers_;  // one a block
+  std::deque<std::barrier<>> barriers_;  // one for each block
   uint32_t shared_bytes_ = 0;
-  std::vector<std::unique_ptr<uint8_t, Free>> shared_;  // one a block
+  std::vector<std::unique_ptr<uint8_t, Free>> shared_;  // one for each block
 
   std::mutex mutex_;
   std::condition_variable begin_;
   std::condition_variable end_;
   uint64_t launches_ = 0;
   const Kernel* kernel_ = nullptr;
-  uint64_t wanted_ = 0;   // members that take part, the worker not counted
-  uint64_t running_ = 0;  // of those, not yet done
+  uint64_t wanted_ = 0;   // members that take part, without the worker
+  uint64_t running_ = 0;  // members that take part and are not yet done
   bool stopping_ = false;
   std::vector<std::thread> members_;  // last: they use the rest
 };

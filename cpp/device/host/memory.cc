@@ -81,10 +81,10 @@ class Allocation : public Memory {
   std::shared_ptr<Registry> registry_;
   Owner owner_;
   size_t bytes_;
-  Range range_;  // goes before the owner: the address may be reused at once
+  Range range_;  // destroyed before the owner: the address may be reused at once
 };
 
-/// Owns a mapping of a file of allocate_shared: a page with the bell, and behind the page the memory.
+/// Owns a mapping of a file of allocate_shared: a page with the bell, followed by the memory.
 class Belled {
  public:
   Belled(const Descriptor& file, size_t bytes)
@@ -94,7 +94,7 @@ class Belled {
 
  private:
   std::unique_ptr<Mapping> mapping_;
-  std::unique_ptr<Hung> hung_;  // taken down before the mapping goes
+  std::unique_ptr<Hung> hung_;  // destroyed before the mapping
 };
 
 /// Memory of allocate_shared, with its file for export.

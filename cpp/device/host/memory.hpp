@@ -1,4 +1,4 @@
-// Memory of the host device: all in memfds, so that other processes can map it.
+// Memory of the host device: always in memfds, so that other processes can map it.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ constexpr uint64_t kMagic = 0x7473616369746c75;
 
 [[noreturn]] void refuse(const std::string& doing, const std::string& why) { throw Error(ErrorKind::kInvalidArgument, doing + ": " + why); }
 
-/// Addresses at which nothing lies: every access faults.
+/// Reserved addresses without memory: every access faults.
 class Reservation {
  public:
   explicit Reservation(size_t bytes) : bytes_(bytes) {

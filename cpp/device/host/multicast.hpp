@@ -1,5 +1,6 @@
-// Multicast objects of the host device. Kernels reach the memory of each rank through a table of addresses; the object keeps the rules of a
-// GPU's: how many devices there are, which steps they have made, and an address at which no ordinary access works.
+// Multicast objects of the host device. Kernels access the memory of each rank through a table of addresses; the object
+// enforces the rules of a GPU's: the number of devices, the order of steps, and an address at which ordinary accesses
+// fault.
 #pragma once
 
 #include <cstddef>

@@ -147,7 +147,7 @@ void Queue::serve() noexcept {
       const Command command = ring_.pop();
       lock.unlock();
       code = std::visit(Execute{*this, position, crew}, command);
-    }  // what the command held is let go before it counts as done, and without the lock
+    }  // the command's resources are released before it counts as done, and without the lock
     lock.lock();
     done_ = position;
     if (failure_ == 0) failure_ = code;

@@ -1,5 +1,5 @@
-// The commands of a stream, and how many are done. A worker serves the queue. The queue may outlive its stream, because events refer to its
-// positions.
+// The commands of a stream, and the number of finished commands. A worker serves the queue. The queue may outlive its
+// stream, because events refer to its positions.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@ const char* describe(int32_t code) noexcept;
 // Locks are taken in the order registry, program, queue, marker.
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  /// Enqueues all commands, or records all while capturing; then enqueues `keep` if it holds a program. Returns 0, ENOMEM, ECANCELED
-  /// after stop(), or the code of an earlier failure.
+  /// Enqueues all commands, or records all while capturing; then enqueues `keep` if it holds a program. Returns 0,
+  /// ENOMEM, ECANCELED after stop(), or the code of an earlier failure.
   int32_t push(std::span<const Command> commands, const Keep& keep = {}) noexcept;
 
   /// Position of the last command enqueued.
@@ -34,7 +34,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::shared_ptr<Recording> recording() const noexcept;
   /// Throws if a capture is in progress.
   std::shared_ptr<Recording> begin_recording();
-  /// Runs later commands again.
+  /// Later commands run again instead of being recorded.
   void end_recording() noexcept;
 
   /// The worker: runs commands until stop() was called and none is left.

@@ -30,8 +30,8 @@ void Registry::remove_queue(uint64_t key) noexcept {
   queues_.erase(key);
 }
 
-// Keys ascend and are never reused, so the walk needs no copy of the map, which a destructor might fail to allocate, and no lock while it
-// waits.
+// Keys ascend and are never reused, so the walk needs neither a copy of the map, which a destructor might fail to
+// allocate, nor a lock while it waits.
 void Registry::drain() const noexcept {
   uint64_t key = 0;
   for (;;) {

@@ -19,8 +19,8 @@ class Registry {
 
   int32_t ordinal() const noexcept { return ordinal_; }
 
-  /// Returns the key with which to remove the queue after it is drained: the handle of its stream. No key of this process is 0 or comes
-  /// again.
+  /// Returns the key with which to remove the queue after it is drained: the handle of its stream. Keys of a process
+  /// are never 0 and never reused.
   uint64_t add_queue(std::shared_ptr<Queue> queue);
   void remove_queue(uint64_t key) noexcept;
   /// The queue with this key. Throws if there is none.

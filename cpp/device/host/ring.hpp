@@ -13,7 +13,7 @@ class Ring {
  public:
   bool empty() const noexcept { return size_ == 0; }
 
-  /// Makes room for `more` commands; the only function that throws.
+  /// Reserves space for `more` commands; the only function that throws.
   void reserve(size_t more) {
     if (slots_.size() - size_ >= more) return;
     size_t capacity = slots_.empty() ? kFirstCapacity : slots_.size();
@@ -24,10 +24,10 @@ class Ring {
     first_ = 0;
   }
 
-  /// Requires reserved room.
+  /// Requires reserved space.
   void push(Command&& command) noexcept { slot(size_++) = std::move(command); }
 
-  /// Requires a command. Releases everything that the slot owned.
+  /// Requires a command. Releases all resources of the slot.
   Command pop() noexcept {
     Command command = std::exchange(slot(0), Command());
     first_ = (first_ + 1) & (slots_.size() - 1);

@@ -71,7 +71,7 @@ int32_t Stream::wait(const device::Event& event) const noexcept {
   const auto* own = dynamic_cast<const Event*>(&event);
   if (!own) return EINVAL;
   const std::shared_ptr<Recording> captured = own->marker()->captured();
-  // A GPU would draw the stream into the capture. Running the command now would be a silent error.
+  // A GPU would make the stream part of the capture. Running the command now would be a silent error.
   if (captured && captured != queue_->recording()) return EOPNOTSUPP;
   return push(Wait{own->marker(), {}});
 }

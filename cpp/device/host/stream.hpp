@@ -45,7 +45,7 @@ class Stream final : public device::Stream {
   int32_t push(const Command& command) const noexcept;
   void refuse_in_capture(const char* doing) const;
 
-  /// Registers the queue with those that freeing memory waits for.
+  /// Registers the queue among the queues for which freeing memory waits.
   class Membership {
    public:
     Membership(std::shared_ptr<Registry> registry, const std::shared_ptr<Queue>& queue);

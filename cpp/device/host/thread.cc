@@ -17,7 +17,7 @@ class SignalsBlocked {
   SignalsBlocked() noexcept {
     sigset_t blocked;
     sigfillset(&blocked);
-    // A fault's signal must reach the thread that caused it.
+    // The signal of a fault must reach the thread that caused it.
     for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF}) sigdelset(&blocked, fault);
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }

@@ -6,8 +6,8 @@
 
 namespace symmetra::device::host {
 
-/// Starts a thread that receives none of the process's asynchronous signals, which are the caller's. `name` has at most 15 characters.
-/// Throws Error if the system refuses.
+/// Starts a thread that receives none of the process's asynchronous signals, which belong to the program. `name` has at
+/// most 15 characters. Throws Error if the system refuses.
 std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace symmetra::device::host
