@@ -1,5 +1,6 @@
 //! Distinguishes a process from the children that `fork()` creates.
-//! | A child has copies of the objects, but not the threads that serve them, and it shares the sockets and the memory
+//!
+//! A child has copies of the objects, but not the threads that serve them, and it shares the sockets and the memory
 //! of its parent. So each object records the process that created it. In another process the object refuses to work,
 //! and its drop touches nothing that the two processes share.
 #![allow(unsafe_code)]

@@ -197,10 +197,10 @@ class Device {
 };
 
 inline FilePart Device::export_file(const uint8_t*) const {
-  throw Error(ErrorKind::kUnsupported, "export_file: plain memory of this device lies in no file");
+  throw Error(ErrorKind::kUnsupported, "export_file: plain memory of this device is not in a file");
 }
 inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) const {
-  throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device lies in no file");
+  throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device is not in a file");
 }
 
 inline size_t Device::multicast_granularity(uint32_t) const {

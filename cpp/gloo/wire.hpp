@@ -30,7 +30,8 @@ class Interface {
 
 /// Connections of one rank to all others of a wire. One thread at a time. All ranks make the same calls in the same
 /// order. A call that throws closes the wire permanently, which the other ranks detect.
-/// | Throws Error: kTimeout after a deadline, with the first rank in order whose bytes have not arrived; kBootstrap if
+///
+/// Throws Error: kTimeout after a deadline, with the first rank in order whose bytes have not arrived; kBootstrap if
 /// a connection failed or broke.
 class Wire final : public ::gloo::Context {
  public:

@@ -1,6 +1,7 @@
 //! The choice of a backend: a pure function of the facts that a group's ranks agreed on and of the properties of a call
 //! that are equal on every rank, so that all ranks choose alike.
-//! | The size of an all-reduce, with or without a norm, is an input, because it is equal on all ranks. Other sizes are
+//!
+//! The size of an all-reduce, with or without a norm, is an input, because it is equal on all ranks. Other sizes are
 //! not inputs: they may differ between ranks, as in an all-to-all of variable counts, and no backend limits them.
 //! Addresses are not inputs either.
 

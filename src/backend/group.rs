@@ -125,7 +125,7 @@ impl GroupBackends {
                     SAID.call_once(|| crate::log!(WARN, "NCCL was asked for and cannot be used: {reason}"));
                 }
                 Err(reason) if self.local().device().kind() != DeviceKind::Host => {
-                    SAID.call_once(|| crate::log!(WARN, "NCCL cannot be used, others do what it would: {reason}"));
+                    SAID.call_once(|| crate::log!(WARN, "NCCL cannot be used, others serve its calls: {reason}"));
                 }
                 _ => {}
             }
@@ -296,8 +296,8 @@ impl GroupBackends {
         }
     }
 
-    /// The failure that the ranks of this host report within [`REPORT`], if the late rank is on this host. The late rank may
-    /// itself have waited for another rank by the same deadline.
+    /// The failure that the ranks of this host report within [`REPORT`], if the late rank is on this host. The late
+    /// rank may itself have waited for another rank by the same deadline.
     fn reported_by(&self, late: usize) -> Option<Error> {
         if !matches!(self.reach, Reach::Spanning(_)) || !self.on_host().contains(&late) {
             return None;

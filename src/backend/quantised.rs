@@ -40,7 +40,8 @@ impl QuantisedAllReduce {
     }
 
     /// The setting with the smallest message that a tuning found for a world size, unless one is set.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The reason why no message uses the codec.
     pub(crate) fn tuned(
         self,

@@ -30,7 +30,8 @@ pub trait Bootstrap: Send {
     fn announce(&mut self, _call: &str) {}
 
     /// Blocks until every rank has called it.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`all_gather`](Self::all_gather).
     fn barrier(&mut self, deadline: Instant) -> Result<()> {
         self.all_gather(&[], deadline).map(drop)

@@ -23,7 +23,8 @@ const PREFIX: &str = "symmetra-ranks-";
 const DIGITS: usize = 8;
 
 /// An empty directory for sockets that only this user may enter, in which ranks of one host meet by [`Local`].
-/// | Dropping it removes the directory and its contents. A directory whose process was killed is removed when this user
+///
+/// Dropping it removes the directory and its contents. A directory whose process was killed is removed when this user
 /// makes the next one, or by [`sweep`](Self::sweep). Ranks that meet by [`Local`] need a directory inside it, because
 /// this directory is locked.
 ///

@@ -41,7 +41,8 @@ fn null() -> Error {
 }
 
 /// A bootstrap over the program's object.
-/// | The object's all-gather takes only equal sizes. So lengths are gathered first, then payloads padded to the
+///
+/// The object's all-gather takes only equal sizes. So lengths are gathered first, then payloads padded to the
 /// longest.
 pub(crate) struct Foreign<H> {
     raw: H,

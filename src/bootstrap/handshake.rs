@@ -93,7 +93,7 @@ pub(super) fn challenge(secret: &Secret, hello: &[u8]) -> Result<(Outgoing, Opti
         noise.read_message(fields.0, &mut [0; MAX_PENDING_BYTES])?;
         Ok((say(Kind::Challenge, &mut noise)?, cipher(secret, noise)?))
     };
-    answer().map_err(|error: snow::Error| format!("a hello that is none: {error}"))
+    answer().map_err(|error: snow::Error| format!("a malformed hello: {error}"))
 }
 
 /// The cipher of the following frames if the challenge proves that rank 0 knows the secret, else the reason of the

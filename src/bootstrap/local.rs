@@ -29,7 +29,8 @@ const SOCKET: &str = "rank0.sock";
 const UNFINISHED: &str = "rank0.new";
 
 /// Ranks of one host that meet in a directory: processes or threads of the same user.
-/// | Rank 0 listens at a unix socket in the directory, the others connect. Only processes of one user can join: the
+///
+/// Rank 0 listens at a unix socket in the directory, the others connect. Only processes of one user can join: the
 /// directory has mode 0700, and both sides of a connection check the user of the other side. Rank 0 replaces a socket
 /// that a crash left, and removes its socket when it is dropped.
 pub struct Local {

@@ -1,5 +1,6 @@
 //! How ranks find each other before a group exists.
-//! | A [`Bootstrap`] moves a few bytes between all ranks while a group opens. After that the group uses sockets of its
+//!
+//! A [`Bootstrap`] moves a few bytes between all ranks while a group opens. After that the group uses sockets of its
 //! own.
 
 mod all_gather;

@@ -198,8 +198,10 @@ impl Tcp {
     }
 
     /// Meets at the address of `id`, with its secret; blocks until every rank has joined or `deadline` has passed.
-    /// | Rank 0 passes the id with which it listens, the others pass the id that they parsed.
-    /// | # Errors
+    ///
+    /// Rank 0 passes the id with which it listens, the others pass the id that they parsed.
+    ///
+    /// # Errors
     /// The errors of [`connect`](Self::connect).
     pub fn from_id(id: UniqueId, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         Self::from_id_heeding(id, rank, world_size, deadline, None)

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::fork::Maker;
 
 /// The address at which ranks meet, and their 128-bit secret, as a string that the program passes to the other ranks.
-/// | Rank 0 makes the id with [`UniqueId::listen`] and prints it ([`Display`](fmt::Display)). The program passes the
+///
+/// Rank 0 makes the id with [`UniqueId::listen`] and prints it ([`Display`](fmt::Display)). The program passes the
 /// text to the other ranks (environment, pipe, MPI), which parse it ([`FromStr`]). Then every rank calls
 /// [`Tcp::from_id`](super::Tcp::from_id).
 ///

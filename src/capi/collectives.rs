@@ -79,7 +79,8 @@ impl<'a> Caller<'a> {
     }
 
     /// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
-    /// | # Safety
+    ///
+    /// # Safety
     /// The pointers of operands follow the headers: *borrowing*, *caller's duty*.
     unsafe fn call<'v>(
         &self,
@@ -90,7 +91,7 @@ impl<'a> Caller<'a> {
     where
         'a: 'v,
     {
-        let unknown = || Error::Internal { message: format!("{} is no operation", asked.operation) };
+        let unknown = || Error::Internal { message: format!("{} is not an operation", asked.operation) };
         let op = Op::named(asked.operation).ok_or_else(unknown)?;
         // SAFETY: passed on.
         let from = asked.has_input.then(|| unsafe { resolve(self.device(), input) }).transpose()?;

@@ -131,7 +131,7 @@ unsafe fn multiplier_new(on: OnDevice) -> Result<Box<Multiplier>, Report> {
     guard(|| {
         // SAFETY: borrowing.
         let device = unsafe { on.device.as_ref() };
-        let device = device.ok_or_else(|| Error::Internal { message: "a multiplier of no device".to_owned() })?;
+        let device = device.ok_or_else(|| Error::Internal { message: "a multiplier without a device".to_owned() })?;
         Multiplier::new(device).map(Box::new)
     })
 }

@@ -124,7 +124,7 @@ unsafe fn mixed_open(group: Group, settings: &MixedSettings) -> Result<Box<Mixed
     guard(|| {
         // SAFETY: passed on.
         let Caller::Coordinator(world) = (unsafe { Caller::new(group) })? else {
-            return Err(Error::Internal { message: "a grid over no coordinator".to_owned() });
+            return Err(Error::Internal { message: "a grid without a coordinator".to_owned() });
         };
         let world: &Coordinator = world;
         Ok(Box::new(MixedGrid(Arc::new(Mixed::open(world, &settings.config())?), AtomicBool::new(false))))

@@ -41,7 +41,7 @@ pub(super) unsafe fn coordinator_broadcast_named(
                 return Ok((name.to_owned(), NamedValue::Other(value)));
             }
             if !named.refusal.is_empty() {
-                return Err(Error::invalid(&format!("tensor `{name}`"), "of no use", &named.refusal));
+                return Err(Error::invalid(&format!("tensor `{name}`"), "unusable", &named.refusal));
             }
             // SAFETY: passed on.
             let (view, dtype) = unsafe { resolve(coordinator.device(), &named.operand) }?;
@@ -106,6 +106,6 @@ pub(super) fn received_entries(received: &Received) -> Vec<Named> {
 pub(super) fn received_tensor(received: &Received, index: usize) -> Result<Box<Tensor>, Report> {
     guard(|| match received.0.get(index) {
         Some((_, Arrived::Tensor(tensor, _))) => Ok(tensor.clone()),
-        _ => Err(Error::Internal { message: format!("value {index} of a map is no tensor") }),
+        _ => Err(Error::Internal { message: format!("value {index} of a map is not a tensor") }),
     })
 }

@@ -98,7 +98,7 @@ unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<
             width: (asked.width != 0).then_some(asked.width),
         };
         let output = maybe("output", asked.has_output, &asked.output)?;
-        let unknown = || Error::Internal { message: format!("{} is no operation", asked.operation) };
+        let unknown = || Error::Internal { message: format!("{} is not an operation", asked.operation) };
         let op = Op::named(asked.operation).ok_or_else(unknown)?;
         let call = Call::new(op, input.dtype).options(algorithm(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));

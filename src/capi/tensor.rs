@@ -109,7 +109,7 @@ impl Tensor {
     fn pad(&self) -> Result<SignalPad<'_>> {
         self.owner
             .signals()
-            .ok_or_else(|| Error::Internal { message: "a signal pad of no symmetric buffer".to_owned() })
+            .ok_or_else(|| Error::Internal { message: "a signal pad without a symmetric buffer".to_owned() })
     }
 
     /// Elements `start..start + count`.

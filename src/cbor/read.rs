@@ -30,7 +30,7 @@ impl<'de> Reader<'de> {
     }
 
     fn head(&mut self) -> Result<Header, Unfit> {
-        Decoder::from(&mut self.rest).pull().map_err(|_| Unfit::custom("the bytes end early or are no CBOR"))
+        Decoder::from(&mut self.rest).pull().map_err(|_| Unfit::custom("the bytes end early or are not CBOR"))
     }
 
     /// The next header, without consuming it.
@@ -58,7 +58,7 @@ impl<'de> Reader<'de> {
             match self.head()? {
                 Header::Break => return Ok(all.into()),
                 head => {
-                    let len = piece(head).ok_or_else(|| Unfit::custom("a piece of a string is no string"))?;
+                    let len = piece(head).ok_or_else(|| Unfit::custom("a piece of a string is not a string"))?;
                     all.extend_from_slice(self.take(len)?);
                 }
             }
@@ -119,7 +119,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     type Error = Unfit;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
-        // Keeps all bits of the NaN, which a conversion to twice the width may change.
+        // Reads the bits directly: a conversion to f64 could change those of a NaN.
         if let Some((&F32, rest)) = self.rest.split_first()
             && let Some((bits, rest)) = rest.split_first_chunk()
         {

@@ -56,7 +56,7 @@ impl Writer {
         if self.levels <= MOST_LEVELS {
             return Ok(());
         }
-        Err(Unfit::new(format!("{} levels deep", self.levels), format!("at most {MOST_LEVELS} levels travel")))
+        Err(Unfit::new(format!("{} levels deep", self.levels), format!("at most {MOST_LEVELS} levels are allowed")))
     }
 
     /// Begins a sequence or a map, `levels` below the value around it.

@@ -316,7 +316,7 @@ impl Device {
         }
         let limit = match (self.kind(), other.kind()) {
             (DeviceKind::Host, DeviceKind::Host) => {
-                "this rank works on another: each `Device::host()` is one of its own, so use clones of one".to_owned()
+                "this rank works on another: each `Device::host()` is a new one, so use clones of one".to_owned()
             }
             _ => format!("this rank works on {self:?}"),
         };

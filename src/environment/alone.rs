@@ -56,7 +56,8 @@ impl Coordinator {
     /// Opens one group of all ranks of `bootstrap`, on one host or on several, with every operation of a coordinator
     /// and without the parallel groups of an [`Environment`](super::Environment). Ranks have the numbers of the
     /// bootstrap. Each rank [closes](Self::close) the group. Collective; blocks, for `deadlines.open` at most.
-    /// | If all ranks are on one host, the bootstrap is dropped when the group is open; otherwise with the group, as
+    ///
+    /// If all ranks are on one host, the bootstrap is dropped when the group is open; otherwise with the group, as
     /// for [`InitMethod::Bootstrap`](super::InitMethod::Bootstrap).
     ///
     /// ```

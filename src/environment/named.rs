@@ -145,9 +145,10 @@ impl Coordinator {
     /// Sends named tensors and other values of rank `root` to every rank. The other ranks pass `None` and receive the
     /// map, with tensors in new memory of their device. The root passes its map and receives `None`.
     ///
-    /// **Blocks** until every rank has received names, types and shapes and has allocated memory. Descriptions travel
-    /// as an object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one [`broadcast`](Self::broadcast)
-    /// each in the order of names: use them in stream order. Between hosts the broadcasts block too.
+    /// **Blocks** until every rank has received names, types and shapes and has allocated memory. Descriptions are sent
+    /// as an object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one
+    /// [`broadcast`](Self::broadcast) each in the order of names: use them in stream order. Between hosts the
+    /// broadcasts block too.
     ///
     /// ```
     /// # use std::collections::BTreeMap;

@@ -20,15 +20,16 @@ const GIVEN: u8 = b'=';
 const REFUSED: u8 = b'!';
 
 impl Coordinator {
-    /// Sends the object of rank `root` to every rank of the group. The other ranks pass `None`. Any value of serde
-    /// arrives bit for bit, NaNs and infinities too. The object travels as CBOR (RFC 8949) of at most 64 MiB less 256
-    /// bytes, with at most 256 levels; `docs/protocols.md` has the format. Blocks.
+    /// Sends the object of rank `root` to every rank of the group. The other ranks pass `None`. Any value of serde is
+    /// preserved bit for bit, including NaNs and infinities. The object is encoded as CBOR (RFC 8949) of at most 64 MiB
+    /// less 256 bytes, with at most 256 levels; `docs/protocols.md` has the format. Blocks.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an unknown root, a root without an object, another rank with an object, or an
     /// object that is too large, too deep or refused by its own `Serialize`, with [`Error::Peer`] on the other ranks at
-    /// once; the error names the place in the object. [`Error::Mismatch`] if ranks name different roots, or if a rank makes
-    /// another collective call; [`Error::Bootstrap`] if the bytes are not a `T`. The group's error if the group has failed.
+    /// once; the error names the place in the object. [`Error::Mismatch`] if ranks name different roots, or if a rank
+    /// makes another collective call; [`Error::Bootstrap`] if the bytes are not a `T`. The group's error if the group
+    /// has failed.
     pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, object: Option<&T>, root: usize) -> Result<T> {
         self.broadcast_made(Ok(object), root)
     }

@@ -4,7 +4,8 @@ use crate::settings::named;
 
 /// The factors, other than the inputs and the world size, on which the bits of a floating-point result may depend. Each
 /// level gives the guarantees of the previous level, and more. Integer results are exact at each level.
-/// | Only [multicast](crate::Config::multicast) needs a level below [`PerAlgorithm`](Self::PerAlgorithm). Without
+///
+/// Only [multicast](crate::Config::multicast) needs a level below [`PerAlgorithm`](Self::PerAlgorithm). Without
 /// multicast, the two levels below behave like `PerAlgorithm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]

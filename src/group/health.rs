@@ -274,7 +274,7 @@ impl Health {
         if expected == args::kNotReached {
             return Some(Error::unsupported(
                 format!("a direct exchange into memory of rank {peer}"),
-                "it is plain or adopted: where ranks know only their own counts, they write into symmetric memory alone",
+                "it is plain or adopted: if ranks know only their own counts, they can write only into symmetric memory",
             ));
         }
         let (sender, receiver) = if expected & BY_SENDS == 0 { (peer, by) } else { (by, peer) };

@@ -140,7 +140,8 @@ impl Group {
     }
 
     /// Blocks until every rank has called it. Does not wait for work on streams.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The group's error; [`Error::Timeout`] after `deadlines.open`; [`Error::Mismatch`] with both names if a rank
     /// makes another host-side collective call.
     pub fn barrier(&self) -> Result<()> {
@@ -383,7 +384,8 @@ impl Group {
     }
 
     /// Records that this rank, whose device is idle, leaves regularly.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The group's error, also for ranks that made different calls.
     pub(crate) fn finished(&self) -> Result<()> {
         self.confirm()?;

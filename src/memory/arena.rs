@@ -120,7 +120,7 @@ impl Arena {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.layout.bytes => Ok(self.bases.0[rank].wrapping_add(offset as usize)),
             _ => Err(Error::Internal {
-                message: format!("{bytes} bytes from {offset} on were asked for of {} in an arena", self.layout.bytes),
+                message: format!("{bytes} bytes from {offset} on are outside an arena of {}", self.layout.bytes),
             }),
         }
     }

@@ -42,7 +42,8 @@ pub fn copy<'op, T: Element>(
 
 /// Enqueues a copy of all elements of `from`, memory of the host, into `to`, on a stream or in a capture. Returns
 /// without waiting for the copy. In a graph, each launch copies the contents of `from` at that time.
-/// | # Errors
+///
+/// # Errors
 /// The errors of [`copy`].
 pub fn copy_from_host<'op, T: Element>(
     from: &'op HostBuffer<T>,
@@ -61,7 +62,8 @@ pub fn copy_from_host<'op, T: Element>(
 
 /// Enqueues a copy of all elements of `from` into `to`, memory of the host, on a stream or in a capture. Returns
 /// without waiting for the copy. [`HostBuffer::elements`] waits for the copy.
-/// | # Errors
+///
+/// # Errors
 /// The errors of [`copy`].
 pub fn copy_to_host<'op, T: Element>(
     from: impl Operand<'op, T>,

@@ -168,7 +168,8 @@ fn permitted(refusal: Result<Option<String>>, ask: impl FnOnce() -> Result<usize
 }
 
 /// Opens multicast over the arenas of all ranks, if the ranks are prepared. Collective in this case.
-/// | # Errors
+///
+/// # Errors
 /// [`Error::Unsupported`], equal on all ranks, if the configuration requires multicast and the ranks cannot open it.
 pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) -> Result<Opened<Bound>> {
     let opened = match prepared {

@@ -33,7 +33,8 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Some elements of the operand. All parts that a step reads or writes are created here.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::Internal`] for a range outside the operand, so that no step accesses memory outside it.
     pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Result<Self> {
         if range.start > range.end || range.end > self.elems {

@@ -90,7 +90,8 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
     /// done. Like [`read`](Self::read), without an allocation.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.borrow().read_into(values, stream)
@@ -262,7 +263,8 @@ impl<'a, T: Element> Ref<'a, T> {
 
     /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
     /// done. Like [`read`](Self::read), without an allocation.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.device.check_same("stream", stream.device())?;

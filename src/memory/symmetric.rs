@@ -87,7 +87,8 @@ impl<T: Element> SymmetricBuffer<T> {
 
     /// The buffer by multicast, for a kernel of yours. Contacts no peer, and does not block. Each rank may create it or
     /// not.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::Unsupported`], with the reason, if multicast is not open
     /// ([`Config::multicast`](crate::Config::multicast) enables it); the group's error if the group has failed or is
     /// closed.
@@ -171,7 +172,8 @@ impl<T: Element> SymmetricBuffer<T> {
 
     /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
     /// done. Like [`read`](Self::read), without an allocation.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         self.borrow().read_into(values, stream)?;
@@ -218,7 +220,8 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
 
     /// The slice by multicast, for a kernel of yours: as [`SymmetricBuffer::multicast`]. The slice must start at a
     /// multiple of 16 bytes of the buffer.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`SymmetricBuffer::multicast`], and [`Error::InvalidArgument`] for a slice that starts elsewhere.
     pub fn multicast(&self) -> Result<MulticastView<'a, T>> {
         let offset_bytes = self.buffer.offset_bytes + (self.start * size_of::<T>()) as u64;

@@ -46,7 +46,8 @@ pub struct MulticastData(args::Multicast);
 /// Elements of a symmetric buffer on all ranks, by multicast: a load returns the sum over the ranks, and a store writes
 /// on every rank. [`SymmetricBuffer::multicast`](crate::SymmetricBuffer::multicast) and
 /// [`SymmetricSlice::multicast`](crate::SymmetricSlice::multicast) create it.
-/// | Only multicast accesses of kernels may use the address; the effect of an ordinary load, store or copy there is
+///
+/// Only multicast accesses of kernels may use the address; the effect of an ordinary load, store or copy there is
 /// undefined. So the view cannot be copied to or from the host, and it is not an operand:
 /// ```compile_fail,E0277
 /// # use symmetra::*;
@@ -154,7 +155,8 @@ impl PeerView {
 
 impl MulticastData {
     /// The data at an offset of every rank's arena.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::Unsupported`] if multicast is not open; [`Error::InvalidArgument`] for an offset that is not a multiple
     /// of 16 bytes; the group's error if the group has failed or is closed.
     pub(crate) fn at(arena: &Arena, offset_bytes: u64) -> Result<Self> {

@@ -65,7 +65,7 @@ impl Window {
         let window = Self { session, address, handle, bytes };
         registered?;
         if handle.is_null() {
-            return Err(Error::unsupported("a symmetric window", "NCCL has none on this machine"));
+            return Err(Error::unsupported("a symmetric window", "NCCL does not support it on this machine"));
         }
         Ok(window)
     }

@@ -92,7 +92,8 @@ impl<T: Element> Buffer<T> {
 
     /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
     /// done. Like [`read`](Self::read), without an allocation.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`read`](Self::read); [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the length
     /// differs.
     pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {

@@ -92,7 +92,8 @@ impl Calls {
 
     /// Makes a call that every rank makes, and compares the outcomes. Collective. If the call failed on a rank, NVSHMEM
     /// is given up on every rank.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`run`](Self::run), with the missing rank if it is known; [`Error::Peer`] if another rank's call
     /// failed.
     pub(super) fn together<R: Send + 'static>(

@@ -213,7 +213,8 @@ fn admitted(library: Result<Library>, group: &Group) -> Result<Library> {
     group.device().check_process("NVSHMEM")?;
     let shared = group.processes().iter().enumerate().find(|(rank, first)| rank != *first);
     if let Some((rank, first)) = shared {
-        let reason = format!("ranks {first} and {rank} are threads of one process, of which NVSHMEM serves one");
+        let reason =
+            format!("ranks {first} and {rank} are threads of one process, but NVSHMEM serves one rank a process");
         return Err(Error::unsupported("NVSHMEM", reason));
     }
     let set = optional(NVSHMEM_DISABLE_NVLS)?;

@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::sys::Caught;
 
 /// A capture in progress, which the closure of [`Stream::capture`] receives.
-/// | Work enqueued here is recorded, not run. The lifetimes are those of [`std::thread::scope`]: `'env` is the life of
+///
+/// Work enqueued here is recorded, not run. The lifetimes are those of [`std::thread::scope`]: `'env` is the life of
 /// the graph and of everything that the closure borrows. `'scope`, within it, is the life of operands: values that are
 /// borrowed for `'env`, and values that the graph owns ([`keep`](Self::keep)). A capture cannot leave the closure or
 /// its thread:

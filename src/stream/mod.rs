@@ -124,7 +124,8 @@ impl Stream {
     }
 
     /// Wraps a stream of the program with a handle that is valid as long as `owner`, which the result keeps.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`borrow_raw`](Self::borrow_raw).
     ///
     /// # Safety

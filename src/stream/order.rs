@@ -24,7 +24,8 @@ impl Order {
     }
 
     /// Makes the next work of `stream`, which must be of the device of this order, wait for the last call.
-    /// | Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded
+    ///
+    /// Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded
     /// outside it. The owner orders the launches of that graph.
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         self.event.device.check_same("stream", stream.device())?;

@@ -41,7 +41,8 @@ impl Launcher {
     }
 
     /// Rank and world size: the program's, else the variables'.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::InvalidArgument`] for a malformed variable, and for a missing variable, with instructions.
     pub(crate) fn place(
         &self,

@@ -122,12 +122,7 @@ pub const VARIABLES: [Variable; 35] = [
         "the codec of large all-reduces of f16 and bf16; NONE, FP: none",
     ),
     variable(QUICK_REDUCE.cast, "flag", "unset", NO_EFFECT),
-    variable(
-        QUICK_REDUCE.most_mib,
-        "number",
-        "0",
-        "the largest all-reduce that goes by the codec, in MiB; 0: no limit",
-    ),
+    variable(QUICK_REDUCE.most_mib, "number", "0", "the largest all-reduce that uses the codec, in MiB; 0: no limit"),
     variable("CUDA_VISIBLE_DEVICES", "list", "all", "which NVIDIA GPUs there are; read by the CUDA driver"),
     variable("HIP_VISIBLE_DEVICES", "list", "all", "which AMD GPUs there are; read by the HIP runtime"),
 ];
@@ -165,7 +160,7 @@ const BUILD: [Variable; 4] = [
     variable("SYMMETRA_CUDA_ARCHS", "list", "80,90a,100a", "the GPU architectures to build for"),
     variable("SYMMETRA_HIP_ARCHS", "list", "gfx90a,gfx942", "the AMD architectures to build for"),
     variable("SYMMETRA_RUST_ALONE", "flag", "unset", "whether the build compiles no C++"),
-    variable("SYMMETRA_UPDATE", "flag", "unset", "whether tests write generated files anew"),
+    variable("SYMMETRA_UPDATE", "flag", "unset", "whether tests rewrite generated files"),
 ];
 
 fn nearest(name: &str) -> &'static str {

@@ -140,6 +140,6 @@ fn a_rank_0_that_comes_when_another_gave_up_is_named_to_everybody() {
     for result in results {
         let (rank, detail) = timed_out(result);
         assert_eq!(rank, Some(0), "{detail}");
-        assert!(detail.contains("it did not gather the bytes of every rank"), "{detail}");
+        assert!(detail.contains("it neither gathered the bytes of every rank"), "{detail}");
     }
 }

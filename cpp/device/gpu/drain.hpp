@@ -9,7 +9,8 @@ namespace symmetra::device::gpu {
 
 /// Waits for its device when it is destroyed. An object that must outlive the device's work holds a Drain, declared
 /// after it.
-/// | It waits by freeing a small allocation: cudaFree is documented to wait for all streams, hipFree to wait like
+///
+/// It waits by freeing a small allocation: cudaFree is documented to wait for all streams, hipFree to wait like
 /// hipDeviceSynchronize. Synchronizing the device would fail while any stream of the process is being captured, and on
 /// CUDA invalidate that capture. The allocation is made early, so that the wait cannot fail for lack of memory.
 template <typename Context>

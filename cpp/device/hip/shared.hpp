@@ -1,6 +1,7 @@
 // Memory that other ranks map, exported as a file descriptor. It is uncached or fine-grained: a kernel must not read
 // stale cache lines of data that peers write while it runs.
-// | Two methods exist. If the runtime supports uncached physical memory (physical.hpp), that memory is exported as a
+//
+// Two methods exist. If the runtime supports uncached physical memory (physical.hpp), that memory is exported as a
 // descriptor. Otherwise fine-grained plain memory (grained.hpp) is exported by a legacy IPC handle, and the descriptor
 // is a small file that contains the handle.
 #pragma once

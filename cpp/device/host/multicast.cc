@@ -58,7 +58,7 @@ class Object final : public MulticastObject {
 
   void write(uint32_t devices) const { header() = {kMagic, bytes_, devices, 0, 0}; }
   void check() const {
-    if (header().magic != kMagic) refuse("import_multicast", "the descriptor is of no multicast object");
+    if (header().magic != kMagic) refuse("import_multicast", "the descriptor is not of a multicast object");
     if (header().bytes != bytes_) {
       refuse("import_multicast", "the object has " + std::to_string(header().bytes) + " bytes, not " + std::to_string(bytes_));
     }

@@ -1,7 +1,8 @@
 //! Keeps the bootstrap of ranks on several hosts open for one final all-gather, in which every rank sends one report:
 //! when a group of the rank fails, or when the rank closes. While groups open, they use the bootstrap and no rank
 //! reports: ranks compare the outcome of each opening, and a report would be mistaken for an outcome.
-//! | A failed group may contain only some of the ranks. If a rank gave up on the all-gather, the rest would report it
+//!
+//! A failed group may contain only some of the ranks. If a rank gave up on the all-gather, the rest would report it
 //! as lost. So the all-gather continues in a thread, until all ranks have sent a report or a rank is lost.
 
 use std::sync::Arc;

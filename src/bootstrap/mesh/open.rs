@@ -1,6 +1,7 @@
 //! Opening of a mesh: every rank listens in a directory of its own, sends its address to the others, and connects to
 //! all of them.
-//! | A connection from a higher rank to a lower rank stays. A connection from a lower rank to a higher rank only
+//!
+//! A connection from a higher rank to a lower rank stays. A connection from a lower rank to a higher rank only
 //! detects failures (`tell_tales`): it breaks if the higher rank dies before it has connected to the lower rank. A rank
 //! connects to all others before it stops listening. So if the connection to a rank breaks before that rank has
 //! connected, the rank never will.

@@ -1,5 +1,6 @@
 //! Rank 0's listener and the newcomers that have not yet proved that they know the secret.
-//! | A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most [`MAX_PENDING`] newcomers are
+//!
+//! A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most [`MAX_PENDING`] newcomers are
 //! served at once: when one more connects, the oldest is dropped. The poll of the hub serves them too, so that no
 //! newcomer delays the ranks.
 

@@ -30,7 +30,7 @@ unsafe fn communicator<'a>(group: Group, what: &str) -> Result<&'a Communicator>
     // SAFETY: passed on.
     match unsafe { Caller::new(group) }? {
         Caller::Communicator(communicator) => Ok(communicator),
-        _ => Err(Error::Internal { message: format!("{what} of no communicator") }),
+        _ => Err(Error::Internal { message: format!("{what} without a communicator") }),
     }
 }
 

@@ -222,7 +222,7 @@ impl Mixed {
 
     fn group(&self, part: Part) -> Result<&Over> {
         let group = self.groups[part as usize].as_ref();
-        group.ok_or_else(|| Error::Internal { message: format!("{} is this rank alone", part.name()) })
+        group.ok_or_else(|| Error::Internal { message: format!("{} contains only this rank", part.name()) })
     }
 
     /// Calls `run` with the call of a step that is a collective.
@@ -245,7 +245,7 @@ impl Mixed {
                 call(&REDUCE_SCATTER, Numbers::Shared(self.sizes.local() / groups), from, into)
             }
             Step::Sum { .. } | Step::Copy { .. } => {
-                Err(Error::Internal { message: format!("the step {step} is no collective") })
+                Err(Error::Internal { message: format!("the step {step} is not a collective") })
             }
         }
     }

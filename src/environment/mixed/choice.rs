@@ -1,4 +1,4 @@
-//! The mode that `Auto` stands for: a pure function of the grid, the operation, the size and the tuning.
+//! The mode that `Auto` chooses: a pure function of the grid, the operation, the size and the tuning.
 
 use super::grid::Sizes;
 use super::mode::MixedMode::{self, OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};

@@ -31,7 +31,8 @@ setters! { Grid { local_tensor: Option<usize>, local_data: Option<usize>, across
 
 impl Grid {
     /// The sizes for `local` ranks on each of `hosts` hosts.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::InvalidArgument`], with the arithmetic, if the product of the sizes of a level is not the size of the
     /// level, and if the number of ranks or hosts is 0 or above the limit of a world.
     pub(super) fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {

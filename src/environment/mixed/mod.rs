@@ -66,7 +66,8 @@ impl Default for MixedConfig {
 impl MixedConfig {
     /// The bytes of heap that the workspace takes on each rank, for `local` ranks on each of `hosts` hosts, including
     /// the alignment between allocations.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, for 0 ranks or hosts, for more
     /// than 16 ranks of a host or 256 ranks in all, and for `most_bytes` above 1 TiB.
     pub fn required_bytes(&self, local: usize, hosts: usize) -> Result<u64> {
@@ -76,7 +77,8 @@ impl MixedConfig {
 
     /// Describes the steps of an operation in a mode, in order, for `local` ranks on each of `hosts` hosts. `Auto`
     /// means the choice of the built-in table for `most_bytes`. Needs no ranks.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation or a mode that
     /// the grid does not have; the message lists the supported values.
     pub fn explain(
@@ -102,7 +104,8 @@ impl MixedConfig {
     /// They come from the tuning if it has measured this grid on devices of this `kind`, else from estimates. The last
     /// range ends with `u64::MAX`. `direct`: whether peers can address input and output. Needs no ranks. Calls that may
     /// round only once take another mode if the mode named here rounds more often.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation that the grid
     /// does not have; [`Error::InvalidArgument`] for a tuning that names an unknown mode.
     pub fn choices(
@@ -120,7 +123,8 @@ impl MixedConfig {
     /// The first mode that runs an operation with the same steps as `mode`, over groups of the same ranks, on a grid of
     /// `local` ranks on each of `hosts` hosts. It is `mode` itself unless an earlier mode is equivalent. `Auto` returns
     /// itself.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`explain`](Self::explain).
     pub fn first_alike(
         &self,
@@ -135,14 +139,16 @@ impl MixedConfig {
 
     /// The sizes of the grid for `local` ranks on each of `hosts` hosts: tensor and data ranks of a host, tensor and
     /// data hosts.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`required_bytes`](Self::required_bytes).
     pub fn grid_of(&self, local: usize, hosts: usize) -> Result<[usize; 4]> {
         Ok(self.sizes(local, hosts)?.by_level())
     }
 
     /// The operations of the grid for `local` ranks on each of `hosts` hosts.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`required_bytes`](Self::required_bytes).
     pub fn operations(&self, local: usize, hosts: usize) -> Result<Vec<MixedOperation>> {
         let sizes = self.sizes(local, hosts)?;
@@ -151,7 +157,8 @@ impl MixedConfig {
 
     /// The tensor rank and the data rank of each local number of each host, for `local` ranks on each of `hosts` hosts:
     /// `[host][local]`.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`required_bytes`](Self::required_bytes).
     pub fn places(&self, local: usize, hosts: usize) -> Result<Vec<Vec<(usize, usize)>>> {
         let sizes = self.sizes(local, hosts)?;
@@ -322,7 +329,8 @@ impl Mixed {
 
     /// The choices of `Auto` by bytes of `x` or of a slice, smallest first, with reasons. The last range ends with
     /// `u64::MAX`.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`select`](Self::select).
     pub fn choices(&self, operation: MixedOperation, dtype: Dtype, direct: bool) -> Result<Vec<MixedRange>> {
         mode::check(&self.sizes, operation, MixedMode::Auto)?;
@@ -330,7 +338,8 @@ impl Mixed {
     }
 
     /// Describes the steps of an operation in a mode, in order.
-    /// | # Errors
+    ///
+    /// # Errors
     /// [`Error::Unsupported`] for an operation or a mode that this grid does not have; the message lists the supported
     /// values.
     pub fn explain(&self, operation: MixedOperation, mode: MixedMode) -> Result<Vec<String>> {
@@ -394,7 +403,8 @@ impl Mixed {
 
     /// Sums `x` over each tensor group and gathers the sums: block `d` of `output` is the sum of data rank `d`. See
     /// [`MixedOperation::AllReduceAllGather`].
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn all_reduce_all_gather<'op, T: Element>(
         &'op self,
@@ -422,7 +432,8 @@ impl Mixed {
     }
 
     /// Runs the operation that `operation` names, for programs that treat all operations alike.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`all_reduce`](Self::all_reduce).
     pub fn perform<'op, T: Element>(
         &'op self,
@@ -437,7 +448,8 @@ impl Mixed {
 
     /// Blocks until all work of `stream` is done, and returns the error of the first group of the grid that failed. All
     /// groups of the grid, including the world, are aborted after a failure.
-    /// | # Errors
+    ///
+    /// # Errors
     /// The errors of [`Coordinator::synchronize`].
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         let groups = || self.groups.iter().flatten().try_for_each(|group| group.synchronize(stream));

@@ -131,7 +131,7 @@ fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Re
     let (tokens, _) = tokens.as_chunks::<TOKEN_BYTES>();
     match members.iter().zip(tokens).find(|(member, token)| cards[**member].token != **token) {
         None => Ok(wire),
-        Some((member, _)) => Err(Error::bootstrap(format!("a stranger connected in the place of rank {member}"))),
+        Some((member, _)) => Err(Error::bootstrap(format!("an unknown process connected in place of rank {member}"))),
     }
 }
 
