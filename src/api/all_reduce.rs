@@ -6,7 +6,7 @@ use crate::environment::Coordinator;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_REDUCE, AllReduceOptions, Call};
-use crate::stream::Queue;
+use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 both! {
@@ -43,7 +43,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let buffer = buffer.view_of();
-        self.run(&Call::new(&ALL_REDUCE, T::DTYPE).input(buffer.clone()).output(buffer), &queue)
+        self.run(&Call::new(&ALL_REDUCE, T::DTYPE).input(buffer.clone()).output(buffer), Target::of(&queue))
     }
 
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
@@ -64,7 +64,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&ALL_REDUCE, T::DTYPE).options(options);
-        self.run(&call.input(input.view_of()).output(output.view_of()), &queue)
+        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// Binds an all-reduce (a sum) of `input` into `output`: checks and plans the call once, for any number of

@@ -6,7 +6,7 @@ use crate::environment::Coordinator;
 use crate::error::Result;
 use crate::memory::Operand;
 use crate::op::{Call, Messages, Numbers, SEND_RECEIVE};
-use crate::stream::Queue;
+use crate::stream::{Queue, Target};
 use crate::types::{Dtype, Element};
 
 both! {
@@ -71,7 +71,7 @@ both! {
         let mut messages = Messages::new(self.rank(), self.world_size());
         fill(&mut messages)?;
         let call = Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(messages.as_slice()));
-        self.run(&call, &queue)
+        self.run(&call, Target::of(&queue))
     }
 
     /// Sends `operand` to the next rank; the last rank sends to the first. This is a whole [`batch`](Self::batch), in

@@ -6,7 +6,7 @@ use crate::environment::Coordinator;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_GATHER, Call, REDUCE_SCATTER};
-use crate::stream::Queue;
+use crate::stream::{Queue, Target};
 use crate::types::{Element, Reduction};
 
 both! {
@@ -46,7 +46,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<Pending<'op>> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_low_contention(&call, &queue)
+        self.run_low_contention(&call, Target::of(&queue))
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) by the copy engines, with equal bits, on a side stream that waits for
@@ -68,6 +68,6 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<Pending<'op>> {
         let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction);
-        self.run_low_contention(&call.input(input.view_of()).output(output.view_of()), &queue)
+        self.run_low_contention(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 }

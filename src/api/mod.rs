@@ -12,7 +12,7 @@ use crate::environment::Coordinator;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, View, WithView};
 use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, Size};
-use crate::stream::Queue;
+use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 /// Adds the methods to both types.
@@ -68,7 +68,7 @@ both! {
             _ => Numbers::None,
         };
         let call = Call::new(op, T::DTYPE).options(how.options).parameter(how.parameter).numbers(numbers);
-        self.run(&call.input(input).output(output), &queue)
+        self.run(&call.input(input).output(output), Target::of(&queue))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::collective::Communicator;
 use crate::environment::Coordinator;
 use crate::error::Result;
 use crate::op::Pairs;
-use crate::stream::Queue;
+use crate::stream::{Queue, Target};
 
 both! {
     /// Sends to and receives from any ranks: `fill` adds messages, and then all messages are enqueued as one operation.
@@ -75,6 +75,6 @@ both! {
     ) -> Result<()> {
         let mut messages = Pairs::new(self.world_size());
         fill(&mut messages)?;
-        self.run_pairs(messages.as_slice(), &queue)
+        self.run_pairs(messages.as_slice(), Target::of(&queue))
     }
 }

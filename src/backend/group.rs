@@ -23,7 +23,7 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Determinism, REPORT};
 use crate::op::{Call, Message, Numbers, Shape, Step, Steps, check_pairs};
-use crate::stream::{Enqueue, Stream};
+use crate::stream::{Stream, Target};
 
 /// Whether this process has logged that NCCL is missing.
 static SAID: Once = Once::new();
@@ -148,7 +148,7 @@ impl GroupBackends {
     }
 
     /// Runs a call on the backend that was selected for the call.
-    pub(crate) fn run(&self, backend: Backend, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, backend: Backend, facts: &Facts, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
         match backend {
             Backend::Quantised => return self.run_quantised(facts, call, queue),
             Backend::Own => return self.local().run(call, queue),
@@ -178,7 +178,7 @@ impl GroupBackends {
 
     /// Runs an all-reduce with the configured codec. The sum of a norm uses the codec, and a kernel norms the rows. A
     /// sum that does not fit as one piece uses the unquantised kernels, which sum and norm at once.
-    fn run_quantised(&self, facts: &Facts, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    fn run_quantised(&self, facts: &Facts, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
         let (communicator, by_codec) = (self.local(), facts.by_codec(call));
         let Numbers::Norm(rows) = call.numbers else { return communicator.run(&by_codec, queue) };
         let shape = call.check(self.rank, self.world_size, communicator.device())?;
@@ -190,7 +190,7 @@ impl GroupBackends {
     }
 
     /// Runs messages between pairs on the backend that was selected for the messages.
-    pub(crate) fn run_pairs(&self, backend: Backend, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run_pairs(&self, backend: Backend, messages: &[Message], queue: Target<'_>) -> Result<()> {
         if !matches!(backend, Backend::Nccl) {
             return self.local().run_pairs(messages, queue);
         }
@@ -208,7 +208,7 @@ impl GroupBackends {
         call: &Call<'_>,
         shape: &Shape,
         steps: Option<&Steps<'_>>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         run: impl Fn(&Call<'_>, &Shape) -> Result<()>,
     ) -> Result<()> {
         let Some(steps) = steps else { return run(call, shape) };
@@ -225,7 +225,7 @@ impl GroupBackends {
         call: &Call<'_>,
         shape: &Shape,
         steps: Option<&Steps<'_>>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let mesh = self.mesh.get().ok_or_else(|| absent(Backend::Host))?;
         let stream = queue.stream();

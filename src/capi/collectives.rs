@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::bridge::{Asked, Group, Message, Operand, Queue};
 use super::config::{algorithm, codec, reduction};
 use super::report::guard;
-use super::tensor::{Target, resolve, target};
+use super::tensor::{resolve, target, tensors};
 use super::{Communicator, Coordinator, Report, Tensor};
 use crate::collective;
 use crate::device::Device;
 use crate::error::{Error, Parameter, Result};
 use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
-use crate::stream::{Enqueue, Kept};
+use crate::stream::{Kept, Target};
 use crate::types::Dtype;
 
 /// The group that runs a call.
@@ -46,7 +46,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    pub(super) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.run(call, queue),
             Self::Coordinator(coordinator) => coordinator.run(call, queue),
@@ -54,7 +54,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Runs messages between pairs, or as a batch of all ranks.
-    fn run_messages(&self, messages: &[op::Message], in_pairs: bool, queue: &impl Enqueue) -> Result<()> {
+    fn run_messages(&self, messages: &[op::Message], in_pairs: bool, queue: Target<'_>) -> Result<()> {
         match self {
             _ if !in_pairs => {
                 self.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(messages)), queue)
@@ -64,7 +64,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn run_low_contention(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<collective::Pending<'static>> {
+    fn run_low_contention(&self, call: &Call<'_>, queue: Target<'_>) -> Result<collective::Pending<'static>> {
         match self {
             Self::Communicator(communicator) => communicator.run_low_contention(call, queue),
             Self::Coordinator(coordinator) => coordinator.run_low_contention(call, queue),
@@ -124,15 +124,6 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The tensors among operands.
-///
-/// # Safety
-/// The pointers of operands are those of the headers: *borrowing*.
-pub(super) unsafe fn tensors<'t>(operands: &[&Operand]) -> impl Iterator<Item = &'t Tensor> + use<'t> {
-    // SAFETY: borrowing. An absent operand's pointer is null.
-    operands.iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
-}
-
 /// # Safety
 /// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn run(
@@ -150,11 +141,7 @@ pub(super) unsafe fn run(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [first, second]) }?;
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => caller.run(&call, &stream),
-            // SAFETY: passed on.
-            Target::Capture(capture) => caller.run(&call, &capture.keep(unsafe { tensors(&[&input, &output]) })?),
-        }
+        caller.run(&call, unsafe { target(queue, &[&input, &output]) }?)
     })
 }
 
@@ -175,15 +162,9 @@ pub(super) unsafe fn run_messages(
             Ok(op::Message::new(message.peer, message.sends, dtype, &view))
         };
         let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
+        let operands: Vec<&Operand> = messages.iter().map(|message| &message.operand).collect();
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => caller.run_messages(&resolved, in_pairs, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: borrowing.
-                let tensors = messages.iter().filter_map(|message| unsafe { message.operand.tensor.as_ref() });
-                caller.run_messages(&resolved, in_pairs, &capture.keep(tensors)?)
-            }
-        }
+        caller.run_messages(&resolved, in_pairs, unsafe { target(queue, &operands) }?)
     })
 }
 
@@ -214,14 +195,8 @@ pub(super) unsafe fn run_low_contention(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
-        let pending = match unsafe { target(queue) }? {
-            Target::Stream(stream) => caller.run_low_contention(&call, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                caller.run_low_contention(&call, &capture.keep(unsafe { tensors(&[&input, &output]) })?)
-            }
-        };
-        Ok(Box::new(Pending(pending?)))
+        let queue = unsafe { target(queue, &[&input, &output]) }?;
+        Ok(Box::new(Pending(caller.run_low_contention(&call, queue)?)))
     })
 }
 
@@ -229,10 +204,7 @@ pub(super) unsafe fn run_low_contention(
 /// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue) }? {
-        Target::Stream(stream) => pending.0.wait_untyped(&stream),
-        Target::Capture(capture) => pending.0.wait_untyped(&capture.keep([])?),
-    })
+    guard(|| pending.0.wait_untyped(unsafe { target(queue, &[]) }?))
 }
 
 /// A bound all-reduce, which owns the tensors among its operands. Other operands are only nominally `'static`: the
@@ -262,8 +234,5 @@ pub(super) unsafe fn bind(
 /// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue) }? {
-        Target::Stream(stream) => bound.0.enqueue(stream),
-        Target::Capture(capture) => bound.0.enqueue(capture.keep([])?),
-    })
+    guard(|| bound.0.enqueue_on(unsafe { target(queue, &[]) }?))
 }

@@ -3,10 +3,10 @@
 mod halves;
 
 use super::Report;
-use super::collectives::{Caller, tensors};
+use super::collectives::Caller;
 use super::config::{dtype, numbered};
 use super::report::guard;
-use super::tensor::{Target, held, maybe_held, target};
+use super::tensor::{held, maybe_held, target};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::experts::{
@@ -15,6 +15,7 @@ use crate::experts::{
 };
 use crate::group::{Config, Determinism};
 use crate::op::Held;
+use crate::stream::Target;
 use bridge::{
     AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, Left, MaybeSize,
     Operand, Queue, SentRows, Settings,
@@ -241,9 +242,9 @@ unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Ex
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue) }? {
-        Target::Stream(stream) => experts.place(&Placement::from(placement), stream),
-        Target::Capture(_) => Err(Error::unsupported("a placement of experts", "a graph cannot place them")),
+    guard(|| match unsafe { target(queue, &[]) }? {
+        Target::Eager(stream) => experts.place(&Placement::from(placement), stream),
+        Target::Captured(_) => Err(Error::unsupported("a placement of experts", "a graph cannot place them")),
     })
 }
 
@@ -264,9 +265,9 @@ fn experts_group(experts: &Experts) -> Group {
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue) }? {
-        Target::Stream(stream) => experts.synchronize(stream),
-        Target::Capture(_) => Err(Error::unsupported("a wait for the device", "a graph cannot wait")),
+    guard(|| match unsafe { target(queue, &[]) }? {
+        Target::Eager(stream) => experts.synchronize(stream),
+        Target::Captured(_) => Err(Error::unsupported("a wait for the device", "a graph cannot wait")),
     })
 }
 
@@ -377,14 +378,8 @@ unsafe fn experts_plan(experts: &Experts, routing: &AskedRouting, queue: Queue) 
         // SAFETY: passed on.
         let routing = unsafe { routing.resolve(experts.device()) }?;
         // SAFETY: passed on.
-        let routed = match unsafe { target(queue) }? {
-            Target::Stream(stream) => experts.dispatched(&routing, None, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                experts.dispatched(&routing, None, &capture.keep(unsafe { tensors(&operands) })?)
-            }
-        };
-        Ok(Box::new(Routed(routed?)))
+        let queue = unsafe { target(queue, &operands) }?;
+        Ok(Box::new(Routed(experts.dispatched(&routing, None, queue)?)))
     })
 }
 
@@ -406,14 +401,8 @@ unsafe fn experts_dispatch(
         let into = unsafe { into.resolve(device) }?;
         let sends = Some((&rows, scales.as_ref(), &into));
         // SAFETY: passed on.
-        let routed = match unsafe { target(queue) }? {
-            Target::Stream(stream) => experts.dispatched(&routing, sends, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                experts.dispatched(&routing, sends, &capture.keep(unsafe { tensors(&operands) })?)
-            }
-        };
-        Ok(Box::new(Routed(routed?)))
+        let queue = unsafe { target(queue, &operands) }?;
+        Ok(Box::new(Routed(experts.dispatched(&routing, sends, queue)?)))
     })
 }
 
@@ -427,11 +416,7 @@ unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, into: &AskedReceived
         let ((rows, scales), into) = unsafe { (sent.resolve(device)?, into.resolve(device)?) };
         let rows = (&rows, scales.as_ref());
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => routed.0.again(rows, &into, &stream),
-            // SAFETY: passed on.
-            Target::Capture(capture) => routed.0.again(rows, &into, &capture.keep(unsafe { tensors(&operands) })?),
-        }
+        routed.0.again(rows, &into, unsafe { target(queue, &operands) }?)
     })
 }
 
@@ -445,13 +430,7 @@ unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, que
         let (results, (output, options)) = unsafe { (held(device, rows)?, asked.resolve(device)?) };
         let both = [&results, &output];
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => routed.0.combined(both, &options, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                routed.0.combined(both, &options, &capture.keep(unsafe { tensors(&operands) })?)
-            }
-        }
+        routed.0.combined(both, &options, unsafe { target(queue, &operands) }?)
     })
 }
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::collectives::{Caller, tensors};
+use super::collectives::Caller;
 use super::config::{numbered, reduction};
 use super::report::guard;
-use super::tensor::{Target, held, maybe_held, target};
+use super::tensor::{held, maybe_held, target};
 use super::{Device, Report};
 use crate::error::Result;
 use crate::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter, Planned, Way};
 use crate::matmul::{Product, Tensor};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use bridge::{
     AskedFactor, AskedFused, AskedOperands, AskedProduct, ExplainedPlan, Group, MaybeOperand, MaybeTime, Operand, Queue,
 };
@@ -254,18 +254,12 @@ unsafe fn gathering_enqueue(
         // SAFETY: passed on.
         let resolved = |asked: &AskedOperands| unsafe { asked.resolve(device) };
         let calls = products.iter().map(resolved).collect::<Result<Vec<_>>>()?;
+        let mut used = [&shard.operands()[..], &[&gathered.operand]].concat();
+        used.extend(products.iter().flat_map(AskedOperands::operands));
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => plan.run(part, whole, calls, &stream),
-            Target::Capture(capture) => {
-                let mut used = [&shard.operands()[..], &[&gathered.operand]].concat();
-                used.extend(products.iter().flat_map(AskedOperands::operands));
-                // SAFETY: passed on.
-                let raw = capture.keep(unsafe { tensors(&used) })?;
-                raw.keep(plan.clone());
-                plan.run(part, whole, calls, &raw)
-            }
-        }
+        let queue = unsafe { target(queue, &used) }?;
+        queue.keep(plan);
+        plan.run(part, whole, calls, queue)
     })
 }
 
@@ -342,7 +336,7 @@ fn summing_explain(plan: &SummingPlan) -> ExplainedPlan {
 }
 
 impl Summing {
-    fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+    fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: Target<'_>) -> Result<()> {
         match self {
             Self::Scattered(plan) => plan.run(factors, result, queue),
             Self::Whole(plan) => plan.run(factors, result, queue),
@@ -363,16 +357,10 @@ unsafe fn summing_enqueue(
         let factor = unsafe { left.resolve(device) }?;
         // SAFETY: passed on.
         let (right, result) = unsafe { operands.resolve(device) }?;
+        let used = [&left.operands()[..], &operands.operands()].concat();
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => plan.run([factor, right], &result, &stream),
-            Target::Capture(capture) => {
-                let used = [&left.operands()[..], &operands.operands()].concat();
-                // SAFETY: passed on.
-                let raw = capture.keep(unsafe { tensors(&used) })?;
-                raw.keep(plan.clone());
-                plan.run([factor, right], &result, &raw)
-            }
-        }
+        let queue = unsafe { target(queue, &used) }?;
+        queue.keep(plan);
+        plan.run([factor, right], &result, queue)
     })
 }

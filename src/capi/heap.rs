@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::collectives::Caller;
 use super::report::guard;
-use super::tensor::{Target, target};
+use super::tensor::target;
 use super::{Communicator, Report};
 use crate::device::HostShape;
 use crate::error::{Error, Result};
@@ -51,11 +51,8 @@ unsafe fn heap_view(group: Group, deadline_ms: MaybeSize, queue: Queue) -> Resul
         // SAFETY: passed on.
         let communicator = unsafe { communicator(group) }?;
         // SAFETY: passed on.
-        let view = match unsafe { target(queue) }? {
-            Target::Stream(stream) => communicator.heap_on(deadline, &stream),
-            Target::Capture(capture) => communicator.heap_on(deadline, &capture.keep([])?),
-        };
-        Ok(view?.raw())
+        let queue = unsafe { target(queue, &[]) }?;
+        Ok(communicator.heap_on(deadline, queue)?.raw())
     })
 }
 
@@ -79,11 +76,8 @@ unsafe fn launch_host(entry: usize, args: &[u8], blocks: u32, threads: u32, queu
         let kernel = HostKernel { entry, args: args.as_ptr().cast(), bytes: args.len() as u64 };
         let launch = HostLaunch::of_caller(HostShape { blocks, threads });
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            // SAFETY: caller's duty.
-            Target::Stream(stream) => unsafe { launch.enqueue(&kernel, &stream) },
-            // SAFETY: caller's duty.
-            Target::Capture(capture) => unsafe { launch.enqueue(&kernel, &capture.keep([])?) },
-        }
+        let queue = unsafe { target(queue, &[]) }?;
+        // SAFETY: caller's duty.
+        unsafe { launch.enqueue(&kernel, queue) }
     })
 }

@@ -1,9 +1,8 @@
 //! GEMMs.
 
-use super::collectives::tensors;
 use super::config::{dtype, numbered};
 use super::report::guard;
-use super::tensor::{Target, held, maybe_held, target};
+use super::tensor::{held, maybe_held, target};
 use super::{Device, Report};
 use crate::error::{Error, Result};
 use crate::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
@@ -158,14 +157,8 @@ unsafe fn multiplier_enqueue(
         // SAFETY: passed on.
         let into = Tensor::held(unsafe { held(device, result) }?, None);
         let operands = [factor(left)?, factor(right)?, into];
+        let used = [&left.operands()[..], &right.operands(), &[result]].concat();
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => multiplier.enqueue(&product, rows, operands, stream),
-            Target::Capture(capture) => {
-                let used = [&left.operands()[..], &right.operands(), &[result]].concat();
-                // SAFETY: passed on.
-                multiplier.enqueue(&product, rows, operands, capture.keep(unsafe { tensors(&used) })?)
-            }
-        }
+        multiplier.enqueue_on(&product, rows, operands, unsafe { target(queue, &used) }?)
     })
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Report;
-use super::collectives::{Caller, tensors};
+use super::collectives::Caller;
 use super::config::{dtype, numbered, reduction};
 use super::report::guard;
-use super::tensor::{Target, resolve, target};
+use super::tensor::{resolve, target};
 use crate::environment::{Coordinator, Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 use crate::error::{Error, Result};
+use crate::stream::Target;
 use bridge::{AskedMixed, Group, MaybeSize, MixedPlaces, MixedSettings, Operand, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -178,15 +179,9 @@ unsafe fn mixed_run(
         options.rows = asked.has_rows.then_some(asked.rows);
         let operation = operation(asked.operation)?;
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => mixed.run(operation, dtype, [from, into], options, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                let raw = capture.keep(unsafe { tensors(&[input, output]) })?;
-                raw.keep(mixed.clone());
-                mixed.run(operation, dtype, [from, into], options, &raw)
-            }
-        }
+        let queue = unsafe { target(queue, &[input, output]) }?;
+        queue.keep(mixed);
+        mixed.run(operation, dtype, [from, into], options, queue)
     })
 }
 
@@ -194,9 +189,9 @@ unsafe fn mixed_run(
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn mixed_synchronize(grid: &MixedGrid, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue) }? {
-        Target::Stream(stream) => grid.open()?.synchronize(stream),
-        Target::Capture(_) => Err(Error::unsupported("to wait for a capture", "a capture does not run")),
+    guard(|| match unsafe { target(queue, &[]) }? {
+        Target::Eager(stream) => grid.open()?.synchronize(stream),
+        Target::Captured(_) => Err(Error::unsupported("to wait for a capture", "a capture does not run")),
     })
 }
 

@@ -1,10 +1,10 @@
 //! Norms of summed rows, of a communicator or of a parallel group.
 
 use super::Report;
-use super::collectives::{Caller, tensors};
+use super::collectives::Caller;
 use super::config::{algorithm, element};
 use super::report::guard;
-use super::tensor::{Target, held, target};
+use super::tensor::{held, target};
 use crate::error::{Error, Result};
 use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Op, Quantised, RmsNorm, ScaleLayout, Scaling};
 use bridge::{AskedNorm, AskedRows, Group, Operand, QuantisedForm, Queue};
@@ -105,11 +105,7 @@ unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<
         let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
         let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => caller.run(&call, &stream),
-            // SAFETY: passed on.
-            Target::Capture(capture) => caller.run(&call, &capture.keep(unsafe { tensors(&operands) })?),
-        }
+        caller.run(&call, unsafe { target(queue, &operands) }?)
     })
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::bridge::{MaybeOperand, Operand, Queue};
 use super::config::dtype;
 use super::report::guard;
-use super::{Capture, Communicator, Device, Report, Stream};
+use super::{Communicator, Device, Report, Stream};
 use crate::error::{Error, Result};
 use crate::kernel::args::{Multicast, SignalArgs, kSignalBarrier, kSignalPut, kSignalWait};
 use crate::memory::{
     Adopted, DeviceBuffer, MulticastData, Owner, Place, Ref, SignalPad, SymmetricBuffer, View, WithView,
 };
 use crate::op::Held;
+use crate::stream::Target;
 use crate::types::{Dtype, Element, with_type};
 
 /// A buffer or registered memory. Cheap to clone; clones share ownership.
@@ -164,19 +165,28 @@ pub(super) unsafe fn maybe_held(device: &Device, asked: &MaybeOperand) -> Result
     asked.set.then(|| unsafe { held(device, &asked.operand) }).transpose()
 }
 
-/// The stream or capture of a queue.
-pub(super) enum Target<'a> {
-    Stream(&'a Stream),
-    Capture(&'a Capture),
+/// The tensors among operands.
+///
+/// # Safety
+/// The pointers of operands are those of the headers: *borrowing*.
+pub(super) unsafe fn tensors<'t>(operands: &[&Operand]) -> impl Iterator<Item = &'t Tensor> + use<'t> {
+    // SAFETY: borrowing. An absent operand's pointer is null.
+    operands.iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
 }
 
+/// Where a queue enqueues. A capture keeps the tensors among `operands` as long as its graph lives.
+///
 /// # Safety
-/// The queue's pointers are those of the headers: *borrowing*.
-pub(super) unsafe fn target<'a>(queue: Queue) -> Result<Target<'a>> {
+/// The pointers of queue and operands are those of the headers: *borrowing*.
+pub(super) unsafe fn target<'a>(queue: Queue, operands: &[&Operand]) -> Result<Target<'a>> {
     // SAFETY: borrowing.
     let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
-    let stream = stream.map(Target::Stream).or(capture.map(Target::Capture));
-    stream.ok_or_else(|| Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() })
+    match (stream, capture) {
+        (Some(stream), _) => Ok(stream.into()),
+        // SAFETY: passed on.
+        (None, Some(capture)) => Ok(capture.keep(unsafe { tensors(operands) })?.into()),
+        (None, None) => Err(Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() }),
+    }
 }
 
 pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
@@ -320,10 +330,9 @@ pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queu
 unsafe fn signal(tensor: &Tensor, action: u32, peer: usize, channel: usize, queue: Queue) -> Result<()> {
     let pad = tensor.pad()?;
     // SAFETY: passed on.
-    match unsafe { target(queue) }? {
-        Target::Stream(stream) => pad.enqueue(action, peer, channel, &stream),
-        Target::Capture(capture) => pad.enqueue(action, peer, channel, &capture.keep([tensor])?),
-    }
+    let queue = unsafe { target(queue, &[]) }?;
+    queue.keep(&Arc::new(tensor.clone()));
+    pad.enqueue(action, peer, channel, queue)
 }
 
 pub(super) fn signal_view(tensor: &Tensor) -> Result<SignalArgs, Report> {

@@ -5,7 +5,7 @@ use super::call_order::Lane;
 use super::graph_part::Recorded;
 use crate::error::Result;
 use crate::group::Call;
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 impl Inner {
     /// Enters a call in the history and, with `check_calls`, enqueues its comparison on all ranks. Returns whether the
@@ -14,7 +14,7 @@ impl Inner {
         &self,
         call: Call,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<bool> {
         let fresh = match recorded {
@@ -36,7 +36,7 @@ impl Inner {
         &self,
         call: Call,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         if self.group.world_size() == 1 || !self.group.config().check_calls {
@@ -48,7 +48,7 @@ impl Inner {
 
     /// Enters a call in the history, or in the list that each launch of a graph enters. A natively captured call is entered
     /// in neither, because it may run any number of times.
-    fn enter(&self, call: Call, queue: &impl Enqueue, recorded: Option<&Recorded>) -> Result<()> {
+    fn enter(&self, call: Call, queue: Target<'_>, recorded: Option<&Recorded>) -> Result<()> {
         match recorded {
             Some(recorded) => recorded.note(call),
             None if queue.stream().is_captured_natively()? => self.group.lose_count(),

@@ -10,7 +10,7 @@ use super::graph_part::Recorded;
 use super::reach::Peers;
 use crate::error::{Error, Result};
 use crate::op::{Apart, Call, Rows, Shape, Strip, Strips};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Transport, WAY_APART, WAY_NOTHING};
 
 impl Inner {
@@ -20,7 +20,7 @@ impl Inner {
         call: &Call<'_>,
         (Apart { ranks, rows }, shape): (Apart, &Shape),
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
@@ -47,7 +47,7 @@ impl Inner {
         call: &Call<'_>,
         (ranks, shape): (usize, &Shape),
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
@@ -65,7 +65,7 @@ impl Inner {
         call: &Call<'_>,
         (strips, bytes): (Strips, u64),
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         if bytes == 0 {

@@ -9,7 +9,7 @@ use super::graph_part::Recorded;
 use super::launch_plan::Prepared;
 use crate::error::{Error, Result};
 use crate::op::Call;
-use crate::stream::{Enqueue, Kept, Queue};
+use crate::stream::{Kept, Queue, Target};
 
 /// An all-reduce with fixed operands, made by [`Communicator::bind_all_reduce`]. Binding validates the operands and
 /// decides algorithm, launch shape and kernel arguments. A call only checks that the group is healthy, takes its place
@@ -137,6 +137,10 @@ impl<'a> BoundAllReduce<'a> {
     where
         'a: 'op,
     {
+        self.enqueue_on(Target::of(&queue))
+    }
+
+    pub(crate) fn enqueue_on(&self, queue: Target<'_>) -> Result<()> {
         let inner = &self.communicator.0;
         let _entered = inner.group.enter()?;
         inner.check_device("stream", queue.stream().device())?;
@@ -150,7 +154,7 @@ impl<'a> BoundAllReduce<'a> {
                 "another thread enqueues on this communicator at the same time, so the order of the calls is undefined",
             )
         })?;
-        inner.enqueue_prepared(&self.prepared, &mut lane, &queue, recorded.as_deref())
+        inner.enqueue_prepared(&self.prepared, &mut lane, queue, recorded.as_deref())
     }
 }
 

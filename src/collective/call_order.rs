@@ -10,7 +10,7 @@ use super::Communicator;
 use super::graph_part::Recorded;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::stream::{Enqueue, Order, Stream};
+use crate::stream::{Order, Stream, Target};
 
 /// The lock that orders a communicator's calls: one call at a time holds the lane. Meanwhile the call may run a callback of
 /// the caller. A callback that makes another call would deadlock, so that call is refused.
@@ -85,7 +85,7 @@ impl Communicator {
 
     /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
     /// memory with calls. In a capture, each launch of the graph waits in the same way.
-    pub(crate) fn order(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn order(&self, what: &str, queue: Target<'_>) -> Result<()> {
         let inner = &self.0;
         if let Some(recording) = queue.recording() {
             recording.part(inner.group.id(), || Recorded::new(inner));
@@ -126,7 +126,7 @@ impl Lane {
     }
 
     /// Makes the next work of a queue wait for the last call.
-    pub(crate) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn order_call(&mut self, queue: Target<'_>) -> Result<()> {
         self.calls.order_call(queue)
     }
 

@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::group::{Call, Finding};
 use crate::kernel::{args, geometry};
 use crate::memory::Scratch;
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 /// A known bit pattern. The low bits are the operation that a timeout of the wait reports.
 const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3200 | args::kOpAgree as u64];
 
 impl Inner {
     /// Enqueues a comparison of a call with the calls of all ranks, before the call.
-    pub(super) fn agree(&self, call: Call, fresh: bool, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn agree(&self, call: Call, fresh: bool, queue: Target<'_>) -> Result<()> {
         let wait = self.arena.wait(fresh);
         self.tell([call.bytes, call.descriptor], &self.arena.layout().agree, wait, queue)
     }
@@ -37,7 +37,7 @@ impl Inner {
         let stream = self.arena.stream();
         // Ranks that receive all stores wait for the reports of ranks that do not.
         let wait = self.arena.wait_for(self.group.config().deadlines.open / 2);
-        self.tell(ours, &self.arena.layout().meet, wait, &stream)?;
+        self.tell(ours, &self.arena.layout().meet, wait, Target::Eager(stream))?;
         stream.synchronize()?;
         let (peer, detail) = match self.group.own_finding() {
             // On a rank that a peer stopped, that peer reports the failure.
@@ -51,7 +51,7 @@ impl Inner {
         ))
     }
 
-    fn tell(&self, ours: [u64; 2], scratch: &Scratch, wait: args::Wait, queue: &impl Enqueue) -> Result<()> {
+    fn tell(&self, ours: [u64; 2], scratch: &Scratch, wait: args::Wait, queue: Target<'_>) -> Result<()> {
         let args = args::AgreeArgs {
             peers: self.arena.everywhere(scratch.region.offset),
             state: self.arena.own(scratch.state.offset).cast(),

@@ -14,7 +14,7 @@ use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{View, escaped_groups};
 use crate::op::{Access, Apart, Call, Kernels, Numbers, Shape, Strip, Strips, Tell};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Transport, WAY_APART, WAY_LEARNED, WAY_NOTHING};
 
 /// How the bytes move if peers can address an operand.
@@ -181,7 +181,7 @@ impl Inner {
         call: &Call<'_>,
         shape: &Shape,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let Kernels::Exchange { strips, access } = call.op.kernels else {
@@ -289,7 +289,7 @@ impl Inner {
         exchange: &Exchange<'_>,
         arena_bytes: Option<[u64; MAX_WORLD_SIZE]>,
         fresh: bool,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let layout = self.arena.layout();
         let (kind, world) = (self.group.device().kind(), self.group.world_size());
@@ -324,7 +324,7 @@ impl Inner {
         transport: Transport,
         peers: &Peers,
         fresh: bool,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let layout = self.arena.layout();
         let scratch = match (transport, way) {
@@ -431,7 +431,7 @@ pub(super) fn algorithm(transport: Transport, way: Way) -> u32 {
 }
 
 /// A copy: the exchange of a group of one rank.
-pub(super) fn copy(from: Strip, into: Strip, queue: &impl Enqueue) -> Result<()> {
+pub(super) fn copy(from: Strip, into: Strip, queue: Target<'_>) -> Result<()> {
     if from.address == into.address || from.bytes == 0 {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use crate::error::{Operation, Result};
 use crate::group::Call as Noted;
 use crate::kernel::{args, geometry};
 use crate::memory::{SymmetricBuffer, View};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
 
 /// A kernel of a step, and the size of its work.
@@ -58,7 +58,7 @@ impl Communicator {
     /// # Safety
     /// The addresses of the argument block are valid for the accesses that its settings define, and stay valid until the
     /// device has done the step, or are the caller's duty.
-    pub(crate) unsafe fn expert_step(&self, step: &Step, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) unsafe fn expert_step(&self, step: &Step, queue: Target<'_>) -> Result<()> {
         if step.work[0] == 0 {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Communicator {
         stage: Stage,
         region: &SymmetricBuffer<u8>,
         steps: &[Step],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<bool> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
@@ -116,7 +116,7 @@ impl Communicator {
     ///
     /// # Safety
     /// The requirements of [`expert_step`](Self::expert_step).
-    unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: &impl Enqueue) -> Result<()> {
+    unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: Target<'_>) -> Result<()> {
         let shape = shape_of(&self.0.group);
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
         let geometry = geometry::experts(shape, args, step.work, most_blocks);

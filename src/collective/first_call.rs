@@ -7,7 +7,7 @@ use super::call_order::Lane;
 use super::signal::launch_signal;
 use crate::error::Result;
 use crate::kernel::args;
-use crate::stream::{Enqueue, Stream};
+use crate::stream::{Stream, Target};
 
 /// Channel of the communicator's own signal array.
 const CHANNEL: usize = 1;
@@ -15,7 +15,7 @@ const CHANNEL: usize = 1;
 impl Inner {
     /// Enqueues the signals before an eager call. On an error the call is refused and nothing is enqueued. Returns whether
     /// the call's waits may take `deadlines.first_use`.
-    pub(super) fn arrive(&self, lane: &mut Lane, queue: &impl Enqueue) -> Result<bool> {
+    pub(super) fn arrive(&self, lane: &mut Lane, queue: Target<'_>) -> Result<bool> {
         queue.stream().refuse_captured("enqueue a call")?;
         // A natively captured call may run at any time. It sends no signals, and another call is the first.
         if !lane.told && queue.stream().is_capturing()? {
@@ -37,7 +37,7 @@ impl Inner {
         if lane.fresh && self.group.world_size() > 1 {
             // The barrier waits for one signal of each rank. An earlier signal of this rank does no harm.
             let barrier = args::SignalArgs { op, ..self.arrival(args::kSignalBarrier, self.group.rank())? };
-            launch_signal(&self.group, &barrier, &stream)?;
+            launch_signal(&self.group, &barrier, Target::Eager(stream))?;
         }
         (lane.told, lane.fresh) = (true, false);
         Ok(())

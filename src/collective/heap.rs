@@ -6,7 +6,7 @@ use super::Communicator;
 use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::memory::HeapView;
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 
 impl Communicator {
     /// The memory of all ranks for a kernel that you enqueue on `queue`, as an argument of the functions of
@@ -23,7 +23,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::InvalidArgument`] for a stream of another device; the group's error if the group has failed or is closed.
     pub fn heap<'op>(&self, queue: impl Queue<'op>) -> Result<HeapView> {
-        self.heap_on(None, &queue)
+        self.heap_on(None, Target::of(&queue))
     }
 
     /// [`heap`](Self::heap), whose waits give up after `deadline`.
@@ -31,7 +31,7 @@ impl Communicator {
     /// # Errors
     /// The errors of [`heap`](Self::heap), and [`Error::InvalidArgument`] for a deadline below 1 ms or above 24 h.
     pub fn heap_within<'op>(&self, deadline: Duration, queue: impl Queue<'op>) -> Result<HeapView> {
-        self.heap_on(Some(deadline), &queue)
+        self.heap_on(Some(deadline), Target::of(&queue))
     }
 
     /// Whether links between the devices of all ranks support atomics. Kernels may then modify words of every rank with the
@@ -42,7 +42,7 @@ impl Communicator {
     }
 
     /// The heap for kernels on a queue. Their waits give up after `deadline`, by default the group's steady deadline.
-    pub(crate) fn heap_on(&self, deadline: Option<Duration>, queue: &impl Enqueue) -> Result<HeapView> {
+    pub(crate) fn heap_on(&self, deadline: Option<Duration>, queue: Target<'_>) -> Result<HeapView> {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         let deadline = deadline.unwrap_or(self.group().config().deadlines.steady);

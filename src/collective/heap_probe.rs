@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::kernel::geometry::Kind;
 use crate::memory::SymmetricBuffer;
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 /// Bytes of one store.
@@ -46,11 +46,11 @@ impl Communicator {
         rounds: u32,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let mut probe = self.heap_probe(args::kHeapProbeLoad, peer, &queue)?;
+        let mut probe = self.heap_probe(args::kHeapProbeLoad, peer, Target::of(&queue))?;
         let lines = self.room("the chain", chain, Self::PROBE_LINE_WORDS)? / Self::PROBE_LINE_WORDS;
         probe.line_mask = u32::try_from(1usize << lines.ilog2()).unwrap_or(1 << 31) - 1;
         probe.at = self.peer_of(chain, self.rank())?.cast();
-        self.run_chain(probe, found, rounds, &queue)
+        self.run_chain(probe, found, rounds, Target::of(&queue))
     }
 
     /// Adds `rounds` times to the first of `peer`'s `words`, by one thread. Each time adds twice the result of the last
@@ -69,10 +69,10 @@ impl Communicator {
         if !self.has_native_atomics() {
             return Err(Error::unsupported("to add to a peer's memory", "links between the devices have no atomics"));
         }
-        let mut probe = self.heap_probe(args::kHeapProbeAdd, peer, &queue)?;
+        let mut probe = self.heap_probe(args::kHeapProbeAdd, peer, Target::of(&queue))?;
         self.room("the words", words, 1)?;
         probe.at = self.peer_of(words, self.rank())?.cast();
-        self.run_chain(probe, found, rounds, &queue)
+        self.run_chain(probe, found, rounds, Target::of(&queue))
     }
 
     /// Sends `rounds` messages of 16 bytes to `peer`, which does the same, and waits for a message after each. The lower rank
@@ -89,12 +89,12 @@ impl Communicator {
         rounds: u32,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let mut probe = self.heap_probe(args::kHeapProbeMessage, peer, &queue)?;
+        let mut probe = self.heap_probe(args::kHeapProbeMessage, peer, Target::of(&queue))?;
         self.room("the source", from, Self::PROBE_SLOT_WORDS)?;
         self.room("the target", to, Self::PROBE_SLOT_WORDS)?;
         probe.from = self.peer_of(from, self.rank())?.cast();
         probe.at = self.peer_of(to, self.rank())?.cast();
-        self.run_chain(probe, found, rounds, &queue)
+        self.run_chain(probe, found, rounds, Target::of(&queue))
     }
 
     /// Copies `from` to `peer`'s elements of `to`, by a kernel of [`PROBE_PUT_BLOCKS`](Self::PROBE_PUT_BLOCKS) blocks. Omits
@@ -110,7 +110,7 @@ impl Communicator {
         peer: usize,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let mut probe = self.heap_probe(args::kHeapProbePut, peer, &queue)?;
+        let mut probe = self.heap_probe(args::kHeapProbePut, peer, Target::of(&queue))?;
         if from.len() != to.len() {
             return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.len())));
         }
@@ -121,11 +121,11 @@ impl Communicator {
             Kind::Gpu => PUT_THREADS,
             Kind::Host { threads, .. } => threads,
         };
-        self.run_heap_probe(&probe, Self::PROBE_PUT_BLOCKS, threads, &queue)
+        self.run_heap_probe(&probe, Self::PROBE_PUT_BLOCKS, threads, Target::of(&queue))
     }
 
     /// Arguments without addresses.
-    fn heap_probe(&self, task: u32, peer: usize, queue: &impl Enqueue) -> Result<args::HeapProbeArgs> {
+    fn heap_probe(&self, task: u32, peer: usize, queue: Target<'_>) -> Result<args::HeapProbeArgs> {
         let heap = self.heap_on(None, queue)?.raw();
         let peer = u32::try_from(peer)
             .ok()
@@ -146,7 +146,7 @@ impl Communicator {
         mut probe: args::HeapProbeArgs,
         found: &SymmetricBuffer<u64>,
         rounds: u32,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         if rounds == 0 {
             return Err(Error::invalid("the number of rounds", rounds, "it must be at least 1"));
@@ -157,13 +157,7 @@ impl Communicator {
         self.run_heap_probe(&probe, 1, 1, queue)
     }
 
-    fn run_heap_probe(
-        &self,
-        probe: &args::HeapProbeArgs,
-        blocks: u32,
-        threads: u32,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    fn run_heap_probe(&self, probe: &args::HeapProbeArgs, blocks: u32, threads: u32, queue: Target<'_>) -> Result<()> {
         let _entered = self.group().enter()?;
         self.record_one_sided(queue);
         let geometry = shape_of(self.group()).launch(blocks, threads, 0, false);

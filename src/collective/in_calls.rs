@@ -13,7 +13,7 @@ use super::reach::Peers;
 use super::select::Reach;
 use crate::error::Result;
 use crate::op::{Strip, Strips};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::Transport;
 
 impl Inner {
@@ -45,7 +45,7 @@ impl Inner {
         exchange: &Exchange<'_>,
         (way, call_bytes): (Way, u64),
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let bytes = exchange.largest_bytes();

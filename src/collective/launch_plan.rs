@@ -14,7 +14,7 @@ use crate::kernel::args;
 use crate::kernel::geometry::Launch;
 use crate::memory::View;
 use crate::op::{self, Codec, Strip};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::WAY_NOTHING;
 
 /// The planned work.
@@ -65,7 +65,7 @@ impl Inner {
         &self,
         call: &op::Call<'_>,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let prepared = self.prepare(call, recorded)?;
@@ -138,7 +138,7 @@ impl Inner {
         &self,
         prepared: &Prepared,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         match prepared {
@@ -162,7 +162,7 @@ impl Inner {
         calls: &Calls,
         number: usize,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let part = if number + 1 == calls.count { &calls.last } else { &calls.whole };

@@ -9,12 +9,12 @@ use crate::kernel::args::{self, Geometry};
 use crate::kernel::geometry;
 use crate::memory::View;
 use crate::op::{REDUCE, Strip};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
 
 impl Communicator {
     /// Copies one operand to another of equal length. The caller ensures that they do not overlap.
-    pub(crate) fn copy_own(&self, dtype: Dtype, [from, into]: [&View<'_>; 2], queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn copy_own(&self, dtype: Dtype, [from, into]: [&View<'_>; 2], queue: Target<'_>) -> Result<()> {
         let _entered = self.0.group.enter()?;
         copy(Strip::whole(from, dtype), Strip::whole(into, dtype), queue)
     }
@@ -29,7 +29,7 @@ impl Communicator {
         (dtype, reduction): (Dtype, Reduction),
         parts: usize,
         [from, into]: [&View<'_>; 2],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let _entered = self.0.group.enter()?;
         if parts > MAX_WORLD_SIZE {

@@ -46,7 +46,7 @@ use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::{Kind, Shape};
 use crate::memory::{Arena, Pools, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
-use crate::stream::{Enqueue, Stream};
+use crate::stream::{Stream, Target};
 use crate::types::{Dtype, Element, Reduction};
 
 pub use bound::BoundAllReduce;
@@ -170,7 +170,7 @@ impl Communicator {
     }
 
     /// Enqueues a call on symmetra kernels.
-    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
         let (inner, call) = (&self.0, &*call.tagged(self.1));
         let _entered = inner.group.enter()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
@@ -385,7 +385,7 @@ impl Inner {
         call: &Call<'_>,
         shape: &op::Shape,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         match (call.op.kernels, call.numbers) {

@@ -14,7 +14,7 @@ use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::View;
 use crate::op::{Algorithm, Strip, Strips};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Dtype, Reduction, WAY_MULTICAST};
 
 /// Bytes of a multicast access, and its alignment.
@@ -192,7 +192,7 @@ impl Inner {
         part: &Part,
         start: u64,
         first: bool,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (from_bytes, into_bytes) = (whole.from_bytes + start, whole.into_bytes + start);
         let (begin, bytes) = match whole.task {
@@ -263,7 +263,7 @@ impl Inner {
         &self,
         exchange: &Exchange<'_>,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let call = exchange.call;

@@ -14,7 +14,7 @@ use crate::group::{Call as Noted, FUSED, Places};
 use crate::kernel::{args, geometry};
 use crate::memory::View;
 use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
 /// A kernel that sums and norms.
@@ -28,7 +28,7 @@ struct Fused {
 
 impl Communicator {
     /// Enqueues a step of a checked norm that runs on this rank only.
-    pub(crate) fn norm_local(&self, call: &Call<'_>, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn norm_local(&self, call: &Call<'_>, local: &LocalRows<'_>, queue: Target<'_>) -> Result<()> {
         let Numbers::Norm(rows) = call.numbers else {
             return Err(Error::Internal { message: format!("{} norms no rows", call.op.operation) });
         };
@@ -43,7 +43,7 @@ impl Inner {
         call: &Call<'_>,
         (rows, shape): (&NormRows, &Shape),
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         if let (1, Some(input)) = (self.group.world_size(), &call.input) {
@@ -168,7 +168,7 @@ impl Inner {
         rows: &NormRows,
         fused: &Fused,
         lane: &mut Lane,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<()> {
         let (dtype, algorithm) = (call.dtype, fused.algorithm);
@@ -293,7 +293,7 @@ impl Inner {
     }
 
     /// Enqueues the kernel for the rows of this rank.
-    fn norm_rows(&self, call: &Call<'_>, rows: &NormRows, local: &LocalRows<'_>, queue: &impl Enqueue) -> Result<()> {
+    fn norm_rows(&self, call: &Call<'_>, rows: &NormRows, local: &LocalRows<'_>, queue: Target<'_>) -> Result<()> {
         let whole = self.norm_args(call, rows);
         let values = if local.finishes { whole.quantised.values } else { std::ptr::null_mut() };
         let args = args::NormArgs {

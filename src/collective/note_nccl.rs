@@ -4,13 +4,13 @@ use super::Communicator;
 use super::graph_part::Recorded;
 use crate::error::Result;
 use crate::group::Call;
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 impl Communicator {
     /// Enters a call in the history before NCCL enqueues the call, so that errors can name a rank that omits it. With
     /// `check_calls`, all ranks compare the call on the device first. NCCL still runs a mismatched call, but the group is
     /// already marked failed.
-    pub(crate) fn announce_elsewhere(&self, call: Call, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn announce_elsewhere(&self, call: Call, queue: Target<'_>) -> Result<()> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
         let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));

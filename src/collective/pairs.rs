@@ -8,11 +8,11 @@ use super::{Communicator, Inner, shape_of};
 use crate::error::Result;
 use crate::kernel::{args, geometry};
 use crate::op::{Message, check_pairs, each_part, own_messages};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 impl Communicator {
     /// Enqueues messages on symmetra kernels.
-    pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
         let inner = &self.0;
         let (rank, world) = (self.rank(), self.world_size());
         let _entered = inner.group.enter_with_each(messages.iter().map(|message| message.peer))?;
@@ -73,7 +73,7 @@ impl Inner {
         lanes
     }
 
-    fn launch_pairs(&self, lanes: &Lanes, first: bool, queue: &impl Enqueue) -> Result<()> {
+    fn launch_pairs(&self, lanes: &Lanes, first: bool, queue: Target<'_>) -> Result<()> {
         let pairs = &self.arena.layout().pairs;
         let args = args::PairsArgs {
             wait: self.arena.wait(first),

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::kernel::args::{self, Block};
 use crate::kernel::geometry::Kind;
 use crate::memory::SymmetricBuffer;
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::sys::device as sys;
 use crate::types::Element;
 
@@ -26,7 +26,7 @@ impl Communicator {
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
     /// refuses; the group's error if the group has failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
-        self.probe(&probe_args(), (blocks, threads), launches, &queue)
+        self.probe(&probe_args(), (blocks, threads), launches, Target::of(&queue))
     }
 
     /// [`probe_launches`](Self::probe_launches) with argument blocks of the size that experts use.
@@ -40,7 +40,7 @@ impl Communicator {
         launches: u32,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.probe(&args::WideProbeArgs { reserved: [0; 69] }, (blocks, threads), launches, &queue)
+        self.probe(&args::WideProbeArgs { reserved: [0; 69] }, (blocks, threads), launches, Target::of(&queue))
     }
 
     /// Stores this rank's elements of `from` into `to` of every rank in `peers`, by a kernel with 16 bytes a store.
@@ -69,11 +69,11 @@ impl Communicator {
         }
         probe.packets = (from.len() * size_of::<T>() / PACKET_BYTES) as u64;
         probe.targets = peers.len() as u32;
-        self.probe(&probe, (STORE_BLOCKS, STORE_THREADS), 1, &queue)
+        self.probe(&probe, (STORE_BLOCKS, STORE_THREADS), 1, Target::of(&queue))
     }
 
     /// Enqueues launches of a kernel. `gpu`: blocks and threads on a GPU; a CPU uses the group's launch shape.
-    fn probe(&self, probe: &impl Block, gpu: (u32, u32), launches: u32, queue: &impl Enqueue) -> Result<()> {
+    fn probe(&self, probe: &impl Block, gpu: (u32, u32), launches: u32, queue: Target<'_>) -> Result<()> {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);

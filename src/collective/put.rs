@@ -5,7 +5,7 @@ use super::Communicator;
 use super::signal::Recorded;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, Place, SymmetricBuffer, WithView};
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 impl Communicator {
@@ -23,14 +23,14 @@ impl Communicator {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let _entered = self.group().enter_with(peer)?;
-        let from = from.view_of();
+        let (from, queue) = (from.view_of(), Target::of(&queue));
         if from.elems != to.len() {
             return Err(Error::invalid("the target's length", to.len(), format!("the source has {}", from.elems)));
         }
         let target = self.peer_of(to, peer)?;
         self.device().check_same("source", from.device)?;
         self.device().check_same("stream", queue.stream().device())?;
-        self.record_one_sided(&queue);
+        self.record_one_sided(queue);
         let bytes = from.elems * size_of::<T>();
         // SAFETY: `target` lies in a mapping that lives until the group, entered here, is closed and the device is idle
         // (liveness); both sides have `bytes` (bounds); operands live until the device is idle, or as long as the
@@ -47,7 +47,7 @@ impl Communicator {
     }
 
     /// Makes the graph refuse to launch after the group has closed or failed.
-    pub(super) fn record_one_sided(&self, queue: &impl Enqueue) {
+    pub(super) fn record_one_sided(&self, queue: Target<'_>) {
         if let Some(recording) = queue.recording() {
             recording.part(self.group().id(), || Recorded(self.group().clone()));
         }

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::group::Group;
 use crate::kernel::{args, geometry};
 use crate::memory::SignalPad;
-use crate::stream::{Enqueue, Part, Queue, Stream};
+use crate::stream::{Part, Queue, Stream, Target};
 
 use super::shape_of;
 
@@ -20,7 +20,7 @@ impl<'buffer> SignalPad<'buffer> {
     where
         'buffer: 'op,
     {
-        self.enqueue(args::kSignalPut, peer, channel, &queue)
+        self.enqueue(args::kSignalPut, peer, channel, Target::of(&queue))
     }
 
     /// Makes the queue wait until `peer` has put on `channel` once more than earlier waits consumed. Enqueues and
@@ -32,7 +32,7 @@ impl<'buffer> SignalPad<'buffer> {
     where
         'buffer: 'op,
     {
-        self.enqueue(args::kSignalWait, peer, channel, &queue)
+        self.enqueue(args::kSignalWait, peer, channel, Target::of(&queue))
     }
 
     /// Makes the queues of all ranks meet: a put to and a wait for every peer, on `channel`. Enqueues and returns.
@@ -44,11 +44,11 @@ impl<'buffer> SignalPad<'buffer> {
         'buffer: 'op,
     {
         let own = self.arena().group().rank();
-        self.enqueue(args::kSignalBarrier, own, channel, &queue)
+        self.enqueue(args::kSignalBarrier, own, channel, Target::of(&queue))
     }
 
     /// Enqueues a put, wait or barrier by the number of its action; C++ calls this through the bridge.
-    pub(crate) fn enqueue(&self, action: u32, peer: usize, channel: usize, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn enqueue(&self, action: u32, peer: usize, channel: usize, queue: Target<'_>) -> Result<()> {
         let group = self.arena().group();
         let _entered = match action {
             args::kSignalBarrier => group.enter()?,
@@ -65,7 +65,7 @@ impl<'buffer> SignalPad<'buffer> {
 }
 
 /// Enqueues a signal kernel on arrays of an entered group. The caller orders the signals of each channel.
-pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: &impl Enqueue) -> Result<()> {
+pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: Target<'_>) -> Result<()> {
     let launch = geometry::single(shape_of(group), args.world);
     // SAFETY: this rank's array lies in an arena, the arrays of peers in mappings. These live until the group is closed and the
     // device is idle (liveness, bounds); the caller orders signals (exclusion).

@@ -9,7 +9,7 @@ use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::op::{ALL_GATHER, Call, Message};
-use crate::stream::{Capture, Enqueue, Graph, Kept, Stream};
+use crate::stream::{Capture, Graph, Kept, Stream, Target};
 use crate::types::Dtype;
 
 /// A parallel group of an [`Environment`](super::Environment): its ranks and its operations. Each call runs on the
@@ -115,7 +115,7 @@ impl Coordinator {
     }
 
     /// Runs a call on the first backend that serves the call.
-    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
         let call = &*call.tagged(self.tag);
         let mut request = Request::of(call, queue.recording().is_some());
         let mut backend = self.select(&request)?;
@@ -138,7 +138,7 @@ impl Coordinator {
     }
 
     /// Runs messages between pairs on the first backend that serves them.
-    pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
         let backend = self.select(&Request::of_pairs(queue.recording().is_some()))?;
         self.serving.run_pairs(backend, messages, queue)
     }
@@ -167,7 +167,7 @@ impl Coordinator {
         self.communicator()
     }
 
-    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
+    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: Target<'_>) -> Result<Pending<'op>> {
         let own = self.on_own_kernels(call, queue.recording().is_some())?;
         own.run_low_contention(&call.tagged(self.tag), queue)
     }

@@ -9,7 +9,7 @@ use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::op::Call;
-use crate::stream::{Enqueue, Stream};
+use crate::stream::{Stream, Target};
 
 /// A process group and its operations.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl Over {
         }
     }
 
-    pub(crate) fn run(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
         match self {
             Self::Communicator(communicator) => communicator.run(call, queue),
             Self::Coordinator(coordinator) => coordinator.run(call, queue),

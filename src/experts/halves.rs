@@ -15,7 +15,7 @@ use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
-use crate::stream::{Enqueue, Queue, Recording, Stream};
+use crate::stream::{Queue, Recording, Stream, Target};
 use crate::types::Element;
 
 /// A call that was begun. When the half is dropped, the call is received and its data are discarded.
@@ -32,14 +32,14 @@ struct Half {
 }
 
 impl Half {
-    fn new(experts: &Experts, operation: Operation, (underway, number): (Underway, u64), queue: &impl Enqueue) -> Self {
+    fn new(experts: &Experts, operation: Operation, (underway, number): (Underway, u64), queue: Target<'_>) -> Self {
         let captured = queue.recording().map(Recording::id).zip(experts.0.recorded(queue));
         let stream = captured.is_none().then(|| queue.stream().clone());
         Self { experts: experts.clone(), operation, number, underway, stream, captured }
     }
 
     /// Refuses a queue of another device, or of another capture than the first half.
-    fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
+    fn check_queue(&self, queue: Target<'_>) -> Result<()> {
         let recording = self.captured.as_ref().map(|(recording, _)| *recording);
         self.experts.0.check_queue(self.operation, recording, queue)
     }
@@ -52,7 +52,7 @@ impl Drop for Half {
         }
         let call = (self.operation, self.number);
         let recorded = self.captured.as_ref().map(|(_, recorded)| &**recorded);
-        self.experts.0.drop_half(call, recorded, self.stream.as_ref().as_ref());
+        self.experts.0.drop_half(call, recorded, self.stream.as_ref().map(Target::Eager));
         if let Some(stream) = self.stream.take() {
             stream.let_go();
         }
@@ -130,7 +130,7 @@ pub struct Arriving<'a> {
 
 impl<'a> Arriving<'a> {
     /// The handle of a dispatch that was begun.
-    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: &impl Enqueue) -> Self {
+    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: Target<'_>) -> Self {
         Self { half: Half::new(experts, Operation::Dispatch, begun, queue), _experts: PhantomData }
     }
 
@@ -152,11 +152,11 @@ impl<'a> Arriving<'a> {
     /// [`Error::Unsupported`] while an earlier dispatch is not received; the group's
     /// error if the group has failed. After an error the dispatch counts as dropped.
     pub fn receive<'op>(self, into: &Received<'op>, queue: impl Queue<'op> + 'a) -> Result<Routed<'a>> {
-        self.received(into, &queue)
+        self.received(into, Target::of(&queue))
     }
 
     /// [`receive`](Self::receive) with operands whose types are checked at run time.
-    pub(crate) fn received(self, into: &Received<'_>, queue: &impl Enqueue) -> Result<Routed<'a>> {
+    pub(crate) fn received(self, into: &Received<'_>, queue: Target<'_>) -> Result<Routed<'a>> {
         let Half { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
         self.half.check_queue(queue)?;
@@ -215,7 +215,7 @@ pub struct Returning<'a> {
 
 impl Returning<'_> {
     /// The handle of a combine that was begun.
-    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: &impl Enqueue) -> Self {
+    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: Target<'_>) -> Self {
         Self { half: Half::new(experts, Operation::Combine, begun, queue), _experts: PhantomData }
     }
 
@@ -240,11 +240,11 @@ impl Returning<'_> {
         options: Combine<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.received(&Held::new(T::DTYPE, &output.view_of()), &options, &queue)
+        self.received(&Held::new(T::DTYPE, &output.view_of()), &options, Target::of(&queue))
     }
 
     /// [`receive`](Self::receive) with an operand whose type is checked at run time.
-    pub(crate) fn received(self, output: &Held, options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn received(self, output: &Held, options: &Combine<'_>, queue: Target<'_>) -> Result<()> {
         let Half { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
         self.half.check_queue(queue)?;
@@ -282,11 +282,11 @@ impl<'a> Routed<'a> {
     where
         'a: 'h,
     {
-        self.combine_begun(&Held::new(T::DTYPE, &rows.view_of()), &queue)
+        self.combine_begun(&Held::new(T::DTYPE, &rows.view_of()), Target::of(&queue))
     }
 
     /// [`combine_begin`](Self::combine_begin) with an operand whose type is checked at run time.
-    pub(crate) fn combine_begun<'h>(&self, results: &Held, queue: &impl Enqueue) -> Result<Returning<'h>>
+    pub(crate) fn combine_begun<'h>(&self, results: &Held, queue: Target<'_>) -> Result<Returning<'h>>
     where
         'a: 'h,
     {

@@ -55,7 +55,7 @@ use crate::group::Determinism;
 use crate::kernel::args;
 use crate::memory::{DeviceBuffer, Operand, WithView};
 use crate::op::Held;
-use crate::stream::{Enqueue, Order, Queue, Stream};
+use crate::stream::{Order, Queue, Stream, Target};
 use crate::types::{Dtype, Element};
 
 use crate::environment::over::Over;
@@ -249,7 +249,7 @@ impl Experts {
         into: &Received<'op>,
         queue: impl Queue<'op> + 'h,
     ) -> Result<Routed<'h>> {
-        self.dispatched(routing, Some((&Held::new(T::DTYPE, &rows.view_of()), None, into)), &queue)
+        self.dispatched(routing, Some((&Held::new(T::DTYPE, &rows.view_of()), None, into)), Target::of(&queue))
     }
 
     /// [`dispatch`](Self::dispatch) of rows of e4m3 values with f32 scales, `[tokens, groups]` for groups of 128 elements:
@@ -265,7 +265,7 @@ impl Experts {
         queue: impl Queue<'op> + 'h,
     ) -> Result<Routed<'h>> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.dispatched(routing, Some((&rows, Some(&scales), into)), &queue)
+        self.dispatched(routing, Some((&rows, Some(&scales), into)), Target::of(&queue))
     }
 
     /// The routing of a dispatch without its rows: [`Routed::counts`] then returns the numbers of rows to receive, and
@@ -275,7 +275,7 @@ impl Experts {
     /// The errors of [`dispatch`](Self::dispatch); [`Error::Unsupported`] for [`Method::Packets`], which sends routing and rows
     /// together, and for [`Layout::BySource`], which has no counts.
     pub fn plan<'h, 'op>(&'h self, routing: &Routing<'op>, queue: impl Queue<'op> + 'h) -> Result<Routed<'h>> {
-        self.dispatched(routing, None, &queue)
+        self.dispatched(routing, None, Target::of(&queue))
     }
 
     /// A dispatch with operands whose types are checked at run time, or a plan if `sends` is `None`.
@@ -283,7 +283,7 @@ impl Experts {
         &self,
         routing: &Routing<'_>,
         sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<Routed<'h>> {
         let inner = &self.0;
         let settings = (&inner.config, &inner.form);
@@ -333,7 +333,7 @@ impl Experts {
         rows: impl Operand<'op, T>,
         queue: impl Queue<'op> + 'h,
     ) -> Result<Arriving<'h>> {
-        self.dispatch_begun(routing, (&Held::new(T::DTYPE, &rows.view_of()), None), &queue)
+        self.dispatch_begun(routing, (&Held::new(T::DTYPE, &rows.view_of()), None), Target::of(&queue))
     }
 
     /// [`dispatch_begin`](Self::dispatch_begin) of rows of e4m3 values with f32 scales, as in
@@ -348,7 +348,7 @@ impl Experts {
         queue: impl Queue<'op> + 'h,
     ) -> Result<Arriving<'h>> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.dispatch_begun(routing, (&rows, Some(&scales)), &queue)
+        self.dispatch_begun(routing, (&rows, Some(&scales)), Target::of(&queue))
     }
 
     /// [`dispatch_begin`](Self::dispatch_begin) with operands whose types are checked at run time.
@@ -356,7 +356,7 @@ impl Experts {
         &self,
         routing: &Routing<'_>,
         rows: (&Held, Option<&Held>),
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<Arriving<'h>> {
         let inner = &self.0;
         inner.check_halves("a dispatch")?;
@@ -449,7 +449,7 @@ impl Inner {
         underway: Underway,
         routing: &Routing<'_>,
         sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let mut lane = self.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
@@ -466,7 +466,7 @@ impl Inner {
     }
 
     /// Locks the lane for a call, and records in a graph the slot that the call writes.
-    fn begin(self: &Arc<Self>, slot: usize, queue: &impl Enqueue) -> Result<parking_lot::MutexGuard<'_, Order>> {
+    fn begin(self: &Arc<Self>, slot: usize, queue: Target<'_>) -> Result<parking_lot::MutexGuard<'_, Order>> {
         self.over.check()?;
         if let Some(recording) = queue.recording() {
             recording.part(self.id, || Recorded::new(self)).uses(slot);

@@ -10,11 +10,11 @@ use super::steps::Underway;
 use crate::collective::{ExpertStage, ExpertStep};
 use crate::error::{Error, Operation, Result};
 use crate::op::Held;
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 impl Inner {
     /// The part of a queue's graph, if the queue is a capture.
-    pub(super) fn recorded(self: &Arc<Self>, queue: &impl Enqueue) -> Option<Arc<Recorded>> {
+    pub(super) fn recorded(self: &Arc<Self>, queue: Target<'_>) -> Option<Arc<Recorded>> {
         queue.recording().map(|recording| recording.part(self.id, || Recorded::new(self)))
     }
 
@@ -30,7 +30,7 @@ impl Inner {
         slot: usize,
         stage: ExpertStage,
         steps: &[ExpertStep],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<bool> {
         let mut lane = self.begin(slot, queue)?;
         lane.order_call(queue)?;
@@ -38,7 +38,7 @@ impl Inner {
     }
 
     /// Receives and discards the next calls, as long as their handles were dropped.
-    pub(super) fn settle(self: &Arc<Self>, books: &mut Books<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn settle(self: &Arc<Self>, books: &mut Books<'_>, queue: Target<'_>) -> Result<()> {
         for operation in [Operation::Dispatch, Operation::Combine] {
             while let Some(sent) = books.pending(operation).dropped() {
                 let step = match operation {
@@ -73,7 +73,7 @@ impl Inner {
         tokens: usize,
         routing: &Routing<'_>,
         (rows, scales, into): (&Held, Option<&Held>, &Received<'_>),
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<Underway> {
         let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
         let books = &mut self.slots.books(recorded.as_deref());
@@ -93,7 +93,7 @@ impl Inner {
         underway: Underway,
         [results, output]: [&Held; 2],
         options: &Combine<'_>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (operation, recorded) = (Operation::Combine, self.recorded(queue));
         let books = &mut self.slots.books(recorded.as_deref());
@@ -110,7 +110,7 @@ impl Inner {
         tokens: usize,
         routing: &Routing<'_>,
         rows: (&Held, Option<&Held>),
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<(Underway, u64)> {
         let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
         let books = &mut self.slots.books(recorded.as_deref());
@@ -127,7 +127,7 @@ impl Inner {
         self: &Arc<Self>,
         underway: Underway,
         results: &Held,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<u64> {
         let (operation, recorded) = (Operation::Combine, self.recorded(queue));
         let books = &mut self.slots.books(recorded.as_deref());
@@ -148,7 +148,7 @@ impl Inner {
         self: &Arc<Self>,
         (operation, number): (Operation, u64),
         step: &ExpertStep,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let recorded = self.recorded(queue);
         let books = &mut self.slots.books(recorded.as_deref());
@@ -170,7 +170,7 @@ impl Inner {
         self: &Arc<Self>,
         (operation, number): (Operation, u64),
         recorded: Option<&Recorded>,
-        queue: Option<&impl Enqueue>,
+        queue: Option<Target<'_>>,
     ) {
         // In a callback of a call nothing is enqueued. The next call of experts, or the end of the capture, receives the call.
         if self.over.refuse_within(operation).is_err() {

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::memory::{Operand, WithView};
 use crate::op::Held;
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::{Dtype, Element};
 
 /// The routing of a dispatch: the sources of the received rows. A `Routed` holds a slot of its [`Experts`] until it is dropped.
@@ -114,7 +114,7 @@ pub struct Routed<'a> {
 
 impl Routed<'_> {
     /// The handle of a dispatch whose slot is held.
-    pub(super) fn new(experts: &Experts, underway: Underway, queue: &impl Enqueue) -> Self {
+    pub(super) fn new(experts: &Experts, underway: Underway, queue: Target<'_>) -> Self {
         let recording = queue.recording().map(crate::stream::Recording::id);
         let (experts, rows) = (experts.clone(), OnceCell::new());
         Self { slot: HeldSlot { experts, underway }, recording, counted: false, rows, _experts: PhantomData }
@@ -145,7 +145,7 @@ impl Routed<'_> {
     }
 
     /// Records an event after the counts of an eager call, if there are counts.
-    pub(super) fn note(&mut self, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn note(&mut self, queue: Target<'_>) -> Result<()> {
         if self.recording.is_none() && self.slot.experts.0.config.layout != Layout::BySource {
             queue.record(&self.slot.experts.0.memory[self.slot.underway.slot].counted)?;
             self.counted = true;
@@ -176,11 +176,11 @@ impl Routed<'_> {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let [results, output] = [Held::new(T::DTYPE, &rows.view_of()), Held::new(T::DTYPE, &output.view_of())];
-        self.combined([&results, &output], &options, &queue)
+        self.combined([&results, &output], &options, Target::of(&queue))
     }
 
     /// [`combine`](Self::combine) with operands whose types are checked at run time.
-    pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: Target<'_>) -> Result<()> {
         let inner = &self.slot.experts.0;
         self.check_queue(queue)?;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
@@ -196,7 +196,7 @@ impl Routed<'_> {
     }
 
     /// Enqueues the sending kernel of a combine. Returns the parts of the combine's handle.
-    pub(super) fn begin(&self, results: &Held, queue: &impl Enqueue) -> Result<(&Experts, (Underway, u64))> {
+    pub(super) fn begin(&self, results: &Held, queue: Target<'_>) -> Result<(&Experts, (Underway, u64))> {
         let inner = &self.slot.experts.0;
         inner.check_halves("a combine")?;
         self.check_queue(queue)?;
@@ -217,7 +217,7 @@ impl Routed<'_> {
         into: &Received<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.again((&Held::new(T::DTYPE, &rows.view_of()), None), into, &queue)
+        self.again((&Held::new(T::DTYPE, &rows.view_of()), None), into, Target::of(&queue))
     }
 
     /// [`dispatch`](Self::dispatch) of rows of e4m3 values, with their f32 scales, as in [`Experts::dispatch_f8`].
@@ -231,7 +231,7 @@ impl Routed<'_> {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.again((&rows, Some(&scales)), into, &queue)
+        self.again((&rows, Some(&scales)), into, Target::of(&queue))
     }
 
     /// [`dispatch`](Self::dispatch) with operands whose types are checked at run time.
@@ -239,7 +239,7 @@ impl Routed<'_> {
         &self,
         (rows, scales): (&Held, Option<&Held>),
         into: &Received<'_>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let inner = &self.slot.experts.0;
         let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
@@ -300,14 +300,14 @@ impl Routed<'_> {
     }
 
     /// Refuses a queue of another device, or of another capture than the dispatch.
-    fn check_queue(&self, queue: &impl Enqueue) -> Result<()> {
+    fn check_queue(&self, queue: Target<'_>) -> Result<()> {
         self.slot.experts.0.check_queue(Operation::Dispatch, self.recording, queue)
     }
 }
 
 impl Inner {
     /// Refuses a queue of another device, or of another capture than the earlier call of `operation`.
-    pub(super) fn check_queue(&self, operation: Operation, recording: Option<u64>, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn check_queue(&self, operation: Operation, recording: Option<u64>, queue: Target<'_>) -> Result<()> {
         self.over.device().check_same("stream", queue.stream().device())?;
         self.over.refuse_within(operation)?;
         let place = |recording: Option<u64>| match recording {

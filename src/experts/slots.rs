@@ -12,7 +12,7 @@ use crate::environment::over::Over;
 use crate::error::{Error, Operation, Result};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, WithView};
 use crate::op::Held;
-use crate::stream::{Event, Part, Recording, Stream};
+use crate::stream::{Event, Part, Recording, Stream, Target};
 use crate::types::Dtype;
 
 /// The region through which ranks exchange rows.
@@ -319,7 +319,7 @@ impl Part for Recorded {
     /// Receives, and discards, calls that were begun in the capture and not received, so that a graph leaves ranks in step.
     fn end(&self, recording: &Recording) -> Result<()> {
         self.pending.lock().drop_handles();
-        self.inner.settle(&mut self.inner.slots.books(Some(self)), &recording)
+        self.inner.settle(&mut self.inner.slots.books(Some(self)), Target::Captured(recording))
     }
 
     /// Releases the slots of calls that were begun and not received, and the numbers of dispatches if no later dispatch was

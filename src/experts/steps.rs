@@ -13,7 +13,7 @@ use crate::group::Determinism;
 use crate::kernel::args;
 use crate::memory::WithView;
 use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held, Numbers};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::Dtype;
 
 /// Bytes of a packet, which a thread moves at once.
@@ -158,7 +158,7 @@ impl Inner {
     }
 
     /// Enqueues a kernel that runs on this rank only.
-    fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: &impl Enqueue) -> Result<()> {
+    fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: Target<'_>) -> Result<()> {
         let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
         // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
         // memory waits for the device, and graphs keep `self` (liveness, bounds). The lane orders their use (exclusion).
@@ -168,7 +168,7 @@ impl Inner {
     }
 
     /// Enqueues kernels in which all ranks take part. Returns whether their call is the first on the device.
-    pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: &impl Enqueue) -> Result<bool> {
+    pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: Target<'_>) -> Result<bool> {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
             return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
         };
@@ -210,7 +210,7 @@ impl Inner {
         (operation, underway): (Operation, Underway),
         args: args::ExpertArgs,
         work: [usize; 2],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let step = ExpertStep { args, work, most_blocks: self.config.blocks };
         let bytes = self.form.max_tokens * args.row_bytes as usize;
@@ -219,7 +219,7 @@ impl Inner {
 
     /// Sends the part of each rank to all ranks. `start`: the offset of the part of rank 0 in the region. A part has
     /// `part_bytes` bytes.
-    fn share(&self, start: usize, part_bytes: usize, queue: &impl Enqueue) -> Result<()> {
+    fn share(&self, start: usize, part_bytes: usize, queue: Target<'_>) -> Result<()> {
         let region = self.region.bytes();
         let region = region.view();
         let part = |rank: usize| region.part(start + rank * part_bytes..start + (rank + 1) * part_bytes, Dtype::U8);
@@ -239,7 +239,7 @@ impl Inner {
     }
 
     /// Sends the routing headers of this rank's tokens to all ranks.
-    pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: Target<'_>) -> Result<()> {
         let form = &self.form;
         let args = asking(
             args::ExpertArgs { task: args::kExpertHead, ..self.args(underway, Operation::Dispatch) },
@@ -263,7 +263,7 @@ impl Inner {
         (underway, routing): (Underway, Option<&Routing<'_>>),
         (rows, scales): (&Held, Option<&Held>),
         into: &Received<'_>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (form, common) = (&self.form, self.args(underway, Operation::Dispatch));
         let placed_offset = self.placed(&into.rows, form.payload_bytes.is_multiple_of(PACKET_BYTES));
@@ -304,7 +304,7 @@ impl Inner {
     }
 
     /// Counts the rows that this rank receives, into the slot and into the requested outputs.
-    pub(super) fn count(&self, underway: Underway, into: Option<&Received<'_>>, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn count(&self, underway: Underway, into: Option<&Received<'_>>, queue: Target<'_>) -> Result<()> {
         let args = args::ExpertArgs {
             task: args::kExpertCount,
             into: self.outputs(into),
@@ -315,12 +315,7 @@ impl Inner {
 
     /// Computes the place of every row that this rank receives, and of every row that it sends. By rank, places of pairs only if
     /// `into` has an index. By source, places are fixed.
-    pub(super) fn place_rows(
-        &self,
-        underway: Underway,
-        into: Option<&Received<'_>>,
-        queue: &impl Enqueue,
-    ) -> Result<()> {
+    pub(super) fn place_rows(&self, underway: Underway, into: Option<&Received<'_>>, queue: Target<'_>) -> Result<()> {
         if self.config.layout == Layout::BySource {
             return Ok(());
         }
@@ -338,7 +333,7 @@ impl Inner {
         underway: Underway,
         [results, output]: [&Held; 2],
         options: &Combine<'_>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (form, slots) = (&self.form, self.config.in_flight);
         // With one row for each token, a row is the caller's sum over experts, so weights and the order of experts do not apply.

@@ -18,7 +18,7 @@ use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::matmul::{Numeric, Product, Scaling, Tensor, check_unit};
 use crate::op::{ALL_GATHER, Call, Held};
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::Dtype;
 
 /// A plan of `result_i = gathered right_i`: the shards of all ranks are gathered along a dimension, and the gathered matrix is
@@ -186,7 +186,7 @@ impl AllGatherMatmul {
         products: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(shard, gathered, products, &queue)
+        self.run(shard, gathered, products, Target::of(&queue))
     }
 
     /// The schedule of the plan, and the reason for it.
@@ -217,7 +217,7 @@ impl AllGatherMatmul {
         shard: Tensor<'op>,
         gathered: Option<Tensor<'op>>,
         operands: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (plan, division, rank) = (&self.plan, &self.division, self.plan.over.rank());
         let dtype = self.dtype();
@@ -337,7 +337,7 @@ impl AllGatherMatmul {
         source: usize,
         (shard, rank): (&Held, usize),
         calls: &[[Tensor<'_>; 3]],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let rows = self.rows / self.plan.over.world_size();
         for (product, call) in self.products.iter().zip(calls) {

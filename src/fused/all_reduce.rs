@@ -14,7 +14,7 @@ use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::matmul::{Product, Tensor};
 use crate::op::{ALL_GATHER, ALL_REDUCE, Call};
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::Reduction;
 
 /// A plan of `result = the sum over the ranks of left right`. Made by [`Communicator::plan_matmul_all_reduce`]; usable from
@@ -141,7 +141,7 @@ impl MatmulAllReduce {
         result: Tensor<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run([left, right], &result, &queue)
+        self.run([left, right], &result, Target::of(&queue))
     }
 
     /// The schedule of the plan, and the reason for it.
@@ -161,7 +161,7 @@ impl MatmulAllReduce {
         Ok(heap_bytes(world_size, &[whole, division.largest_part() * product.result.bytes()], Some(whole)))
     }
 
-    pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: Target<'_>) -> Result<()> {
         let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
         check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
         let memory = match &self.parts {

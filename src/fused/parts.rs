@@ -4,7 +4,7 @@ use crate::collective::{Communicator, Parts};
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_GATHER, ALL_TO_ALL, Call};
-use crate::stream::Queue;
+use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 impl Communicator {
@@ -32,7 +32,7 @@ impl Communicator {
         mut consume: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(&mut consume)), &queue)?.wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(&mut consume)), Target::of(&queue))?.wait_untyped(Target::of(&queue))
     }
 
     /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](Self::all_to_all) does. Before a part is sent, the caller's work
@@ -61,6 +61,6 @@ impl Communicator {
         mut produce: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(&mut produce)), &queue)?.wait_untyped(&queue)
+        self.run_by_parts(&call, Some(Parts::new(&mut produce)), Target::of(&queue))?.wait_untyped(Target::of(&queue))
     }
 }

@@ -17,7 +17,7 @@ use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::matmul::{Multiplier, Order, Product, Scaling, Tensor};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView, buffer_bytes};
 use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
 
 /// The group, the GEMM handle and the schedule of a plan.
@@ -70,7 +70,7 @@ impl Plan {
     }
 
     /// Begins a call, which uses the memory of the plan after the previous call.
-    pub(super) fn begin(&self, queue: &impl Enqueue) -> Result<MutexGuard<'_, ()>> {
+    pub(super) fn begin(&self, queue: Target<'_>) -> Result<MutexGuard<'_, ()>> {
         // Before the lock, because another thread may hold the lock and wait for the call whose callback makes this call.
         self.over.refuse_within(self.what)?;
         self.multiplier.refuse_captured(self.what, queue)?;
@@ -96,7 +96,7 @@ impl Plan {
     }
 
     /// Gathers the parts of all ranks into the whole.
-    pub(super) fn gather(&self, division: &Division, part: &Held, whole: &Held, queue: &impl Enqueue) -> Result<()> {
+    pub(super) fn gather(&self, division: &Division, part: &Held, whole: &Held, queue: Target<'_>) -> Result<()> {
         let dtype = part.dtype;
         if division.is_equal() {
             let shape = division.part_shape(self.over.rank());

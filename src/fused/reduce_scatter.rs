@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::matmul::{Multiplier, Product, Tensor};
 use crate::op::{Call, Held, Numbers, REDUCE_SCATTER, SEND_RECEIVE};
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::{Dtype, Reduction};
 
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by
@@ -208,7 +208,7 @@ impl MatmulReduceScatter {
         result: Tensor<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run([left, right], &result, &queue)
+        self.run([left, right], &result, Target::of(&queue))
     }
 
     /// The schedule of the plan, and the reason for it.
@@ -236,7 +236,7 @@ impl MatmulReduceScatter {
         Ok(heap_bytes(world_size, &buffers, Some(parts)))
     }
 
-    pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, factors: [Tensor<'_>; 2], result: &Tensor<'_>, queue: Target<'_>) -> Result<()> {
         let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
         let rank = plan.over.rank();
         check_operand("result", &result.memory, dtype, division.part_elems(rank), plan.over.device())?;
@@ -256,7 +256,7 @@ impl MatmulReduceScatter {
         &self,
         call: &[Tensor<'_>; 3],
         (partial, result): (&Held, &Held),
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (plan, dtype) = (&self.plan, self.product.result);
         let _call = plan.begin(queue)?;
@@ -272,7 +272,7 @@ impl MatmulReduceScatter {
     }
 
     /// Sums the partial results.
-    fn scatter(&self, partial: &Held, result: &Held, queue: &impl Enqueue) -> Result<()> {
+    fn scatter(&self, partial: &Held, result: &Held, queue: Target<'_>) -> Result<()> {
         let (plan, division, dtype) = (&self.plan, &self.division, self.product.result);
         let Some(received) = &self.received else {
             let call = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
@@ -292,7 +292,7 @@ impl MatmulReduceScatter {
     }
 
     /// Multiplies the rows for one rank.
-    fn multiply_part(&self, destination: usize, call: &[Tensor<'_>; 3], queue: &impl Enqueue) -> Result<()> {
+    fn multiply_part(&self, destination: usize, call: &[Tensor<'_>; 3], queue: Target<'_>) -> Result<()> {
         let rows = self.rows / self.plan.planned.parts;
         let operands = rows_of(&self.own_product, call, (destination, rows))?;
         self.plan.multiplier.enqueue_checked(&self.own_product, rows, &operands, self.plan.whole_sums, queue)

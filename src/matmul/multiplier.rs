@@ -14,7 +14,7 @@ use super::tensor::{Tensor, check, too_large};
 use crate::device::{Device, DeviceKind, HostShape};
 use crate::error::{Error, Result};
 use crate::memory::DeviceBuffer;
-use crate::stream::{Enqueue, HostLaunch, Order, Queue, Recording};
+use crate::stream::{HostLaunch, Order, Queue, Recording, Target};
 use crate::sys::device::HostKernel;
 
 const CALL: &str = "launch a product";
@@ -128,8 +128,18 @@ impl Multiplier {
         operands: [Tensor<'op>; 3],
         queue: impl Queue<'op>,
     ) -> Result<()> {
+        self.enqueue_on(product, rows, operands, Target::of(&queue))
+    }
+
+    pub(crate) fn enqueue_on(
+        &self,
+        product: &Product,
+        rows: usize,
+        operands: [Tensor<'_>; 3],
+        queue: Target<'_>,
+    ) -> Result<()> {
         self.check(product, rows, &operands)?;
-        self.enqueue_checked(product, rows, &operands, false, &queue)
+        self.enqueue_checked(product, rows, &operands, false, queue)
     }
 
     /// Checks that operands fit a GEMM that library and device support.
@@ -157,7 +167,7 @@ impl Multiplier {
     }
 
     /// Refuses streams of other devices, and streams that are being captured. In a capture the queue must be the capture.
-    pub(crate) fn refuse_captured(&self, what: &str, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn refuse_captured(&self, what: &str, queue: Target<'_>) -> Result<()> {
         self.0.device.check_same("stream", queue.stream().device())?;
         if queue.recording().is_none() && queue.stream().is_capturing()? {
             let reason = "in Stream::capture enqueue on the capture";
@@ -174,7 +184,7 @@ impl Multiplier {
         rows: usize,
         operands: &[Tensor<'_>; 3],
         whole_sums: bool,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         self.refuse_captured("a product", queue)?;
         if rows == 0 {
@@ -189,7 +199,7 @@ impl Multiplier {
     ///
     /// # Safety
     /// The memory of the product lives until the queue has done the work.
-    unsafe fn multiply(&self, product: &Product, gemm: &Gemm, whole_sums: bool, queue: &impl Enqueue) -> Result<()> {
+    unsafe fn multiply(&self, product: &Product, gemm: &Gemm, whole_sums: bool, queue: Target<'_>) -> Result<()> {
         match &self.0.engine {
             Engine::Host(order) => {
                 let work = Work { product: *product, gemm: *gemm };
@@ -216,7 +226,7 @@ impl Gpu {
         owner: &Arc<Inner>,
         (product, gemm): (&Product, &Gemm),
         whole_sums: bool,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let mut multiplied = Ok(());
         let mut enqueue = |workspace: *mut u8| {

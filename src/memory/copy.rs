@@ -5,7 +5,7 @@ use super::operand::Operand;
 use super::pinned::HostBuffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::stream::{Enqueue, Queue};
+use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 /// Enqueues a copy of all elements of `from` into `to`, on one device, on a stream or in a capture. Both are memory of
@@ -26,8 +26,8 @@ pub fn copy<'op, T: Element>(
     to: impl Operand<'op, T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    let (from, to) = (from.view(), to.view());
-    let bytes = checked::<T>(&queue, [(from.device, from.elems), (to.device, to.elems)])?;
+    let (from, to, queue) = (from.view(), to.view(), Target::of(&queue));
+    let bytes = checked::<T>(queue, [(from.device, from.elems), (to.device, to.elems)])?;
     let apart = (from.address as usize).abs_diff(to.address as usize);
     if apart == 0 || bytes == 0 {
         return Ok(());
@@ -50,8 +50,8 @@ pub fn copy_from_host<'op, T: Element>(
     to: impl Operand<'op, T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    let to = to.view();
-    let bytes = checked::<T>(&queue, [(from.device(), from.len()), (to.device, to.elems)])?;
+    let (to, queue) = (to.view(), Target::of(&queue));
+    let bytes = checked::<T>(queue, [(from.device(), from.len()), (to.device, to.elems)])?;
     let copy = |raw: &crate::sys::device::Stream| {
         // SAFETY: both hold `bytes` bytes. `to` lives as in `copy`. So does `from`, which waits for the device before
         // Rust accesses or frees its elements.
@@ -70,8 +70,8 @@ pub fn copy_to_host<'op, T: Element>(
     to: &'op HostBuffer<T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    let from = from.view();
-    let bytes = checked::<T>(&queue, [(from.device, from.elems), (to.device(), to.len())])?;
+    let (from, queue) = (from.view(), Target::of(&queue));
+    let bytes = checked::<T>(queue, [(from.device, from.elems), (to.device(), to.len())])?;
     let copy = |raw: &crate::sys::device::Stream| {
         // SAFETY: as in `copy_from_host`.
         unsafe { raw.copy(to.address(), from.address, bytes) }
@@ -80,7 +80,7 @@ pub fn copy_to_host<'op, T: Element>(
 }
 
 /// The bytes of a copy between two operands of equal length on the device of a queue.
-fn checked<T: Element>(queue: &impl Enqueue, [from, to]: [(&Device, usize); 2]) -> Result<usize> {
+fn checked<T: Element>(queue: Target<'_>, [from, to]: [(&Device, usize); 2]) -> Result<usize> {
     let device = queue.stream().device();
     device.check_same("the source", from.0)?;
     device.check_same("the destination", to.0)?;

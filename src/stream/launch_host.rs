@@ -1,7 +1,7 @@
 //! Kernels of the program on the host device.
 #![allow(unsafe_code)]
 
-use super::{Enqueue, Queue};
+use super::{Queue, Target};
 use crate::device::{DeviceKind, HostShape};
 use crate::error::{Error, Result};
 use crate::kernel::args::{Geometry, kMaxBlocks};
@@ -80,7 +80,7 @@ pub unsafe fn launch_host<'op, A: Copy + Send + 'static>(
     queue: impl Queue<'op>,
 ) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { HostLaunch::of_caller(shape).enqueue(&HostKernel::new(kernel, &args), &queue) }
+    unsafe { HostLaunch::of_caller(shape).enqueue(&HostKernel::new(kernel, &args), Target::of(&queue)) }
 }
 
 /// A launch of a function of this process.
@@ -101,7 +101,7 @@ impl HostLaunch {
     ///
     /// # Safety
     /// The requirements of [`launch_host`] on the kernel and its arguments.
-    pub(crate) unsafe fn enqueue(&self, kernel: &HostKernel, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) unsafe fn enqueue(&self, kernel: &HostKernel, queue: Target<'_>) -> Result<()> {
         let kind = queue.stream().device().kind();
         if kind != DeviceKind::Host {
             let reason = "a kernel of a GPU is launched by the GPU's runtime";

@@ -30,7 +30,7 @@ pub use queue::Queue;
 
 pub(crate) use launch_host::HostLaunch;
 pub(crate) use order::Order;
-pub(crate) use queue::Enqueue;
+pub(crate) use queue::Target;
 pub(crate) use recording::{Kept, Part, Recording};
 
 /// A queue of work that runs in order on a device. Cheap to clone; clones are the same stream.

@@ -1,6 +1,6 @@
 //! The order of calls that share memory: calls on different streams run one after another.
 
-use super::{Enqueue, Event, Stream};
+use super::{Event, Stream, Target};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -102,7 +102,7 @@ impl Order {
 
     /// Makes the next work of a queue wait for the last call. A captured call is ordered by its graph, and the
     /// graph by [`order`](Self::order) at each launch.
-    pub(crate) fn order_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn order_call(&mut self, queue: Target<'_>) -> Result<()> {
         match queue.recording() {
             None => self.order(queue.stream()),
             Some(_) => self.event.device.check_same("stream", queue.stream().device()),
@@ -111,7 +111,7 @@ impl Order {
 
     /// Ends a call that [`order_call`](Self::order_call) began. A borrowed stream may end before the next call without
     /// notice to this order, so the order leaves such a stream after each call.
-    pub(crate) fn end_call(&mut self, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn end_call(&mut self, queue: Target<'_>) -> Result<()> {
         match queue.recording() {
             None if queue.stream().is_borrowed() => self.leave(queue.stream()),
             _ => Ok(()),

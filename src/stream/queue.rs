@@ -1,5 +1,7 @@
 //! The places where an operation may be enqueued: a stream, or a capture of a stream.
 
+use std::sync::Arc;
+
 use super::{Capture, Event, Recording, Stream};
 use crate::error::Result;
 use crate::sys::device as sys;
@@ -46,41 +48,65 @@ pub enum Target<'a> {
     Captured(&'a Recording),
 }
 
-pub(crate) trait Enqueue {
-    fn stream(&self) -> &Stream;
-    fn recording(&self) -> Option<&Recording>;
-    fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()>;
+impl<'a> Target<'a> {
+    /// The target of a queue that a caller gave.
+    pub(crate) fn of<Q: sealed::Sealed>(queue: &'a Q) -> Self {
+        queue.target()
+    }
+
+    pub(crate) fn stream(self) -> &'a Stream {
+        match self {
+            Self::Eager(stream) => stream,
+            Self::Captured(recording) => recording.stream(),
+        }
+    }
+
+    pub(crate) fn recording(self) -> Option<&'a Recording> {
+        match self {
+            Self::Eager(_) => None,
+            Self::Captured(recording) => Some(recording),
+        }
+    }
+
+    pub(crate) fn enqueue(self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        match self {
+            Self::Eager(stream) => stream.enqueue(call, work),
+            Self::Captured(recording) => recording.stream().enqueue_captured(call, work),
+        }
+    }
+
+    /// Keeps a value as long as the graph of a capture lives. A stream needs no value: memory waits for the device.
+    pub(crate) fn keep<T: Send + Sync + 'static>(self, owner: &Arc<T>) {
+        if let Self::Captured(recording) = self {
+            recording.keep(owner.clone());
+        }
+    }
 
     /// Records this point of the work in `event`.
-    fn record(&self, event: &Event) -> Result<()> {
+    pub(crate) fn record(self, event: &Event) -> Result<()> {
         self.enqueue("record an event", |raw| raw.record(&event.raw))
     }
 
-    /// Makes work enqueued from now on wait for `event`'s last recorded point.
-    fn wait(&self, event: &Event) -> Result<()> {
+    /// Makes later work wait for the last recorded point of `event`.
+    pub(crate) fn wait(self, event: &Event) -> Result<()> {
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
     }
 }
 
-impl<Q: sealed::Sealed> Enqueue for Q {
-    fn stream(&self) -> &Stream {
-        match self.target() {
-            Target::Eager(stream) => stream,
-            Target::Captured(recording) => recording.stream(),
-        }
+impl<'a> From<&'a Stream> for Target<'a> {
+    fn from(stream: &'a Stream) -> Self {
+        Self::Eager(stream)
     }
+}
 
-    fn recording(&self) -> Option<&Recording> {
-        match self.target() {
-            Target::Eager(_) => None,
-            Target::Captured(recording) => Some(recording),
-        }
+impl<'a> From<&'a Capture<'_, '_>> for Target<'a> {
+    fn from(capture: &'a Capture<'_, '_>) -> Self {
+        Self::Captured(capture.recording())
     }
+}
 
-    fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
-        match self.target() {
-            Target::Eager(stream) => stream.enqueue(call, work),
-            Target::Captured(recording) => recording.stream().enqueue_captured(call, work),
-        }
+impl<'a> From<&'a Recording> for Target<'a> {
+    fn from(recording: &'a Recording) -> Self {
+        Self::Captured(recording)
     }
 }

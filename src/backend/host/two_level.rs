@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::group::REPORT;
 use crate::memory::View;
 use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, Kernels, REDUCE, REDUCE_SCATTER};
-use crate::stream::{Enqueue, Stream};
+use crate::stream::{Stream, Target};
 use crate::types::{Dtype, Reduction};
 
 /// The most bytes that a rank sends the others of its host at a time.
@@ -107,7 +107,7 @@ impl TwoLevel {
     /// Runs an all-reduce that all ranks have compared. Blocks.
     pub(crate) fn all_reduce(&self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else { return Ok(()) };
-        let reduced = self.two_levels(call.dtype, call.options.reduction, [input, output], &stream);
+        let reduced = self.two_levels(call.dtype, call.options.reduction, [input, output], Target::Eager(stream));
         reduced.map_err(|error| self.of_group(error))
     }
 
@@ -116,7 +116,7 @@ impl TwoLevel {
         dtype: Dtype,
         reduction: Reduction,
         operands: [&View<'_>; 2],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
             true => self.by_shares(dtype, reduction, operands, queue)?,
@@ -132,7 +132,7 @@ impl TwoLevel {
         dtype: Dtype,
         reduction: Reduction,
         [input, output]: [&View<'_>; 2],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let (rank, ranks) = (self.local.rank(), self.local.world_size());
         let share = output.elems / ranks;
@@ -157,7 +157,7 @@ impl TwoLevel {
         dtype: Dtype,
         reduction: Reduction,
         [input, output]: [&View<'_>; 2],
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let result = (self.local.rank() == 0).then_some(output);
         let reduce = Call::new(&REDUCE, dtype).options(reduction);
@@ -169,7 +169,7 @@ impl TwoLevel {
     }
 
     /// Reduces `memory` over the ranks of the wire, after the queue's earlier work.
-    fn between(&self, dtype: Dtype, reduction: Reduction, memory: &View<'_>, queue: &impl Enqueue) -> Result<()> {
+    fn between(&self, dtype: Dtype, reduction: Reduction, memory: &View<'_>, queue: Target<'_>) -> Result<()> {
         if memory.elems == 0 {
             return Ok(());
         }

@@ -28,7 +28,7 @@ impl Ranks {
         &self,
         _call: &crate::op::Call<'_>,
         _shape: &crate::op::Shape,
-        _queue: &impl crate::stream::Enqueue,
+        _queue: crate::stream::Target<'_>,
     ) -> crate::Result<()> {
         match *self {}
     }
@@ -36,7 +36,7 @@ impl Ranks {
     pub(crate) fn run_pairs(
         &self,
         _messages: &[crate::op::Message],
-        _queue: &impl crate::stream::Enqueue,
+        _queue: crate::stream::Target<'_>,
     ) -> crate::Result<()> {
         match *self {}
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, Operation, Result};
 use crate::group::{Deadlines, Group};
 use crate::nccl::Communicator;
 use crate::op::{Call, Message, Nccl, Shape, Strips};
-use crate::stream::{Enqueue, Order, Part, Stream};
+use crate::stream::{Order, Part, Stream, Target};
 use crate::types::Dtype;
 
 /// This rank of a group's NCCL communicator. NCCL is aborted when the rank and its graphs are dropped.
@@ -65,12 +65,12 @@ impl Ranks {
     }
 
     /// Enqueues a checked call.
-    pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, queue: Target<'_>) -> Result<()> {
         self.enqueue(call.op.operation, queue, |nccl| Turn { nccl, call, shape, stream: queue.stream() }.run())
     }
 
     /// Enqueues checked messages between pairs, as one NCCL group: NCCL matches the messages of a pair in order.
-    pub(crate) fn run_pairs(&self, messages: &[Message], queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
         let moved = messages.iter().filter(|message| message.strip().bytes > 0);
         self.enqueue(Operation::Pairs, queue, |nccl| {
             nccl.group(|| {
@@ -92,7 +92,7 @@ impl Ranks {
     fn enqueue(
         &self,
         operation: Operation,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         work: impl FnOnce(&Communicator) -> Result<()>,
     ) -> Result<()> {
         // First, because closing this rank ends any graph that contains a part of it.

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use super::bridge::{AskedReceived, AskedRouting, AskedSums, Operand, Queue, SentRows};
-use super::{Experts, Report, Routed, Target, guard, held, target, tensors};
+use super::{Experts, Report, Routed, guard, held, target};
 use crate::error::{Error, Result};
 use crate::experts;
 
@@ -34,14 +34,8 @@ pub(super) unsafe fn experts_dispatch_begin(
         let (routing, (rows, scales)) = unsafe { (routing.resolve(device)?, sent.resolve(device)?) };
         let rows = (&rows, scales.as_ref());
         // SAFETY: passed on.
-        let arriving = match unsafe { target(queue) }? {
-            Target::Stream(stream) => experts.dispatch_begun(&routing, rows, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                experts.dispatch_begun(&routing, rows, &capture.keep(unsafe { tensors(&operands) })?)
-            }
-        };
-        Ok(Box::new(Arriving(Mutex::new(Some(arriving?)))))
+        let queue = unsafe { target(queue, &operands) }?;
+        Ok(Box::new(Arriving(Mutex::new(Some(experts.dispatch_begun(&routing, rows, queue)?)))))
     })
 }
 
@@ -58,12 +52,8 @@ pub(super) unsafe fn arriving_receive(
         // SAFETY: passed on.
         let into = unsafe { into.resolve(arriving.device()) }?;
         // SAFETY: passed on.
-        let routed = match unsafe { target(queue) }? {
-            Target::Stream(stream) => arriving.received(&into, &stream),
-            // SAFETY: passed on.
-            Target::Capture(capture) => arriving.received(&into, &capture.keep(unsafe { tensors(&operands) })?),
-        };
-        Ok(Box::new(Routed(routed?)))
+        let queue = unsafe { target(queue, &operands) }?;
+        Ok(Box::new(Routed(arriving.received(&into, queue)?)))
     })
 }
 
@@ -78,12 +68,8 @@ pub(super) unsafe fn routed_combine_begin(
         // SAFETY: passed on.
         let results = unsafe { held(routed.0.device(), rows) }?;
         // SAFETY: passed on.
-        let returning = match unsafe { target(queue) }? {
-            Target::Stream(stream) => routed.0.combine_begun(&results, &stream),
-            // SAFETY: passed on.
-            Target::Capture(capture) => routed.0.combine_begun(&results, &capture.keep(unsafe { tensors(&[rows]) })?),
-        };
-        Ok(Box::new(Returning(Mutex::new(Some(returning?)))))
+        let queue = unsafe { target(queue, &[rows]) }?;
+        Ok(Box::new(Returning(Mutex::new(Some(routed.0.combine_begun(&results, queue)?)))))
     })
 }
 
@@ -96,12 +82,6 @@ pub(super) unsafe fn returning_receive(returning: &Returning, asked: &AskedSums,
         // SAFETY: passed on.
         let (output, options) = unsafe { asked.resolve(returning.device()) }?;
         // SAFETY: passed on.
-        match unsafe { target(queue) }? {
-            Target::Stream(stream) => returning.received(&output, &options, &stream),
-            Target::Capture(capture) => {
-                // SAFETY: passed on.
-                returning.received(&output, &options, &capture.keep(unsafe { tensors(&operands) })?)
-            }
-        }
+        returning.received(&output, &options, unsafe { target(queue, &operands) }?)
     })
 }

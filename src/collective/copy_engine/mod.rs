@@ -20,7 +20,7 @@ use crate::group::{Call as Noted, MAX_WORLD_SIZE, Places};
 use crate::kernel::args;
 use crate::memory::{Place, SymmetricBuffer, View};
 use crate::op::{Call, Shape, Strip};
-use crate::stream::{Enqueue, Event};
+use crate::stream::{Event, Target};
 use crate::sys::device as sys;
 use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
@@ -68,7 +68,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Enqueues the work for the part of a rank, which the side stream then waits for.
-    fn produce(&mut self, peer: usize, beside: &Beside<'_, impl Enqueue>) -> Result<()> {
+    fn produce(&mut self, peer: usize, beside: &Beside<'_>) -> Result<()> {
         (self.each)(peer)?;
         beside.produced(&self.events[peer])
     }
@@ -76,7 +76,7 @@ impl<'a> Parts<'a> {
 
 impl Communicator {
     /// Enqueues the low-contention form of a call on the side stream.
-    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: &impl Enqueue) -> Result<Pending<'op>> {
+    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: Target<'_>) -> Result<Pending<'op>> {
         self.run_by_parts(call, None, queue)
     }
 
@@ -85,7 +85,7 @@ impl Communicator {
         &self,
         call: &Call<'_>,
         mut parts: Option<Parts<'_>>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<Pending<'op>> {
         let (inner, call) = (&self.0, &*call.tagged(self.1));
         inner.group.check()?;
@@ -169,7 +169,7 @@ impl Inner {
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
         mut parts: Option<&mut Parts<'_>>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
         let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
@@ -244,7 +244,7 @@ impl Inner {
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
         mut parts: Option<&mut Parts<'_>>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
         let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
@@ -310,7 +310,7 @@ impl Inner {
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
         mut parts: Option<&mut Parts<'_>>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
         let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
@@ -352,12 +352,12 @@ impl Inner {
 
     /// Announces a call in the order of calls and runs the call concurrently with the queue. Passes to `work` whether the
     /// call is the first on the side stream, independently of the callers' streams.
-    fn low_contention<'op, Q: Enqueue>(
+    fn low_contention<'op>(
         self: &Arc<Self>,
         copies: &Copies<'_>,
-        queue: &Q,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
-        work: impl FnOnce(&Beside<'_, Q>, bool) -> Result<()>,
+        work: impl FnOnce(&Beside<'_>, bool) -> Result<()>,
     ) -> Result<Pending<'op>> {
         let _entered = self.group.enter()?;
         let operation = copies.call.op.operation;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::collective::Inner;
 use crate::error::{Error, Result};
-use crate::stream::{Enqueue, Event, Queue, Stream};
+use crate::stream::{Event, Queue, Stream, Target};
 
 /// A low-contention collective that is running. [`wait`](Self::wait) makes a queue wait for the result. Until then the
 /// operands stay borrowed, and no stream may touch them.
@@ -47,7 +47,7 @@ pub struct Pending<'op> {
 }
 
 impl Pending<'_> {
-    pub(super) fn new(inner: &Arc<Inner>, done: Option<Event>, queue: &impl Enqueue) -> Self {
+    pub(super) fn new(inner: &Arc<Inner>, done: Option<Event>, queue: Target<'_>) -> Self {
         Self {
             inner: inner.clone(),
             done,
@@ -65,11 +65,11 @@ impl Pending<'_> {
     /// [`Error::InvalidArgument`] for a queue of another device or capture; [`Error::Unsupported`] for a stream that is
     /// being captured; the group's error if the group has failed, in which case the queue waits nevertheless.
     pub fn wait<'w>(&self, queue: impl Queue<'w>) -> Result<()> {
-        self.wait_untyped(&queue)
+        self.wait_untyped(Target::of(&queue))
     }
 
     /// Makes later work of any queue wait for the collective; C++ calls this through the bridge.
-    pub(crate) fn wait_untyped(&self, queue: &impl Enqueue) -> Result<()> {
+    pub(crate) fn wait_untyped(&self, queue: Target<'_>) -> Result<()> {
         self.inner.check_device("stream", queue.stream().device())?;
         let here = queue.recording().map(|recording| recording.id());
         if here != self.recording {

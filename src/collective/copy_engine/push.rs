@@ -12,7 +12,7 @@ use crate::collective::graph_part::Recorded;
 use crate::error::Result;
 use crate::memory::{SymmetricBuffer, View};
 use crate::op::{Call, Shape};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 impl Inner {
     pub(super) fn push_gather<'op>(
@@ -20,7 +20,7 @@ impl Inner {
         (call, shape): (&Call<'_>, &Shape),
         [input, output]: [&View<'_>; 2],
         (kept, parts): (&SymmetricBuffer<u8>, &mut Parts<'_>),
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
     ) -> Result<Pending<'op>> {
         let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
@@ -65,7 +65,7 @@ impl Inner {
     /// each step the ranks write to different peers.
     fn send_parts(
         &self,
-        beside: &Beside<'_, impl Enqueue>,
+        beside: &Beside<'_>,
         kept: &SymmetricBuffer<u8>,
         (input, bytes): (&View<'_>, usize),
     ) -> Result<()> {

@@ -20,7 +20,7 @@ use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::{SignalPad, SymmetricBuffer};
-use crate::stream::{Enqueue, Event, Stream};
+use crate::stream::{Event, Stream, Target};
 use crate::sys::device as sys;
 
 /// Channels of the communicator's own signals: for barriers of the side streams, and for barriers of the queues of plans.
@@ -84,13 +84,13 @@ impl Side {
 }
 
 /// The queue for the work of one call: the side stream, or the caller's queue.
-pub(super) struct Beside<'a, Q> {
-    queue: &'a Q,
+pub(super) struct Beside<'a> {
+    queue: Target<'a>,
     stream: Option<Stream>,
     branch: Option<Arc<Branch>>,
 }
 
-impl<Q: Enqueue> Beside<'_, Q> {
+impl Beside<'_> {
     pub(super) fn enqueue(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
         match &self.stream {
             Some(stream) => stream.enqueue(call, work),
@@ -165,12 +165,12 @@ impl Inner {
     /// Runs `work` on the side stream, after the queue's earlier work. If [`Copies::on_queue`] is set, `work` makes the queue wait
     /// for all copies except those on the branch, and the next eager call on the side stream runs after the work that `work`
     /// enqueues on the queue.
-    pub(super) fn beside<'op, Q: Enqueue>(
+    pub(super) fn beside<'op>(
         self: &Arc<Self>,
-        queue: &Q,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
         copies: &Copies<'_>,
-        work: impl FnOnce(&Beside<'_, Q>) -> Result<()>,
+        work: impl FnOnce(&Beside<'_>) -> Result<()>,
     ) -> Result<Pending<'op>> {
         let device = self.group.device();
         let mut side = self.side.lock();
@@ -202,7 +202,7 @@ impl Inner {
             stream.record(event)?;
         }
         if let (Some(stream), true, None) = (&beside.stream, on_queue, recorded) {
-            self.order(queue, &stream)?;
+            self.order(queue, Target::Eager(stream))?;
         }
         drop(side);
         // After an error the `Pending` is dropped, and the queue waits for copies in flight, because the operands are no longer
@@ -234,7 +234,7 @@ impl Inner {
     /// a timeout names.
     pub(super) fn meet_on(
         &self,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         recorded: Option<&Recorded>,
         (op, fresh): (u32, bool),
     ) -> Result<()> {
@@ -243,14 +243,14 @@ impl Inner {
             Some(recorded) => recorded.aside.lock().take_loose(),
         };
         if let Some(stream) = &loose {
-            self.order(&stream, queue)?;
+            self.order(Target::Eager(stream), queue)?;
         }
         let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), QUEUES, fresh)?;
         launch_signal(&self.group, &args::SignalArgs { op, ..barrier }, queue)
     }
 
     /// Makes later work of `next` wait for the earlier work of `before`.
-    fn order(&self, before: &impl Enqueue, next: &impl Enqueue) -> Result<()> {
+    fn order(&self, before: Target<'_>, next: Target<'_>) -> Result<()> {
         let event = self.events.take_one(self.group.device())?;
         before.record(&event)?;
         next.wait(&event)?;
@@ -259,7 +259,7 @@ impl Inner {
     }
 
     /// Enqueues a barrier of all ranks on their side streams. `op` is the operation that a timeout names.
-    pub(super) fn meet_beside(&self, beside: &Beside<'_, impl Enqueue>, op: u32, fresh: bool) -> Result<()> {
+    pub(super) fn meet_beside(&self, beside: &Beside<'_>, op: u32, fresh: bool) -> Result<()> {
         let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), SIDES, fresh)?;
         let args = args::SignalArgs { op, ..barrier };
         let mut launch = geometry::single(shape_of(&self.group), args.world);

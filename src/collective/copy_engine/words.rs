@@ -10,19 +10,14 @@ use crate::collective::signal::launch_signal;
 use crate::error::Result;
 use crate::kernel::args;
 use crate::memory::SymmetricBuffer;
-use crate::stream::Enqueue;
+use crate::stream::Target;
 
 /// The channel of a buffer's signals whose words are the arrival flags.
 const CHANNEL: usize = 0;
 
 impl Inner {
     /// Stores this rank's word at a rank, after the earlier copies of the stream.
-    pub(super) fn store_word(
-        &self,
-        beside: &Beside<'_, impl Enqueue>,
-        buffer: &SymmetricBuffer<u8>,
-        peer: usize,
-    ) -> Result<()> {
+    pub(super) fn store_word(&self, beside: &Beside<'_>, buffer: &SymmetricBuffer<u8>, peer: usize) -> Result<()> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let words = buffer.signals().args(args::kSignalTake, peer, CHANNEL)?.pads[peer];
         let word = words.wrapping_add(CHANNEL * world + rank);
@@ -34,7 +29,7 @@ impl Inner {
     /// Makes the queue wait for the words of these ranks. `op` is the operation that a timeout names.
     pub(super) fn take_words(
         &self,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
         buffer: &SymmetricBuffer<u8>,
         ranks: impl IntoIterator<Item = usize>,
         (op, fresh): (u32, bool),

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::memory::{View, WithView};
 use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, Numbers, REDUCE_SCATTER, check_apart, span};
-use crate::stream::Enqueue;
+use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
 
 /// The arguments of a call, without its mode and its rows.
@@ -50,7 +50,7 @@ impl Mixed {
         dtype: Dtype,
         operands: [View<'_>; 2],
         options: MixedOptions<'_>,
-        queue: &impl Enqueue,
+        queue: Target<'_>,
     ) -> Result<()> {
         let known = &mut *self.known.lock();
         let recorded = queue.recording().is_some();
@@ -250,7 +250,7 @@ impl Mixed {
         }
     }
 
-    fn step(&self, step: &Step, asked: &Asked<'_>, queue: &impl Enqueue) -> Result<()> {
+    fn step(&self, step: &Step, asked: &Asked<'_>, queue: Target<'_>) -> Result<()> {
         let local = self.world.local();
         let view = |stretch| asked.view(stretch);
         match *step {

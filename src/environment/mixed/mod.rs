@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::group::{Config, Multicast, Tuning};
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
 use crate::settings::setters;
-use crate::stream::{Order, Queue, Stream};
+use crate::stream::{Order, Queue, Stream, Target};
 use crate::types::{Dtype, Element, Reduction, Transport};
 
 pub use choice::MixedRange;
@@ -443,7 +443,7 @@ impl Mixed {
         options: impl Into<MixedOptions<'op>>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(operation, T::DTYPE, [input.view_of(), output.view_of()], options.into(), &queue)
+        self.run(operation, T::DTYPE, [input.view_of(), output.view_of()], options.into(), Target::of(&queue))
     }
 
     /// Blocks until all work of `stream` is done, and returns the error of the first group of the grid that failed. All

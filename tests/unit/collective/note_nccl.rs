@@ -23,7 +23,7 @@ fn announced(check_calls: bool, theirs: Option<u64>) -> Vec<Result<()>> {
         let stream = Stream::new(&device)?;
         let communicator = Communicator::open(bootstrap, &device, config)?;
         let bytes = if communicator.rank() == 0 { Some(64) } else { theirs };
-        let outcome = bytes.map_or(Ok(()), |bytes| communicator.announce_elsewhere(call(bytes), &&stream));
+        let outcome = bytes.map_or(Ok(()), |bytes| communicator.announce_elsewhere(call(bytes), (&stream).into()));
         // Fails where the difference was found before.
         let met = communicator.group().barrier();
         let behind = communicator.group().late(Operation::Broadcast, Duration::ZERO);
@@ -55,13 +55,13 @@ fn pitfall_06_ranks_begin_with_calls_elsewhere_eager_or_captured() {
         let sums = communicator.symmetric::<i32>(8)?;
         sums.write(&[1; 8], &stream)?;
         let graphs = [
-            stream.capture(|capture| communicator.announce_elsewhere(call(64), &capture))?,
+            stream.capture(|capture| communicator.announce_elsewhere(call(64), capture.into()))?,
             stream.capture(|capture| communicator.all_reduce_in_place(&sums, capture))?,
         ];
         match communicator.rank() {
             0 => graphs.iter().try_for_each(|graph| graph.launch(&stream))?,
             _ => {
-                communicator.announce_elsewhere(call(64), &&stream)?;
+                communicator.announce_elsewhere(call(64), (&stream).into())?;
                 communicator.all_reduce_in_place(&sums, &stream)?;
             }
         }

@@ -33,11 +33,11 @@ impl Rank {
         Self { fake, ranks, stream: Stream::new(&device).unwrap() }
     }
 
-    fn call(&self, queue: &impl Enqueue) -> Result<()> {
+    fn call(&self, queue: Target<'_>) -> Result<()> {
         self.run(&ALL_REDUCE, Dtype::F32, queue)
     }
 
-    fn run(&self, op: &'static Op, dtype: Dtype, queue: &impl Enqueue) -> Result<()> {
+    fn run(&self, op: &'static Op, dtype: Dtype, queue: Target<'_>) -> Result<()> {
         let (device, address) = (self.stream.device(), std::ptr::without_provenance_mut(64));
         let view = || View { address, elems: 1, place: Place::Plain, device, owner: None };
         let call = Call::new(op, dtype).input(view()).output(view());
@@ -83,7 +83,7 @@ fn sums_of_8_bit_floats_need_a_library_that_knows_them() {
         fake.answers(&format!("version {version}\n"));
         let rank = Rank::over(fake);
         for dtype in [Dtype::F8E4M3, Dtype::F8E5M2] {
-            match (served, rank.run(&ALL_REDUCE, dtype, &&rank.stream)) {
+            match (served, rank.run(&ALL_REDUCE, dtype, (&rank.stream).into())) {
                 (true, sum) => sum.unwrap(),
                 (false, Err(Error::Unsupported { what, reason })) => {
                     assert!(what.contains(dtype.name()) && what.contains("2.23.4"), "{what}");
@@ -91,7 +91,7 @@ fn sums_of_8_bit_floats_need_a_library_that_knows_them() {
                 }
                 (false, other) => panic!("{other:?}"),
             }
-            rank.run(&ALL_GATHER, dtype, &&rank.stream).unwrap();
+            rank.run(&ALL_GATHER, dtype, (&rank.stream).into()).unwrap();
         }
         let made = |name: &str| rank.fake.calls().iter().filter(|call| call.starts_with(name)).count();
         assert_eq!([made("ncclAllReduce"), made("ncclAllGather")], [if served { 2 } else { 0 }, 2]);
@@ -109,10 +109,10 @@ fn messages_between_pairs_are_a_group() {
     };
     let messages = [message(true, 3), message(false, 3), message(true, 0), message(false, 0), message(false, 5)];
     let group = ["ncclGroupStart", "ncclSend in a group", "ncclRecv in a group", "ncclRecv in a group", "ncclGroupEnd"];
-    rank.ranks.run_pairs(&messages, &&rank.stream).unwrap();
+    rank.ranks.run_pairs(&messages, (&rank.stream).into()).unwrap();
     assert_eq!(rank.fake.calls()[1..], group);
     assert!(rank.is_pending());
-    let graph = rank.stream.capture(|capture| rank.ranks.run_pairs(&messages, &capture)).unwrap();
+    let graph = rank.stream.capture(|capture| rank.ranks.run_pairs(&messages, capture.into())).unwrap();
     assert_eq!(rank.fake.calls()[6..], group);
     graph.launch(&rank.stream).unwrap();
     rank.synchronize().unwrap();
@@ -125,13 +125,13 @@ const IN_ORDER: [&str; 2] = ["ncclCommFinalize", "ncclCommDestroy"];
 fn closing_does_not_wait_for_graphs_of_any_rank() {
     for (own, other) in [(false, false), (true, false), (false, true)] {
         let rank = Rank::new();
-        rank.call(&&rank.stream).unwrap();
-        let graph = own.then(|| rank.stream.capture(|capture| rank.call(&capture)).unwrap());
+        rank.call((&rank.stream).into()).unwrap();
+        let graph = own.then(|| rank.stream.capture(|capture| rank.call(capture.into())).unwrap());
         rank.fake.answers(if own { "graphs 1\n" } else { "" });
         close(&rank.ranks, &[other, false]).unwrap();
         let expected = if own || other { &["ncclCommAbort"][..] } else { &IN_ORDER };
         assert_eq!(rank.fake.calls()[2 + usize::from(own)..], *expected, "{own} {other}");
-        assert_eq!(rank.call(&&rank.stream), Err(Error::Closed));
+        assert_eq!(rank.call((&rank.stream).into()), Err(Error::Closed));
         assert_eq!(rank.ranks.check(), Err(Error::Closed));
         if let Some(graph) = graph {
             assert_eq!(graph.launch(&rank.stream), Err(Error::Closed));
@@ -149,7 +149,7 @@ fn closing_waits_for_what_was_enqueued_up_to_a_deadline() {
         let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
         let (buffer, other) = (alone.symmetric::<u8>(1).unwrap(), Stream::new(rank.stream.device()).unwrap());
         buffer.signals().wait(0, 0, &rank.stream).unwrap();
-        rank.call(&&rank.stream).unwrap();
+        rank.call((&rank.stream).into()).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 match limit == ENOUGH {
@@ -189,7 +189,7 @@ fn a_stream_that_was_left_is_needed_no_more() {
         let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
         let buffer = alone.symmetric::<u8>(1).unwrap();
         let [next, other] = [(); 2].map(|()| Stream::new(rank.stream.device()).unwrap());
-        rank.call(&&rank.stream).unwrap();
+        rank.call((&rank.stream).into()).unwrap();
         assert_eq!(rank.stream.holders(), 2);
         // Not the stream of the last call.
         rank.ranks.leave(&next).unwrap();
@@ -198,7 +198,7 @@ fn a_stream_that_was_left_is_needed_no_more() {
         assert_eq!(rank.stream.holders(), 1);
         buffer.signals().wait(0, 0, &rank.stream).unwrap();
         if calls {
-            rank.call(&&next).unwrap();
+            rank.call((&next).into()).unwrap();
             rank.ranks.synchronize(&next, DEADLINES, || Ok(()), late).unwrap();
         }
         close(&rank.ranks, &[]).unwrap();
@@ -217,7 +217,7 @@ fn closing_waits_for_what_was_enqueued_on_a_stream_that_was_left() {
         let alone = Own::open(bootstrap, rank.stream.device(), config).unwrap();
         let (buffer, other) = (alone.symmetric::<u8>(1).unwrap(), Stream::new(rank.stream.device()).unwrap());
         buffer.signals().wait(0, 0, &rank.stream).unwrap();
-        rank.call(&&rank.stream).unwrap();
+        rank.call((&rank.stream).into()).unwrap();
         rank.ranks.leave(&rank.stream).unwrap();
         let limit = if in_time { ENOUGH } else { Duration::from_millis(50) };
         std::thread::scope(|scope| {
@@ -240,7 +240,7 @@ fn closing_waits_for_what_was_enqueued_on_a_stream_that_was_left() {
 #[test]
 fn closing_waits_for_calls_that_have_begun() {
     let rank = Rank::new();
-    rank.call(&&rank.stream).unwrap();
+    rank.call((&rank.stream).into()).unwrap();
     std::thread::scope(|scope| {
         let entered = rank.ranks.0.enter().unwrap();
         let closing = scope.spawn(|| close(&rank.ranks, &[]));
@@ -308,8 +308,8 @@ fn a_wait_beside_a_launch_leaves_its_operation_awaited() {
     let graph: Graph<'static> = rank
         .stream
         .capture(|capture| {
-            rank.call(&capture)?;
-            capture.recording().unwrap().part(2, || Meanwhile(rank.clone()));
+            rank.call(capture.into())?;
+            Target::from(capture).recording().unwrap().part(2, || Meanwhile(rank.clone()));
             Ok(())
         })
         .unwrap();
