@@ -189,7 +189,7 @@ fn pitfall_04_different_sizes_are_the_same_error_on_every_rank() {
         // SAFETY: refused.
         let adopted = unsafe { communicator.adopt(part) }.unwrap_err();
         assert!(matches!(adopted, Error::Mismatch { against: 0, rank: 1, .. }), "{adopted}");
-        // Nobody is worse for it.
+        // No other rank is affected.
         let buffer = communicator.symmetric::<f32>(10).unwrap();
         communicator.all_reduce_in_place(&buffer, stream).unwrap();
         rank.finish();

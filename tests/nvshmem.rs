@@ -260,7 +260,7 @@ fn refused(
         bounded(LIMIT, || {
             let rank = child.open(&config());
             child.say(&said(open(&rank)));
-            // Nobody is worse for it.
+            // No other rank is affected.
             rank.communicator.group().barrier().unwrap();
             rank.communicator.clone().close().unwrap();
         });
@@ -374,7 +374,7 @@ fn what_cannot_be_allocated_leaves_the_session_well() {
             answers(child, "");
         }
         rank.communicator.group().barrier().unwrap();
-        // Nobody is worse for it.
+        // No other rank is affected.
         let empty = session.symmetric::<f32>(0).unwrap();
         assert!(empty.is_empty() && empty.as_raw().is_null());
         operations(&rank, &session);

@@ -141,9 +141,9 @@ class Coordinator : public Collectives {
   /// object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one broadcast each in the order of names:
   /// use them in stream order. Between hosts the broadcasts block too.
   ///
-  /// Throws the errors of broadcast_object and broadcast; kInvalidArgument for a value that is no JSON, a name that is not UTF-8 or a tensor
-  /// or stream of another device; kUnsupported while the stream is being captured; kOutOfMemory or kInvalidArgument if this rank cannot
-  /// allocate a tensor, with kPeer on the others: nothing is sent then.
+  /// Throws the errors of broadcast_object and broadcast; kInvalidArgument for a value that is no JSON, a name that is not UTF-8 or a
+  /// tensor or stream of another device; kUnsupported while the stream is being captured; kOutOfMemory or kInvalidArgument if this rank
+  /// cannot allocate a tensor, with kPeer on the others: nothing is sent then.
   std::optional<NamedValues> broadcast_named(const NamedValues* map, std::size_t root, const Stream& stream) const;
 
   /// Sends the bytes of rank `root`, at most 64 MiB less 256, to every rank. The other ranks pass null. The bytes are

@@ -1,5 +1,5 @@
-//! What `info` prints of choices, for every feature and world size, equals `goldens/info.jsonl`: a change of code that is no
-//! change of choices leaves the file as it is. `SYMMETRA_UPDATE=goldens cargo test --test cli goldens` writes the file anew.
+//! The choices that `info` prints for every feature and world size equal `goldens/info.jsonl`: a change of code that changes no
+//! choice leaves the file as it is. `SYMMETRA_UPDATE=goldens cargo test --test cli goldens` writes the file anew.
 
 use std::fmt::Write as _;
 

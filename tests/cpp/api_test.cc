@@ -507,7 +507,7 @@ void pairs() {
     CHECK_THROWS(kInvalidArgument, communicator.pairs({Message::send(out, 3)}, stream));
     CHECK_THROWS(kInvalidArgument, communicator.pairs({Message::send(out, rank)}, stream));
     CHECK_THROWS(kInvalidArgument, communicator.pairs({Message::send(out, peer), Message::receive(Operand(out, 1, 2), peer)}, stream));
-    // Nobody fails before all have come so far.
+    // No rank fails before all have come so far.
     communicator.all_reduce(out, into, stream);
     if (rank == 0) {
       communicator.pairs({Message::send(Operand(out, 0, 3), 2)}, stream);

@@ -237,7 +237,7 @@ fn pitfall_04_what_cannot_be_adopted_is_refused_on_every_rank() {
             mapped(&right).unwrap_err()
         };
         assert!(matches!(error, Error::Mismatch { against: 0, rank: 1, .. }), "{error}");
-        // Nobody is worse for it.
+        // No other rank is affected.
         mapped(&right).unwrap();
         communicator.all_reduce_in_place(&registered, stream).unwrap();
         rank.finish();

@@ -65,7 +65,7 @@ fn stores_of_a_probe_arrive_everywhere_and_leave_the_tail() {
             expected[1028..].fill(0);
             assert_eq!(buffer.read(&rank.stream).unwrap(), expected, "of rank {source}");
         }
-        // Nobody leaves while another reads.
+        // No rank leaves while another rank reads.
         rank.communicator.group().barrier().unwrap();
     });
 }

@@ -8,7 +8,7 @@ fn a_writer_that_cannot_be_reached_is_an_error_at_once() {
         Ok(keys) => keys,
         Err(error) => return eprintln!("SKIPPED: {error}"),
     };
-    // Nobody listens at a port that was free a moment ago.
+    // No rank listens at a port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let tcp = Some(format!("tcp://{free}"));
     let address = Address { tcp, ipc: None, server_key: keys.public.clone() };
