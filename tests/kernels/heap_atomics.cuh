@@ -58,7 +58,7 @@ SYMMETRA_DEVICE void change_all(const AtomicArgs<T>& args) {
     }
     T seen = device::load_atomic<Order::kRelaxed>(heap, &words->counted, owner);
     while (!device::compare_exchange(heap, &words->counted, owner, seen, static_cast<T>(seen + 1))) platform::pause();
-    // No thread else has the bit while there are no more threads than bits.
+    // No other thread has the bit while there are no more threads than bits.
     const bool alone = heap.signals.world * all <= 8 * sizeof(T);
     wrong += alone && (device::fetch_or(heap, &words->ored, owner, bit) & bit) != 0;
     wrong += alone && (device::fetch_and(heap, &words->ored, owner, static_cast<T>(~bit)) & bit) == 0;
