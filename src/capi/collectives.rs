@@ -141,7 +141,7 @@ pub(super) unsafe fn run(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [first, second]) }?;
         // SAFETY: passed on.
-        caller.run(&call, unsafe { target(queue, &[&input, &output]) }?)
+        caller.run(&call, unsafe { target(queue, [&input, &output]) }?)
     })
 }
 
@@ -162,9 +162,9 @@ pub(super) unsafe fn run_messages(
             Ok(op::Message::new(message.peer, message.sends, dtype, &view))
         };
         let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
-        let operands: Vec<&Operand> = messages.iter().map(|message| &message.operand).collect();
+        let operands = messages.iter().map(|message| &message.operand);
         // SAFETY: passed on.
-        caller.run_messages(&resolved, in_pairs, unsafe { target(queue, &operands) }?)
+        caller.run_messages(&resolved, in_pairs, unsafe { target(queue, operands) }?)
     })
 }
 
@@ -195,7 +195,7 @@ pub(super) unsafe fn run_low_contention(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &[&input, &output]) }?;
+        let queue = unsafe { target(queue, [&input, &output]) }?;
         Ok(Box::new(Pending(caller.run_low_contention(&call, queue)?)))
     })
 }
@@ -204,7 +204,7 @@ pub(super) unsafe fn run_low_contention(
 /// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| pending.0.wait_untyped(unsafe { target(queue, &[]) }?))
+    guard(|| pending.0.wait_untyped(unsafe { target(queue, []) }?))
 }
 
 /// A bound all-reduce, which owns the tensors among its operands. Other operands are only nominally `'static`: the
@@ -234,5 +234,5 @@ pub(super) unsafe fn bind(
 /// The queue's pointers are those of the headers: *borrowing*.
 pub(super) unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| bound.0.enqueue_on(unsafe { target(queue, &[]) }?))
+    guard(|| bound.0.enqueue_on(unsafe { target(queue, []) }?))
 }

@@ -242,7 +242,7 @@ unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Ex
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue, &[]) }? {
+    guard(|| match unsafe { target(queue, []) }? {
         Target::Eager(stream) => experts.place(&Placement::from(placement), stream),
         Target::Captured(_) => Err(Error::unsupported("a placement of experts", "a graph cannot place them")),
     })
@@ -265,7 +265,7 @@ fn experts_group(experts: &Experts) -> Group {
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue, &[]) }? {
+    guard(|| match unsafe { target(queue, []) }? {
         Target::Eager(stream) => experts.synchronize(stream),
         Target::Captured(_) => Err(Error::unsupported("a wait for the device", "a graph cannot wait")),
     })
@@ -378,7 +378,7 @@ unsafe fn experts_plan(experts: &Experts, routing: &AskedRouting, queue: Queue) 
         // SAFETY: passed on.
         let routing = unsafe { routing.resolve(experts.device()) }?;
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &operands) }?;
+        let queue = unsafe { target(queue, operands) }?;
         Ok(Box::new(Routed(experts.dispatched(&routing, None, queue)?)))
     })
 }
@@ -401,7 +401,7 @@ unsafe fn experts_dispatch(
         let into = unsafe { into.resolve(device) }?;
         let sends = Some((&rows, scales.as_ref(), &into));
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &operands) }?;
+        let queue = unsafe { target(queue, operands) }?;
         Ok(Box::new(Routed(experts.dispatched(&routing, sends, queue)?)))
     })
 }
@@ -416,7 +416,7 @@ unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, into: &AskedReceived
         let ((rows, scales), into) = unsafe { (sent.resolve(device)?, into.resolve(device)?) };
         let rows = (&rows, scales.as_ref());
         // SAFETY: passed on.
-        routed.0.again(rows, &into, unsafe { target(queue, &operands) }?)
+        routed.0.again(rows, &into, unsafe { target(queue, operands) }?)
     })
 }
 
@@ -430,7 +430,7 @@ unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, que
         let (results, (output, options)) = unsafe { (held(device, rows)?, asked.resolve(device)?) };
         let both = [&results, &output];
         // SAFETY: passed on.
-        routed.0.combined(both, &options, unsafe { target(queue, &operands) }?)
+        routed.0.combined(both, &options, unsafe { target(queue, operands) }?)
     })
 }
 

@@ -254,10 +254,9 @@ unsafe fn gathering_enqueue(
         // SAFETY: passed on.
         let resolved = |asked: &AskedOperands| unsafe { asked.resolve(device) };
         let calls = products.iter().map(resolved).collect::<Result<Vec<_>>>()?;
-        let mut used = [&shard.operands()[..], &[&gathered.operand]].concat();
-        used.extend(products.iter().flat_map(AskedOperands::operands));
+        let operands = products.iter().flat_map(AskedOperands::operands);
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &used) }?;
+        let queue = unsafe { target(queue, shard.operands().into_iter().chain([&gathered.operand]).chain(operands)) }?;
         queue.keep(plan);
         plan.run(part, whole, calls, queue)
     })
@@ -357,9 +356,8 @@ unsafe fn summing_enqueue(
         let factor = unsafe { left.resolve(device) }?;
         // SAFETY: passed on.
         let (right, result) = unsafe { operands.resolve(device) }?;
-        let used = [&left.operands()[..], &operands.operands()].concat();
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &used) }?;
+        let queue = unsafe { target(queue, left.operands().into_iter().chain(operands.operands())) }?;
         queue.keep(plan);
         plan.run([factor, right], &result, queue)
     })

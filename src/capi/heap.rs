@@ -51,7 +51,7 @@ unsafe fn heap_view(group: Group, deadline_ms: MaybeSize, queue: Queue) -> Resul
         // SAFETY: passed on.
         let communicator = unsafe { communicator(group) }?;
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &[]) }?;
+        let queue = unsafe { target(queue, []) }?;
         Ok(communicator.heap_on(deadline, queue)?.raw())
     })
 }
@@ -76,7 +76,7 @@ unsafe fn launch_host(entry: usize, args: &[u8], blocks: u32, threads: u32, queu
         let kernel = HostKernel { entry, args: args.as_ptr().cast(), bytes: args.len() as u64 };
         let launch = HostLaunch::of_caller(HostShape { blocks, threads });
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &[]) }?;
+        let queue = unsafe { target(queue, []) }?;
         // SAFETY: caller's duty.
         unsafe { launch.enqueue(&kernel, queue) }
     })

@@ -157,8 +157,8 @@ unsafe fn multiplier_enqueue(
         // SAFETY: passed on.
         let into = Tensor::held(unsafe { held(device, result) }?, None);
         let operands = [factor(left)?, factor(right)?, into];
-        let used = [&left.operands()[..], &right.operands(), &[result]].concat();
+        let used = left.operands().into_iter().chain(right.operands()).chain([result]);
         // SAFETY: passed on.
-        multiplier.enqueue_on(&product, rows, operands, unsafe { target(queue, &used) }?)
+        multiplier.enqueue_on(&product, rows, operands, unsafe { target(queue, used) }?)
     })
 }

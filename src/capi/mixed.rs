@@ -179,7 +179,7 @@ unsafe fn mixed_run(
         options.rows = asked.has_rows.then_some(asked.rows);
         let operation = operation(asked.operation)?;
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &[input, output]) }?;
+        let queue = unsafe { target(queue, [input, output]) }?;
         queue.keep(mixed);
         mixed.run(operation, dtype, [from, into], options, queue)
     })
@@ -189,7 +189,7 @@ unsafe fn mixed_run(
 /// The queue's pointers are those of the headers: *borrowing*.
 unsafe fn mixed_synchronize(grid: &MixedGrid, queue: Queue) -> Result<(), Report> {
     // SAFETY: passed on.
-    guard(|| match unsafe { target(queue, &[]) }? {
+    guard(|| match unsafe { target(queue, []) }? {
         Target::Eager(stream) => grid.open()?.synchronize(stream),
         Target::Captured(_) => Err(Error::unsupported("to wait for a capture", "a capture does not run")),
     })

@@ -178,13 +178,17 @@ pub(super) unsafe fn tensors<'t>(operands: &[&Operand]) -> impl Iterator<Item = 
 ///
 /// # Safety
 /// The pointers of queue and operands are those of the headers: *borrowing*.
-pub(super) unsafe fn target<'a>(queue: Queue, operands: &[&Operand]) -> Result<Target<'a>> {
+pub(super) unsafe fn target<'a, 'o>(
+    queue: Queue,
+    operands: impl IntoIterator<Item = &'o Operand>,
+) -> Result<Target<'a>> {
     // SAFETY: borrowing.
     let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
+    // SAFETY: borrowing. An absent operand's pointer is null.
+    let tensors = operands.into_iter().filter_map(|operand| unsafe { operand.tensor.as_ref() });
     match (stream, capture) {
         (Some(stream), _) => Ok(stream.into()),
-        // SAFETY: passed on.
-        (None, Some(capture)) => Ok(capture.keep(unsafe { tensors(operands) })?.into()),
+        (None, Some(capture)) => Ok(capture.keep(tensors)?.into()),
         (None, None) => Err(Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() }),
     }
 }
@@ -330,8 +334,10 @@ pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queu
 unsafe fn signal(tensor: &Tensor, action: u32, peer: usize, channel: usize, queue: Queue) -> Result<()> {
     let pad = tensor.pad()?;
     // SAFETY: passed on.
-    let queue = unsafe { target(queue, &[]) }?;
-    queue.keep(&Arc::new(tensor.clone()));
+    let queue = unsafe { target(queue, []) }?;
+    if let Target::Captured(recording) = queue {
+        recording.keep(Arc::new(tensor.clone()));
+    }
     pad.enqueue(action, peer, channel, queue)
 }
 

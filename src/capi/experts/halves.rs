@@ -34,7 +34,7 @@ pub(super) unsafe fn experts_dispatch_begin(
         let (routing, (rows, scales)) = unsafe { (routing.resolve(device)?, sent.resolve(device)?) };
         let rows = (&rows, scales.as_ref());
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &operands) }?;
+        let queue = unsafe { target(queue, operands) }?;
         Ok(Box::new(Arriving(Mutex::new(Some(experts.dispatch_begun(&routing, rows, queue)?)))))
     })
 }
@@ -52,7 +52,7 @@ pub(super) unsafe fn arriving_receive(
         // SAFETY: passed on.
         let into = unsafe { into.resolve(arriving.device()) }?;
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &operands) }?;
+        let queue = unsafe { target(queue, operands) }?;
         Ok(Box::new(Routed(arriving.received(&into, queue)?)))
     })
 }
@@ -68,7 +68,7 @@ pub(super) unsafe fn routed_combine_begin(
         // SAFETY: passed on.
         let results = unsafe { held(routed.0.device(), rows) }?;
         // SAFETY: passed on.
-        let queue = unsafe { target(queue, &[rows]) }?;
+        let queue = unsafe { target(queue, [rows]) }?;
         Ok(Box::new(Returning(Mutex::new(Some(routed.0.combine_begun(&results, queue)?)))))
     })
 }
@@ -82,6 +82,6 @@ pub(super) unsafe fn returning_receive(returning: &Returning, asked: &AskedSums,
         // SAFETY: passed on.
         let (output, options) = unsafe { asked.resolve(returning.device()) }?;
         // SAFETY: passed on.
-        returning.received(&output, &options, unsafe { target(queue, &operands) }?)
+        returning.received(&output, &options, unsafe { target(queue, operands) }?)
     })
 }
