@@ -185,7 +185,7 @@ fn a_slow_reader_of_another_host_blocks_the_writer_and_is_named() {
         assert_eq!(readers[0].receive().unwrap(), b"x");
     }
     let (rank, words) = timed_out(writer.send_by(b"y", within(0.3)));
-    assert!(rank == Some(2) && words.contains("connected, 3 unread messages"), "{words}");
+    assert!(rank == Some(2) && words.contains("connected, with 3 unread messages"), "{words}");
     (0..3).for_each(|_| assert_eq!(readers[1].receive().unwrap(), b"x"));
     let (rank, words) = timed_out(readers[1].receive_by(within(0.1)));
     assert!(rank == Some(0) && words.contains("connected and has sent 3 messages"), "{words}");
@@ -620,7 +620,7 @@ fn garbage() {
         messages += 1;
     }
     flood.join().unwrap();
-    eprintln!("{messages} messages in {:?} beside 9000 strangers", start.elapsed());
+    eprintln!("{messages} messages in {:?} with 9000 unknown connections", start.elapsed());
     drop(writer);
     assert!(guest.wait().unwrap().success());
     let text = log.text();

@@ -108,8 +108,8 @@ impl Member {
             Some(rank) if rank != own => {
                 let party = self.party_of(rank);
                 let state = party.map_or("it is on another host".to_owned(), |party| {
-                    let behind = if board.life(party) == Life::Alive { ", but was too slow" } else { "" };
-                    format!("{}, process {}{}", ending(board.life(party)), board.process(party), behind)
+                    let pace = if board.life(party) == Life::Alive { ", but was too slow" } else { "" };
+                    format!("{}, process {}{pace}", ending(board.life(party)), board.process(party))
                 });
                 given_up(rank, &state, writer, messages)
             }
