@@ -47,7 +47,8 @@ impl Coordinator {
 
     /// Sends the bytes of rank `root` to every rank, unchanged. Blocks.
     pub(crate) fn broadcast_bytes(&self, bytes: Result<Option<&[u8]>>, root: usize) -> Result<Vec<u8>> {
-        let refused = |given| Err(Error::invalid("the object", given, format!("only rank {root} passes an object")));
+        let refused =
+            |given| Err(Error::invalid("the object", given, format!("rank {root} passes an object and no other rank")));
         let own = bytes.and_then(|bytes| {
             self.check_root(root)?;
             match (bytes, self.rank() == root) {

@@ -197,8 +197,8 @@ fn what_one_rank_cannot_tell_is_an_error_on_all_at_once() {
         let unfit = (0..300).fold(Tree(BTreeMap::new()), |tree, _| Tree(BTreeMap::from([("a".to_owned(), tree)])));
         let too_deep = "the object is 257 levels deep at `[\"a\"][\"a\"]";
         told(1, too_deep, tp.broadcast_object((rank == 1).then_some(&unfit), 1).map(drop).unwrap_err());
-        told(2, "only rank 0 passes an object", tp.broadcast_object((rank != 1).then_some(&7), 0).unwrap_err());
-        told(2, "rank 2 gives it", tp.broadcast_object(None::<&u8>, 2).unwrap_err());
+        told(2, "rank 0 passes an object", tp.broadcast_object((rank != 1).then_some(&7), 0).unwrap_err());
+        told(2, "rank 2 passes an object", tp.broadcast_object(None::<&u8>, 2).unwrap_err());
         let large = "x".repeat(64 << 20);
         let too_large = "the object's bytes is 67108869, but at most 67108608";
         told(0, too_large, tp.broadcast_object((rank == 0).then_some(&large), 0).unwrap_err());
