@@ -225,7 +225,7 @@ pub(super) unsafe fn bind(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
-        let kept: Vec<Tensor> = unsafe { tensors(&[&input, &output]) }.cloned().collect();
+        let kept: Vec<Tensor> = unsafe { tensors([&input, &output]) }.cloned().collect();
         Ok(Box::new(BoundAllReduce(caller.bind(&call, Arc::new(kept))?)))
     })
 }

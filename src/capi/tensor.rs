@@ -169,9 +169,11 @@ pub(super) unsafe fn maybe_held(device: &Device, asked: &MaybeOperand) -> Result
 ///
 /// # Safety
 /// The pointers of operands are those of the headers: *borrowing*.
-pub(super) unsafe fn tensors<'t>(operands: &[&Operand]) -> impl Iterator<Item = &'t Tensor> + use<'t> {
+pub(super) unsafe fn tensors<'t, 'o>(
+    operands: impl IntoIterator<Item = &'o Operand>,
+) -> impl Iterator<Item = &'t Tensor> {
     // SAFETY: borrowing. An absent operand's pointer is null.
-    operands.iter().filter_map(|operand| unsafe { operand.tensor.as_ref() }).collect::<Vec<_>>().into_iter()
+    operands.into_iter().filter_map(|operand| unsafe { operand.tensor.as_ref() })
 }
 
 /// Where a queue enqueues. A capture keeps the tensors among `operands` as long as its graph lives.
@@ -182,10 +184,17 @@ pub(super) unsafe fn target<'a, 'o>(
     queue: Queue,
     operands: impl IntoIterator<Item = &'o Operand>,
 ) -> Result<Target<'a>> {
+    // SAFETY: passed on.
+    unsafe { target_keeping(queue, tensors(operands)) }
+}
+
+/// Where a queue enqueues. A capture keeps `tensors` as long as its graph lives; a stream never runs the iterator.
+///
+/// # Safety
+/// The queue's pointers are those of the headers: *borrowing*.
+unsafe fn target_keeping<'a, 't>(queue: Queue, tensors: impl IntoIterator<Item = &'t Tensor>) -> Result<Target<'a>> {
     // SAFETY: borrowing.
     let (stream, capture) = (unsafe { queue.stream.as_ref() }, unsafe { queue.capture.as_ref() });
-    // SAFETY: borrowing. An absent operand's pointer is null.
-    let tensors = operands.into_iter().filter_map(|operand| unsafe { operand.tensor.as_ref() });
     match (stream, capture) {
         (Some(stream), _) => Ok(stream.into()),
         (None, Some(capture)) => Ok(capture.keep(tensors)?.into()),
@@ -334,11 +343,7 @@ pub(super) unsafe fn signal_barrier(tensor: &Tensor, channel: usize, queue: Queu
 unsafe fn signal(tensor: &Tensor, action: u32, peer: usize, channel: usize, queue: Queue) -> Result<()> {
     let pad = tensor.pad()?;
     // SAFETY: passed on.
-    let queue = unsafe { target(queue, []) }?;
-    if let Target::Captured(recording) = queue {
-        recording.keep(Arc::new(tensor.clone()));
-    }
-    pad.enqueue(action, peer, channel, queue)
+    pad.enqueue(action, peer, channel, unsafe { target_keeping(queue, [tensor]) }?)
 }
 
 pub(super) fn signal_view(tensor: &Tensor) -> Result<SignalArgs, Report> {
