@@ -1,6 +1,7 @@
 //! The commands of README.md and docs/*.md, run as they stand. Commands of `tune`, and commands that name files of
 //! users, are only parsed (`unit/main.rs`).
 
+#[path = "../harness/commands.rs"]
 mod commands;
 
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,6 @@
 //! Tests of `crates/bench/src/main.rs`, whose module they are: the arguments that the parser accepts, and its help.
 
-#[path = "../../cli/documents/commands.rs"]
+#[path = "../../harness/commands.rs"]
 mod commands;
 #[path = "../../harness/parser.rs"]
 mod parser;

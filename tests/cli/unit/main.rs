@@ -1,6 +1,6 @@
 //! Tests of `crates/cli/src/main.rs`, whose module they are: the arguments that the parser accepts, and its help.
 
-#[path = "../documents/commands.rs"]
+#[path = "../../harness/commands.rs"]
 mod commands;
 #[path = "../../harness/parser.rs"]
 mod parser;
