@@ -47,9 +47,7 @@ use race::Race;
     version,
     arg_required_else_help = true,
     max_term_width = 100,
-    after_help = "\
-With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit \
-COLUMNS, or 80 columns."
+    after_help = program::AFTER_HELP
 )]
 enum Command {
     AllReduce(AllReduceArgs),

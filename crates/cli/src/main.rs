@@ -43,9 +43,7 @@ static VERSION_ALONE: LazyLock<String> = LazyLock::new(|| {
     version = VERSION_ALONE.as_str(),
     arg_required_else_help = true,
     max_term_width = 100,
-    after_help = "\
-With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit \
-COLUMNS, or 80 columns."
+    after_help = program::AFTER_HELP
 )]
 struct Cli {
     #[command(subcommand)]

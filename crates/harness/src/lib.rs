@@ -1,8 +1,6 @@
 //! Shared code of the programs of symmetra: ranks as processes and threads, flags, operands, timing, tables and output.
 #![allow(missing_docs, reason = "only packages of this repository use it")]
 
-#[macro_use]
-mod with_element;
 pub mod alone;
 pub mod buffer;
 pub mod bytes;
@@ -30,3 +28,4 @@ pub mod statistics;
 pub mod table;
 pub mod target;
 pub mod tensor_file;
+mod with_element;

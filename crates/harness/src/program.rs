@@ -8,6 +8,11 @@ use clap::error::{ContextKind, ErrorKind};
 use crate::failure::Failure;
 use crate::output;
 
+/// The end of the help of a program.
+pub const AFTER_HELP: &str = "\
+With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit \
+COLUMNS, or 80 columns.";
+
 /// Runs what was parsed. If parsing failed, or the user asked for help or the version, prints the parser's text.
 pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(), Failure>) -> ExitCode {
     let ended = match parsed {
