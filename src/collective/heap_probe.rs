@@ -1,8 +1,6 @@
 //! Measurements of a kernel's loads, atomics, messages and copies in a peer's memory.
 #![allow(unsafe_code)]
 
-use std::ptr;
-
 use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
 use crate::kernel::args;
@@ -131,8 +129,7 @@ impl Communicator {
             .ok()
             .filter(|peer| *peer < heap.signals.world)
             .ok_or_else(|| Error::invalid("the peer", peer, format!("there are {} ranks", heap.signals.world)))?;
-        let (from, at, found) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        Ok(args::HeapProbeArgs { heap, from, at, found, bytes: 0, task, peer, rounds: 0, line_mask: 0 })
+        Ok(args::HeapProbeArgs { heap, task, peer, ..args::HeapProbeArgs::NONE })
     }
 
     /// The length of a buffer of at least `least` words.

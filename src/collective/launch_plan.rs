@@ -114,7 +114,6 @@ impl Inner {
         args::AllReduceArgs {
             input: input.address.cast(),
             output: output.address.cast(),
-            count: 0,
             peers: self.arena.everywhere(scratch.region.offset),
             slot_packets: scratch.slot_packets,
             state: self.arena.own(scratch.state.offset).cast(),
@@ -127,9 +126,9 @@ impl Inner {
             world: self.group.world_size() as u32,
             dtype: plan.dtype as u32,
             algorithm: plan.algorithm.number(),
-            lanes_log2: 0,
             reduction: plan.reduction as u32,
             codec: plan.codec.number(),
+            ..args::AllReduceArgs::NONE
         }
     }
 

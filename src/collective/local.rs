@@ -71,30 +71,19 @@ impl Inner {
         let mut into = [std::ptr::null_mut(); MAX_WORLD_SIZE];
         into[rank] = output.address;
         let args = args::ExchangeArgs {
-            state: std::ptr::null_mut(),
             wait: self.arena.wait(false),
             rank: rank as u32,
             world: world as u32,
             lanes_log2: launch.lanes_log2,
             algorithm: args::kReduceLocal,
             op: operation,
-            root: 0,
             dtype: dtype as u32,
             reduction: reduction as u32,
-            slot_packets: 0,
             largest_bytes: bytes,
-            learned: std::ptr::null(),
-            peers: [std::ptr::null_mut(); MAX_WORLD_SIZE],
             from: *sources,
             into,
-            send_bytes: [0; MAX_WORLD_SIZE],
             receive_bytes: std::array::from_fn(|other| if other == rank { bytes } else { 0 }),
-            row_bytes: 0,
-            from_pitch_bytes: 0,
-            into_pitch_bytes: 0,
-            sources: 0,
-            table: std::ptr::null(),
-            theirs_bytes: [0; MAX_WORLD_SIZE],
+            ..args::ExchangeArgs::NONE
         };
         (args, launch.geometry)
     }

@@ -151,18 +151,13 @@ impl Inner {
             wait: self.arena.wait(false),
             rank: self.group.rank() as u32,
             world: self.group.world_size() as u32,
-            lanes_log2: 0,
             task,
             dtype: dtype as u32,
             op,
-            bytes: 0,
             arenas: at(0),
             flags: at(layout.flags.region.offset),
-            from: std::ptr::null(),
-            into: std::ptr::null_mut(),
-            from_bytes: 0,
-            into_bytes: 0,
             peers: self.arena.everywhere(layout.flags.region.offset),
+            ..args::MulticastArgs::NONE
         })
     }
 

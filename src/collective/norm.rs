@@ -210,9 +210,6 @@ impl Inner {
                 (self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype), 0)
             };
             let sum = args::AllReduceArgs {
-                input: std::ptr::null(),
-                output: std::ptr::null_mut(),
-                count: 0,
                 state: self.arena.own(scratch.state.offset).cast(),
                 lanes_log2: launch.lanes_log2,
                 rank: self.group.rank() as u32,
@@ -228,6 +225,7 @@ impl Inner {
                 inputs_offset_bytes: inputs.offset_bytes,
                 outputs_offset_bytes: outputs.offset_bytes,
                 codec: Codec::None.number(),
+                ..args::AllReduceArgs::NONE
             };
             let share_rows = if call.op.scatters_rows() { share as u64 } else { 0 };
             let gathers = call.op.gathers_rows().into();

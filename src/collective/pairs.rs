@@ -95,8 +95,3 @@ impl Inner {
         queue.enqueue("launch messages", |raw| unsafe { raw.launch(&args, &geometry) })
     }
 }
-
-impl args::PairEnd {
-    /// No message.
-    const NONE: Self = Self { address: std::ptr::null_mut(), bytes: 0, peer: 0, sends: 0, piece_packets: 0, pieces: 0 };
-}

@@ -26,7 +26,7 @@ impl Communicator {
     /// [`Error::InvalidArgument`] for a stream of another device; [`Error::Device`] for a shape that the device
     /// refuses; the group's error if the group has failed.
     pub fn probe_launches<'op>(&self, blocks: u32, threads: u32, launches: u32, queue: impl Queue<'op>) -> Result<()> {
-        self.probe(&probe_args(), (blocks, threads), launches, Target::of(&queue))
+        self.probe(&args::ProbeArgs::NONE, (blocks, threads), launches, Target::of(&queue))
     }
 
     /// [`probe_launches`](Self::probe_launches) with argument blocks of the size that experts use.
@@ -40,7 +40,7 @@ impl Communicator {
         launches: u32,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.probe(&args::WideProbeArgs { reserved: [0; 69] }, (blocks, threads), launches, Target::of(&queue))
+        self.probe(&args::WideProbeArgs::NONE, (blocks, threads), launches, Target::of(&queue))
     }
 
     /// Stores this rank's elements of `from` into `to` of every rank in `peers`, by a kernel with 16 bytes a store.
@@ -62,7 +62,7 @@ impl Communicator {
         if peers.len() > args::kMaxWorld as usize {
             return Err(Error::invalid("the number of peers", peers.len(), format!("at most {}", args::kMaxWorld)));
         }
-        let mut probe = probe_args();
+        let mut probe = args::ProbeArgs::NONE;
         probe.from = self.peer_of(from, self.rank())?.cast();
         for (target, peer) in probe.to.iter_mut().zip(peers) {
             *target = self.peer_of(to, *peer)?.cast();
@@ -87,15 +87,5 @@ impl Communicator {
         // packets (bounds), or there are no addresses; a graph's operands live as long as the graph.
         let launch = |raw: &sys::Stream| unsafe { raw.launch(probe, &geometry) };
         queue.enqueue("launch a probe", |raw| (0..launches).map(|_| launch(raw)).find(|code| *code != 0).unwrap_or(0))
-    }
-}
-
-fn probe_args() -> args::ProbeArgs {
-    args::ProbeArgs {
-        from: std::ptr::null(),
-        to: [std::ptr::null_mut(); args::kMaxWorld as usize],
-        packets: 0,
-        targets: 0,
-        reserved: [0; 27],
     }
 }

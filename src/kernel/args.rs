@@ -992,6 +992,141 @@ const _: () = {
     ["Offset of field: Heap::channels"][::std::mem::offset_of!(Heap, channels) - 312usize];
     ["Offset of field: Heap::reserved"][::std::mem::offset_of!(Heap, reserved) - 316usize];
 };
+impl Status {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Progress {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Wait {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl PeerTable {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Multicast {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertHead {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertOutputs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl HeapProbeArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl MulticastArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl PairEnd {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl PairsArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl BlockState {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl AllReduceArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Learned {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl CountsArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExchangeArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl SignalArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl AgreeArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ProbeArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl WideProbeArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl QuantisedRows {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl NormArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl FusedNormArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Geometry {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl SignalPad {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Heap {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
 /// An argument block of `kernels/launches.def`.
 ///
 /// # Safety

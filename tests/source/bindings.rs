@@ -1,5 +1,5 @@
-//! `src/kernel/args.rs` is what bindgen makes of `kernels/args.hpp`, and an impl for every row of
-//! `kernels/launches.def`. Where libclang and rustfmt are present a test generates the file again and compares;
+//! `src/kernel/args.rs` is what bindgen makes of `kernels/args.hpp`, a constant for every struct, and an impl for every
+//! row of `kernels/launches.def`. Where libclang and rustfmt are present a test generates the file again and compares;
 //! `SYMMETRA_UPDATE=1` writes it.
 //!
 //! And the sources that define the protocol between ranks are those that `tests/protocol.txt` pins:
@@ -40,6 +40,20 @@ fn block(name: &str, args: &str) -> String {
     )
 }
 
+/// The constants from which literals of the structs in `source` take the fields that they do not set.
+fn none(source: &str) -> String {
+    let names = source.split("pub struct ").skip(1).filter_map(|rest| {
+        let name = rest.split(|of: char| !of.is_alphanumeric()).next()?;
+        rest[name.len()..].trim_start().starts_with('{').then_some(name)
+    });
+    let constant = |name: &str| {
+        format!(
+            "impl {name} {{\n    /// All numbers 0, and all addresses null.\n    // SAFETY: numbers and addresses, for which zero bytes are values.\n    pub const NONE: Self = unsafe {{ ::std::mem::zeroed() }};\n}}\n"
+        )
+    };
+    names.map(constant).collect()
+}
+
 fn generate(root: &Path) -> String {
     let source = bindgen::Builder::default()
         .header(root.join("kernels/args.hpp").to_str().unwrap())
@@ -61,7 +75,7 @@ fn generate(root: &Path) -> String {
         .replace("symmetra_kernels_", "")
         .replace("symmetra_device_", "");
     let blocks: String = launches(root).iter().map(|[name, args, _]| block(name, args)).collect();
-    let source = source + "\n" + TRAIT + &blocks;
+    let source = format!("{source}\n{}{TRAIT}{blocks}", none(&source));
     // Only now, when every name is as long as it stays.
     let mut rustfmt = Command::new("rustfmt")
         .args(["--edition", "2024"])
