@@ -14,6 +14,7 @@ pub mod extent;
 pub mod narrow;
 pub mod norm;
 pub mod process;
+pub mod refusal;
 pub mod specials;
 pub mod system;
 pub mod world;

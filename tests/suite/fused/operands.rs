@@ -5,8 +5,9 @@ use symmetra::float8::F8E4M3;
 use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter, Way};
 use symmetra::half::bf16;
 use symmetra::matmul::{F8, Numeric, Product, Scaling, Tensor};
-use symmetra::{Adopted, DeviceBuffer, Error, Result};
+use symmetra::{Adopted, DeviceBuffer, Error};
 
+use crate::support::refusal::invalid;
 use crate::support::{Rank, config, fits, threads};
 
 const WAYS: [Way; 2] = [Way::Sequence, Way::Pipeline];
@@ -15,12 +16,6 @@ fn options(way: Way) -> FusedOptions {
     let mut options = FusedOptions::default();
     options.way = way;
     options
-}
-
-fn refused(result: Result<()>, expected: &str) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
-    assert!(error.to_string().contains(expected), "{error}\n{expected}");
 }
 
 /// In each schedule, an operand that is written may overlap no other; nothing is enqueued, so that ranks still agree.
@@ -65,16 +60,16 @@ fn operands_that_overlap_are_refused() {
             gather(304 + 16 * me, Some(304), [first, second]).unwrap();
             communicator.synchronize(stream).unwrap();
             assert_eq!(memory.read(stream).unwrap()[128..160], [9.0; 32]);
-            refused(gather(304 + 16 * (1 - me), Some(304), [first, second]), "in place they are");
+            invalid(gather(304 + 16 * (1 - me), Some(304), [first, second]), &["in place they are"]);
 
             let scatter = communicator.plan_matmul_reduce_scatter(&[4, 8], 0, product, options(way)).unwrap();
             let reduce = communicator.plan_matmul_all_reduce(&[4, 8], product, options(way)).unwrap();
             // The left factor and the result.
             for (left, result, factor) in [(0, 16, 64), (15, 0, 64), (0, 63, 64), (0, 394, 64), (0, 127, 64)] {
                 let ran = scatter.enqueue(tensor(left, 32), right(factor), tensor(result, 16), stream);
-                refused(ran, "they may not overlap");
+                invalid(ran, &["they may not overlap"]);
                 let ran = reduce.enqueue(tensor(left, 32), right(factor), tensor(result, 32), stream);
-                refused(ran, "they may not overlap");
+                invalid(ran, &["they may not overlap"]);
             }
             memory.write(&[1.0; 512], stream).unwrap();
             scatter.enqueue(tensor(0, 32), right(64), tensor(128, 16), stream).unwrap();
@@ -119,32 +114,32 @@ fn scales_and_bias_are_checked_on_every_rank() {
                 };
                 let other = || if biased { Tensor::of(&factor) } else { Tensor::of(&factor).biased(&bias) };
                 let off = || Tensor::of(&factor).biased(&wrong);
-                refused(scatter.enqueue(left(), other(), part(), stream), expected);
-                refused(reduce.enqueue(left(), other(), whole(), stream), expected);
+                invalid(scatter.enqueue(left(), other(), part(), stream), &[expected]);
+                invalid(reduce.enqueue(left(), other(), whole(), stream), &[expected]);
                 if biased {
                     let expected = "the bias's length is 7, but the product has 8 elements";
-                    refused(scatter.enqueue(left(), off(), part(), stream), expected);
-                    refused(reduce.enqueue(left(), off(), whole(), stream), expected);
+                    invalid(scatter.enqueue(left(), off(), part(), stream), &[expected]);
+                    invalid(reduce.enqueue(left(), off(), whole(), stream), &[expected]);
                 }
                 let expected = "a bias of the left factor";
-                refused(scatter.enqueue(left().biased(&bias), right(), part(), stream), expected);
-                refused(reduce.enqueue(left().biased(&bias), right(), whole(), stream), expected);
+                invalid(scatter.enqueue(left().biased(&bias), right(), part(), stream), &[expected]);
+                invalid(reduce.enqueue(left().biased(&bias), right(), whole(), stream), &[expected]);
                 let expected = "scales of the result";
-                refused(scatter.enqueue(left(), right(), part().scaled(&bias), stream), expected);
-                refused(reduce.enqueue(left(), right(), whole().scaled(&bias), stream), expected);
+                invalid(scatter.enqueue(left(), right(), part().scaled(&bias), stream), &[expected]);
+                invalid(reduce.enqueue(left(), right(), whole().scaled(&bias), stream), &[expected]);
                 let expected = "a bias of the result";
-                refused(scatter.enqueue(left(), right(), part().biased(&bias), stream), expected);
-                refused(reduce.enqueue(left(), right(), whole().biased(&bias), stream), expected);
+                invalid(scatter.enqueue(left(), right(), part().biased(&bias), stream), &[expected]);
+                invalid(reduce.enqueue(left(), right(), whole().biased(&bias), stream), &[expected]);
 
                 let products = || [(right(), whole())];
                 let gathered = DeviceBuffer::<f32>::new(device, 32).unwrap();
                 let gathered = || Tensor::of(&gathered);
                 let ran = gather.enqueue(part().biased(&bias), None, products(), stream);
-                refused(ran, "a bias of the shard");
+                invalid(ran, &["a bias of the shard"]);
                 let ran = gather.enqueue(part(), Some(gathered().biased(&bias)), products(), stream);
-                refused(ran, "a bias of the gathered memory");
+                invalid(ran, &["a bias of the gathered memory"]);
                 let ran = gather.enqueue(part(), Some(gathered().scaled(&bias)), products(), stream);
-                refused(ran, "the gathered memory's scales is given, but the plan gathers no scales");
+                invalid(ran, &["the gathered memory's scales is given, but the plan gathers no scales"]);
                 // Nothing was enqueued, so the ranks still agree.
                 scatter.enqueue(left(), right(), part(), stream).unwrap();
                 communicator.synchronize(stream).unwrap();
@@ -192,13 +187,13 @@ fn gathered_scales_go_to_the_caller() {
             }
             let short = all.borrow().slice(..7).unwrap();
             let ran = plan.enqueue(part(), Some(Tensor::of(&whole).scaled(short)), products(), stream);
-            refused(ran, "the gathered memory's scales's length is 7, but the plan has 8 elements");
+            invalid(ran, &["the gathered memory's scales's length is 7, but the plan has 8 elements"]);
             let ran = plan.enqueue(Tensor::of(&shard), None, products(), stream);
-            refused(ran, "the shard's scales is not given, but the plan has 4 elements");
+            invalid(ran, &["the shard's scales is not given, but the plan has 4 elements"]);
             let long = codes(rows * 16 + 1);
             let off = Tensor::of(long.borrow().slice(1..).unwrap()).scaled(&own);
             let ran = plan.enqueue(off, None, products(), stream);
-            refused(ran, "the shard's address is 16 bytes n + 1, but");
+            invalid(ran, &["the shard's address is 16 bytes n + 1, but"]);
         }
     });
 }
@@ -214,13 +209,13 @@ fn shapes_beyond_memory_are_refused() {
     let usual = FusedOptions::default();
     let (part, whole) = ([1 << 59, 8], [1 << 60, 8]);
     let expected = "4 bytes an element for each of 2 ranks must be at most 2305843009213693951";
-    refused(AllGatherMatmul::heap_bytes(world, &part, 0, &[product], &usual).map(drop), expected);
-    refused(MatmulReduceScatter::heap_bytes(world, &whole, 0, &product, &usual).map(drop), expected);
-    refused(MatmulAllReduce::heap_bytes(world, &whole, &product, &usual).map(drop), expected);
+    invalid(AllGatherMatmul::heap_bytes(world, &part, 0, &[product], &usual).map(drop), &[expected]);
+    invalid(MatmulReduceScatter::heap_bytes(world, &whole, 0, &product, &usual).map(drop), &[expected]);
+    invalid(MatmulAllReduce::heap_bytes(world, &whole, &product, &usual).map(drop), &[expected]);
     threads(world, &config(), |Rank { communicator, .. }| {
-        refused(communicator.plan_all_gather_matmul(&part, 0, &[product], usual.clone()).map(drop), expected);
-        refused(communicator.plan_matmul_reduce_scatter(&whole, 0, product, usual.clone()).map(drop), expected);
-        refused(communicator.plan_matmul_all_reduce(&whole, product, usual.clone()).map(drop), expected);
+        invalid(communicator.plan_all_gather_matmul(&part, 0, &[product], usual.clone()).map(drop), &[expected]);
+        invalid(communicator.plan_matmul_reduce_scatter(&whole, 0, product, usual.clone()).map(drop), &[expected]);
+        invalid(communicator.plan_matmul_all_reduce(&whole, product, usual.clone()).map(drop), &[expected]);
         // The largest shape has no room, and the error states it.
         let error = communicator.plan_all_gather_matmul(&[1 << 54, 8], 0, &[product], usual.clone()).map(drop);
         assert!(matches!(error.unwrap_err(), Error::OutOfMemory { .. } | Error::InvalidArgument { .. }));

@@ -6,15 +6,15 @@ use symmetra::{DeviceBuffer, Error, Reduction};
 
 use crate::support::{Rank, config, fits, threads};
 
-/// The error of a bad plan or call contains the value and the limit on every rank, and nothing is enqueued.
+/// The error of a bad plan contains the value and the limit on every rank.
 #[test]
-fn bad_plans_and_calls_are_refused() {
+fn bad_plans_are_refused() {
     let world = 2;
     if !fits(world) {
         return;
     }
     threads(world, &config(), |rank| {
-        let Rank { communicator, stream, device, .. } = rank;
+        let Rank { communicator, .. } = rank;
         let product = Product::new(8, 4, Numeric::F32);
         let with = |change: &dyn Fn(&mut FusedOptions)| {
             let mut options = FusedOptions::default();
@@ -83,7 +83,20 @@ fn bad_plans_and_calls_are_refused() {
         ] {
             assert!(error.to_string().contains(expected), "{error}\n{expected}");
         }
-        let plan = communicator.plan_all_gather_matmul(&[2, 8], 0, &[product], usual()).unwrap();
+        // The error of a heap without room contains the required size.
+        let huge = Product::new(8, 1 << 20, Numeric::F32);
+        let error = communicator.plan_matmul_all_reduce(&[64, 8], huge, usual()).map(drop).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
+    });
+}
+
+/// The error of a bad call contains the value and the limit, and nothing is enqueued.
+#[test]
+fn bad_calls_of_plans_are_refused() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, device, .. } = rank;
+        let product = Product::new(8, 4, Numeric::F32);
+        let plan = communicator.plan_all_gather_matmul(&[2, 8], 0, &[product], FusedOptions::default()).unwrap();
         let buffer = |elems: usize| DeviceBuffer::<f32>::new(device, elems).unwrap();
         let (shard, right, result, short) = (buffer(16), buffer(32), buffer(16), buffer(15));
         let other = DeviceBuffer::<i32>::new(device, 16).unwrap();
@@ -117,11 +130,6 @@ fn bad_plans_and_calls_are_refused() {
             assert!(words.contains(expected), "{words}\n{expected}");
         }
         assert_eq!(result.read(stream).unwrap(), [7.0; 16]);
-        // The error of a heap without room contains the required size.
-        let huge = Product::new(8, 1 << 20, Numeric::F32);
-        let error = communicator.plan_matmul_all_reduce(&[64, 8], huge, FusedOptions::default()).map(drop).unwrap_err();
-        assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
-        drop(plan);
     });
 }
 

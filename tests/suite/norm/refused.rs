@@ -9,28 +9,8 @@ use symmetra::{
     Quantisation, Result, RmsNorm, RowNorm, Stream,
 };
 
+use crate::support::refusal::{invalid, says, unserved};
 use crate::support::{Rank, config, is_host, threads};
-
-/// An invalid argument, whose message has these words.
-pub(super) fn refused(result: Result<()>, words: &[&str]) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
-    says(&error, words);
-}
-
-/// A request that is not served, whose message has these words.
-pub(super) fn unserved(result: Result<()>, words: &[&str]) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-    says(&error, words);
-}
-
-fn says(error: &Error, words: &[&str]) {
-    let message = error.to_string();
-    for word in words {
-        assert!(message.contains(word), "`{word}` is not in: {message}");
-    }
-}
 
 const NORM: RmsNorm = RmsNorm::new(1e-6);
 
@@ -72,28 +52,28 @@ fn lengths_and_numbers_outside_their_limits() {
         let weight = DeviceBuffer::<f32>::new(&rank.device, 4).unwrap();
         let none = DeviceBuffer::<f32>::new(&rank.device, 0).unwrap();
         let long = DeviceBuffer::<f32>::new(&rank.device, (1 << 20) + 1).unwrap();
-        refused(call(rank, &none, at(0, 8), |rows| rows.output(at(8, 8))), &["weight's length is 0", "1048576"]);
-        refused(call(rank, &long, at(0, 8), |rows| rows.output(at(8, 8))), &["weight's length is 1048577"]);
-        refused(
+        invalid(call(rank, &none, at(0, 8), |rows| rows.output(at(8, 8))), &["weight's length is 0", "1048576"]);
+        invalid(call(rank, &long, at(0, 8), |rows| rows.output(at(8, 8))), &["weight's length is 1048577"]);
+        invalid(
             call(rank, &weight, at(0, 9), |rows| rows.output(at(16, 9))),
             &["input's length is 9", "multiple", "4"],
         );
-        refused(call(rank, &weight, at(0, 8), |rows| rows.output(at(16, 9))), &["output's length is 9", "2 rows of 4"]);
+        invalid(call(rank, &weight, at(0, 8), |rows| rows.output(at(16, 9))), &["output's length is 9", "2 rows of 4"]);
         let padded = call(rank, &weight, at(0, 8), |rows| rows.output(at(16, 8)).padded_to(5));
-        refused(padded, &["output's length is 8", "2 rows of 5"]);
+        invalid(padded, &["output's length is 8", "2 rows of 5"]);
         let shorter = call(rank, &weight, at(0, 8), |rows| rows.residual(at(32, 4)).output(at(16, 8)));
-        refused(shorter, &["residual's length is 4", "2 rows of 4"]);
+        invalid(shorter, &["residual's length is 4", "2 rows of 4"]);
         let kept = call(rank, &weight, at(0, 8), |rows| rows.residual_out(at(16, 12)));
-        refused(kept, &["residual_out's length is 12", "2 rows of 4"]);
-        refused(call(rank, &weight, at(0, 8), |rows| rows), &["number of outputs is 0"]);
+        invalid(kept, &["residual_out's length is 12", "2 rows of 4"]);
+        invalid(call(rank, &weight, at(0, 8), |rows| rows), &["number of outputs is 0"]);
         for width in [0, 3, (1 << 31) + 1, u32::MAX as usize] {
             let narrow = call(rank, &weight, at(0, 8), |rows| rows.output(at(16, 8)).padded_to(width));
-            refused(narrow, &[&format!("width of an output row is {width}"), "4 elements"]);
+            invalid(narrow, &[&format!("width of an output row is {width}"), "4 elements"]);
         }
         for epsilon in [-1e-6, f32::NAN, f32::NEG_INFINITY] {
             let rows = RowNorm::new(at(0, 8), &weight, RmsNorm::new(epsilon)).output(at(8, 8));
             let refusal = rank.communicator.all_reduce_norm(rows, &rank.stream);
-            refused(refusal, &[&format!("epsilon is {epsilon}"), "at least 0"]);
+            invalid(refusal, &[&format!("epsilon is {epsilon}"), "at least 0"]);
         }
         // The group is as it was.
         call(rank, &weight, at(0, 8), |rows| rows.output(at(8, 8))).unwrap();
@@ -108,18 +88,18 @@ fn operands_that_overlap() {
         let at = |start: usize, len: usize| buffer.slice(start..start + len).unwrap();
         let weight = at(60, 4);
         let (input, apart) = (at(0, 8), at(32, 8));
-        refused(call(rank, weight, input, |rows| rows.output(at(4, 8))), &["the output", "the input", "in place"]);
-        refused(call(rank, weight, input, |rows| rows.output(at(53, 8))), &["the output", "the weight"]);
+        invalid(call(rank, weight, input, |rows| rows.output(at(4, 8))), &["the output", "the input", "in place"]);
+        invalid(call(rank, weight, input, |rows| rows.output(at(53, 8))), &["the output", "the weight"]);
         let over = |start: usize| call(rank, weight, input, |rows| rows.residual(apart).output(at(start, 8)));
-        refused(over(32), &["the output", "the residual", "may not overlap"]);
-        refused(over(33), &["the output", "the residual"]);
+        invalid(over(32), &["the output", "the residual", "may not overlap"]);
+        invalid(over(33), &["the output", "the residual"]);
         let kept = |start: usize| call(rank, weight, input, |rows| rows.residual(apart).residual_out(at(start, 8)));
-        refused(kept(31), &["residual_out", "the residual", "in place"]);
-        refused(kept(1), &["residual_out", "the input", "in place"]);
+        invalid(kept(31), &["residual_out", "the residual", "in place"]);
+        invalid(kept(1), &["residual_out", "the input", "in place"]);
         let both = call(rank, weight, input, |rows| rows.residual_out(apart).output(at(39, 8)));
-        refused(both, &["residual_out", "the output"]);
+        invalid(both, &["residual_out", "the output"]);
         let wider = call(rank, weight, input, |rows| rows.output(at(0, 10)).padded_to(5));
-        refused(wider, &["the output", "the input", "in place"]);
+        invalid(wider, &["the output", "the input", "in place"]);
         // The same memory where it may be: residual and residual_out, input and either output.
         call(rank, weight, input, |rows| rows.residual(apart).residual_out(apart).output(input)).unwrap();
         call(rank, weight, input, |rows| rows.residual(apart).residual_out(input).output(at(16, 8))).unwrap();
@@ -136,15 +116,15 @@ fn operands_of_another_device() {
         let other = Device::host().unwrap();
         let (rows, weight) =
             (DeviceBuffer::<f32>::new(&rank.device, 8).unwrap(), DeviceBuffer::new(&other, 4).unwrap());
-        refused(call::<f32>(rank, &weight, &rows, |call| call.output(&rows)), &["the weight"]);
+        invalid(call::<f32>(rank, &weight, &rows, |call| call.output(&rows)), &["the weight"]);
         let (weight, far) = (DeviceBuffer::<f32>::new(&rank.device, 4).unwrap(), DeviceBuffer::new(&other, 8).unwrap());
-        refused(call::<f32>(rank, &weight, &rows, |call| call.output(&far)), &["the output"]);
-        refused(call::<f32>(rank, &weight, &rows, |call| call.residual(&far).output(&rows)), &["the residual"]);
-        refused(call::<f32>(rank, &weight, &far, |call| call.output(&rows)), &["the input"]);
-        refused(call::<f32>(rank, &weight, &rows, |call| call.residual_out(&far)), &["residual_out"]);
+        invalid(call::<f32>(rank, &weight, &rows, |call| call.output(&far)), &["the output"]);
+        invalid(call::<f32>(rank, &weight, &rows, |call| call.residual(&far).output(&rows)), &["the residual"]);
+        invalid(call::<f32>(rank, &weight, &far, |call| call.output(&rows)), &["the input"]);
+        invalid(call::<f32>(rank, &weight, &rows, |call| call.residual_out(&far)), &["residual_out"]);
         let stream = Stream::new(&other).unwrap();
         let rows = RowNorm::new(&rows, &weight, NORM).output(&rows);
-        refused(rank.communicator.all_reduce_norm(rows, &stream), &["stream"]);
+        invalid(rank.communicator.all_reduce_norm(rows, &stream), &["stream"]);
     });
 }
 

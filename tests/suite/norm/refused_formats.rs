@@ -3,7 +3,7 @@
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{Algorithm, Device, DeviceBuffer, Narrow, Operand, Quantisation, Result, RmsNorm, RowNorm, ScaleLayout};
 
-use super::refused::{refused, unserved};
+use crate::support::refusal::{invalid, unserved};
 use crate::support::{Rank, config, is_host, threads};
 
 const NORM: RmsNorm = RmsNorm::new(1e-6);
@@ -56,7 +56,7 @@ fn formats_that_are_none() {
         let buffers = Buffers::new(&rank.device);
         let (rows, values) = (&buffers.rows, &buffers.e4m3);
         let how = |how: Quantisation, words: &[&str]| {
-            refused(call(rank, rows, |rows| rows.quantised(how, values, buffers.scales(2))), words);
+            invalid(call(rank, rows, |rows| rows.quantised(how, values, buffers.scales(2))), words);
         };
         let layout = ScaleLayout::Rows;
         how(Quantisation::PerToken(Narrow::E2M1), &["format of quantised values is e2m1", "e4m3, e5m2, int8"]);
@@ -77,7 +77,7 @@ fn formats_that_are_none() {
         how(Quantisation::mxfp8(), &["width of an output row is 40", "a multiple of 32", "64"]);
         how(Quantisation::Nvfp4 { layout: ScaleLayout::Rows }, &["width of an output row is 40", "of 16", "48"]);
         let none = call(rank, rows, |rows| rows.static_scale(Narrow::E2M1, buffers.scales(1), values));
-        refused(none, &["is e2m1", "e4m3, e5m2, int8"]);
+        invalid(none, &["is e2m1", "e4m3, e5m2, int8"]);
     });
 }
 
@@ -87,29 +87,29 @@ fn operands_that_do_not_fit_a_format() {
         let buffers = Buffers::new(&rank.device);
         let Buffers { rows, e4m3, e5m2, i8, bytes, singles } = &buffers;
         let token = Quantisation::PerToken(Narrow::E4M3);
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.quantised(token, e5m2, buffers.scales(2))),
             &["type of the quantised values is f8e5m2", "f8e4m3"],
         );
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.quantised(token, e4m3, buffers.bytes(2))),
             &["type of the scales is u8", "f32"],
         );
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.quantised(token, e4m3, singles)),
             &["length of the scales is 6", "2 rows of width 40 need 2"],
         );
         let short = e4m3.borrow().slice(0..79).unwrap();
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.quantised(token, short, buffers.scales(2))),
             &["length of the quantised values is 79", "need 80"],
         );
         let groups = Quantisation::PerGroup { to: Narrow::I8, elems: 16, layout: ScaleLayout::Columns };
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.quantised(groups, i8, buffers.scales(4))),
             &["length of the scales is 4", "need 6"],
         );
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.static_scale(Narrow::I8, buffers.scales(2), i8)),
             &["length of the static scale is 2", "need 1"],
         );
@@ -123,13 +123,13 @@ fn operands_that_do_not_fit_a_format() {
                 if global { rows.global_scale(buffers.scales(1)) } else { rows }
             })
         };
-        refused(of(false), &["global scale is missing", "NVFP4"]);
+        invalid(of(false), &["global scale is missing", "NVFP4"]);
         of(true).unwrap();
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.global_scale(buffers.scales(1))),
             &["global scale is given", "NVFP4 alone"],
         );
-        refused(
+        invalid(
             call(rank, rows, |rows| rows.quantised(token, e4m3, buffers.scales(2)).global_scale(buffers.scales(1))),
             &["global scale is given"],
         );
@@ -154,14 +154,14 @@ fn quantised_rows_that_overlap_or_are_elsewhere() {
                 rows.output(&wide).padded_to(48).quantised(how, bytes_at(bytes, values, 48), bytes_at(bytes, scales, 6))
             })
         };
-        refused(of(0, 47), &["the quantised values", "the scales", "may not overlap"]);
+        invalid(of(0, 47), &["the quantised values", "the scales", "may not overlap"]);
         of(0, 48).unwrap();
         let token = Quantisation::PerToken(Narrow::E4M3);
         let over = call(rank, rows, |call| {
             let scales = rows.borrow().slice(118..120).unwrap();
             call.quantised(token, &buffers.e4m3, scales)
         });
-        refused(over, &["the scales", "the weight"]);
+        invalid(over, &["the scales", "the weight"]);
         // Scales over the output and over the inputs, and the scales that are read.
         let singles = &buffers.singles;
         let nvfp4 = Quantisation::Nvfp4 { layout: ScaleLayout::Rows };
@@ -175,26 +175,26 @@ fn quantised_rows_that_overlap_or_are_elsewhere() {
         packed(0, singles).unwrap();
         let in_rows = |range: std::ops::Range<usize>| rows.borrow().slice(range).unwrap();
         let scales_at = |range| call(rank, rows, |call| call.quantised(token, &buffers.e4m3, in_rows(range)));
-        refused(scales_at(0..2), &["the output", "the scales"]);
+        invalid(scales_at(0..2), &["the output", "the scales"]);
         let alone = |scales| {
             let (norm, values) = (RowNorm::new(in_rows(0..40), in_rows(40..80), NORM), buffers.e4m3.borrow());
             let rows = norm.residual(in_rows(80..120)).quantised(token, values.slice(0..40)?, in_rows(scales));
             rank.communicator.all_reduce_norm(rows, &rank.stream)
         };
-        refused(alone(0..1), &["the scales", "the input"]);
-        refused(alone(80..81), &["the scales", "the residual"]);
+        invalid(alone(0..1), &["the scales", "the input"]);
+        invalid(alone(80..81), &["the scales", "the residual"]);
         let known = |range| call(rank, rows, |call| call.static_scale(Narrow::E4M3, in_rows(range), &buffers.e4m3));
-        refused(known(79..80), &["the output", "the static scale"]);
+        invalid(known(79..80), &["the output", "the static scale"]);
         known(80..81).unwrap();
         rank.finish();
         if is_host() {
             let far = Buffers::new(&Device::host().unwrap());
-            refused(packed(0, &far.singles), &["the global scale"]);
+            invalid(packed(0, &far.singles), &["the global scale"]);
             let known = call(rank, rows, |rows| rows.static_scale(Narrow::E4M3, far.scales(1), &buffers.e4m3));
-            refused(known, &["the static scale"]);
+            invalid(known, &["the static scale"]);
             let values = call(rank, rows, |rows| rows.quantised(token, &far.e4m3, buffers.scales(2)));
-            refused(values, &["the quantised values"]);
-            refused(call(rank, rows, |rows| rows.quantised(token, &buffers.e4m3, far.scales(2))), &["the scales"]);
+            invalid(values, &["the quantised values"]);
+            invalid(call(rank, rows, |rows| rows.quantised(token, &buffers.e4m3, far.scales(2))), &["the scales"]);
         }
     });
 }

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use half::{bf16, f16};
-use symmetra::{Algorithm, DeviceBuffer, Dtype, Error, Operation, Result, RmsNorm, RowNorm};
+use symmetra::{Algorithm, DeviceBuffer, Dtype, Error, Operation, RmsNorm, RowNorm};
 
 use super::rows::{Bench, Case, Form, ROOM};
 use crate::support::data::{Random, assert_same, mix, shuffle};
 use crate::support::extent::{cases_of, full};
 use crate::support::norm::{self, Narrow, Norm};
+use crate::support::refusal::refused;
 use crate::support::world::{meet, open, until};
 use crate::support::{Data, Rank, config, fits, threads};
 
@@ -49,14 +50,6 @@ fn every_scattered_norm() {
         every_case::<bf16>(world, 0);
         every_case::<f16>(world, 1);
         every_case::<f32>(world, 2);
-    }
-}
-
-/// Checks that a call is refused with an error that contains all of `words`.
-fn refused(result: Result<()>, words: &[&str]) {
-    let error = result.unwrap_err();
-    for word in words {
-        assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
     }
 }
 

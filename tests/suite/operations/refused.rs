@@ -8,18 +8,9 @@ use symmetra::{
     SymmetricSlice, Transport,
 };
 
+use crate::support::refusal::invalid;
 use crate::support::world::Gate;
 use crate::support::{Rank, config, threads};
-
-/// Refused at the call, with these words.
-fn refused(result: Result<()>, words: &[&str]) {
-    let error = result.unwrap_err();
-    let message = error.to_string();
-    assert!(matches!(error, Error::InvalidArgument { .. }), "{message}");
-    for word in words {
-        assert!(message.contains(word), "`{word}` is not in: {message}");
-    }
-}
 
 #[test]
 fn bad_operands_are_refused() {
@@ -28,37 +19,37 @@ fn bad_operands_are_refused() {
         let buffer = communicator.symmetric::<f32>(64).unwrap();
         let slice = |start: usize, len: usize| buffer.slice(start..start + len).unwrap();
         let sum = Reduction::Sum;
-        refused(communicator.all_gather(slice(0, 4), slice(32, 11), stream), &["output", "11", "12"]);
-        refused(communicator.all_gather(slice(3, 4), slice(0, 12), stream), &["in place"]);
-        refused(communicator.all_gather_along(2, &[2, 2], slice(0, 4), slice(32, 12), stream), &["dimension", "2"]);
-        refused(communicator.all_gather_along(1, &[2, 3], slice(0, 4), slice(32, 18), stream), &["input", "4", "6"]);
-        refused(communicator.reduce_scatter(slice(0, 13), slice(32, 4), sum, stream), &["13", "multiple", "3"]);
-        refused(communicator.reduce_scatter(slice(0, 12), slice(32, 5), sum, stream), &["output", "5", "4"]);
-        refused(communicator.reduce_scatter(slice(0, 12), slice(1, 4), sum, stream), &["in place"]);
+        invalid(communicator.all_gather(slice(0, 4), slice(32, 11), stream), &["output", "11", "12"]);
+        invalid(communicator.all_gather(slice(3, 4), slice(0, 12), stream), &["in place"]);
+        invalid(communicator.all_gather_along(2, &[2, 2], slice(0, 4), slice(32, 12), stream), &["dimension", "2"]);
+        invalid(communicator.all_gather_along(1, &[2, 3], slice(0, 4), slice(32, 18), stream), &["input", "4", "6"]);
+        invalid(communicator.reduce_scatter(slice(0, 13), slice(32, 4), sum, stream), &["13", "multiple", "3"]);
+        invalid(communicator.reduce_scatter(slice(0, 12), slice(32, 5), sum, stream), &["output", "5", "4"]);
+        invalid(communicator.reduce_scatter(slice(0, 12), slice(1, 4), sum, stream), &["in place"]);
         let along = communicator.reduce_scatter_along(1, &[3, 4], slice(0, 12), slice(32, 4), sum, stream);
-        refused(along, &["dimension 1", "4", "3"]);
-        refused(communicator.all_to_all(slice(0, 10), slice(32, 10), stream), &["10", "multiple", "3"]);
-        refused(communicator.all_to_all(slice(0, 12), slice(32, 9), stream), &["9", "12"]);
-        refused(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["may not overlap"]);
-        refused(communicator.broadcast(slice(0, 4), 3, stream), &["root is 3", "world size is 3"]);
-        refused(communicator.reduce(slice(0, 4), Some(slice(32, 4)), sum, 9, stream), &["root is 9"]);
-        refused(communicator.gather(slice(0, 4), Some(slice(32, 12)), 9, stream), &["root is 9"]);
-        refused(communicator.scatter(Some(slice(0, 12)), slice(32, 4), 9, stream), &["root is 9"]);
+        invalid(along, &["dimension 1", "4", "3"]);
+        invalid(communicator.all_to_all(slice(0, 10), slice(32, 10), stream), &["10", "multiple", "3"]);
+        invalid(communicator.all_to_all(slice(0, 12), slice(32, 9), stream), &["9", "12"]);
+        invalid(communicator.all_to_all(slice(0, 12), slice(0, 12), stream), &["may not overlap"]);
+        invalid(communicator.broadcast(slice(0, 4), 3, stream), &["root is 3", "world size is 3"]);
+        invalid(communicator.reduce(slice(0, 4), Some(slice(32, 4)), sum, 9, stream), &["root is 9"]);
+        invalid(communicator.gather(slice(0, 4), Some(slice(32, 12)), 9, stream), &["root is 9"]);
+        invalid(communicator.scatter(Some(slice(0, 12)), slice(32, 4), 9, stream), &["root is 9"]);
         let root = rank.rank();
         let none = || None::<symmetra::SymmetricSlice<'_, f32>>;
-        refused(communicator.reduce(slice(0, 4), none(), sum, root, stream), &["output is missing"]);
-        refused(communicator.gather(slice(0, 4), Some(slice(32, 9)), root, stream), &["9", "12"]);
-        refused(communicator.scatter(none(), slice(0, 4), root, stream), &["input is missing"]);
+        invalid(communicator.reduce(slice(0, 4), none(), sum, root, stream), &["output is missing"]);
+        invalid(communicator.gather(slice(0, 4), Some(slice(32, 9)), root, stream), &["9", "12"]);
+        invalid(communicator.scatter(none(), slice(0, 4), root, stream), &["input is missing"]);
         let scattered = communicator.scatter(Some(slice(0, 12)), slice(1, 4), root, stream);
-        refused(scattered, &["the output is 16 bytes", "the input is 48 bytes", "in place"]);
+        invalid(scattered, &["the output is 16 bytes", "the input is 48 bytes", "in place"]);
         let output = slice(32, 32);
-        refused(communicator.all_to_all_v(slice(0, 32), &[1; 2], output, &[1; 3], stream), &["counts", "2", "3"]);
-        refused(communicator.all_to_all_v(slice(0, 32), &[20, 20, 0], output, &[1; 3], stream), &["20, 20, 0", "32"]);
+        invalid(communicator.all_to_all_v(slice(0, 32), &[1; 2], output, &[1; 3], stream), &["counts", "2", "3"]);
+        invalid(communicator.all_to_all_v(slice(0, 32), &[20, 20, 0], output, &[1; 3], stream), &["20, 20, 0", "32"]);
         let huge = [usize::MAX, usize::MAX, 1];
-        refused(communicator.all_to_all_v(slice(0, 32), &huge, output, &[1; 3], stream), &["32"]);
+        invalid(communicator.all_to_all_v(slice(0, 32), &huge, output, &[1; 3], stream), &["32"]);
         let mut own = [1; 3];
         own[rank.rank()] = 2;
-        refused(communicator.all_to_all_v(slice(0, 32), &own, output, &[1; 3], stream), &["send_counts", "2", "1"]);
+        invalid(communicator.all_to_all_v(slice(0, 32), &own, output, &[1; 3], stream), &["send_counts", "2", "1"]);
         // Nothing was enqueued anywhere: the group works on.
         communicator.broadcast(slice(0, 4), 1, stream).unwrap();
         rank.finish();
@@ -78,29 +69,29 @@ fn bad_batches_are_refused() {
                 Ok(())
             })
         };
-        refused(send(slice(0, 4), 2), &["peer is 2", "world size is 2"]);
+        invalid(send(slice(0, 4), 2), &["peer is 2", "world size is 2"]);
         let twice = communicator.batch(stream, |batch| {
             batch.send(slice(0, 4), peer);
             batch.send(slice(8, 4), peer);
             Ok(())
         });
-        refused(twice, &["messages sent to", "is 2"]);
+        invalid(twice, &["messages sent to", "is 2"]);
         let overlap = communicator.batch(stream, |batch| {
             batch.send(slice(0, 4), peer);
             batch.receive(slice(3, 4), peer);
             Ok(())
         });
         let words = ["sent to rank", "received from rank", "is 16 bytes"];
-        refused(overlap, &words);
-        refused(send(slice(0, 4), own), &["itself", "16", "0"]);
+        invalid(overlap, &words);
+        invalid(send(slice(0, 4), own), &["itself", "16", "0"]);
         // By the description: messages lie one after the other.
         let by_counts = |send: &[usize], receive: &[usize]| {
             let how = How { counts: [send, receive], ..How::default() };
             communicator.perform(&SEND_RECEIVE, &how, [Some(slice(0, 8)), Some(slice(16, 8))], stream)
         };
-        refused(by_counts(&[4, 5], &[0, 0]), &["count of rank 1 is 5", "input has 4 elements"]);
-        refused(by_counts(&[0, 8], &[9, 0]), &["count of rank 0 is 9", "output has 8 elements"]);
-        refused(by_counts(&[1], &[1]), &["number of counts of the input is 1", "world size is 2"]);
+        invalid(by_counts(&[4, 5], &[0, 0]), &["count of rank 1 is 5", "input has 4 elements"]);
+        invalid(by_counts(&[0, 8], &[9, 0]), &["count of rank 0 is 9", "output has 8 elements"]);
+        invalid(by_counts(&[1], &[1]), &["number of counts of the input is 1", "world size is 2"]);
         // Settings that an operation does not have change nothing.
         let how = How { parameter: 5, options: Algorithm::Ring.into(), ..How::default() };
         let gather = [Some(slice(0, 4)), Some(slice(16, 8))];
