@@ -1,13 +1,16 @@
-//! Limits for the files of the sources: their length, their names, the number of parameters, modules from elsewhere,
+//! Limits for the files of the sources: their length, their names, parameters and lines of functions, modules from elsewhere,
 //! settings from variables, log lines that may be lost, and documentation that cannot be read alone.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
 
-use crate::sources::{CODE, FOLDERS, bare, complaints, tokens, word};
+use regex::Regex;
+
+use crate::sources::{CODE, CPP, FOLDERS, bare, complaints, tokens};
 
 /// Most lines of a file. Generated files may have more.
 const LINES: usize = 500;
-/// Most parameters of a function. Parameters of generics are not counted.
+/// Most parameters of a function.
 const PARAMETERS: usize = 7;
 
 fn size_and_name(path: &str, source: &str) -> Vec<String> {
@@ -35,82 +38,62 @@ fn files_are_short_and_named_for_what_they_hold() {
     assert_eq!(size_and_name("src/group/util.rs", "").len(), 1);
 }
 
-/// The number of parameters in the parentheses that open at `at`, and the code after them.
-fn parameters<'a>(tokens: &[&'a str], at: usize) -> (usize, &'a str) {
-    let (mut depth, mut angles, mut count, mut filled) = (0, 0_usize, 0, false);
-    for (at, token) in tokens.iter().enumerate().skip(at) {
-        match *token {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            "<" => angles += 1,
-            ">" => angles = angles.saturating_sub(1),
+/// The parameters of a list whose parenthesis was opened before `text`, and the code after the list. Elements of a tuple
+/// pattern are parameters.
+fn parameters(text: &str) -> (usize, &str) {
+    let (mut depth, mut angles, mut count, mut filled, mut before) = (1, 0_usize, 0, false, '(');
+    let mut pattern = false;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            ')' if depth == 1 => return (count + usize::from(filled), text[at + 1..].trim_start()),
+            '(' | '[' | '{' => {
+                pattern |= letter == '(' && !filled;
+                depth += 1;
+            }
+            ')' | ']' | '}' => {
+                depth -= 1;
+                pattern &= depth > 1;
+            }
+            '<' => angles += 1,
+            '>' if before != '-' => angles = angles.saturating_sub(1),
             _ => {}
         }
-        if depth == 0 {
-            return (count + usize::from(filled), tokens.get(at + 1).copied().unwrap_or_default());
-        }
-        if *token == "," && depth == 1 && angles == 0 {
-            count += 1;
+        if letter == ',' && (depth == 1 && angles == 0 || depth == 2 && pattern) {
+            count += usize::from(filled);
             filled = false;
-        } else if depth > 1 || *token != "(" {
+        } else if !letter.is_whitespace() && letter != '(' {
             filled = true;
         }
+        before = letter;
     }
     (0, "")
 }
 
-/// Names before parentheses that are no functions.
-const STATEMENTS: [&str; 12] = [
-    "if",
-    "for",
-    "while",
-    "switch",
-    "catch",
-    "constexpr",
-    "return",
-    "sizeof",
-    "alignof",
-    "decltype",
-    "requires",
-    "noexcept",
-];
-/// Words after which a name in C++ is called, not declared.
-const CALLS: [&str; 10] = ["return", "co_return", "else", "throw", "new", "case", "and", "or", "not", "do"];
+/// The names before the parameters of functions, of C++ and of Rust.
+static NAMES: LazyLock<[Regex; 2]> =
+    LazyLock::new(|| [r"(\w+|\])()\(", r"\bfn (\w+)(<|\()"].map(|name| Regex::new(name).unwrap()));
 
-/// The signatures with too many parameters. The type of a pointer to a function of another library is no signature.
+/// The definitions with too many parameters. Clippy counts the parameters of Rust alone, and a tuple pattern as one.
 fn signatures(path: &str, source: &str) -> Vec<String> {
     let code = bare(source);
-    let tokens = tokens(&code);
+    let rust = path.ends_with(".rs");
     let mut complaints = Vec::new();
-    let mut check = |name: &str, count: usize| {
-        if count > PARAMETERS {
-            complaints.push(format!("{path}: {name} has {count} parameters"));
+    for found in NAMES[usize::from(rust)].captures_iter(&code) {
+        let mut list = &code[found.get(0).unwrap().end()..];
+        if &found[2] == "<" {
+            let mut angles = 1;
+            let ends = |(at, letter): (usize, char)| {
+                angles += i32::from(letter == '<') - i32::from(letter == '>' && !list[..at].ends_with('-'));
+                (angles == 0 && letter == '(').then_some(at + 1)
+            };
+            list = &list[list.char_indices().find_map(ends).unwrap_or(list.len())..];
         }
-    };
-    for (at, name) in tokens.iter().enumerate() {
-        if path.ends_with(".rs") {
-            if *name != "fn" || tokens.get(at + 1) == Some(&"(") {
-                continue;
-            }
-            let mut angles = 0_i32;
-            let open = tokens[at..].iter().position(|token| {
-                angles += i32::from(*token == "<") - i32::from(*token == ">");
-                angles == 0 && *token == "("
-            });
-            if let Some(open) = open {
-                check(tokens[at + 1], parameters(&tokens, at + open).0);
-            }
-        } else if tokens.get(at + 1) == Some(&"(")
-            && !STATEMENTS.contains(name)
-            && (name.starts_with(word) || *name == "]")
-        {
-            let before = if at == 0 { "" } else { tokens[at - 1] };
-            let (count, after) = parameters(&tokens, at + 1);
-            let declared = (before.starts_with(word) && !CALLS.contains(&before)) || [">", "*", "&"].contains(&before);
-            let defined = [":", "{", "->", "const", "noexcept", "override", "mutable"].contains(&after);
-            if (declared && *name != "]") || defined {
-                check(name, count);
-            }
+        let (count, after) = parameters(list);
+        let starts = ["{", ":", "->", "const", "noexcept", "override", "mutable"];
+        let defined = rust || starts.iter().any(|start| after.starts_with(start));
+        // A function of HIP's runtime.
+        if defined && count > PARAMETERS && !found[1].ends_with("hipRegisterFunction") {
+            complaints.push(format!("{path}: {} has {count} parameters", &found[1]));
         }
     }
     complaints
@@ -118,38 +101,65 @@ fn signatures(path: &str, source: &str) -> Vec<String> {
 
 #[test]
 fn signatures_are_short() {
-    assert_eq!(complaints(&FOLDERS, &CODE, signatures), [""; 0]);
-    let found = |path: &str, source: &str| signatures(path, source).len();
-    assert_eq!(found("src/x.rs", "fn f(&self, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8) {}"), 0);
-    assert_eq!(found("src/x.rs", "fn f(&self, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8) {}"), 1);
-    assert_eq!(
-        found(
-            "src/x.rs",
-            "fn f(\na: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8,\n) -> u8 { h(1, 2, 3, 4, 5, 6, 7, 8) }"
-        ),
-        0
-    );
-    assert_eq!(
-        found(
-            "src/x.rs",
-            "fn f<A, B, C, D, E, F: Fn(u8, u8) -> u8>(a: [M<A, B>; 2], c: (C, D), e: fn(E) -> F, _: G<H, I, J>) {}"
-        ),
-        0
-    );
-    assert_eq!(found("src/x.rs", "fn f<A: Fn(u8)>(a: A, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8) {}"), 1);
-    assert_eq!(found("src/x.rs", "type F = unsafe extern \"C\" fn(u8, u8, u8, u8, u8, u8, u8, u8) -> u8;"), 0);
-    assert_eq!(found("cpp/x.hpp", "void f(int a, int b, M<int, int> c, int d, int e, int f, int g);"), 0);
-    assert_eq!(found("cpp/x.hpp", "void f(int a, int b, int c, int d, int e, int f, int g, int h);"), 1);
-    assert_eq!(found("cpp/x.hpp", "std::vector<int> f(int a, int b, int c, int d, int e, int f, int g, int h) {}"), 1);
-    assert_eq!(
-        found("cpp/x.hpp", "struct X { X(int a, int b, int c, int d, int e, int f, int g, int h) : a_(a) {} };"),
-        1
-    );
-    assert_eq!(
-        found("cpp/x.hpp", "auto f = [](int a, int b, int c, int d, int e, int f, int g, int h) { return a; };"),
-        1
-    );
-    assert_eq!(found("cpp/x.cc", "return f(1, 2, 3, 4, 5, 6, 7, 8);\ng(1, 2, 3, 4, 5, 6, 7, 8);"), 0);
+    let tuples = signatures_of_tuples();
+    let found = complaints(&FOLDERS, &CODE, signatures);
+    let new: Vec<&String> = found.iter().filter(|complaint| !tuples.contains(&complaint.as_str())).collect();
+    assert_eq!(new, [""; 0]);
+    let count = |path: &str, list: &str| signatures(path, list).len();
+    let rust = |list: &str| count("src/x.rs", &format!("fn f{list} -> u8 {{ h(1, 2, 3, 4, 5, 6, 7, 8) }}"));
+    assert_eq!(rust("(&self, b: u8, c: u8, d: u8, e: u8, f: u8,\ng: u8,\n)"), 0);
+    assert_eq!(rust("(&self, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8)"), 1);
+    assert_eq!(rust("<A: Fn(u8) -> u8, B>(a: [M<A, B>; 2], c: (C, D), e: fn(E, E, E, E, E) -> F, _: G<H, I, J>)"), 0);
+    assert_eq!(rust("(a: u8, b: u8, (c, d): (u8, u8), (e, (f, _)): (u8, (u8, u8)), g: u8)"), 0);
+    assert_eq!(rust("(a: u8, b: u8, (c, d): (u8, u8), (e, f, g, h): T)"), 1);
+    assert_eq!(count("src/x.rs", "type F = unsafe extern \"C\" fn(u8, u8, u8, u8, u8, u8, u8, u8) -> u8;"), 0);
+    let cpp = |text: &str| count("cpp/x.hpp", text);
+    assert_eq!(cpp("void f(int a, int b, M<int, int> c, int d, int e, int f, int g) {}"), 0);
+    assert_eq!(cpp("void f(int a, int b, int c, int d, int e, int f, int g, int h) const {}"), 1);
+    assert_eq!(cpp("auto f = [](int a, int b, int c, int d, int e, int f, int g, int h) { return a; };"), 1);
+    assert_eq!(cpp("return f(1, 2, 3, 4, 5, 6, 7, 8);\ng(1, 2, 3, 4, 5, 6, 7, 8);"), 0);
+}
+
+/// Signatures whose tuple patterns hide parameters: each is to get a struct, and none may be added.
+fn signatures_of_tuples() -> [&'static str; 5] {
+    [
+        "crates/harness/src/form.rs: algorithm has 9 parameters",
+        "src/collective/apart.rs: all_reduce_apart has 8 parameters",
+        "src/collective/copy_engine/push.rs: push_gather has 8 parameters",
+        "src/collective/local.rs: local_reduction has 8 parameters",
+        "src/nccl/communicator.rs: reduce has 8 parameters",
+    ]
+}
+
+/// Most lines of a function of C++: kernels that wait for one another are read as a whole. Clippy's `too_many_lines` holds the
+/// functions of Rust.
+const FUNCTION_LINES: usize = 145;
+
+/// The functions of C++ that are too long, by the indentation of clang-format.
+fn long_functions(path: &str, source: &str) -> Vec<String> {
+    let lines: Vec<&str> = source.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let types = ["namespace", "class ", "struct ", "enum ", "union ", "extern ", "template "];
+    let opens = |line: &&str| line.ends_with('{') && !types.iter().any(|start| line.trim_start().starts_with(start));
+    let mut complaints = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| opens(line)) {
+        let closes = |end: &&str| indent(end) == indent(line) && end.trim_start().starts_with('}');
+        let length = lines[at + 1..].iter().position(closes).map_or(0, |lines| lines + 2);
+        // A class whose bases stand alone in a line has access specifiers.
+        let is_type = lines[at..at + length].iter().any(|line| [" public:", " private:"].contains(line));
+        if length > FUNCTION_LINES && !is_type {
+            complaints.push(format!("{path}: {length} lines from {}", line.trim()));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn functions_of_cpp_are_short() {
+    assert_eq!(complaints(&FOLDERS, &CPP, long_functions), [""; 0]);
+    let of = |lines: usize| format!("namespace a {{\nvoid f() {{\n{}}}\n}}\n", "  int x;\n".repeat(lines - 2));
+    assert_eq!(long_functions("cpp/x.cc", &of(FUNCTION_LINES)).len(), 0);
+    assert_eq!(long_functions("cpp/x.cc", &of(FUNCTION_LINES + 1)).len(), 1);
 }
 
 /// Where a module is taken from elsewhere: only a module of unit tests is, and from their folder.
