@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Communicator;
-use super::graph_part::Recorded;
 use super::launch_plan::Prepared;
+use super::turn::Turn;
 use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Kept, Queue, Target};
@@ -53,7 +53,7 @@ impl Communicator {
         let inner = &self.0;
         inner.group.check()?;
         call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
-        let prepared = inner.prepare(&call.tagged(self.1), None)?;
+        let prepared = Prepared::new(inner, &call.tagged(self.1), None)?;
         Ok(BoundAllReduce { communicator: self.clone(), prepared, kept, _operands: PhantomData })
     }
 }
@@ -144,17 +144,16 @@ impl<'a> BoundAllReduce<'a> {
         let inner = &self.communicator.0;
         let _entered = inner.group.enter()?;
         inner.check_device("stream", queue.stream().device())?;
-        let recorded = queue.recording().map(|recording| {
-            self.kept.iter().for_each(|kept| recording.keep(kept.clone()));
-            recording.part(inner.group.id(), || Recorded::new(inner))
-        });
-        let mut lane = inner.lane.try_take("a bound all-reduce")?.ok_or_else(|| {
+        if let (Some(recording), Some(kept)) = (queue.recording(), &self.kept) {
+            recording.keep(kept.clone());
+        }
+        let mut turn = Turn::try_begin(inner, "a bound all-reduce", queue)?.ok_or_else(|| {
             Error::unsupported(
                 "a bound all-reduce during another call",
                 "another thread enqueues on this communicator at the same time, so the order of the calls is undefined",
             )
         })?;
-        inner.enqueue_prepared(&self.prepared, &mut lane, queue, recorded.as_deref())
+        self.prepared.enqueue(&mut turn)
     }
 }
 

@@ -2,8 +2,8 @@
 //! of all ranks.
 #![allow(unsafe_code)]
 
-use super::graph_part::Recorded;
 use super::reach::arena_offset;
+use super::turn::Turn;
 use super::{Communicator, shape_of};
 use crate::error::{Operation, Result};
 use crate::group::Call as Noted;
@@ -81,9 +81,8 @@ impl Communicator {
     ) -> Result<bool> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
-        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
-        let lane = &mut inner.lane.take("a call of experts")?;
-        lane.order_call(queue)?;
+        let mut turn = Turn::begin(inner, "a call of experts", queue)?;
+        turn.order()?;
         let first = match stage {
             Stage::New { operation, bytes, slot } => {
                 let way = args::kExchangePush;
@@ -94,7 +93,7 @@ impl Communicator {
                 let noted = placed.map_or(noted, |step| {
                     noted.at([step.placed_offset, step.placed_scales, step.placed_ids, step.placed_weights].map(Some))
                 });
-                inner.announce(noted, lane, queue, recorded.as_deref())?
+                turn.announce(noted)?
             }
             Stage::Rest(first) => first,
         };

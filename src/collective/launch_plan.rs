@@ -3,18 +3,17 @@
 #![allow(unsafe_code)]
 
 use super::Inner;
-use super::all_reduce::Plan;
-use super::call_order::Lane;
+use super::all_reduce::{Plan, scratch};
 use super::exchange::copy;
-use super::graph_part::Recorded;
+use super::multicast;
 use super::reach::Peers;
+use super::turn::{Recorded, Turn};
 use crate::error::{Error, Result};
-use crate::group::{CODEC_SHIFT, Call};
+use crate::group::{CODEC_SHIFT, Call, Group};
 use crate::kernel::args;
 use crate::kernel::geometry::Launch;
-use crate::memory::View;
-use crate::op::{self, Codec, Strip};
-use crate::stream::Target;
+use crate::memory::{Arena, View};
+use crate::op::{self, Algorithm, Codec, Strip};
 use crate::types::WAY_NOTHING;
 
 /// The planned work.
@@ -54,122 +53,78 @@ enum Args {
 }
 
 /// The values that depend on the size of one launch.
-pub(super) struct Part {
+struct Part {
     elems: usize,
-    pub(super) bytes: u64,
-    pub(super) launch: Launch,
+    bytes: u64,
+    launch: Launch,
 }
 
-impl Inner {
-    pub(super) fn all_reduce(
-        &self,
-        call: &op::Call<'_>,
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        let prepared = self.prepare(call, recorded)?;
-        self.enqueue_prepared(&prepared, lane, queue, recorded)
+impl Part {
+    fn new(group: &Group, plan: &Plan, elems: usize) -> Self {
+        let bytes = (elems * plan.dtype.bytes()) as u64;
+        Self { elems, bytes, launch: plan.geometry(group, bytes) }
     }
+}
 
+impl Prepared {
     /// Plans a checked all-reduce: everything that depends on operands and settings.
-    pub(super) fn prepare(&self, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Prepared> {
+    pub(super) fn new(inner: &Inner, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Self> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
         };
         if call.options.codec != Codec::None {
-            call.options.check_codec(call.dtype, self.group.config().determinism)?;
+            call.options.check_codec(call.dtype, inner.group.config().determinism)?;
         }
         let operands = [input, output];
         if input.elems == 0 {
-            return Ok(Prepared::Empty(call.noted(0, WAY_NOTHING)));
+            return Ok(Self::Empty(call.noted(0, WAY_NOTHING)));
         }
-        if self.group.world_size() == 1 {
+        if inner.group.world_size() == 1 {
             let [from, into] = operands.map(|view| Strip::whole(view, call.dtype));
-            return Ok(Prepared::Copy { from, into });
+            return Ok(Self::Copy { from, into });
         }
-        let plan = self.plan(call.options, call.dtype, operands, recorded)?;
+        let plan = Plan::new(inner, call, operands, recorded)?;
         let count = input.elems.div_ceil(plan.call_elems);
-        let whole = self.part(&plan, plan.call_elems);
-        let last = self.part(&plan, input.elems - (count - 1) * plan.call_elems);
-        let noted = noted(call, &plan, input.elems, operands.map(|operand| self.offset_to_check(operand)));
+        let whole = Part::new(&inner.group, &plan, plan.call_elems);
+        let last = Part::new(&inner.group, &plan, input.elems - (count - 1) * plan.call_elems);
+        let noted = noted(call, &plan, input.elems, operands.map(|operand| inner.offset_to_check(operand)));
         let args = match plan.algorithm.is_multicast() {
-            true => Args::Multicast(self.multicast_sum(plan.algorithm, plan.dtype, operands)?),
-            false => Args::Unicast(self.args(&plan, operands)),
+            true => Args::Multicast(multicast::sum_args(&inner.arena, plan.algorithm, plan.dtype, operands)?),
+            false => Args::Unicast(unicast_args(&inner.arena, &plan, operands)),
         };
         let peers = plan.peers.unwrap_or([Peers::NONE; 2]);
-        Ok(Prepared::Calls(Calls { args, noted, count, whole, last, peers }))
+        Ok(Self::Calls(Calls { args, noted, count, whole, last, peers }))
     }
 
-    fn part(&self, plan: &Plan, elems: usize) -> Part {
-        let bytes = (elems * plan.dtype.bytes()) as u64;
-        Part { elems, bytes, launch: self.geometry(plan, bytes) }
-    }
-
-    /// The arguments of the first launch, except those that depend on its size.
-    fn args(&self, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
-        let scratch = self.scratch(plan.algorithm);
-        let none = [Peers::NONE; 2];
-        let [inputs, outputs] = plan.peers.as_ref().unwrap_or(&none);
-        args::AllReduceArgs {
-            input: input.address.cast(),
-            output: output.address.cast(),
-            peers: self.arena.everywhere(scratch.region.offset),
-            slot_packets: scratch.slot_packets,
-            state: self.arena.own(scratch.state.offset).cast(),
-            inputs: inputs.table,
-            outputs: outputs.table,
-            inputs_offset_bytes: inputs.offset_bytes,
-            outputs_offset_bytes: outputs.offset_bytes,
-            wait: self.arena.wait(false),
-            rank: self.group.rank() as u32,
-            world: self.group.world_size() as u32,
-            dtype: plan.dtype as u32,
-            algorithm: plan.algorithm.number(),
-            reduction: plan.reduction as u32,
-            codec: plan.codec.number(),
-            ..args::AllReduceArgs::NONE
-        }
-    }
-
-    /// Enqueues a plan once, in the order of calls.
-    pub(super) fn enqueue_prepared(
-        &self,
-        prepared: &Prepared,
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        match prepared {
-            Prepared::Empty(call) => self.announce_empty(*call, lane, queue, recorded),
-            Prepared::Copy { from, into } => {
-                lane.order_call(queue)?;
-                copy(*from, *into, queue)
+    /// Enqueues the plan once, in the order of calls.
+    pub(super) fn enqueue(&self, turn: &mut Turn<'_>) -> Result<()> {
+        match self {
+            Self::Empty(call) => turn.announce_empty(*call),
+            Self::Copy { from, into } => {
+                turn.order()?;
+                copy(*from, *into, turn.queue)
             }
-            Prepared::Calls(calls) => {
-                if let Some(recorded) = recorded {
+            Self::Calls(calls) => {
+                if let Some(recorded) = turn.recorded() {
                     calls.peers.iter().for_each(|peers| recorded.keep_adopted(peers.found.as_ref()));
                 }
-                lane.order_call(queue)?;
-                (0..calls.count).try_for_each(|number| self.launch(calls, number, lane, queue, recorded))
+                turn.order()?;
+                (0..calls.count).try_for_each(|number| calls.launch(number, turn))
             }
         }
     }
+}
 
-    fn launch(
-        &self,
-        calls: &Calls,
-        number: usize,
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        let part = if number + 1 == calls.count { &calls.last } else { &calls.whole };
-        let start_bytes = number as u64 * calls.whole.bytes;
-        let first = self.announce(calls.noted, lane, queue, recorded)?;
-        let whole = match &calls.args {
+impl Calls {
+    fn launch(&self, number: usize, turn: &mut Turn<'_>) -> Result<()> {
+        let part = if number + 1 == self.count { &self.last } else { &self.whole };
+        let start_bytes = number as u64 * self.whole.bytes;
+        let first = turn.announce(self.noted)?;
+        let whole = match &self.args {
             Args::Unicast(whole) => whole,
-            Args::Multicast(whole) => return self.launch_multicast(whole, part, start_bytes, first, queue),
+            Args::Multicast(whole) => {
+                return multicast::launch_sum(whole, part.bytes, &part.launch, start_bytes, first, turn);
+            }
         };
         let args = args::AllReduceArgs {
             input: whole.input.wrapping_byte_add(start_bytes as usize),
@@ -177,14 +132,47 @@ impl Inner {
             count: part.elems as u64,
             inputs_offset_bytes: whole.inputs_offset_bytes + start_bytes,
             outputs_offset_bytes: whole.outputs_offset_bytes + start_bytes,
-            wait: if first { self.arena.wait(true) } else { whole.wait },
+            wait: if first { turn.inner.arena.wait(true) } else { whole.wait },
             lanes_log2: part.launch.lanes_log2,
             ..*whole
         };
         // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion); operands are valid for
         // `part.elems` elements and freed only after the device's work, or are the caller's duty.
-        queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
+        turn.queue.enqueue("launch an all-reduce", |raw| unsafe { raw.launch(&args, &part.launch.geometry) })
+    }
+}
+
+/// The arguments of the first launch, except those that depend on its size.
+fn unicast_args(arena: &Arena, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
+    let none = [Peers::NONE; 2];
+    let [inputs, outputs] = plan.peers.as_ref().unwrap_or(&none);
+    args::AllReduceArgs {
+        input: input.address.cast(),
+        output: output.address.cast(),
+        inputs: inputs.table,
+        outputs: outputs.table,
+        inputs_offset_bytes: inputs.offset_bytes,
+        outputs_offset_bytes: outputs.offset_bytes,
+        dtype: plan.dtype as u32,
+        reduction: plan.reduction as u32,
+        codec: plan.codec.number(),
+        ..sum_args(arena, plan.algorithm, false)
+    }
+}
+
+/// The arguments of a reduction that depend only on its algorithm. `first`: whether the call is the first on the device.
+pub(super) fn sum_args(arena: &Arena, algorithm: Algorithm, first: bool) -> args::AllReduceArgs {
+    let scratch = scratch(arena.layout(), algorithm);
+    args::AllReduceArgs {
+        peers: arena.everywhere(scratch.region.offset),
+        slot_packets: scratch.slot_packets,
+        state: arena.own(scratch.state.offset).cast(),
+        wait: arena.wait(first),
+        rank: arena.group().rank() as u32,
+        world: arena.group().world_size() as u32,
+        algorithm: algorithm.number(),
+        ..args::AllReduceArgs::NONE
     }
 }
 

@@ -2,12 +2,12 @@
 #![allow(unsafe_code)]
 
 use super::exchange::copy;
-use super::{Communicator, Inner, shape_of};
+use super::{Communicator, shape_of};
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args::{self, Geometry};
 use crate::kernel::geometry;
-use crate::memory::View;
+use crate::memory::{Arena, View};
 use crate::op::{REDUCE, Strip};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
@@ -26,7 +26,8 @@ impl Communicator {
     /// [`Error::Unsupported`] for more parts than a kernel supports; [`Error::Internal`] for more parts than `from` has.
     pub(crate) fn reduce_own(
         &self,
-        (dtype, reduction): (Dtype, Reduction),
+        dtype: Dtype,
+        reduction: Reduction,
         parts: usize,
         [from, into]: [&View<'_>; 2],
         queue: Target<'_>,
@@ -48,43 +49,49 @@ impl Communicator {
         for (number, source) in sources.iter_mut().enumerate().take(parts) {
             *source = Strip::part(from, number, output.bytes).address;
         }
-        let what = (REDUCE.operation.number(), dtype, reduction);
-        let (args, geometry) = self.0.local_reduction(what, (&sources, 0, parts), output);
+        let op = REDUCE.operation.number();
+        let reduction = LocalReduction { op, dtype, reduction, sources, rank: 0, world: parts };
+        let (args, geometry) = reduction.launch(&self.0.arena, output);
         // SAFETY: the parts and the output lie in operands that the caller lends for as long as the device uses them
         // (caller's duty, bounds).
         queue.enqueue("launch a reduction", |raw| unsafe { raw.launch(&args, &geometry) })
     }
 }
 
-impl Inner {
-    /// The launch that reduces `world` sources, of which `rank` is the number of the caller's own source. The launch overlaps
-    /// no earlier kernel.
-    pub(super) fn local_reduction(
-        &self,
-        (operation, dtype, reduction): (u32, Dtype, Reduction),
-        (sources, rank, world): (&[*const u8; MAX_WORLD_SIZE], usize, usize),
-        output: Strip,
-    ) -> (args::ExchangeArgs, Geometry) {
+/// A reduction of sources in the memory of one rank.
+pub(super) struct LocalReduction {
+    /// The number of the operation.
+    pub(super) op: u32,
+    pub(super) dtype: Dtype,
+    pub(super) reduction: Reduction,
+    /// The first `world` sources count.
+    pub(super) sources: [*const u8; MAX_WORLD_SIZE],
+    /// The number of the caller's own source.
+    pub(super) rank: usize,
+    pub(super) world: usize,
+}
+
+impl LocalReduction {
+    /// The launch that reduces the sources into `output`. The launch overlaps no earlier kernel.
+    pub(super) fn launch(&self, arena: &Arena, output: Strip) -> (args::ExchangeArgs, Geometry) {
         let bytes = output.bytes;
-        let mut launch = geometry::zero_copy(shape_of(&self.group), bytes.div_ceil(16));
+        let mut launch = geometry::zero_copy(shape_of(arena.group()), bytes.div_ceil(16));
         launch.geometry.programmatic = 0;
-        let mut into = [std::ptr::null_mut(); MAX_WORLD_SIZE];
-        into[rank] = output.address;
-        let args = args::ExchangeArgs {
-            wait: self.arena.wait(false),
-            rank: rank as u32,
-            world: world as u32,
+        let mut args = args::ExchangeArgs {
+            wait: arena.wait(false),
+            rank: self.rank as u32,
+            world: self.world as u32,
             lanes_log2: launch.lanes_log2,
             algorithm: args::kReduceLocal,
-            op: operation,
-            dtype: dtype as u32,
-            reduction: reduction as u32,
+            op: self.op,
+            dtype: self.dtype as u32,
+            reduction: self.reduction as u32,
             largest_bytes: bytes,
-            from: *sources,
-            into,
-            receive_bytes: std::array::from_fn(|other| if other == rank { bytes } else { 0 }),
+            from: self.sources,
             ..args::ExchangeArgs::NONE
         };
+        args.into[self.rank] = output.address;
+        args.receive_bytes[self.rank] = bytes;
         (args, launch.geometry)
     }
 }

@@ -5,27 +5,19 @@
 
 mod adopt;
 mod all_reduce;
-mod announce;
-mod apart;
 mod aside;
 mod bound;
-mod call_order;
-mod check_calls;
 mod copy_engine;
 mod exchange;
 mod expert_step;
-mod first_call;
-mod graph_part;
 mod heap;
 mod heap_probe;
-mod in_calls;
 mod launch_plan;
 mod local;
 mod multicast;
 mod norm;
 mod norm_choice;
 mod norm_explained;
-mod note_nccl;
 mod pairs;
 mod probe;
 mod put;
@@ -33,6 +25,7 @@ mod reach;
 mod select;
 mod signal;
 mod transport;
+mod turn;
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,19 +42,23 @@ use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Stream, Target};
 use crate::types::{Dtype, Element, Reduction};
 
+use all_reduce::codec_call_elems;
 pub use bound::BoundAllReduce;
-use call_order::{Lane, Turns};
 pub use copy_engine::Pending;
 use copy_engine::{Events, Side};
 pub(crate) use copy_engine::{Parts, workspace_bytes};
+use exchange::{all_reduce_apart, exchange, reduce_shared};
 pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep, form_of as expert_form};
-use graph_part::Recorded;
+use launch_plan::Prepared;
+use multicast::sums_from_bytes;
+use norm::norm;
 use norm_choice::NormTable;
 pub use norm_explained::{explain_norm, explain_quantised_norm};
 pub use select::Range;
 use select::{Reach, Table};
 use transport::Place;
 pub use transport::TransportRange;
+use turn::{Turn, Turns, probe_peers};
 
 /// A group with memory, which runs collectives. Cheap to clone. Any thread may use a communicator, but all ranks must make the
 /// same calls in the same order, regardless of the threads. Give each thread that calls independently its own communicator.
@@ -118,7 +115,7 @@ impl Communicator {
     pub fn on(group: Group) -> Result<Self> {
         let arena = Arena::open(&group)?;
         let communicator = Self::over(group, arena)?;
-        communicator.0.probe_peers()?;
+        probe_peers(&communicator.0.arena)?;
         Ok(communicator)
     }
 
@@ -175,12 +172,10 @@ impl Communicator {
         let _entered = inner.group.enter()?;
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
-        // First, because closing the group ends every graph that has a part of the group.
-        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
-        let lane = &mut inner.lane.take(call.op.operation)?;
+        let turn = &mut Turn::begin(inner, call.op.operation, queue)?;
         match call.numbers {
-            Numbers::Norm(rows) => inner.norm(call, (rows, &shape), lane, queue, recorded.as_deref()),
-            _ => inner.collective(call, &shape, lane, queue, recorded.as_deref()),
+            Numbers::Norm(rows) => norm(call, rows, &shape, turn),
+            _ => collective(call, &shape, turn),
         }
     }
 
@@ -305,7 +300,7 @@ impl Communicator {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let by_multicast = Algorithm::MulticastTwoShot.reduces(dtype, reduction)
             && direct
-            && self.0.multicast_from_bytes(dtype).is_some_and(|from_bytes| bytes >= from_bytes);
+            && sums_from_bytes(&self.0.arena, dtype).is_some_and(|from_bytes| bytes >= from_bytes);
         if by_multicast { Algorithm::MulticastTwoShot } else { self.0.table.select(dtype, reduction, reach, bytes) }
     }
 
@@ -313,7 +308,7 @@ impl Communicator {
     pub(crate) fn check_room(&self, codec: Codec) -> Result<()> {
         match (codec, self.world_size()) {
             (Codec::None, _) | (_, 1) => Ok(()),
-            (codec, world) => self.0.codec_call_elems(codec, codec.algorithm(world)).map(drop),
+            (codec, world) => codec_call_elems(&self.0.arena, codec, codec.algorithm(world)).map(drop),
         }
     }
 
@@ -322,7 +317,7 @@ impl Communicator {
     pub fn explain(&self, dtype: Dtype, direct: bool) -> Vec<Range> {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let ranges = self.0.table.ranges(dtype, reach);
-        match self.0.multicast_from_bytes(dtype).filter(|_| direct) {
+        match sums_from_bytes(&self.0.arena, dtype).filter(|_| direct) {
             Some(from_bytes) => select::with_multicast(ranges, from_bytes),
             None => ranges.to_vec(),
         }
@@ -378,24 +373,17 @@ pub fn explain(
     })
 }
 
-impl Inner {
-    /// Enqueues a checked call of an operation other than a norm, or a step of a norm.
-    fn collective(
-        &self,
-        call: &Call<'_>,
-        shape: &op::Shape,
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        match (call.op.kernels, call.numbers) {
-            (_, Numbers::Apart(apart)) => self.all_reduce_apart(call, (apart, shape), lane, queue, recorded),
-            (_, Numbers::Shared(ranks)) => self.reduce_shared(call, (ranks, shape), lane, queue, recorded),
-            (Kernels::AllReduce, _) => self.all_reduce(call, lane, queue, recorded),
-            (Kernels::Exchange { .. }, _) => self.exchange(call, shape, lane, queue, recorded),
-        }
+/// Enqueues a checked call of an operation other than a norm, or a step of a norm.
+fn collective(call: &Call<'_>, shape: &op::Shape, turn: &mut Turn<'_>) -> Result<()> {
+    match (call.op.kernels, call.numbers) {
+        (_, Numbers::Apart(apart)) => all_reduce_apart(call, apart, shape, turn),
+        (_, Numbers::Shared(ranks)) => reduce_shared(call, ranks, shape, turn),
+        (Kernels::AllReduce, _) => Prepared::new(turn.inner, call, turn.recorded())?.enqueue(turn),
+        (Kernels::Exchange { .. }, _) => exchange(call, shape, turn),
     }
+}
 
+impl Inner {
     /// Refuses an argument of another device.
     fn check_device(&self, what: &str, device: &Device) -> Result<()> {
         self.group.device().check_same(what, device)

@@ -4,15 +4,16 @@
 
 use std::ffi::c_void;
 
-use super::call_order::Lane;
-use super::graph_part::Recorded;
+use super::all_reduce::scratch;
+use super::launch_plan::sum_args;
 use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
 use super::reach::{Located, Peers};
-use super::{Communicator, Inner, shape_of};
+use super::turn::Turn;
+use super::{Communicator, Inner, collective, shape_of};
 use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED, Places};
 use crate::kernel::{args, geometry};
-use crate::memory::View;
+use crate::memory::{Arena, View};
 use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
@@ -32,96 +33,87 @@ impl Communicator {
         let Numbers::Norm(rows) = call.numbers else {
             return Err(Error::Internal { message: format!("{} norms no rows", call.op.operation) });
         };
-        self.0.norm_rows(call, rows, local, queue)
+        NormCall { inner: &self.0, call, rows }.run_rows(local, queue)
     }
 }
 
-impl Inner {
-    /// Enqueues a checked norm.
-    pub(super) fn norm(
-        &self,
-        call: &Call<'_>,
-        (rows, shape): (&NormRows, &Shape),
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        if let (1, Some(input)) = (self.group.world_size(), &call.input) {
-            lane.order_call(queue)?;
-            let (input, pitch, count) = (input.clone(), rows.hidden(), call.elems() / rows.hidden());
-            let [residual, kept] = [&rows.residual, &rows.residual_out].map(|held| held.as_ref().map(Held::view));
-            let local = LocalRows { input, pitch, count, residual, kept, finishes: true };
-            return self.norm_rows(call, rows, &local, queue);
-        }
-        if call.elems() == 0 {
-            return self.announce_empty(call.noted(0, WAY_NOTHING), lane, queue, recorded);
-        }
-        // Fused kernels support no codecs.
-        let fused = match call.options.codec {
-            Codec::None => self.fused(call, rows, shape, recorded)?,
-            _ => None,
-        };
-        if let Some(fused) = fused {
-            return self.norm_fused(call, rows, &fused, lane, queue, recorded);
-        }
-        call.steps(rows, shape)?.each(|step| match step {
-            Step::Collective(step, shape) => self.collective(&step.tagged(call.tag), &shape, lane, queue, recorded),
-            Step::Local(local) => self.norm_rows(call, rows, &local, queue),
-        })
+/// A checked norm.
+struct NormCall<'a> {
+    inner: &'a Inner,
+    call: &'a Call<'a>,
+    rows: &'a NormRows,
+}
+
+/// Enqueues a checked norm.
+pub(super) fn norm(call: &Call<'_>, rows: &NormRows, shape: &Shape, turn: &mut Turn<'_>) -> Result<()> {
+    let inner = turn.inner;
+    let norm = NormCall { inner, call, rows };
+    if let (1, Some(input)) = (inner.group.world_size(), &call.input) {
+        turn.order()?;
+        let (input, pitch, count) = (input.clone(), rows.hidden(), call.elems() / rows.hidden());
+        let [residual, kept] = [&rows.residual, &rows.residual_out].map(|held| held.as_ref().map(Held::view));
+        let local = LocalRows { input, pitch, count, residual, kept, finishes: true };
+        return norm.run_rows(&local, turn.queue);
+    }
+    if call.elems() == 0 {
+        return turn.announce_empty(call.noted(0, WAY_NOTHING));
+    }
+    // Fused kernels support no codecs.
+    let fused = match call.options.codec {
+        Codec::None => norm.fused(shape, turn)?,
+        _ => None,
+    };
+    if let Some(fused) = fused {
+        return fused.enqueue(&norm, turn);
+    }
+    call.steps(rows, shape)?.each(|step| match step {
+        Step::Collective(step, shape) => collective(&step.tagged(call.tag), &shape, turn),
+        Step::Local(local) => norm.run_rows(&local, turn.queue),
+    })
+}
+
+impl<'a> NormCall<'a> {
+    /// Packets of a row.
+    fn packets(&self) -> usize {
+        packets(self.call.dtype, self.rows.hidden())
     }
 
-    /// The fused kernel that serves a call, if any does and a row fits its scratch: the named algorithm, the algorithm for
+    /// The fused kernel that serves the call, if any does and a row fits its scratch: the named algorithm, the algorithm for
     /// the size, or the two-shot for calls whose outputs have no place for the sum of all rows.
-    fn fused(
-        &self,
-        call: &Call<'_>,
-        rows: &NormRows,
-        shape: &Shape,
-        recorded: Option<&Recorded>,
-    ) -> Result<Option<Fused>> {
+    fn fused(&self, shape: &Shape, turn: &Turn<'_>) -> Result<Option<Fused>> {
+        let recorded = turn.recorded();
+        let Self { inner, call, rows } = *self;
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
-        let world = self.group.world_size();
         let gathers = call.op.gathers_rows();
-        let operands =
-            gathered(call, rows).map(|operand| operand.map(|(view, bytes)| (self.locate(&view, bytes), bytes)));
-        let reached = |(operand, _): &(Located<'_>, usize)| self.reaches(&operand.view, recorded.is_some());
+        let operands = self.gathered().map(|operand| operand.map(|(view, bytes)| (inner.locate(&view, bytes), bytes)));
+        let reached = |(operand, _): &(Located<'_>, usize)| inner.reaches(&operand.view, recorded.is_some());
         // A row that is too long for a block's shared memory is kept in the output.
-        let waits = call.output.is_some() || packets(call.dtype, rows.hidden()) <= args::kStagePackets as usize;
+        let waits = call.output.is_some() || self.packets() <= args::kStagePackets as usize;
         let direct = operands[0].is_some() && waits && operands.iter().flatten().all(reached);
-        let fits = self.fits(call.dtype, rows.hidden(), rows.quantised.is_some());
+        let fits = fits(&inner.arena, call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
-        let kind = self.group.device().kind();
+        let kind = inner.group.device().kind();
         let suits = suits((kind, (call.dtype, rows.hidden())), placed, &fits);
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
         let algorithm = match call.options.algorithm {
             Algorithm::Auto if scatters => {
                 scattered_choice(kind, bytes, direct && gathers).filter(&suits).or_else(two_shot)
             }
-            Algorithm::Auto => self.norms.fused(bytes, placed, suits),
+            Algorithm::Auto => inner.norms.fused(bytes, placed, suits),
             named => Some(named).filter(|named| named.norms(call.op)).filter(&fits),
         };
         let Some(algorithm) = algorithm else {
             return match call.options.algorithm {
-                named if scatters && named != Algorithm::Auto => {
-                    let reason = match quantises_anywhere(kind, rows.quantised.is_some()) {
-                        true => self.no_room(packets(call.dtype, rows.hidden())),
-                        false => {
-                            "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row".to_owned()
-                        }
-                    };
-                    Err(Error::unsupported(format!("{} by {named}", call.op.operation), reason))
-                }
+                named if scatters && named != Algorithm::Auto => Err(self.unfit(named)),
                 _ => Ok(None),
             };
         };
-        let rows = self.rows_at_once(algorithm, call.dtype, rows.hidden());
-        let rows = if scatters { rows / world } else { rows };
         let peers = match algorithm {
             Algorithm::TwoShotZeroCopy if direct => {
                 let mut peers = [Peers::NONE; 4];
                 for (number, (peers, operand)) in peers.iter_mut().zip(&operands).enumerate() {
                     if let Some((operand, bytes)) = operand {
-                        *peers = self.peers(operand, *bytes, recorded, number)?;
+                        *peers = inner.peers(operand, *bytes, recorded, number)?;
                     }
                 }
                 Some(peers)
@@ -135,164 +127,50 @@ impl Inner {
             }
             _ => None,
         };
-        Ok(Some(Fused { algorithm, rows, peers }))
+        let (world, slot_packets) = (inner.group.world_size(), scratch(inner.arena.layout(), algorithm).slot_packets);
+        let rows = rows_at_once(algorithm, world, slot_packets, self.packets());
+        Ok(Some(Fused { algorithm, rows: if scatters { rows / world } else { rows }, peers }))
     }
 
-    /// Whether a fused algorithm can serve rows, by the scratch of this group.
-    pub(super) fn fits(&self, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
-        let (kind, world) = (self.group.device().kind(), self.group.world_size());
-        norm_choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
-            self.scratch(algorithm).slot_packets
-        })
-    }
-
-    /// The reason why a named two-shot does not serve a row of `packets` packets.
-    fn no_room(&self, packets: usize) -> String {
-        let have = self.scratch(Algorithm::TwoShotSentinel).slot_packets * PACKET_BYTES as u64;
-        let least = row_pitch(packets) * PACKET_BYTES;
-        format!(
-            "its scratch has no room for a row: two_shot_sentinel_bytes makes slots of {have} bytes, and a row takes {least}"
-        )
-    }
-
-    /// The number of rows that fit the scratch of an algorithm.
-    fn rows_at_once(&self, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> usize {
-        let slot_packets = self.scratch(algorithm).slot_packets;
-        rows_at_once(algorithm, self.group.world_size(), slot_packets, packets(dtype, hidden))
-    }
-
-    /// Enqueues launches of a fused kernel, each for at most the rows that fit its scratch.
-    fn norm_fused(
-        &self,
-        call: &Call<'_>,
-        rows: &NormRows,
-        fused: &Fused,
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
-        let (dtype, algorithm) = (call.dtype, fused.algorithm);
-        let (scratch, world) = (self.scratch(algorithm), self.group.world_size());
-        let whole = self.norm_args(call, rows);
-        let (whole, sources) = match call.op.scatters_rows() {
-            true => (self.as_all_rows(whole, call), world),
-            false => (whole, 1),
-        };
-        let share = whole.rows as usize / sources;
-        let none = [Peers::NONE; 4];
-        let [inputs, outputs, values, scales] = fused.peers.as_ref().unwrap_or(&none);
-        let bytes = (share * sources * rows.hidden() * dtype.bytes()) as u64;
-        let (operation, way) = (call.op.operation.number(), algorithm.number());
-        let noted = Noted::new(bytes, operation, dtype, Reduction::Sum, way, FUSED);
-        let noted = noted.in_form(call.form()).tagged(call.tag);
-        let noted = noted.at(match &fused.peers {
-            Some(peers) => peers.each_ref().map(|peers| (!peers.table.is_null()).then_some(peers.offset_bytes)),
-            None if self.group.config().check_calls => {
-                // If no rank gathers the rows, a rank's share may lie anywhere, for example in its part of the input.
-                let [input, others @ ..] = gathered(call, rows).map(|operand| self.offset_to_check(&operand?.0));
-                let [output, values, scales] = others.map(|offset| offset.filter(|_| call.op.gathers_rows()));
-                [input, output, values, scales]
+    /// The error of a named algorithm that cannot serve rows that are scattered.
+    fn unfit(&self, named: Algorithm) -> Error {
+        let reason = match quantises_anywhere(self.inner.group.device().kind(), self.rows.quantised.is_some()) {
+            true => {
+                let slot_packets = scratch(self.inner.arena.layout(), Algorithm::TwoShotSentinel).slot_packets;
+                let have = slot_packets * PACKET_BYTES as u64;
+                let least = row_pitch(self.packets()) * PACKET_BYTES;
+                format!(
+                    "its scratch has no room for a row: two_shot_sentinel_bytes makes slots of {have} bytes, and a row takes {least}"
+                )
             }
-            None => Places::default(),
-        });
-        lane.order_call(queue)?;
-        // All launches have the same number of rows, because a small launch takes nearly as long as a large one.
-        let rows_at_once = share.div_ceil(share.div_ceil(fused.rows));
-        for start in (0..share).step_by(rows_at_once) {
-            let count = rows_at_once.min(share - start);
-            let first = self.announce(noted, lane, queue, recorded)?;
-            let norm = from_row(whole, start, count * sources, dtype);
-            let (launch, clustered) = if self.takes_clusters(algorithm, &norm, dtype) {
-                let shares = if algorithm == Algorithm::TwoShotSentinel { world } else { 1 };
-                let row = ((count * sources).div_ceil(shares) as u64, packets(dtype, rows.hidden()) as u64);
-                geometry::clustered_norm(shape_of(&self.group), (shares as u64, call.op.outputs_all_rows()), row)
-            } else {
-                (self.fused_geometry(algorithm, (count * sources) as u64, rows, dtype), 0)
-            };
-            let sum = args::AllReduceArgs {
-                state: self.arena.own(scratch.state.offset).cast(),
-                lanes_log2: launch.lanes_log2,
-                rank: self.group.rank() as u32,
-                wait: self.arena.wait(first),
-                slot_packets: scratch.slot_packets,
-                world: world as u32,
-                dtype: dtype as u32,
-                algorithm: way,
-                reduction: Reduction::Sum as u32,
-                peers: self.arena.everywhere(scratch.region.offset),
-                inputs: inputs.table,
-                outputs: outputs.table,
-                inputs_offset_bytes: inputs.offset_bytes,
-                outputs_offset_bytes: outputs.offset_bytes,
-                codec: Codec::None.number(),
-                ..args::AllReduceArgs::NONE
-            };
-            let share_rows = if call.op.scatters_rows() { share as u64 } else { 0 };
-            let gathers = call.op.gathers_rows().into();
-            let args = args::FusedNormArgs {
-                sum,
-                norm,
-                values: values.table,
-                scales: scales.table,
-                values_offset_bytes: values.offset_bytes,
-                scales_offset_bytes: scales.offset_bytes,
-                share_rows,
-                op: operation,
-                gathers,
-                clustered,
-            };
-            // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
-            // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
-            // and are freed only after the device's work, or are the caller's duty.
-            queue.enqueue("launch a sum and norm", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
-        }
-        Ok(())
-    }
-
-    /// The arguments of scattered rows. Operands that hold only this rank's rows are moved back to the address that row 0
-    /// would have. Quantised values of this rank's rows are numbered so that these rows begin at 0.
-    fn as_all_rows(&self, whole: args::NormArgs, call: &Call<'_>) -> args::NormArgs {
-        let share = whole.rows as usize / self.group.world_size();
-        let before = self.group.rank() * share;
-        let (narrow, wide) = rows_bytes(&whole, before, call.dtype);
-        let quantised = match call.op.gathers_rows() {
-            true => whole.quantised,
-            false => args::QuantisedRows {
-                first_row: (before as u64).wrapping_neg(),
-                all_rows: share as u64,
-                ..whole.quantised
-            },
+            false => "AMD GPUs quantise in the two-shot alone, where its scratch has room for a row".to_owned(),
         };
-        args::NormArgs {
-            residual: ahead(whole.residual.cast_mut(), narrow).cast_const(),
-            residual_out: ahead(whole.residual_out, narrow),
-            output: if call.op.gathers_rows() { whole.output } else { ahead(whole.output, wide) },
-            quantised,
-            ..whole
-        }
+        Error::unsupported(format!("{} by {named}", self.call.op.operation), reason)
     }
 
-    /// Whether clusters of blocks take the rows. Ranks may differ here, because the packets are the same.
-    fn takes_clusters(&self, algorithm: Algorithm, norm: &args::NormArgs, dtype: Dtype) -> bool {
-        matches!(algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel)
-            && self.group.device().has_clusters()
-            && geometry::takes_clusters(shape_of(&self.group), norm, dtype.bytes() as u32)
+    /// The input and the gathered operands: output, quantised values and scales. Each with its size in bytes.
+    fn gathered(&self) -> [Option<(View<'a>, usize)>; 4] {
+        let Self { call, rows, .. } = *self;
+        let of_rows = |view: &Option<View<'a>>| {
+            view.clone().map(|view| {
+                let bytes = view.elems * call.dtype.bytes();
+                (view, bytes)
+            })
+        };
+        let held = |held: &'a Held| (held.view(), held.elems * held.dtype.bytes());
+        let quantised = rows.quantised.as_ref();
+        let scales = quantised.and_then(|quantised| quantised.scales.as_ref());
+        [
+            of_rows(&call.input),
+            of_rows(&call.output),
+            quantised.map(|quantised| held(&quantised.values)),
+            scales.map(held),
+        ]
     }
 
-    /// The launch of a fused kernel for `count` rows of all ranks.
-    fn fused_geometry(&self, algorithm: Algorithm, count: u64, rows: &NormRows, dtype: Dtype) -> geometry::Launch {
-        let (packets, quantised) = (packets(dtype, rows.hidden()) as u64, rows.quantised.is_some());
-        let (shape, world) = (shape_of(&self.group), self.group.world_size() as u64);
-        match algorithm {
-            Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, (count, packets), quantised),
-            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets, quantised),
-            _ => geometry::two_shot_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
-        }
-    }
-
-    /// Enqueues the kernel for the rows of this rank.
-    fn norm_rows(&self, call: &Call<'_>, rows: &NormRows, local: &LocalRows<'_>, queue: Target<'_>) -> Result<()> {
-        let whole = self.norm_args(call, rows);
+    /// Enqueues the kernel for rows of this rank.
+    fn run_rows(&self, local: &LocalRows<'_>, queue: Target<'_>) -> Result<()> {
+        let whole = self.args();
         let values = if local.finishes { whole.quantised.values } else { std::ptr::null_mut() };
         let args = args::NormArgs {
             input: local.input.address.cast_const().cast(),
@@ -307,15 +185,16 @@ impl Inner {
         if args.rows == 0 {
             return Ok(());
         }
-        let packets = packets(call.dtype, rows.width()) as u64;
-        let geometry = geometry::rows(shape_of(&self.group), args.rows, packets, !values.is_null());
+        let packets = packets(self.call.dtype, self.rows.width()) as u64;
+        let geometry = geometry::rows(shape_of(&self.inner.group), args.rows, packets, !values.is_null());
         // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
         // device's work, or are the caller's duty (bounds, liveness).
         queue.enqueue("launch a norm", |raw| unsafe { raw.launch(&args, &geometry) })
     }
 
     /// The arguments for all rows of the input.
-    fn norm_args(&self, call: &Call<'_>, rows: &NormRows) -> args::NormArgs {
+    fn args(&self) -> args::NormArgs {
+        let Self { call, rows, .. } = self;
         let [residual, residual_out] = [&rows.residual, &rows.residual_out].map(|held| held.as_ref().map(Held::view));
         args::NormArgs {
             input: address(call.input.as_ref()).cast_const(),
@@ -334,20 +213,131 @@ impl Inner {
             quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
     }
+
+    /// The arguments of scattered rows. Operands that hold only this rank's rows are moved back to the address that row 0
+    /// would have. Quantised values of this rank's rows are numbered so that these rows begin at 0.
+    fn args_of_shares(&self) -> args::NormArgs {
+        let (whole, call) = (self.args(), self.call);
+        let share = whole.rows as usize / self.inner.group.world_size();
+        let before = self.inner.group.rank() * share;
+        let (narrow, wide) = rows_bytes(&whole, before, call.dtype);
+        let quantised = match call.op.gathers_rows() {
+            true => whole.quantised,
+            false => args::QuantisedRows {
+                first_row: (before as u64).wrapping_neg(),
+                all_rows: share as u64,
+                ..whole.quantised
+            },
+        };
+        args::NormArgs {
+            residual: ahead(whole.residual.cast_mut(), narrow).cast_const(),
+            residual_out: ahead(whole.residual_out, narrow),
+            output: if call.op.gathers_rows() { whole.output } else { ahead(whole.output, wide) },
+            quantised,
+            ..whole
+        }
+    }
 }
 
-/// The input and the gathered operands: output, quantised values and scales. Each with its size in bytes.
-fn gathered<'a>(call: &'a Call<'_>, rows: &'a NormRows) -> [Option<(View<'a>, usize)>; 4] {
-    let of_rows = |view: &Option<View<'a>>| {
-        view.clone().map(|view| {
-            let bytes = view.elems * call.dtype.bytes();
-            (view, bytes)
+impl Fused {
+    /// Enqueues launches of the kernel, each for at most the rows that fit its scratch.
+    fn enqueue(&self, norm: &NormCall<'_>, turn: &mut Turn<'_>) -> Result<()> {
+        let NormCall { inner, call, rows } = *norm;
+        let (dtype, world) = (call.dtype, inner.group.world_size());
+        let (whole, sources) = match call.op.scatters_rows() {
+            true => (norm.args_of_shares(), world),
+            false => (norm.args(), 1),
+        };
+        let share = whole.rows as usize / sources;
+        let none = [Peers::NONE; 4];
+        let [inputs, outputs, values, scales] = self.peers.as_ref().unwrap_or(&none);
+        let bytes = (share * sources * rows.hidden() * dtype.bytes()) as u64;
+        let noted = self.noted(norm, bytes);
+        turn.order()?;
+        // All launches have the same number of rows, because a small launch takes nearly as long as a large one.
+        let rows_at_once = share.div_ceil(share.div_ceil(self.rows));
+        for start in (0..share).step_by(rows_at_once) {
+            let count = rows_at_once.min(share - start) * sources;
+            let first = turn.announce(noted)?;
+            let part = from_row(whole, start, count, dtype);
+            let (launch, clustered) = self.geometry(norm, &part);
+            let sum = args::AllReduceArgs {
+                lanes_log2: launch.lanes_log2,
+                dtype: dtype as u32,
+                reduction: Reduction::Sum as u32,
+                codec: Codec::None.number(),
+                inputs: inputs.table,
+                outputs: outputs.table,
+                inputs_offset_bytes: inputs.offset_bytes,
+                outputs_offset_bytes: outputs.offset_bytes,
+                ..sum_args(&inner.arena, self.algorithm, first)
+            };
+            let args = args::FusedNormArgs {
+                sum,
+                norm: part,
+                values: values.table,
+                scales: scales.table,
+                values_offset_bytes: values.offset_bytes,
+                scales_offset_bytes: scales.offset_bytes,
+                share_rows: if call.op.scatters_rows() { share as u64 } else { 0 },
+                op: call.op.operation.number(),
+                gathers: call.op.gathers_rows().into(),
+                clustered,
+            };
+            // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
+            // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
+            // and are freed only after the device's work, or are the caller's duty.
+            turn.queue.enqueue("launch a sum and norm", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
+        }
+        Ok(())
+    }
+
+    /// The words that ranks compare.
+    fn noted(&self, norm: &NormCall<'_>, bytes: u64) -> Noted {
+        let NormCall { inner, call, .. } = *norm;
+        let (operation, way) = (call.op.operation.number(), self.algorithm.number());
+        let noted = Noted::new(bytes, operation, call.dtype, Reduction::Sum, way, FUSED);
+        noted.in_form(call.form()).tagged(call.tag).at(match &self.peers {
+            Some(peers) => peers.each_ref().map(|peers| (!peers.table.is_null()).then_some(peers.offset_bytes)),
+            None if inner.group.config().check_calls => {
+                // If no rank gathers the rows, a rank's share may lie anywhere, for example in its part of the input.
+                let [input, others @ ..] = norm.gathered().map(|operand| inner.offset_to_check(&operand?.0));
+                let [output, values, scales] = others.map(|offset| offset.filter(|_| call.op.gathers_rows()));
+                [input, output, values, scales]
+            }
+            None => Places::default(),
         })
-    };
-    let held = |held: &'a Held| (held.view(), held.elems * held.dtype.bytes());
-    let quantised = rows.quantised.as_ref();
-    let scales = quantised.and_then(|quantised| quantised.scales.as_ref());
-    [of_rows(&call.input), of_rows(&call.output), quantised.map(|quantised| held(&quantised.values)), scales.map(held)]
+    }
+
+    /// The launch of the kernel for rows of all ranks, and 1 if clusters of blocks take the rows. Ranks may differ in the
+    /// latter, because the packets are the same.
+    fn geometry(&self, norm: &NormCall<'_>, rows: &args::NormArgs) -> (geometry::Launch, u32) {
+        let NormCall { inner, call, .. } = *norm;
+        let (shape, world) = (shape_of(&inner.group), inner.group.world_size() as u64);
+        let (count, packets) = (rows.rows, norm.packets() as u64);
+        let quantised = norm.rows.quantised.is_some();
+        let pushes = matches!(self.algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel);
+        let dtype_bytes = call.dtype.bytes() as u32;
+        if pushes && inner.group.device().has_clusters() && geometry::takes_clusters(shape, rows, dtype_bytes) {
+            let shares = if self.algorithm == Algorithm::TwoShotSentinel { world } else { 1 };
+            let row = (count.div_ceil(shares), packets);
+            return geometry::clustered_norm(shape, (shares, call.op.outputs_all_rows()), row);
+        }
+        let launch = match self.algorithm {
+            Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, (count, packets), quantised),
+            Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets, quantised),
+            _ => geometry::two_shot_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
+        };
+        (launch, 0)
+    }
+}
+
+/// Whether a fused algorithm can serve rows, by the scratch of the group.
+pub(super) fn fits(arena: &Arena, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
+    let (kind, world) = (arena.group().device().kind(), arena.group().world_size());
+    norm_choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
+        scratch(arena.layout(), algorithm).slot_packets
+    })
 }
 
 /// The address of an operand; null without one.

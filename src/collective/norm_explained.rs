@@ -1,7 +1,7 @@
 //! Reports the algorithms of norms, with the functions that calls use: for a communicator, and without one.
 
 use super::Communicator;
-use super::norm::packets;
+use super::norm::{fits as fits_scratch, packets};
 use super::norm_choice::{NormTable, fits, scattered_ranges, suits};
 use super::select::{Range, Reach, Table};
 use crate::device::{Device, DeviceKind};
@@ -72,7 +72,7 @@ impl Communicator {
 
     fn suits(&self, (dtype, hidden): (Dtype, usize), quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
         let row = (self.device().kind(), (dtype, hidden));
-        suits(row, move || placed, self.0.fits(dtype, hidden, quantised))
+        suits(row, move || placed, fits_scratch(&self.0.arena, dtype, hidden, quantised))
     }
 }
 

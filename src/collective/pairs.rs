@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::exchange::copy;
-use super::graph_part::Recorded;
+use super::turn::Turn;
 use super::{Communicator, Inner, shape_of};
 use crate::error::Result;
 use crate::kernel::{args, geometry};
@@ -21,24 +21,22 @@ impl Communicator {
         if messages.is_empty() {
             return Ok(());
         }
-        // First, because closing the group ends every graph that has a part of the group.
-        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
-        if recorded.is_none() {
+        if queue.recording().is_none() {
             queue.stream().refuse_captured("enqueue messages")?;
         }
-        let lane = &mut inner.lane.take("messages between pairs")?;
-        lane.order_call(queue)?;
+        let mut turn = Turn::begin(inner, "messages between pairs", queue)?;
+        turn.order()?;
         // Before the first collective, a rank that has not enqueued any call may still be loading.
         let loading = |message: &Message| message.peer != rank && !inner.group.has_begun(message.peer);
-        let first = lane.fresh && messages.iter().any(loading);
-        match &recorded {
+        let first = turn.lane.fresh && messages.iter().any(loading);
+        match turn.recorded() {
             Some(recorded) => recorded.note_pairs(),
             // A natively captured call may run at any time and any number of times.
             None if queue.stream().is_captured_natively()? => {}
             None => inner.group.note_pairs(1),
         }
         own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
-        each_part(messages, rank, args::kMostPairEnds, |part| inner.launch_pairs(&inner.lanes_of(part), first, queue))
+        each_part(messages, rank, args::kMostPairEnds, |part| Lanes::new(inner, part).launch(inner, first, queue))
     }
 }
 
@@ -49,21 +47,14 @@ struct Lanes {
     count: u32,
 }
 
-impl Inner {
-    fn pair_end(&self, message: &Message) -> args::PairEnd {
-        let (strip, pairs) = (message.strip(), &self.arena.layout().pairs);
-        let [piece_packets, pieces] = geometry::pair_pieces(strip.bytes, pairs.channels, pairs.slot_packets);
-        let (peer, sends) = (message.peer as u32, message.sends.into());
-        args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces }
-    }
-
+impl Lanes {
     /// The lanes of at most [`args::kMostPairEnds`] messages. The messages of a lane must be consecutive.
-    fn lanes_of(&self, messages: &mut dyn Iterator<Item = &Message>) -> Lanes {
+    fn new(inner: &Inner, messages: &mut dyn Iterator<Item = &Message>) -> Self {
         let end = [args::PairEnd::NONE; args::kMostPairEnds as usize];
-        let mut lanes = Lanes { end, first: [0; args::kMostPairLanes as usize + 2], count: 0 };
+        let mut lanes = Self { end, first: [0; args::kMostPairLanes as usize + 2], count: 0 };
         let mut last = None;
         for (number, message) in messages.enumerate() {
-            lanes.end[number] = self.pair_end(message);
+            lanes.end[number] = pair_end(inner, message);
             if last.replace((message.peer, message.sends)) != Some((message.peer, message.sends)) {
                 lanes.count += 1;
             }
@@ -73,25 +64,32 @@ impl Inner {
         lanes
     }
 
-    fn launch_pairs(&self, lanes: &Lanes, first: bool, queue: Target<'_>) -> Result<()> {
-        let pairs = &self.arena.layout().pairs;
+    fn launch(&self, inner: &Inner, first: bool, queue: Target<'_>) -> Result<()> {
+        let pairs = &inner.arena.layout().pairs;
         let args = args::PairsArgs {
-            wait: self.arena.wait(first),
-            counts: self.arena.own(pairs.counts.offset).cast(),
-            rank: self.group.rank() as u32,
-            world: self.group.world_size() as u32,
+            wait: inner.arena.wait(first),
+            counts: inner.arena.own(pairs.counts.offset).cast(),
+            rank: inner.group.rank() as u32,
+            world: inner.group.world_size() as u32,
             channels: pairs.channels,
             slot_packets: pairs.slot_packets,
             op: args::kOpPairs,
-            lanes: lanes.count,
-            first: lanes.first,
-            peers: self.arena.everywhere(pairs.region.offset),
-            end: lanes.end,
+            lanes: self.count,
+            first: self.first,
+            peers: inner.arena.everywhere(pairs.region.offset),
+            end: self.end,
         };
-        let geometry = geometry::pairs(shape_of(&self.group), &args, self.group.capabilities().multiprocessors);
+        let geometry = geometry::pairs(shape_of(&inner.group), &args, inner.group.capabilities().multiprocessors);
         // SAFETY: queues and counts lie in arenas that live until the device is idle (liveness, bounds); the lane orders
         // their use on this rank, and each queue has one sender and one receiver (exclusion); operands are freed only
         // after the device's work, or are the caller's duty.
         queue.enqueue("launch messages", |raw| unsafe { raw.launch(&args, &geometry) })
     }
+}
+
+fn pair_end(inner: &Inner, message: &Message) -> args::PairEnd {
+    let (strip, pairs) = (message.strip(), &inner.arena.layout().pairs);
+    let [piece_packets, pieces] = geometry::pair_pieces(strip.bytes, pairs.channels, pairs.slot_packets);
+    let (peer, sends) = (message.peer as u32, message.sends.into());
+    args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces }
 }

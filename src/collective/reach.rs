@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Inner;
-use super::graph_part::Recorded;
+use super::turn::Recorded;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::kernel::args;

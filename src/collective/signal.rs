@@ -1,13 +1,14 @@
 //! Signals on a stream.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
+use super::shape_of;
 use crate::error::Result;
 use crate::group::Group;
 use crate::kernel::{args, geometry};
-use crate::memory::SignalPad;
+use crate::memory::{Arena, SignalPad};
 use crate::stream::{Part, Queue, Stream, Target};
-
-use super::shape_of;
 
 impl<'buffer> SignalPad<'buffer> {
     /// Raises `peer`'s count for this rank on `channel`, after all earlier work of the queue. A peer that sees the
@@ -70,6 +71,18 @@ pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: Targe
     // SAFETY: this rank's array lies in an arena, the arrays of peers in mappings. These live until the group is closed and the
     // device is idle (liveness, bounds); the caller orders signals (exclusion).
     queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })
+}
+
+/// A signal on the communicator's own signal array.
+pub(super) fn own_signal(
+    arena: &Arc<Arena>,
+    action: u32,
+    peer: usize,
+    channel: usize,
+    fresh: bool,
+) -> Result<args::SignalArgs> {
+    let pad = SignalPad::new(arena, arena.layout().aside.offset);
+    Ok(args::SignalArgs { wait: arena.wait(fresh), ..pad.args(action, peer, channel)? })
 }
 
 /// The signals of one group in one graph. After the group has closed or failed, peers' signal arrays are unmapped.

@@ -122,9 +122,10 @@ fn sizes(
     dim: usize,
     products: &[Product],
     options: &FusedOptions,
-    place: (usize, usize),
+    rank: usize,
+    world: usize,
 ) -> Result<(Division, Sizes)> {
-    let division = Division::of_part(shard, dim, options.rows.as_deref(), place)?;
+    let division = Division::of_part(shard, dim, options.rows.as_deref(), rank, world)?;
     let inner = division.shape.last().copied().unwrap_or(0);
     check_products(products, inner)?;
     let element = products[0].numeric.dtypes()[0].bytes();
@@ -137,14 +138,14 @@ fn sizes(
 impl AllGatherMatmul {
     fn new(over: Over, shard: &[usize], dim: usize, products: &[Product], options: &FusedOptions) -> Result<Self> {
         const WHAT: &str = "a plan of all-gather + matmul";
-        let place = (over.rank(), over.world_size());
-        let checked = sizes(shard, dim, products, options, place);
+        let world = over.world_size();
+        let checked = sizes(shard, dim, products, options, over.rank(), world);
         let (division, sizes) = over.together(WHAT, checked)?;
         let inner = division.shape.last().copied().unwrap_or(1);
         let rows = division.elems() / inner;
         let dtype = products[0].numeric.dtypes()[0];
-        let part_rows = rows / place.1;
-        let work = Work { world: place.1, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
+        let part_rows = rows / world;
+        let work = Work { world, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
         let refused = scales_refused(&products[0], part_rows);
         let settings: &Named<'_> = &[
             ("shape", &division.shape),
@@ -207,7 +208,7 @@ impl AllGatherMatmul {
         options: &FusedOptions,
     ) -> Result<u64> {
         check_world(world_size)?;
-        let (_, sizes) = sizes(shard, dim, products, options, (0, world_size))?;
+        let (_, sizes) = sizes(shard, dim, products, options, 0, world_size)?;
         let buffers: Vec<usize> = [sizes.whole].into_iter().chain(sizes.scales).collect();
         Ok(heap_bytes(world_size, &buffers, None))
     }
@@ -219,7 +220,7 @@ impl AllGatherMatmul {
         operands: impl IntoIterator<Item = (Tensor<'op>, Tensor<'op>)>,
         queue: Target<'_>,
     ) -> Result<()> {
-        let (plan, division, rank) = (&self.plan, &self.division, self.plan.over.rank());
+        let (plan, division) = (&self.plan, &self.division);
         let dtype = self.dtype();
         self.check_factor(&shard, gathered.as_ref())?;
         let whole = gathered.as_ref().map(|gathered| gathered.memory.again());
@@ -252,7 +253,7 @@ impl AllGatherMatmul {
         // Peers write into the memory of the plan, which outlives a call that they have given up.
         let kept_whole = self.gathered.held(dtype, division.elems())?;
         calls.iter_mut().for_each(|[left, ..]| left.memory = kept_whole.again());
-        let mut multiply = |source: usize| self.multiply_part(source, (&shard.memory, rank), &calls, queue);
+        let mut multiply = |source: usize| self.multiply_part(source, &shard.memory, &calls, queue);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
         own.run_by_parts(&call, Some(Parts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
     }
@@ -332,17 +333,11 @@ impl AllGatherMatmul {
     }
 
     /// Multiplies the part of one rank. This rank's part is read from the caller's memory.
-    fn multiply_part(
-        &self,
-        source: usize,
-        (shard, rank): (&Held, usize),
-        calls: &[[Tensor<'_>; 3]],
-        queue: Target<'_>,
-    ) -> Result<()> {
+    fn multiply_part(&self, source: usize, shard: &Held, calls: &[[Tensor<'_>; 3]], queue: Target<'_>) -> Result<()> {
         let rows = self.rows / self.plan.over.world_size();
         for (product, call) in self.products.iter().zip(calls) {
-            let mut operands = rows_of(product, call, (source, rows))?;
-            if source == rank {
+            let mut operands = rows_of(product, call, source, rows)?;
+            if source == self.plan.over.rank() {
                 operands[0].memory = shard.again();
             }
             self.plan.multiplier.enqueue_checked(product, rows, &operands, self.plan.whole_sums, queue)?;

@@ -170,7 +170,7 @@ impl MatmulAllReduce {
         };
         let partial = memory.held(dtype, elems)?;
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
-        let call = call.operands(&plan.multiplier, factors, (&partial, result))?;
+        let call = call.operands(&plan.multiplier, factors, &partial, result)?;
         let _call = plan.begin(queue)?;
         match &self.parts {
             Kind::Whole(_) => {
@@ -180,7 +180,7 @@ impl MatmulAllReduce {
             }
             Kind::Parts(scattered, memory) => {
                 let own = memory.held(dtype, elems / plan.over.world_size())?;
-                scattered.run_checked(&call, (&partial, &own), queue)?;
+                scattered.run_checked(&call, &partial, &own, queue)?;
                 let gather = Call::new(&ALL_GATHER, dtype);
                 plan.over.run(&gather.input(own.view()).output(result.memory.view()), queue)
             }

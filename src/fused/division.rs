@@ -40,7 +40,8 @@ impl Division {
         part: &[usize],
         dim: usize,
         rows: Option<&[usize]>,
-        (rank, world): (usize, usize),
+        rank: usize,
+        world: usize,
     ) -> Result<Self> {
         let len = length(part, dim)?;
         let lens = match rows {

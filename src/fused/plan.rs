@@ -105,7 +105,7 @@ impl Plan {
         }
         let rank = self.over.rank();
         let peers = (0..self.over.world_size()).filter(|peer| division.part_elems(*peer) > 0);
-        let received = peers.map(|peer| message_of((peer, false), whole, division.part(peer)));
+        let received = peers.map(|peer| message_of(peer, false, whole, division.part(peer)));
         let sends = (0..self.over.world_size()).filter(|_| division.part_elems(rank) > 0);
         let sent = sends.map(|peer| Ok(Message::new(peer, true, dtype, &part.view())));
         let messages = received.chain(sent).collect::<Result<Messages>>()?;
@@ -179,16 +179,17 @@ fn part(held: &Held, range: Range<usize>) -> Result<Held> {
     Ok(Held::new(held.dtype, &held.view().part(range, held.dtype)?))
 }
 
-/// Some elements of an operand as a message to or from a rank.
-pub(super) fn message_of((peer, sends): (usize, bool), held: &Held, range: Range<usize>) -> Result<Message> {
+/// Some elements of an operand as a message to a rank, or from a rank unless the message `sends`.
+pub(super) fn message_of(peer: usize, sends: bool, held: &Held, range: Range<usize>) -> Result<Message> {
     Ok(Message::new(peer, sends, held.dtype, &held.view().part(range, held.dtype)?))
 }
 
-/// The operands of one part of a GEMM that is cut into equal parts of rows.
+/// The operands of part `number` of a GEMM that is cut into parts of `rows` rows.
 pub(super) fn rows_of<'a>(
     product: &Product,
     [left, right, result]: &[Tensor<'a>; 3],
-    (number, rows): (usize, usize),
+    number: usize,
+    rows: usize,
 ) -> Result<[Tensor<'a>; 3]> {
     let cut = |held: &Held, row: usize| part(held, number * rows * row..(number + 1) * rows * row);
     let scales = left.scales.as_ref().map(|scales| match product.scaling {

@@ -108,7 +108,8 @@ impl Partial<'_> {
         &self,
         multiplier: &Multiplier,
         [left, right]: [Tensor<'op>; 2],
-        (partial, result): (&Held, &Tensor<'op>),
+        partial: &Held,
+        result: &Tensor<'op>,
     ) -> Result<[Tensor<'op>; 3]> {
         let mut call = [left, right, result.with_memory(partial.again())];
         multiplier.check(self.asked, self.rows, &call)?;
@@ -242,8 +243,8 @@ impl MatmulReduceScatter {
         check_operand("result", &result.memory, dtype, division.part_elems(rank), plan.over.device())?;
         let partial = self.partial.held(dtype, division.elems())?;
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
-        let call = call.operands(&plan.multiplier, factors, (&partial, result))?;
-        self.run_checked(&call, (&partial, &result.memory), queue)
+        let call = call.operands(&plan.multiplier, factors, &partial, result)?;
+        self.run_checked(&call, &partial, &result.memory, queue)
     }
 
     /// The memory for the partial result of this rank.
@@ -255,7 +256,8 @@ impl MatmulReduceScatter {
     pub(super) fn run_checked(
         &self,
         call: &[Tensor<'_>; 3],
-        (partial, result): (&Held, &Held),
+        partial: &Held,
+        result: &Held,
         queue: Target<'_>,
     ) -> Result<()> {
         let (plan, dtype) = (&self.plan, self.product.result);
@@ -283,18 +285,18 @@ impl MatmulReduceScatter {
         let own = division.part_elems(rank);
         let received = received.held(dtype, own * world)?;
         let sent = (0..world).filter(|peer| division.part_elems(*peer) > 0);
-        let sent = sent.map(|peer| message_of((peer, true), partial, division.part(peer)));
+        let sent = sent.map(|peer| message_of(peer, true, partial, division.part(peer)));
         let arrived = (0..world).filter(|_| own > 0);
-        let arrived = arrived.map(|peer| message_of((peer, false), &received, peer * own..(peer + 1) * own));
+        let arrived = arrived.map(|peer| message_of(peer, false, &received, peer * own..(peer + 1) * own));
         let messages = sent.chain(arrived).collect::<Result<Messages>>()?;
         plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
-        plan.over.local().reduce_own((dtype, self.reduction), world, [&received.view(), &result.view()], queue)
+        plan.over.local().reduce_own(dtype, self.reduction, world, [&received.view(), &result.view()], queue)
     }
 
     /// Multiplies the rows for one rank.
     fn multiply_part(&self, destination: usize, call: &[Tensor<'_>; 3], queue: Target<'_>) -> Result<()> {
         let rows = self.rows / self.plan.planned.parts;
-        let operands = rows_of(&self.own_product, call, (destination, rows))?;
+        let operands = rows_of(&self.own_product, call, destination, rows)?;
         self.plan.multiplier.enqueue_checked(&self.own_product, rows, &operands, self.plan.whole_sums, queue)
     }
 }

@@ -59,11 +59,11 @@ impl Call<'_> {
         }
         let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
         let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;
-        if let (Numbers::Apart(apart), Some(operands)) = (self.numbers, input.zip(output)) {
-            return self.check_sums(apart, operands, world).map(|()| shape(Cut::line(operands.0.elems, world)));
+        if let (Numbers::Apart(apart), Some((input, output))) = (self.numbers, input.zip(output)) {
+            return self.check_sums(apart, [input, output], world).map(|()| shape(Cut::line(input.elems, world)));
         }
         if let (Numbers::Shared(ranks), Some((input, output))) = (self.numbers, input.zip(output)) {
-            return self.check_shared(ranks, (input, output), world).map(|()| shape(Cut::line(output.elems, world)));
+            return self.check_shared(ranks, [input, output], world).map(|()| shape(Cut::line(output.elems, world)));
         }
         if let Numbers::Counts([send, receive]) = self.numbers {
             if let Some((input, output)) = input.zip(output) {
@@ -161,7 +161,7 @@ impl Call<'_> {
     }
 
     /// Refuses operands that overlap or do not fit the results of groups of ranks.
-    fn check_sums(&self, apart: Apart, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
+    fn check_sums(&self, apart: Apart, [input, output]: [&View<'_>; 2], world: usize) -> Result<()> {
         let Apart { ranks, rows } = apart;
         check_divides("the ranks of a result", ranks, world)?;
         if rows == 0 || !input.elems.is_multiple_of(rows) {
@@ -179,7 +179,7 @@ impl Call<'_> {
     }
 
     /// Refuses operands that overlap, or do not fit parts that several ranks receive.
-    fn check_shared(&self, ranks: usize, (input, output): (&View<'_>, &View<'_>), world: usize) -> Result<()> {
+    fn check_shared(&self, ranks: usize, [input, output]: [&View<'_>; 2], world: usize) -> Result<()> {
         check_divides("the ranks of a part", ranks, world)?;
         let needed = output.elems.checked_mul(world / ranks);
         if needed != Some(input.elems) {

@@ -120,7 +120,7 @@ impl Stream {
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
         let stream = unsafe { device.raw()?.borrow_stream(raw) }.caught()?;
-        Self::own(device, stream, (None, true)).inspect(Self::expose)
+        Self::own(device, stream, None, true).inspect(Self::expose)
     }
 
     /// Wraps a stream of the program with a handle that is valid as long as `owner`, which the result keeps.
@@ -135,18 +135,19 @@ impl Stream {
     pub(crate) unsafe fn borrow_kept(device: &Device, raw: u64, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
         // SAFETY: the caller's promise, and `owner` outlives the handle's last use.
         let stream = unsafe { device.raw()?.borrow_stream(raw) }.caught()?;
-        Self::own(device, stream, (Some(owner), false)).inspect(Self::expose)
+        Self::own(device, stream, Some(owner), false).inspect(Self::expose)
     }
 
     fn wrap(device: &Device, raw: UniquePtr<sys::Stream>) -> Result<Self> {
-        Self::own(device, raw, (None, false))
+        Self::own(device, raw, None, false)
     }
 
     /// Wraps a stream with the owner of its handle, and whether the handle is borrowed without an owner.
     fn own(
         device: &Device,
         raw: UniquePtr<sys::Stream>,
-        (owner, borrowed): (Option<Arc<dyn Any + Send + Sync>>, bool),
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+        borrowed: bool,
     ) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Internal { message: "a device room returned no stream".to_owned() });

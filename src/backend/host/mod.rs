@@ -56,20 +56,20 @@ impl HostBackend {
         call: &Call<'_>,
         shape: &Shape,
         stream: &Stream,
-        body: impl FnOnce(&mut Turn<'_>) -> Result<()>,
+        body: impl FnOnce(&mut HostCall<'_>) -> Result<()>,
     ) -> Result<()> {
         let limit =
             if self.used.swap(true, Ordering::Relaxed) { self.deadlines.steady } else { self.deadlines.first_use };
         let mut wire = self.wire.lock();
         let wire = wire.as_mut().ok_or(Error::Closed)?;
         let deadline = Instant::now() + limit;
-        let done = body(&mut Turn { wire: &mut **wire, call, shape, stream, deadline });
+        let done = body(&mut HostCall { wire: &mut **wire, call, shape, stream, deadline });
         done.map_err(|error| late::in_group(error, limit, |rank| (rank, String::new())))
     }
 }
 
 /// One call.
-struct Turn<'a> {
+struct HostCall<'a> {
     wire: &'a mut dyn Across,
     call: &'a Call<'a>,
     shape: &'a Shape,
@@ -77,7 +77,7 @@ struct Turn<'a> {
     deadline: Instant,
 }
 
-impl Turn<'_> {
+impl HostCall<'_> {
     fn run(&mut self) -> Result<()> {
         let (call, shape) = (self.call, self.shape);
         match call.op.host {

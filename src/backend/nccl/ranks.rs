@@ -66,7 +66,7 @@ impl Ranks {
 
     /// Enqueues a checked call.
     pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, queue: Target<'_>) -> Result<()> {
-        self.enqueue(call.op.operation, queue, |nccl| Turn { nccl, call, shape, stream: queue.stream() }.run())
+        self.enqueue(call.op.operation, queue, |nccl| NcclCall { nccl, call, shape, stream: queue.stream() }.run())
     }
 
     /// Enqueues checked messages between pairs, as one NCCL group: NCCL matches the messages of a pair in order.
@@ -241,14 +241,14 @@ impl Part for Recorded {
     }
 }
 
-struct Turn<'a> {
+struct NcclCall<'a> {
     nccl: &'a Communicator,
     call: &'a Call<'a>,
     shape: &'a Shape,
     stream: &'a Stream,
 }
 
-impl Turn<'_> {
+impl NcclCall<'_> {
     fn run(&self) -> Result<()> {
         let (call, nccl, stream, dtype) = (self.call, self.nccl, self.stream, self.shape.dtype);
         let Shape { rank, parameter, cut, .. } = *self.shape;

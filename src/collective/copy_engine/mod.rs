@@ -11,21 +11,22 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::graph_part::Recorded;
+use super::local::LocalReduction;
 use super::reach::arena_offset;
+use super::turn::{Recorded, Turn};
 use super::{Communicator, Inner};
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Call as Noted, MAX_WORLD_SIZE, Places};
-use crate::kernel::args;
+use crate::kernel::args::{ExchangeArgs, Geometry};
 use crate::memory::{Place, SymmetricBuffer, View};
-use crate::op::{Call, Shape, Strip};
+use crate::op::{Call, Strip};
 use crate::stream::{Event, Target};
 use crate::sys::device as sys;
 use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
 pub use pending::Pending;
-use stream::Beside;
+use stream::{Beside, beside, meet_on, workspace};
 pub(super) use stream::{Events, Side};
 
 /// Alignment of the parts of a workspace: the reduction reads whole packets.
@@ -62,7 +63,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Enqueues the work for the parts of all ranks if parts have no elements, in the same order as parts with elements.
-    fn of_nothing(&mut self, gathers: bool, (rank, world): (usize, usize)) -> Result<()> {
+    fn of_nothing(&mut self, gathers: bool, rank: usize, world: usize) -> Result<()> {
         let first = usize::from(!gathers);
         (first..first + world).try_for_each(|step| (self.each)((rank + step) % world))
     }
@@ -92,7 +93,7 @@ impl Communicator {
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
         inner.lane.refuse_within(call.op.operation)?;
-        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
+        let recorded = Recorded::of(inner, queue);
         if recorded.is_none() && queue.stream().is_capturing()? {
             return Err(Error::unsupported(
                 "a low-contention collective on a stream that is being captured",
@@ -102,26 +103,13 @@ impl Communicator {
         if let Some(parts) = &mut parts {
             parts.events = inner.events.take(inner.group.device(), inner.group.world_size())?;
         }
-        let kept = parts.as_ref().and_then(|parts| parts.kept);
-        let pending = match (call.op.operation, &call.input, &call.output) {
-            (Operation::AllGather, Some(input), Some(output)) => {
-                let (what, recorded) = ((call, &shape), recorded.as_deref());
-                match (kept, parts.as_mut()) {
-                    (Some(kept), Some(parts)) => {
-                        inner.push_gather(what, [input, output], (kept, parts), queue, recorded)
-                    }
-                    (_, parts) => inner.copy_gather(what, [input, output], parts, queue, recorded),
-                }
+        let pending = match (&call.input, &call.output) {
+            (Some(input), Some(output)) => {
+                let (rank, world, bytes) = (shape.rank, shape.world, shape.bytes() as usize);
+                LowContention { inner, queue, recorded, call, input, output, rank, world, bytes }
+                    .enqueue(parts.as_mut())
             }
-            (Operation::ReduceScatter, Some(input), Some(output)) => {
-                inner.copy_reduce_scatter((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
-            }
-            (Operation::AllToAll, Some(input), Some(output)) => {
-                inner.copy_all_to_all((call, &shape), [input, output], parts.as_mut(), queue, recorded.as_deref())
-            }
-            (operation, ..) => {
-                Err(Error::unsupported(format!("a low-contention {operation}"), "copy engines have no such form"))
-            }
+            _ => Err(no_form(call.op.operation)),
         };
         if let Some(parts) = parts {
             inner.events.give_back(parts.events);
@@ -138,7 +126,7 @@ impl Communicator {
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.0.group.check()?;
         self.refuse_within("a workspace")?;
-        self.0.workspace(workspace_bytes(bytes, self.world_size()), None).map(drop)
+        workspace(&self.0, workspace_bytes(bytes, self.world_size()), None).map(drop)
     }
 }
 
@@ -147,11 +135,22 @@ pub(crate) fn workspace_bytes(bytes: usize, world_size: usize) -> usize {
     bytes.saturating_add(world_size * ALIGN_BYTES)
 }
 
-/// The properties that are common to the copies of all ranks.
-struct Copies<'a> {
-    call: &'a Call<'a>,
+/// A checked low-contention call.
+struct LowContention<'c> {
+    inner: &'c Arc<Inner>,
+    queue: Target<'c>,
+    recorded: Option<Arc<Recorded>>,
+    call: &'c Call<'c>,
+    input: &'c View<'c>,
+    output: &'c View<'c>,
+    rank: usize,
+    world: usize,
     /// Bytes of one part.
     bytes: usize,
+}
+
+/// The properties that are common to the copies of all ranks.
+struct Copies {
     /// The transport that ranks compare.
     way: u32,
     /// Offset of the operand that peers read, equal in all arenas; else 0.
@@ -163,39 +162,41 @@ struct Copies<'a> {
     on_queue: bool,
 }
 
-impl Inner {
-    fn copy_gather<'op>(
-        self: &Arc<Self>,
-        (call, shape): (&Call<'_>, &Shape),
-        [input, output]: [&View<'_>; 2],
-        mut parts: Option<&mut Parts<'_>>,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<Pending<'op>> {
-        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
-        let bytes = shape.bytes() as usize;
+impl LowContention<'_> {
+    fn enqueue<'op>(&self, parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+        let kept = parts.as_ref().and_then(|parts| parts.kept);
+        match (self.call.op.operation, kept, parts) {
+            (Operation::AllGather, Some(kept), Some(parts)) => self.push_gather(kept, parts),
+            (Operation::AllGather, _, parts) => self.gather(parts),
+            (Operation::ReduceScatter, _, parts) => self.reduce_scatter(parts),
+            (Operation::AllToAll, _, parts) => self.all_to_all(parts),
+            (operation, ..) => Err(no_form(operation)),
+        }
+    }
+
+    fn gather<'op>(&self, mut parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+        let Self { inner, input, output, rank, world, bytes, .. } = *self;
         let part = |rank: usize| output.address.wrapping_add(rank * bytes);
         let in_place = part(rank) == input.address;
         // For an in-place call, only the output has an equal offset on all ranks.
         let shared = if in_place { output } else { input };
-        let located = self.locate(shared, shared.elems * call.dtype.bytes());
+        let located = inner.locate(shared, shared.elems * self.call.dtype.bytes());
         let shared = &located.view;
         let reached = world == 1 || bytes == 0 || self.copies_reach(shared);
-        let workspace = (!reached).then(|| self.workspace(bytes, recorded)).transpose()?;
+        let workspace = (!reached).then(|| self.workspace(bytes)).transpose()?;
         let way = match reached {
             true if in_place => IN_PLACE,
             true => DIRECT,
             false => BY_WORKSPACE,
         };
-        let offset_bytes = arena_offset(self.group.id(), shared).filter(|_| reached).unwrap_or(0);
-        if let (true, Some(recorded), Some(pooled)) = (reached, recorded, &located.pooled) {
+        let offset_bytes = arena_offset(inner.group.id(), shared).filter(|_| reached).unwrap_or(0);
+        if let (true, Some(recorded), Some(pooled)) = (reached, &self.recorded, &located.pooled) {
             recorded.found(pooled, 0);
         }
         let apart = !in_place && parts.is_none();
-        let copies = Copies { call, bytes, way, offset_bytes, apart, on_queue: false };
-        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+        self.run(&Copies { way, offset_bytes, apart, on_queue: false }, |beside, fresh| {
             if bytes == 0 {
-                return parts.map_or(Ok(()), |parts| parts.of_nothing(true, (rank, world)));
+                return parts.map_or(Ok(()), |parts| parts.of_nothing(true, rank, world));
             }
             // SAFETY: operands have room for the parts (bounds, checked above) and are freed only after the
             // device's work, or are the caller's duty; side and graph own the workspace.
@@ -210,13 +211,13 @@ impl Inner {
             }
             let peers = (1..world).map(|step| (rank + step) % world);
             if world > 1 {
-                self.meet_beside(beside, op, fresh)?;
+                beside.meet(self.op(), fresh)?;
             }
             // In each step a rank reads from another peer.
             for peer in peers.clone() {
                 let from = match &workspace {
                     Some(workspace) => workspace.at(peer)?,
-                    None => self.of_peer(shared, (if in_place { peer * bytes } else { 0 }, bytes), peer)?,
+                    None => self.of_peer(shared, if in_place { peer * bytes } else { 0 }, peer)?,
                 };
                 copy(part(peer), from)?;
                 if let Some(parts) = &parts {
@@ -224,12 +225,12 @@ impl Inner {
                 }
             }
             if world > 1 {
-                self.meet_beside(beside, op, fresh)?;
+                beside.meet(self.op(), fresh)?;
             }
             let Some(parts) = &mut parts else { return Ok(()) };
             if !in_place {
                 // SAFETY: as above.
-                queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
+                self.queue.enqueue("copy", |raw| unsafe { raw.copy(part(rank), input.address, bytes) })?;
             }
             (parts.each)(rank)?;
             peers.into_iter().try_for_each(|peer| {
@@ -239,25 +240,17 @@ impl Inner {
         })
     }
 
-    fn copy_reduce_scatter<'op>(
-        self: &Arc<Self>,
-        (call, shape): (&Call<'_>, &Shape),
-        [input, output]: [&View<'_>; 2],
-        mut parts: Option<&mut Parts<'_>>,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<Pending<'op>> {
-        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
-        let bytes = shape.bytes() as usize;
+    fn reduce_scatter<'op>(&self, mut parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+        let Self { input, output, rank, world, bytes, .. } = *self;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
-        let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
+        let workspace = (needed > 0).then(|| self.workspace(needed)).transpose()?;
         let on_queue = parts.is_some() && needed > 0;
-        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue };
+        let copies = Copies { way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue };
         let part = |rank: usize| input.address.wrapping_add(rank * bytes);
-        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+        self.run(&copies, |beside, fresh| {
             if bytes == 0 {
-                return parts.map_or(Ok(()), |parts| parts.of_nothing(false, (rank, world)));
+                return parts.map_or(Ok(()), |parts| parts.of_nothing(false, rank, world));
             }
             let mut produce = |peer: usize| parts.as_mut().map_or(Ok(()), |parts| parts.produce(peer, beside));
             let Some(workspace) = &workspace else {
@@ -270,7 +263,7 @@ impl Inner {
             };
             if !on_queue {
                 // After this barrier all workspaces are free.
-                self.meet_beside(beside, op, fresh)?;
+                beside.meet(self.op(), fresh)?;
             }
             for peer in (1..world).map(|step| (rank + step) % world) {
                 produce(peer)?;
@@ -280,11 +273,11 @@ impl Inner {
                 // as long as the side of their rank or the graph. No other rank writes there (exclusion).
                 unsafe { beside.copy(to, part(peer), bytes) }?;
                 if on_queue {
-                    self.store_word(beside, workspace, peer)?;
+                    beside.store_word(workspace, peer)?;
                 }
             }
             if on_queue {
-                self.store_word(beside, workspace, rank)?;
+                beside.store_word(workspace, rank)?;
             }
             produce(rank)?;
             let brought: [*const u8; MAX_WORLD_SIZE] = std::array::from_fn(|source| match source {
@@ -292,39 +285,31 @@ impl Inner {
                 other if other < world => workspace.as_raw().wrapping_add(other * pitch).cast_const(),
                 _ => std::ptr::null(),
             });
-            let (args, geometry) = self.reduction(&copies, brought, output.address);
+            let (args, geometry) = self.reduction(brought);
             // SAFETY: as for the copies before it; the output does not overlap memory that is read, or is in place.
             let reduce = |raw: &sys::Stream| unsafe { raw.launch(&args, &geometry) };
             if on_queue {
-                self.take_words(queue, workspace, 0..world, (op, fresh))?;
-                return queue.enqueue("launch a reduction", reduce);
+                beside.take_words(workspace, 0..world, self.op(), fresh)?;
+                return self.queue.enqueue("launch a reduction", reduce);
             }
             // After this barrier all parts have arrived, and all ranks have sent theirs.
-            self.meet_beside(beside, op, fresh)?;
+            beside.meet(self.op(), fresh)?;
             beside.enqueue("launch a reduction", reduce)
         })
     }
 
-    fn copy_all_to_all<'op>(
-        self: &Arc<Self>,
-        (call, shape): (&Call<'_>, &Shape),
-        [input, output]: [&View<'_>; 2],
-        mut parts: Option<&mut Parts<'_>>,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<Pending<'op>> {
-        let (rank, world, op) = (shape.rank, shape.world, call.op.operation.number());
-        let bytes = shape.bytes() as usize;
+    fn all_to_all<'op>(&self, mut parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+        let Self { input, output, rank, world, bytes, .. } = *self;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let part = |of: &View<'_>, rank: usize| of.address.wrapping_add(rank * bytes);
         // Copies go into workspaces, not into the outputs of peers: a copy cannot be cancelled, and would write into an output
         // after the peer has given up.
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
-        let workspace = (needed > 0).then(|| self.workspace(needed, recorded)).transpose()?;
-        let copies = Copies { call, bytes, way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue: false };
-        self.low_contention(&copies, queue, recorded, |beside, fresh| {
+        let workspace = (needed > 0).then(|| self.workspace(needed)).transpose()?;
+        let copies = Copies { way: BY_WORKSPACE, offset_bytes: 0, apart: false, on_queue: false };
+        self.run(&copies, |beside, fresh| {
             if bytes == 0 {
-                return parts.map_or(Ok(()), |parts| parts.of_nothing(false, (rank, world)));
+                return parts.map_or(Ok(()), |parts| parts.of_nothing(false, rank, world));
             }
             // SAFETY: operands have `world` parts (bounds, checked above) and are freed only after the device's work, or are
             // the caller's duty; workspaces have a place for each rank, and live as long as the side of their rank or the
@@ -337,7 +322,7 @@ impl Inner {
             };
             let peers = || (1..world).map(|step| (rank + step) % world);
             // After this barrier all workspaces are free.
-            self.meet_beside(beside, op, fresh)?;
+            beside.meet(self.op(), fresh)?;
             for peer in peers() {
                 produce(peer)?;
                 copy(workspace.at(peer)?.wrapping_add(rank * pitch), part(input, peer))?;
@@ -345,57 +330,71 @@ impl Inner {
             produce(rank)?;
             copy(part(output, rank), part(input, rank))?;
             // After this barrier all parts have arrived.
-            self.meet_beside(beside, op, fresh)?;
+            beside.meet(self.op(), fresh)?;
             peers().try_for_each(|peer| copy(part(output, peer), workspace.as_raw().wrapping_add(peer * pitch)))
         })
     }
 
-    /// Announces a call in the order of calls and runs the call concurrently with the queue. Passes to `work` whether the
+    /// Announces the call in the order of calls and runs the call concurrently with the queue. Passes to `work` whether the
     /// call is the first on the side stream, independently of the callers' streams.
-    fn low_contention<'op>(
-        self: &Arc<Self>,
-        copies: &Copies<'_>,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-        work: impl FnOnce(&Beside<'_>, bool) -> Result<()>,
-    ) -> Result<Pending<'op>> {
-        let _entered = self.group.enter()?;
-        let operation = copies.call.op.operation;
-        let mut lane = self.lane.take(operation)?;
-        if copies.bytes == 0 {
-            self.announce_empty(copies.call.noted(0, WAY_NOTHING), &mut lane, queue, recorded)?;
+    fn run<'op>(&self, copies: &Copies, work: impl FnOnce(&Beside<'_>, bool) -> Result<()>) -> Result<Pending<'op>> {
+        let Self { inner, queue, call, world, bytes, .. } = *self;
+        let _entered = inner.group.enter()?;
+        let operation = call.op.operation;
+        let mut turn = Turn::begin_in(inner, operation, queue, self.recorded.clone())?;
+        if bytes == 0 {
+            turn.announce_empty(call.noted(0, WAY_NOTHING))?;
         }
         let mut fresh = false;
-        if copies.bytes > 0 && self.group.world_size() > 1 {
+        if bytes > 0 && world > 1 {
+            let compared = inner.group.config().check_calls;
             // The comparison of calls uses the lane's scratch, and the first call signals on the lane's channel.
-            if self.group.config().check_calls || !lane.told {
-                lane.order_call(queue)?;
+            if compared || !turn.lane.told {
+                turn.order()?;
             }
-            let first = self.announce(copies.noted(), &mut lane, queue, recorded)?;
+            let first = turn.announce(self.noted(copies))?;
             // The caller's next call on the stream does not wait for this call. That call therefore still has the waits of a
             // first call, unless a comparison ran on the stream.
-            lane.fresh |= first && !self.group.config().check_calls;
-            fresh = recorded.is_none() && std::mem::take(&mut self.side.lock().lane.fresh);
+            turn.lane.fresh |= first && !compared;
+            fresh = self.recorded.is_none() && std::mem::take(&mut inner.side.lock().lane.fresh);
         }
-        let run = || {
+        let pending = turn.work(|turn| {
             if copies.on_queue {
                 // After this barrier the memory that peers write is free. The barrier is on the caller's queue, before the
                 // caller's work: on another stream, the work might leave it no multiprocessor, or the barrier might take one
                 // from the work.
-                let met = self.meet_on(queue, recorded, (operation.number(), fresh));
-                met.map_err(|error| self.lost(recorded, error))?;
+                meet_on(turn, self.op(), fresh).map_err(|error| self.lost(error))?;
             }
-            self.beside(queue, recorded, copies, |beside| work(beside, fresh))
-        };
-        let pending = self.lane.work(&mut lane, run);
+            beside(turn, copies.apart && bytes > 0, copies.on_queue, |beside| work(beside, fresh))
+        });
         // In an all-gather, peers have all parts before the caller's work. In other collectives peers wait for parts, and would
         // mistake the next call's barrier for the barrier of this call.
-        pending.map_err(|error| if operation == Operation::AllGather { error } else { self.lost(recorded, error) })
+        pending.map_err(|error| if operation == Operation::AllGather { error } else { self.lost(error) })
+    }
+
+    /// The number of the operation.
+    fn op(&self) -> u32 {
+        self.call.op.operation.number()
+    }
+
+    /// The words that ranks compare with `check_calls`.
+    fn noted(&self, copies: &Copies) -> Noted {
+        let place = Some(copies.offset_bytes);
+        let places = match copies.way {
+            BY_WORKSPACE => Places::default(),
+            PUSHED | IN_PLACE => [None, place, None, None],
+            _ => [place, None, None, None],
+        };
+        self.call.noted(self.bytes as u64, copies.way).at(places)
     }
 
     /// Fails the group with the error of a call whose work peers wait for, except in a capture.
-    fn lost(&self, recorded: Option<&Recorded>, error: Error) -> Error {
-        if recorded.is_none() { self.group.fail(error) } else { error }
+    fn lost(&self, error: Error) -> Error {
+        if self.recorded.is_none() { self.inner.group.fail(error) } else { error }
+    }
+
+    fn workspace(&self, bytes: usize) -> Result<Arc<SymmetricBuffer<u8>>> {
+        workspace(self.inner, bytes, self.recorded.as_deref())
     }
 
     /// Whether copy engines may read an operand from a peer. Equal on every rank.
@@ -404,16 +403,17 @@ impl Inner {
     /// barrier there may wait for the copy, which is a deadlock.
     fn copies_reach(&self, operand: &View<'_>) -> bool {
         let plain = !matches!(operand.place, Place::Symmetric { .. });
-        self.reaches(operand, false)
-            && !(plain && self.group.device().kind() != DeviceKind::Host && self.shares_a_process())
+        self.inner.reaches(operand, false)
+            && !(plain && self.inner.group.device().kind() != DeviceKind::Host && self.inner.shares_a_process())
     }
 
-    /// The peer's address of `bytes` bytes, from byte `start` on, of an operand that peers can address.
-    fn of_peer(&self, operand: &View<'_>, (start, bytes): (usize, usize), peer: usize) -> Result<*mut u8> {
+    /// The peer's address of a part, which begins at byte `start` of an operand that peers can address.
+    fn of_peer(&self, operand: &View<'_>, start: usize, peer: usize) -> Result<*mut u8> {
+        let arena = &self.inner.arena;
         let address = match operand.place.after(start) {
-            Place::Symmetric { offset_bytes, .. } => Some(self.arena.at(peer, (offset_bytes, bytes as u64))?),
+            Place::Symmetric { offset_bytes, .. } => Some(arena.at(peer, (offset_bytes, self.bytes as u64))?),
             Place::Registered { slot, offset_bytes, .. } => {
-                self.arena.registered(slot, peer).map(|address| address.wrapping_add(offset_bytes as usize))
+                arena.registered(slot, peer).map(|address| address.wrapping_add(offset_bytes as usize))
             }
             Place::Plain | Place::Part | Place::Pushed => None,
         };
@@ -421,28 +421,14 @@ impl Inner {
     }
 
     /// The kernel that reduces the parts in this rank's workspace. Launched without programmatic overlap, like the work before.
-    fn reduction(
-        &self,
-        copies: &Copies<'_>,
-        brought: [*const u8; MAX_WORLD_SIZE],
-        output: *mut u8,
-    ) -> (args::ExchangeArgs, args::Geometry) {
-        let (rank, world) = (self.group.rank(), self.group.world_size());
-        let bytes = copies.bytes as u64;
-        let what = (copies.call.op.operation.number(), copies.call.dtype, copies.call.options.reduction);
-        self.local_reduction(what, (&brought, rank, world), Strip { address: output, bytes })
+    fn reduction(&self, sources: [*const u8; MAX_WORLD_SIZE]) -> (ExchangeArgs, Geometry) {
+        let Self { call, rank, world, .. } = *self;
+        let reduction = call.options.reduction;
+        let local = LocalReduction { op: self.op(), dtype: call.dtype, reduction, sources, rank, world };
+        local.launch(&self.inner.arena, Strip { address: self.output.address, bytes: self.bytes as u64 })
     }
 }
 
-impl Copies<'_> {
-    /// The words that ranks compare with `check_calls`.
-    fn noted(&self) -> Noted {
-        let place = Some(self.offset_bytes);
-        let places = match self.way {
-            BY_WORKSPACE => Places::default(),
-            PUSHED | IN_PLACE => [None, place, None, None],
-            _ => [place, None, None, None],
-        };
-        self.call.noted(self.bytes as u64, self.way).at(places)
-    }
+fn no_form(operation: Operation) -> Error {
+    Error::unsupported(format!("a low-contention {operation}"), "copy engines have no such form")
 }

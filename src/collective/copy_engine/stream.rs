@@ -7,19 +7,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Copies;
 use super::pending::Pending;
 use crate::collective::aside::Branch;
-use crate::collective::call_order::Lane;
-use crate::collective::graph_part::Recorded;
-use crate::collective::signal::launch_signal;
+use crate::collective::signal::{launch_signal, own_signal};
+use crate::collective::turn::{Lane, Recorded, Turn};
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args;
 use crate::kernel::geometry;
-use crate::memory::{SignalPad, SymmetricBuffer};
+use crate::memory::SymmetricBuffer;
 use crate::stream::{Event, Stream, Target};
 use crate::sys::device as sys;
 
@@ -85,7 +83,9 @@ impl Side {
 
 /// The queue for the work of one call: the side stream, or the caller's queue.
 pub(super) struct Beside<'a> {
-    queue: Target<'a>,
+    pub(super) inner: &'a Inner,
+    /// The caller's queue.
+    pub(super) queue: Target<'a>,
     stream: Option<Stream>,
     branch: Option<Arc<Branch>>,
 }
@@ -159,144 +159,121 @@ impl Beside<'_> {
         branch.stream.record(&branch.event)?;
         stream.wait(&branch.event)
     }
-}
-
-impl Inner {
-    /// Runs `work` on the side stream, after the queue's earlier work. If [`Copies::on_queue`] is set, `work` makes the queue wait
-    /// for all copies except those on the branch, and the next eager call on the side stream runs after the work that `work`
-    /// enqueues on the queue.
-    pub(super) fn beside<'op>(
-        self: &Arc<Self>,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-        copies: &Copies<'_>,
-        work: impl FnOnce(&Beside<'_>) -> Result<()>,
-    ) -> Result<Pending<'op>> {
-        let device = self.group.device();
-        let mut side = self.side.lock();
-        let (apart, on_queue) = (copies.apart && copies.bytes > 0, copies.on_queue);
-        let told = on_queue && !apart;
-        // The host device copies on the processor and captures one stream.
-        let apart = apart && device.kind() != DeviceKind::Host;
-        let (stream, branch) = match recorded {
-            None => {
-                side.loose |= !on_queue;
-                (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?)
-            }
-            Some(recorded) => {
-                let mut aside = recorded.aside.lock();
-                aside.loose |= !on_queue;
-                let stream = aside.begin(device)?;
-                (stream, apart.then(|| aside.branch(device)).transpose()?)
-            }
-        };
-        let event = stream.is_some().then(|| self.events.take_one(device)).transpose()?;
-        if let (Some(stream), Some(event)) = (&stream, &event) {
-            queue.record(event)?;
-            stream.wait(event)?;
-        }
-        let beside = Beside { queue, stream, branch };
-        let worked = work(&beside);
-        let worked = worked.and(beside.join());
-        if let (Some(stream), Some(event)) = (&beside.stream, &event) {
-            stream.record(event)?;
-        }
-        if let (Some(stream), true, None) = (&beside.stream, on_queue, recorded) {
-            self.order(queue, Target::Eager(stream))?;
-        }
-        drop(side);
-        // After an error the `Pending` is dropped, and the queue waits for copies in flight, because the operands are no longer
-        // borrowed.
-        let event = match event {
-            Some(event) if told && worked.is_ok() => {
-                self.events.give_back([event]);
-                None
-            }
-            event => event,
-        };
-        let pending = Pending::new(self, event, queue);
-        worked.map(|()| pending)
-    }
-
-    /// A signal on the communicator's own signal array.
-    pub(in crate::collective) fn aside_signal(
-        &self,
-        action: u32,
-        peer: usize,
-        channel: usize,
-        fresh: bool,
-    ) -> Result<args::SignalArgs> {
-        let pad = SignalPad::new(&self.arena, self.arena.layout().aside.offset);
-        Ok(args::SignalArgs { wait: self.arena.wait(fresh), ..pad.args(action, peer, channel)? })
-    }
-
-    /// Enqueues a barrier of all ranks on their queues, after the earlier work of their side streams. `op` is the operation that
-    /// a timeout names.
-    pub(super) fn meet_on(
-        &self,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-        (op, fresh): (u32, bool),
-    ) -> Result<()> {
-        let loose = match recorded {
-            None => self.side.lock().take_loose(),
-            Some(recorded) => recorded.aside.lock().take_loose(),
-        };
-        if let Some(stream) = &loose {
-            self.order(Target::Eager(stream), queue)?;
-        }
-        let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), QUEUES, fresh)?;
-        launch_signal(&self.group, &args::SignalArgs { op, ..barrier }, queue)
-    }
-
-    /// Makes later work of `next` wait for the earlier work of `before`.
-    fn order(&self, before: Target<'_>, next: Target<'_>) -> Result<()> {
-        let event = self.events.take_one(self.group.device())?;
-        before.record(&event)?;
-        next.wait(&event)?;
-        self.events.give_back([event]);
-        Ok(())
-    }
 
     /// Enqueues a barrier of all ranks on their side streams. `op` is the operation that a timeout names.
-    pub(super) fn meet_beside(&self, beside: &Beside<'_>, op: u32, fresh: bool) -> Result<()> {
-        let barrier = self.aside_signal(args::kSignalBarrier, self.group.rank(), SIDES, fresh)?;
+    pub(super) fn meet(&self, op: u32, fresh: bool) -> Result<()> {
+        let barrier = own_signal(&self.inner.arena, args::kSignalBarrier, self.inner.group.rank(), SIDES, fresh)?;
         let args = args::SignalArgs { op, ..barrier };
-        let mut launch = geometry::single(shape_of(&self.group), args.world);
+        let mut launch = geometry::single(shape_of(&self.inner.group), args.world);
         // The barrier follows copies and, in a capture, work of another stream.
         launch.geometry.programmatic = 0;
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the
         // side's lane orders their use (exclusion).
-        beside.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
+        self.enqueue("launch a signal", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
+}
 
-    /// A workspace of at least this many bytes on every rank. Allocating a new workspace is collective and blocks.
-    pub(in crate::collective) fn workspace(
-        &self,
-        bytes: usize,
-        recorded: Option<&Recorded>,
-    ) -> Result<Arc<SymmetricBuffer<u8>>> {
-        let (workspace, has) = {
-            let side = self.side.lock();
-            (side.workspace.clone(), side.workspace_bytes())
-        };
-        if let Some(workspace) = workspace.filter(|_| bytes <= has) {
-            if let Some(recorded) = recorded {
-                recorded.aside.lock().keep(&workspace);
-            }
-            return Ok(workspace);
+/// Runs `work` on the side stream, after the queue's earlier work. `apart`: whether `work` uses the branch. If `on_queue`, `work`
+/// makes the queue wait for all copies except those on the branch, and the next eager call on the side stream runs after the
+/// work that `work` enqueues on the queue.
+pub(super) fn beside<'op>(
+    turn: &Turn<'_>,
+    apart: bool,
+    on_queue: bool,
+    work: impl FnOnce(&Beside<'_>) -> Result<()>,
+) -> Result<Pending<'op>> {
+    let (inner, queue, recorded) = (turn.inner, turn.queue, turn.recorded());
+    let device = inner.group.device();
+    let mut side = inner.side.lock();
+    let told = on_queue && !apart;
+    // The host device copies on the processor and captures one stream.
+    let apart = apart && device.kind() != DeviceKind::Host;
+    let (stream, branch) = match recorded {
+        None => {
+            side.loose |= !on_queue;
+            (Some(side.stream(device)?), apart.then(|| Branch::of(&mut side.branch, device)).transpose()?)
         }
-        if recorded.is_some() {
-            return Err(Error::unsupported(
-                format!("a captured collective with a workspace of {bytes} bytes"),
-                format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
-            ));
+        Some(recorded) => {
+            let mut aside = recorded.aside.lock();
+            aside.loose |= !on_queue;
+            let stream = aside.begin(device)?;
+            (stream, apart.then(|| aside.branch(device)).transpose()?)
         }
-        // The old workspace is freed first, so that the new workspace may use its memory; graphs keep their workspaces. The
-        // lock is released, because allocating waits for other ranks.
-        self.side.lock().workspace = None;
-        let workspace = Arc::new(SymmetricBuffer::new(&self.arena, bytes)?);
-        self.side.lock().workspace = Some(workspace.clone());
-        Ok(workspace)
+    };
+    let event = stream.is_some().then(|| inner.events.take_one(device)).transpose()?;
+    if let (Some(stream), Some(event)) = (&stream, &event) {
+        queue.record(event)?;
+        stream.wait(event)?;
     }
+    let beside = Beside { inner, queue, stream, branch };
+    let worked = work(&beside);
+    let worked = worked.and(beside.join());
+    if let (Some(stream), Some(event)) = (&beside.stream, &event) {
+        stream.record(event)?;
+    }
+    if let (Some(stream), true, None) = (&beside.stream, on_queue, recorded) {
+        order(inner, queue, Target::Eager(stream))?;
+    }
+    drop(side);
+    // After an error the `Pending` is dropped, and the queue waits for copies in flight, because the operands are no longer
+    // borrowed.
+    let event = match event {
+        Some(event) if told && worked.is_ok() => {
+            inner.events.give_back([event]);
+            None
+        }
+        event => event,
+    };
+    let pending = Pending::new(inner, event, queue);
+    worked.map(|()| pending)
+}
+
+/// Enqueues a barrier of all ranks on their queues, after the earlier work of their side streams. `op` is the operation that
+/// a timeout names.
+pub(super) fn meet_on(turn: &Turn<'_>, op: u32, fresh: bool) -> Result<()> {
+    let inner = turn.inner;
+    let loose = match turn.recorded() {
+        None => inner.side.lock().take_loose(),
+        Some(recorded) => recorded.aside.lock().take_loose(),
+    };
+    if let Some(stream) = &loose {
+        order(inner, Target::Eager(stream), turn.queue)?;
+    }
+    let barrier = own_signal(&inner.arena, args::kSignalBarrier, inner.group.rank(), QUEUES, fresh)?;
+    launch_signal(&inner.group, &args::SignalArgs { op, ..barrier }, turn.queue)
+}
+
+/// Makes later work of `next` wait for the earlier work of `before`.
+fn order(inner: &Inner, before: Target<'_>, next: Target<'_>) -> Result<()> {
+    let event = inner.events.take_one(inner.group.device())?;
+    before.record(&event)?;
+    next.wait(&event)?;
+    inner.events.give_back([event]);
+    Ok(())
+}
+
+/// A workspace of at least this many bytes on every rank. Allocating a new workspace is collective and blocks.
+pub(super) fn workspace(inner: &Inner, bytes: usize, recorded: Option<&Recorded>) -> Result<Arc<SymmetricBuffer<u8>>> {
+    let (workspace, has) = {
+        let side = inner.side.lock();
+        (side.workspace.clone(), side.workspace_bytes())
+    };
+    if let Some(workspace) = workspace.filter(|_| bytes <= has) {
+        if let Some(recorded) = recorded {
+            recorded.aside.lock().keep(&workspace);
+        }
+        return Ok(workspace);
+    }
+    if recorded.is_some() {
+        return Err(Error::unsupported(
+            format!("a captured collective with a workspace of {bytes} bytes"),
+            format!("there are {has}, and more are made by all ranks together: reserve them before the capture"),
+        ));
+    }
+    // The old workspace is freed first, so that the new workspace may use its memory; graphs keep their workspaces. The
+    // lock is released, because allocating waits for other ranks.
+    inner.side.lock().workspace = None;
+    let workspace = Arc::new(SymmetricBuffer::new(&inner.arena, bytes)?);
+    inner.side.lock().workspace = Some(workspace.clone());
+    Ok(workspace)
 }

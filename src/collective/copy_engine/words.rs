@@ -5,38 +5,36 @@
 #![allow(unsafe_code)]
 
 use super::stream::Beside;
-use crate::collective::Inner;
 use crate::collective::signal::launch_signal;
 use crate::error::Result;
 use crate::kernel::args;
 use crate::memory::SymmetricBuffer;
-use crate::stream::Target;
 
 /// The channel of a buffer's signals whose words are the arrival flags.
 const CHANNEL: usize = 0;
 
-impl Inner {
+impl Beside<'_> {
     /// Stores this rank's word at a rank, after the earlier copies of the stream.
-    pub(super) fn store_word(&self, beside: &Beside<'_>, buffer: &SymmetricBuffer<u8>, peer: usize) -> Result<()> {
-        let (rank, world) = (self.group.rank(), self.group.world_size());
+    pub(super) fn store_word(&self, buffer: &SymmetricBuffer<u8>, peer: usize) -> Result<()> {
+        let (rank, world) = (self.inner.group.rank(), self.inner.group.world_size());
         let words = buffer.signals().args(args::kSignalTake, peer, CHANNEL)?.pads[peer];
         let word = words.wrapping_add(CHANNEL * world + rank);
         // SAFETY: the word is one of the buffer's signals (bounds), in a mapping that ends when the group is closed and the
         // device is idle (liveness). Only this rank stores there, once until that rank's queue has taken the word (exclusion).
-        beside.enqueue("store a word", |raw| unsafe { raw.store(word, 1) })
+        self.enqueue("store a word", |raw| unsafe { raw.store(word, 1) })
     }
 
-    /// Makes the queue wait for the words of these ranks. `op` is the operation that a timeout names.
+    /// Makes the caller's queue wait for the words of these ranks. `op` is the operation that a timeout names.
     pub(super) fn take_words(
         &self,
-        queue: Target<'_>,
         buffer: &SymmetricBuffer<u8>,
         ranks: impl IntoIterator<Item = usize>,
-        (op, fresh): (u32, bool),
+        op: u32,
+        fresh: bool,
     ) -> Result<()> {
-        let taken = buffer.signals().args(args::kSignalTake, self.group.rank(), CHANNEL)?;
+        let taken = buffer.signals().args(args::kSignalTake, self.inner.group.rank(), CHANNEL)?;
         let peer = ranks.into_iter().fold(0, |mask, rank| mask | 1 << rank);
-        let args = args::SignalArgs { peer, op, wait: self.arena.wait(fresh), ..taken };
-        launch_signal(&self.group, &args, queue)
+        let args = args::SignalArgs { peer, op, wait: self.inner.arena.wait(fresh), ..taken };
+        launch_signal(&self.inner.group, &args, self.queue)
     }
 }

@@ -256,7 +256,7 @@ impl Mixed {
         match *step {
             Step::Copy { from, into } => local.copy_own(asked.dtype, [&view(from)?, &view(into)?], queue),
             Step::Sum { parts, from, into } => {
-                local.reduce_own((asked.dtype, asked.reduction), parts, [&view(from)?, &view(into)?], queue)
+                local.reduce_own(asked.dtype, asked.reduction, parts, [&view(from)?, &view(into)?], queue)
             }
             Step::ReduceApart { .. } | Step::ReduceShared { .. } => {
                 let own = self.group(Part::Local)?.own().ok_or_else(|| Error::Internal {

@@ -7,18 +7,19 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Inner;
-use super::aside::Aside;
+use super::Turn;
+use crate::collective::Inner;
+use crate::collective::aside::Aside;
 use crate::error::{Error, Result};
 use crate::group::Call;
 use crate::memory::{Pointer, Pooled, Registration, Use, Used, View, register};
-use crate::stream::{Part, Recording, Stream};
+use crate::stream::{Part, Recording, Stream, Target};
 
 /// The name of a launch of a graph in errors.
 const LAUNCH: &str = "a launch of a graph";
 
 /// The operations of one communicator in one graph.
-pub(super) struct Recorded {
+pub(in crate::collective) struct Recorded {
     inner: Arc<Inner>,
     /// Locked while all ranks register. Launches do not take the lock.
     pointers: Mutex<Vec<Captured>>,
@@ -33,7 +34,7 @@ pub(super) struct Recorded {
     pairs: AtomicU64,
     registered: AtomicBool,
     /// Auxiliary streams and workspaces of the capture's low-contention collectives.
-    pub(super) aside: Mutex<Aside>,
+    pub(in crate::collective) aside: Mutex<Aside>,
 }
 
 /// A pointer captured before its peers' pointers were known. `register` fills its table.
@@ -46,7 +47,13 @@ struct Captured {
 }
 
 impl Recorded {
-    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+    /// The part of the graph that records a queue; `None` for a stream. Requested before the turn of a call, because closing the
+    /// group ends every graph that has a part of the group.
+    pub(in crate::collective) fn of(inner: &Arc<Inner>, queue: Target<'_>) -> Option<Arc<Self>> {
+        queue.recording().map(|recording| recording.part(inner.group.id(), || Self::new(inner)))
+    }
+
+    fn new(inner: &Arc<Inner>) -> Self {
         Self {
             inner: inner.clone(),
             pointers: Mutex::default(),
@@ -61,7 +68,7 @@ impl Recorded {
     }
 
     /// A table for plain memory, for operand number `operand` of the next call. Equal memory shares a table.
-    pub(super) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
+    pub(in crate::collective) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
         let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
         let number = match pointers.iter().position(same) {
@@ -78,13 +85,13 @@ impl Recorded {
     }
 
     /// Notes that operand number `operand` of the next call lies in adopted memory, whose registration the graph keeps.
-    pub(super) fn found(&self, pooled: &Pooled, operand: usize) {
+    pub(in crate::collective) fn found(&self, pooled: &Pooled, operand: usize) {
         self.used(operand, Used::Adopted(pooled.number, pooled.offset_bytes));
         self.keep_adopted(pooled.registration.as_ref());
     }
 
     /// Makes the graph an owner of a registration.
-    pub(super) fn keep_adopted(&self, registration: Option<&Arc<Registration>>) {
+    pub(in crate::collective) fn keep_adopted(&self, registration: Option<&Arc<Registration>>) {
         let mut adopted = self.adopted.lock();
         if let Some(registration) = registration.filter(|new| !adopted.iter().any(|kept| Arc::ptr_eq(kept, new))) {
             adopted.push(registration.clone());
@@ -96,12 +103,12 @@ impl Recorded {
         self.uses.lock().push(Use { call, operand, of });
     }
 
-    pub(super) fn note(&self, call: Call) {
+    pub(in crate::collective) fn note(&self, call: Call) {
         self.calls.lock().push(call);
     }
 
     /// Counts a call of pairs.
-    pub(super) fn note_pairs(&self) {
+    pub(in crate::collective) fn note_pairs(&self) {
         self.pairs.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -125,11 +132,11 @@ impl Part for Recorded {
     }
 
     fn before_launch(&self, stream: &Stream) -> Result<()> {
-        let mut lane = self.inner.lane.take(LAUNCH)?;
+        let mut turn = Turn::begin(&self.inner, LAUNCH, Target::Eager(stream))?;
         let calls = self.calls.lock();
-        lane.order(stream)?;
+        turn.order()?;
         if let Some(first) = calls.first() {
-            self.inner.arrive_together(first.op(), &mut lane, stream)?;
+            turn.arrive_together(first.op())?;
         }
         if self.aside.lock().is_used() {
             self.inner.side.lock().lane.order(stream)?;
@@ -172,5 +179,5 @@ impl Part for Recorded {
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/collective/graph_part.rs"]
+#[path = "../../../tests/unit/collective/turn/graph_part.rs"]
 mod tests;

@@ -2,30 +2,32 @@
 //! `deadlines.first_use`. The calls of a graph wait at most `deadlines.steady`. Each rank therefore signals its peers once,
 //! before its first call, and a graph that is a rank's first call waits until all ranks have signalled.
 
-use super::Inner;
-use super::call_order::Lane;
-use super::signal::launch_signal;
+use std::sync::Arc;
+
+use super::Turn;
+use crate::collective::signal::{launch_signal, own_signal};
 use crate::error::Result;
 use crate::kernel::args;
-use crate::stream::{Stream, Target};
+use crate::memory::Arena;
 
 /// Channel of the communicator's own signal array.
 const CHANNEL: usize = 1;
 
-impl Inner {
+impl Turn<'_> {
     /// Enqueues the signals before an eager call. On an error the call is refused and nothing is enqueued. Returns whether
     /// the call's waits may take `deadlines.first_use`.
-    pub(super) fn arrive(&self, lane: &mut Lane, queue: Target<'_>) -> Result<bool> {
+    pub(super) fn arrive(&mut self) -> Result<bool> {
+        let Self { inner, queue, ref mut lane, .. } = *self;
         queue.stream().refuse_captured("enqueue a call")?;
         // A natively captured call may run at any time. It sends no signals, and another call is the first.
         if !lane.told && queue.stream().is_capturing()? {
             return Ok(!std::mem::replace(&mut lane.captured, true));
         }
         if !lane.told {
-            let (rank, world) = (self.group.rank(), self.group.world_size());
+            let (rank, world) = (inner.group.rank(), inner.group.world_size());
             for peer in (0..world).filter(|peer| *peer != rank) {
                 // The signal does not wait. The call after it does.
-                launch_signal(&self.group, &self.arrival(args::kSignalPut, peer)?, queue)?;
+                launch_signal(&inner.group, &arrival(&inner.arena, args::kSignalPut, peer)?, queue)?;
             }
             lane.told = true;
         }
@@ -33,21 +35,22 @@ impl Inner {
     }
 
     /// Enqueues a barrier before a graph whose first call is of operation `op`.
-    pub(super) fn arrive_together(&self, op: u32, lane: &mut Lane, stream: &Stream) -> Result<()> {
-        if lane.fresh && self.group.world_size() > 1 {
+    pub(super) fn arrive_together(&mut self, op: u32) -> Result<()> {
+        let Self { inner, queue, ref mut lane, .. } = *self;
+        if lane.fresh && inner.group.world_size() > 1 {
             // The barrier waits for one signal of each rank. An earlier signal of this rank does no harm.
-            let barrier = args::SignalArgs { op, ..self.arrival(args::kSignalBarrier, self.group.rank())? };
-            launch_signal(&self.group, &barrier, Target::Eager(stream))?;
+            let barrier = args::SignalArgs { op, ..arrival(&inner.arena, args::kSignalBarrier, inner.group.rank())? };
+            launch_signal(&inner.group, &barrier, queue)?;
         }
         (lane.told, lane.fresh) = (true, false);
         Ok(())
     }
+}
 
-    fn arrival(&self, action: u32, peer: usize) -> Result<args::SignalArgs> {
-        self.aside_signal(action, peer, CHANNEL, true)
-    }
+fn arrival(arena: &Arc<Arena>, action: u32, peer: usize) -> Result<args::SignalArgs> {
+    own_signal(arena, action, peer, CHANNEL, true)
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/collective/first_call.rs"]
+#[path = "../../../tests/unit/collective/turn/first_call.rs"]
 mod tests;

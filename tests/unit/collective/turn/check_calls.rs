@@ -1,4 +1,4 @@
-//! Tests of `src/collective/check_calls.rs`, whose module they are.
+//! Tests of `src/collective/turn/check_calls.rs`, whose module they are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Memory> + Sync, say
         let spoils = group.rank() == 2;
         let _kept = spoils.then(|| spoil(&device, &mut arena));
         let communicator = Communicator::over(group, arena).unwrap();
-        let probed = communicator.0.probe_peers_with(if spoils { says } else { HERE });
+        let probed = probe_peers_with(&communicator.0.arena, if spoils { says } else { HERE });
         probed.map_or_else(|error| error.to_string(), |()| String::new())
     };
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Tests of `src/collective/note_nccl.rs`, whose module they are.
+//! Tests of `src/collective/turn/note_nccl.rs`, whose module they are.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests of `src/collective/first_call.rs`, whose module they are.
+//! Tests of `src/collective/turn/first_call.rs`, whose module they are.
 
 use std::time::Duration;
 

@@ -6,40 +6,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::lock_api::GetThreadId;
 use parking_lot::{Mutex, MutexGuard, RawThreadId};
 
-use super::Communicator;
-use super::graph_part::Recorded;
+use super::Turn;
+use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::{Order, Stream, Target};
 
 /// The lock that orders a communicator's calls: one call at a time holds the lane. Meanwhile the call may run a callback of
 /// the caller. A callback that makes another call would deadlock, so that call is refused.
-pub(super) struct Turns {
+pub(in crate::collective) struct Turns {
     lane: Mutex<Lane>,
     /// The thread in which the call that holds the lane runs a callback; else 0.
     worker: AtomicUsize,
 }
 
 impl Turns {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
         Ok(Self { lane: Mutex::new(Lane::new(device)?), worker: AtomicUsize::new(0) })
     }
 
     /// Waits for the calls of other threads. `what` names the call in errors.
-    pub(super) fn take(&self, what: impl fmt::Display) -> Result<MutexGuard<'_, Lane>> {
+    pub(in crate::collective) fn take(&self, what: impl fmt::Display) -> Result<MutexGuard<'_, Lane>> {
         self.refuse_within(what)?;
         Ok(self.lane.lock())
     }
 
     /// The lane, unless another thread holds it.
-    pub(super) fn try_take(&self, what: impl fmt::Display) -> Result<Option<MutexGuard<'_, Lane>>> {
+    pub(in crate::collective) fn try_take(&self, what: impl fmt::Display) -> Result<Option<MutexGuard<'_, Lane>>> {
         self.refuse_within(what)?;
         Ok(self.lane.try_lock())
     }
 
     /// Fails if called from a callback that runs inside a call of the same communicator.
     #[inline]
-    pub(super) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
+    pub(in crate::collective) fn refuse_within(&self, what: impl fmt::Display) -> Result<()> {
         // Relaxed: only this thread's own number matters, which only this thread writes.
         match self.worker.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -51,8 +51,8 @@ impl Turns {
         }
     }
 
-    /// Runs `work`, which may contain a callback, while a call holds the lane.
-    pub(super) fn work<T>(&self, _turn: &mut MutexGuard<'_, Lane>, work: impl FnOnce() -> T) -> T {
+    /// Runs `work`, which may contain a callback, in the call that holds the lane.
+    pub(in crate::collective) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         /// Ends the work, also if the work panics.
         struct Worker<'a>(&'a AtomicUsize);
         impl Drop for Worker<'_> {
@@ -65,7 +65,7 @@ impl Turns {
         work()
     }
 
-    pub(super) fn get_mut(&mut self) -> &mut Lane {
+    pub(in crate::collective) fn get_mut(&mut self) -> &mut Lane {
         self.lane.get_mut()
     }
 }
@@ -86,11 +86,7 @@ impl Communicator {
     /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
     /// memory with calls. In a capture, each launch of the graph waits in the same way.
     pub(crate) fn order(&self, what: &str, queue: Target<'_>) -> Result<()> {
-        let inner = &self.0;
-        if let Some(recording) = queue.recording() {
-            recording.part(inner.group.id(), || Recorded::new(inner));
-        }
-        inner.lane.take(what)?.order_call(queue)
+        Turn::begin(&self.0, what, queue)?.order()
     }
 
     /// Fails if called from a callback that runs inside a call of this communicator: the two would wait for each other.
@@ -108,11 +104,11 @@ fn this_thread() -> usize {
 pub(crate) struct Lane {
     calls: Order,
     /// Whether no call has run yet. A peer may then still be loading.
-    pub(super) fresh: bool,
+    pub(in crate::collective) fresh: bool,
     /// Whether this rank has signalled its first call to the peers.
-    pub(super) told: bool,
+    pub(in crate::collective) told: bool,
     /// Whether a natively captured call has taken the arguments of a first call.
-    pub(super) captured: bool,
+    pub(in crate::collective) captured: bool,
 }
 
 impl Lane {
@@ -131,12 +127,12 @@ impl Lane {
     }
 
     /// Whether all calls are done, except natively captured calls. Does not block.
-    pub(super) fn is_done(&self) -> Result<bool> {
+    pub(in crate::collective) fn is_done(&self) -> Result<bool> {
         self.calls.is_done()
     }
 
     /// Keeps the order without `stream`, which may then be destroyed.
-    pub(super) fn leave(&mut self, stream: &Stream) -> Result<()> {
+    pub(in crate::collective) fn leave(&mut self, stream: &Stream) -> Result<()> {
         self.calls.leave(stream)
     }
 }

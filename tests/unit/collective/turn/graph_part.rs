@@ -1,4 +1,4 @@
-//! Tests of `src/collective/graph_part.rs`, whose module they are.
+//! Tests of `src/collective/turn/graph_part.rs`, whose module they are.
 
 use std::sync::Barrier;
 use std::time::Duration;

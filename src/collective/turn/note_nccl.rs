@@ -1,7 +1,7 @@
 //! Calls that NCCL runs are entered in the history and compared across ranks, like calls on symmetra kernels.
 
-use super::Communicator;
-use super::graph_part::Recorded;
+use super::Turn;
+use crate::collective::Communicator;
 use crate::error::Result;
 use crate::group::Call;
 use crate::stream::Target;
@@ -13,20 +13,19 @@ impl Communicator {
     pub(crate) fn announce_elsewhere(&self, call: Call, queue: Target<'_>) -> Result<()> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
-        let recorded = queue.recording().map(|recording| recording.part(inner.group.id(), || Recorded::new(inner)));
         let compared = inner.group.config().check_calls;
-        let mut lane = inner.lane.take(call)?;
+        let mut turn = Turn::begin(inner, call, queue)?;
         // Only if a kernel is enqueued before the call.
-        if compared || !lane.told {
-            lane.order_call(queue)?;
+        if compared || !turn.lane.told {
+            turn.order()?;
         }
-        let first = inner.announce(call, &mut lane, queue, recorded.as_deref())?;
+        let first = turn.announce(call)?;
         // Without a comparison, no kernel has run on the device.
-        lane.fresh |= first && !compared;
+        turn.lane.fresh |= first && !compared;
         Ok(())
     }
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/collective/note_nccl.rs"]
+#[path = "../../../tests/unit/collective/turn/note_nccl.rs"]
 mod tests;

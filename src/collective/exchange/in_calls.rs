@@ -5,56 +5,58 @@
 
 use std::ops::Range;
 
-use super::Inner;
-use super::call_order::Lane;
-use super::exchange::{Counts, Exchange, Way, algorithm};
-use super::graph_part::Recorded;
-use super::reach::Peers;
-use super::select::Reach;
+use super::{Counts, Exchange, Way, algorithm, place};
+use crate::collective::reach::Peers;
+use crate::collective::select::Reach;
+use crate::collective::turn::Turn;
 use crate::error::Result;
+use crate::memory::Arena;
 use crate::op::{Strip, Strips};
-use crate::stream::Target;
 use crate::types::Transport;
 
-impl Inner {
-    /// How the bytes of an exchange in several launches move, and the bytes that a launch moves from rank to rank; `None` if
-    /// one launch suffices. Depends only on facts that all ranks know.
-    pub(super) fn in_calls(&self, exchange: &Exchange<'_>, transport: Transport) -> Option<(Way, u64)> {
-        let Counts::Known { largest_bytes, .. } = &exchange.counts else { return None };
-        let (bytes, place) = (*largest_bytes, self.place(Reach::Pushed));
+/// An exchange in several launches.
+pub(super) struct InCalls<'a> {
+    exchange: &'a Exchange<'a>,
+    way: Way,
+    /// The bytes that a launch moves from rank to rank.
+    call_bytes: u64,
+}
+
+impl<'a> InCalls<'a> {
+    /// `None` if one launch suffices. Depends only on facts that all ranks know.
+    pub(super) fn of(exchange: &'a Exchange<'a>, transport: Transport, arena: &Arena) -> Option<Self> {
+        let Counts::Known { largest_bytes: bytes, .. } = exchange.counts else { return None };
+        let place = place(arena.group(), Reach::Pushed);
         // A part of a chunk of several rows might not consist of whole rows.
         let cut = exchange.strips.rows.row_bytes == 0 || bytes <= place.slot_bytes;
+        let calls = |way, call_bytes| Self { exchange, way, call_bytes };
         match exchange.way() {
             _ if transport != Transport::Packets => None,
             Way::Relay if place.relays(bytes) => {
                 // A launch fills all slots of the scratch.
-                let slots = self.arena.layout().one_shot_ll.slot_packets * self.group.world_size() as u64;
-                Some((Way::RelayPackets, slots * 8))
+                let slots = arena.layout().one_shot_ll.slot_packets * arena.group().world_size() as u64;
+                Some(calls(Way::RelayPackets, slots * 8))
             }
             Way::Reduce if place.takes_sentinels(exchange.call.dtype, bytes) => {
-                cut.then_some((Way::ReduceSentinels, place.slot_bytes))
+                cut.then(|| calls(Way::ReduceSentinels, place.slot_bytes))
             }
-            Way::Push | Way::Relay if place.takes_escapes(bytes) => cut.then_some((Way::PushEscaped, place.slot_bytes)),
+            Way::Push | Way::Relay if place.takes_escapes(bytes) => {
+                cut.then(|| calls(Way::PushEscaped, place.slot_bytes))
+            }
             _ => None,
         }
     }
 
-    /// Enqueues an exchange by packets in several launches.
-    pub(super) fn exchange_in_calls(
-        &self,
-        exchange: &Exchange<'_>,
-        (way, call_bytes): (Way, u64),
-        lane: &mut Lane,
-        queue: Target<'_>,
-        recorded: Option<&Recorded>,
-    ) -> Result<()> {
+    /// Enqueues the launches.
+    pub(super) fn enqueue(&self, turn: &mut Turn<'_>) -> Result<()> {
+        let Self { exchange, way, call_bytes } = *self;
         let bytes = exchange.largest_bytes();
-        let noted = exchange.noted(algorithm(Transport::Packets, way)).at(self.place_to_check(exchange));
+        let noted = exchange.noted(algorithm(Transport::Packets, way)).at(exchange.place_to_check(turn.inner));
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
-            let fresh = self.announce(noted, lane, queue, recorded)?;
-            self.launch_exchange(&part, way, Transport::Packets, &Peers::NONE, fresh, queue)?;
+            let fresh = turn.announce(noted)?;
+            part.launch(way, Transport::Packets, &Peers::NONE, fresh, turn)?;
             start += call_bytes;
         }
         Ok(())
