@@ -4,8 +4,7 @@
 
 use std::ffi::c_void;
 
-use super::all_reduce::scratch;
-use super::launch_plan::sum_args;
+use super::all_reduce::{scratch, sum_args};
 use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
 use super::reach::{Located, Peers};
 use super::turn::Turn;

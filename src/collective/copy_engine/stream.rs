@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::pending::Pending;
 use crate::collective::aside::Branch;
-use crate::collective::signal::{launch_signal, own_signal};
+use crate::collective::heap::{launch_signal, own_signal};
 use crate::collective::turn::{Lane, Recorded, Turn};
 use crate::collective::{Inner, shape_of};
 use crate::device::{Device, DeviceKind};

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::stream::Beside;
-use crate::collective::signal::launch_signal;
+use crate::collective::heap::launch_signal;
 use crate::error::Result;
 use crate::kernel::args;
 use crate::memory::SymmetricBuffer;

@@ -26,7 +26,7 @@ use multicast::MulticastExchange;
 
 /// How the bytes move if peers can address an operand.
 #[derive(Clone, Copy)]
-pub(in crate::collective) enum Way {
+enum Way {
     /// Each rank writes into the operands of the others.
     Push,
     /// By escaped packets: each rank sends its bytes to the others.
@@ -43,15 +43,15 @@ pub(in crate::collective) enum Way {
 
 /// The operand that peers access, and the offset of this rank's bytes in each peer's operand.
 #[derive(Clone, Copy)]
-pub(in crate::collective) struct Shared<'a> {
-    pub(in crate::collective) way: Way,
+struct Shared<'a> {
+    way: Way,
     operand: &'a View<'a>,
     offset_bytes: u64,
 }
 
 /// Which ranks know the sizes of an exchange.
 #[derive(Clone, Copy)]
-pub(in crate::collective) enum Counts<'a> {
+enum Counts<'a> {
     /// Every rank. `largest_bytes` go at most from one rank to another. Without a shared operand the bytes move by packets.
     Known { largest_bytes: u64, shared: Option<Shared<'a>> },
     /// Each rank knows only its own counts. `arena_bytes`: offsets of its chunks in the arena, if all chunks are there.
@@ -59,15 +59,15 @@ pub(in crate::collective) enum Counts<'a> {
 }
 
 /// One exchange, from this rank's view.
-pub(in crate::collective) struct Exchange<'a> {
-    pub(in crate::collective) call: &'a Call<'a>,
-    pub(in crate::collective) strips: Strips,
-    pub(in crate::collective) counts: Counts<'a>,
+struct Exchange<'a> {
+    call: &'a Call<'a>,
+    strips: Strips,
+    counts: Counts<'a>,
 }
 
 impl<'a> Exchange<'a> {
     /// An exchange of other chunks in the same call.
-    pub(in crate::collective) fn with(&self, strips: Strips, counts: Counts<'a>) -> Self {
+    fn with(&self, strips: Strips, counts: Counts<'a>) -> Self {
         Self { call: self.call, strips, counts }
     }
 
@@ -85,7 +85,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// How the bytes move, unless an exchange takes a launch for each part.
-    pub(in crate::collective) fn way(&self) -> Way {
+    fn way(&self) -> Way {
         match &self.counts {
             _ if self.is_apart() => Way::Reduce,
             Counts::Known { shared: Some(shared), .. } => shared.way,
@@ -95,14 +95,14 @@ impl<'a> Exchange<'a> {
 
     /// How the bytes move, the operand that peers access, and the offset of this rank's bytes there; `None` if ranks
     /// exchange the offsets on the device.
-    pub(in crate::collective) fn shared(&self) -> Option<(Way, &'a View<'a>, u64)> {
+    fn shared(&self) -> Option<(Way, &'a View<'a>, u64)> {
         match self.counts {
             Counts::Known { shared, .. } => shared.map(|shared| (shared.way, shared.operand, shared.offset_bytes)),
             Counts::Own { .. } => None,
         }
     }
 
-    pub(in crate::collective) fn largest_bytes(&self) -> u64 {
+    fn largest_bytes(&self) -> u64 {
         let Strips { from, into, .. } = &self.strips;
         match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
@@ -111,7 +111,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// The offset of the operand that peers access, or would access in a larger call.
-    pub(in crate::collective) fn place(&self, offset_bytes: Option<u64>) -> Places {
+    fn place(&self, offset_bytes: Option<u64>) -> Places {
         match self.shared() {
             Some((Way::Reduce, ..)) => [offset_bytes, None, None, None],
             Some(_) => [None, offset_bytes, None, None],
@@ -120,7 +120,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// The words that ranks compare with `check_calls`, for this transport.
-    pub(in crate::collective) fn noted(&self, way: u32) -> Noted {
+    fn noted(&self, way: u32) -> Noted {
         let bytes = match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             // The exchange itself compares sizes; types may differ.
@@ -131,7 +131,7 @@ impl<'a> Exchange<'a> {
 
     /// The offset, for `check_calls`, of the operand that peers would access if this exchange by packets were larger. With
     /// `check_calls`, unequal offsets are already an error in small calls.
-    pub(in crate::collective) fn place_to_check(&self, inner: &Inner) -> Places {
+    fn place_to_check(&self, inner: &Inner) -> Places {
         self.place(self.shared().and_then(|(_, operand, _)| inner.offset_to_check(operand)))
     }
 
@@ -278,14 +278,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Enqueues one launch. `peers`: where peers find the shared operand. `fresh`: whether the call is the first on the device.
-    pub(in crate::collective) fn launch(
-        &self,
-        way: Way,
-        transport: Transport,
-        peers: &Peers,
-        fresh: bool,
-        turn: &Turn<'_>,
-    ) -> Result<()> {
+    fn launch(&self, way: Way, transport: Transport, peers: &Peers, fresh: bool, turn: &Turn<'_>) -> Result<()> {
         let (group, arena) = (&turn.inner.group, &turn.inner.arena);
         let layout = arena.layout();
         let scratch = match (transport, way) {
@@ -389,7 +382,7 @@ fn tells(group: &Group, bytes: u64) -> bool {
 }
 
 /// The facts, other than the size, that decide the transport.
-pub(in crate::collective) fn place(group: &Group, reach: Reach) -> Place {
+fn place(group: &Group, reach: Reach) -> Place {
     Place::new(group.device().kind(), group.world_size(), reach, group.config())
 }
 
@@ -415,7 +408,7 @@ fn unreached(call: &Call<'_>) -> Error {
     )
 }
 
-pub(in crate::collective) fn algorithm(transport: Transport, way: Way) -> u32 {
+fn algorithm(transport: Transport, way: Way) -> u32 {
     match (transport, way) {
         (Transport::Direct, Way::Push) => args::kExchangePush,
         (Transport::Direct, Way::Relay) => args::kExchangeRelay,

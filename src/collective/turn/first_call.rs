@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Turn;
-use crate::collective::signal::{launch_signal, own_signal};
+use crate::collective::heap::{launch_signal, own_signal};
 use crate::error::Result;
 use crate::kernel::args;
 use crate::memory::Arena;

@@ -1,5 +1,8 @@
 //! Planning an all-reduce on symmetra kernels: the algorithm, and the size and shape of each launch.
 
+mod bound;
+mod launch_plan;
+
 use super::reach::{Located, Peers};
 use super::select::Reach;
 use super::turn::Recorded;
@@ -12,6 +15,9 @@ use crate::memory::{Arena, ArenaLayout, Scratch, View};
 use crate::op::{Algorithm, AllReduceOptions, Call, Codec};
 use crate::types::{Dtype, Reduction};
 
+pub use bound::BoundAllReduce;
+pub(in crate::collective) use launch_plan::{Prepared, sum_args};
+
 /// Most bytes of one launch: kernels count packets in 32 bits.
 const MOST_CALL_BYTES: u64 = 1 << 33;
 
@@ -19,15 +25,15 @@ const MOST_CALL_BYTES: u64 = 1 << 33;
 const MOST_CALL_UNITS: u64 = 1 << 23;
 
 /// The plan for one message.
-pub(super) struct Plan {
-    pub(super) algorithm: Algorithm,
-    pub(super) reduction: Reduction,
-    pub(super) codec: Codec,
-    pub(super) dtype: Dtype,
+struct Plan {
+    algorithm: Algorithm,
+    reduction: Reduction,
+    codec: Codec,
+    dtype: Dtype,
     /// Input and output, for algorithms in which peers address the operands.
-    pub(super) peers: Option<[Peers; 2]>,
+    peers: Option<[Peers; 2]>,
     /// Most elements of one launch.
-    pub(super) call_elems: usize,
+    call_elems: usize,
 }
 
 /// An all-reduce that is being planned.
@@ -109,12 +115,7 @@ impl Planning<'_> {
 
 impl Plan {
     /// Plans the all-reduce of a checked call with these operands.
-    pub(super) fn new(
-        inner: &Inner,
-        call: &Call<'_>,
-        operands: [&View<'_>; 2],
-        recorded: Option<&Recorded>,
-    ) -> Result<Self> {
+    fn new(inner: &Inner, call: &Call<'_>, operands: [&View<'_>; 2], recorded: Option<&Recorded>) -> Result<Self> {
         let (options, dtype) = (call.options, call.dtype);
         let AllReduceOptions { reduction, codec, .. } = options;
         let bytes = operands[0].elems * dtype.bytes();
@@ -133,7 +134,7 @@ impl Plan {
     }
 
     /// The shape of a launch for `bytes` bytes.
-    pub(super) fn geometry(&self, group: &Group, bytes: u64) -> Launch {
+    fn geometry(&self, group: &Group, bytes: u64) -> Launch {
         let (shape, world) = (shape_of(group), group.world_size() as u32);
         if self.codec != Codec::None {
             let units = bytes.div_ceil(u64::from(args::kUnitElems) * self.dtype.bytes() as u64);
@@ -169,7 +170,7 @@ fn codec_launch_elems(arena: &Arena, codec: Codec, algorithm: Algorithm, elems: 
 }
 
 /// Most elements of one launch with a codec: the units that fit the slots.
-pub(super) fn codec_call_elems(arena: &Arena, codec: Codec, algorithm: Algorithm) -> Result<u64> {
+pub(in crate::collective) fn codec_call_elems(arena: &Arena, codec: Codec, algorithm: Algorithm) -> Result<u64> {
     let world = arena.group().world_size();
     let slot_packets = geometry::quantised_slot(scratch(arena.layout(), algorithm).slot_packets, world as u64);
     let (sources, setting) = match algorithm {
@@ -186,7 +187,7 @@ pub(super) fn codec_call_elems(arena: &Arena, codec: Codec, algorithm: Algorithm
 }
 
 /// The scratch of an algorithm.
-pub(super) fn scratch(layout: &ArenaLayout, algorithm: Algorithm) -> &Scratch {
+pub(in crate::collective) fn scratch(layout: &ArenaLayout, algorithm: Algorithm) -> &Scratch {
     match algorithm {
         Algorithm::OneShotLL => &layout.one_shot_ll,
         Algorithm::OneShotSentinel => &layout.one_shot_sentinel,

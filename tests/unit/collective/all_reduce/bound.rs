@@ -1,4 +1,4 @@
-//! Tests of `src/collective/bound.rs`, whose module they are.
+//! Tests of `src/collective/all_reduce/bound.rs`, whose module they are.
 
 use std::time::Duration;
 

@@ -2,12 +2,11 @@
 //! enqueues its plan any number of times.
 #![allow(unsafe_code)]
 
-use super::Inner;
-use super::all_reduce::{Plan, scratch};
-use super::exchange::copy;
-use super::multicast;
-use super::reach::Peers;
-use super::turn::{Recorded, Turn};
+use super::{Plan, scratch};
+use crate::collective::exchange::copy;
+use crate::collective::reach::Peers;
+use crate::collective::turn::{Recorded, Turn};
+use crate::collective::{Inner, multicast};
 use crate::error::{Error, Result};
 use crate::group::{CODEC_SHIFT, Call, Group};
 use crate::kernel::args;
@@ -18,7 +17,7 @@ use crate::types::WAY_NOTHING;
 
 /// The planned work.
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of a call, which allocates nothing")]
-pub(super) enum Prepared {
+pub(in crate::collective) enum Prepared {
     /// No elements. Holds the words that ranks compare.
     Empty(Call),
     /// A group of one rank.
@@ -33,7 +32,7 @@ unsafe impl Send for Prepared {}
 unsafe impl Sync for Prepared {}
 
 /// Launches of equal size, and a last launch that may be smaller.
-pub(super) struct Calls {
+pub(in crate::collective) struct Calls {
     /// Arguments of the first launch. Each other launch starts where the previous launch ends.
     args: Args,
     /// The words that ranks compare before each launch.
@@ -68,7 +67,7 @@ impl Part {
 
 impl Prepared {
     /// Plans a checked all-reduce: everything that depends on operands and settings.
-    pub(super) fn new(inner: &Inner, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Self> {
+    pub(in crate::collective) fn new(inner: &Inner, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Self> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else {
             return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
         };
@@ -97,7 +96,7 @@ impl Prepared {
     }
 
     /// Enqueues the plan once, in the order of calls.
-    pub(super) fn enqueue(&self, turn: &mut Turn<'_>) -> Result<()> {
+    pub(in crate::collective) fn enqueue(&self, turn: &mut Turn<'_>) -> Result<()> {
         match self {
             Self::Empty(call) => turn.announce_empty(*call),
             Self::Copy { from, into } => {
@@ -162,7 +161,7 @@ fn unicast_args(arena: &Arena, plan: &Plan, [input, output]: [&View<'_>; 2]) -> 
 }
 
 /// The arguments of a reduction that depend only on its algorithm. `first`: whether the call is the first on the device.
-pub(super) fn sum_args(arena: &Arena, algorithm: Algorithm, first: bool) -> args::AllReduceArgs {
+pub(in crate::collective) fn sum_args(arena: &Arena, algorithm: Algorithm, first: bool) -> args::AllReduceArgs {
     let scratch = scratch(arena.layout(), algorithm);
     args::AllReduceArgs {
         peers: arena.everywhere(scratch.region.offset),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::shape_of;
+use crate::collective::shape_of;
 use crate::error::Result;
 use crate::group::Group;
 use crate::kernel::{args, geometry};
@@ -58,7 +58,7 @@ impl<'buffer> SignalPad<'buffer> {
         group.device().check_same("stream", queue.stream().device())?;
         let args = self.args(action, peer, channel)?;
         if let Some(recording) = queue.recording() {
-            recording.part(group.id(), || Recorded(group.clone()));
+            recording.part(group.id(), || OneSided(group.clone()));
         }
         // The borrow keeps the buffer for a capture, and reclaiming waits for the device.
         launch_signal(group, &args, queue)
@@ -66,7 +66,7 @@ impl<'buffer> SignalPad<'buffer> {
 }
 
 /// Enqueues a signal kernel on arrays of an entered group. The caller orders the signals of each channel.
-pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: Target<'_>) -> Result<()> {
+pub(in crate::collective) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: Target<'_>) -> Result<()> {
     let launch = geometry::single(shape_of(group), args.world);
     // SAFETY: this rank's array lies in an arena, the arrays of peers in mappings. These live until the group is closed and the
     // device is idle (liveness, bounds); the caller orders signals (exclusion).
@@ -74,7 +74,7 @@ pub(super) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: Targe
 }
 
 /// A signal on the communicator's own signal array.
-pub(super) fn own_signal(
+pub(in crate::collective) fn own_signal(
     arena: &Arc<Arena>,
     action: u32,
     peer: usize,
@@ -86,9 +86,9 @@ pub(super) fn own_signal(
 }
 
 /// The signals of one group in one graph. After the group has closed or failed, peers' signal arrays are unmapped.
-pub(super) struct Recorded(pub(super) Group);
+pub(in crate::collective) struct OneSided(pub(in crate::collective) Group);
 
-impl Part for Recorded {
+impl Part for OneSided {
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.0.enter()?;
         launch()

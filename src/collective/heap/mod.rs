@@ -1,5 +1,8 @@
 //! The memory of all ranks for the caller's kernels.
 
+mod put;
+mod signal;
+
 use std::time::Duration;
 
 use super::Communicator;
@@ -7,6 +10,8 @@ use crate::bootstrap::LONGEST;
 use crate::error::{Error, Result};
 use crate::memory::HeapView;
 use crate::stream::{Queue, Target};
+
+pub(in crate::collective) use signal::{launch_signal, own_signal};
 
 impl Communicator {
     /// The memory of all ranks for a kernel that you enqueue on `queue`, as an argument of the functions of

@@ -1,8 +1,8 @@
 //! Copies into a peer's memory, by a copy engine if the device has one.
 #![allow(unsafe_code)]
 
-use super::Communicator;
-use super::signal::Recorded;
+use super::signal::OneSided;
+use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, Place, SymmetricBuffer, WithView};
 use crate::stream::{Queue, Target};
@@ -39,7 +39,11 @@ impl Communicator {
     }
 
     /// The address of `peer`'s elements of a buffer of this group.
-    pub(super) fn peer_of<T: Element>(&self, buffer: &SymmetricBuffer<T>, peer: usize) -> Result<*mut u8> {
+    pub(in crate::collective) fn peer_of<T: Element>(
+        &self,
+        buffer: &SymmetricBuffer<T>,
+        peer: usize,
+    ) -> Result<*mut u8> {
         match buffer.view_of().place {
             Place::Symmetric { group, .. } if group == self.group().id() => Ok(buffer.at(peer)?.cast()),
             _ => Err(Error::invalid("the buffer", format!("{buffer:?}"), "it must be of this group")),
@@ -47,9 +51,9 @@ impl Communicator {
     }
 
     /// Makes the graph refuse to launch after the group has closed or failed.
-    pub(super) fn record_one_sided(&self, queue: Target<'_>) {
+    pub(in crate::collective) fn record_one_sided(&self, queue: Target<'_>) {
         if let Some(recording) = queue.recording() {
-            recording.part(self.group().id(), || Recorded(self.group().clone()));
+            recording.part(self.group().id(), || OneSided(self.group().clone()));
         }
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::Communicator;
-use super::launch_plan::Prepared;
-use super::turn::Turn;
+use super::Prepared;
+use crate::collective::Communicator;
+use crate::collective::turn::Turn;
 use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Kept, Queue, Target};
@@ -164,5 +164,5 @@ impl fmt::Debug for BoundAllReduce<'_> {
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/collective/bound.rs"]
+#[path = "../../../tests/unit/collective/all_reduce/bound.rs"]
 mod tests;
