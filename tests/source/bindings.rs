@@ -159,7 +159,7 @@ const PROTOCOL_SOURCES: [&str; 27] = [
     "src/group/history.rs",
     "src/kernel/geometry.rs",
     "src/memory/layout.rs",
-    "src/op/norm_steps.rs",
+    "src/op/norm/steps.rs",
     "src/op/pairs.rs",
     "src/op/strips.rs",
 ];

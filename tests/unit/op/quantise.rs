@@ -1,4 +1,4 @@
-//! Tests of `src/op/quantise.rs`, whose module they are.
+//! Tests of `src/op/quantise/mod.rs`, whose module they are.
 
 use super::*;
 

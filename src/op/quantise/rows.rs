@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::Held;
-use super::narrow::{Narrow, ScaleLayout};
+use super::{Narrow, ScaleLayout};
 use crate::error::{Error, Result};
 use crate::kernel::args;
+use crate::op::Held;
 use crate::types::Dtype;
 
 /// The elements of a group are a multiple of this number, which is also the group of NVFP4.
@@ -157,7 +157,7 @@ pub(crate) struct Quantised {
 
 impl Quantised {
     /// Checks format, types and lengths for `rows` rows of `width` elements. `global` is the global scale, if given.
-    pub(super) fn check(&self, rows: usize, width: usize, global: Option<&Held>) -> Result<()> {
+    pub(in crate::op) fn check(&self, rows: usize, width: usize, global: Option<&Held>) -> Result<()> {
         let format = self.format;
         format.check(width)?;
         let Format { scaling, to, .. } = format;
@@ -205,6 +205,6 @@ impl Quantised {
 }
 
 /// The error of a global scale without NVFP4.
-pub(super) fn unneeded() -> Error {
+pub(in crate::op) fn unneeded() -> Error {
     Error::invalid("the global scale", "given", "NVFP4 alone has one")
 }

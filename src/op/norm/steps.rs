@@ -1,9 +1,9 @@
 //! The steps of a norm where no kernel both sums and norms: collectives of rows, and kernels that run on this rank only.
 //! Every backend runs the collectives in its own way.
 
-use super::{ALL_GATHER, BROADCAST, Call, Cut, Held, NormRows, Numbers, REDUCE, Shape};
 use crate::error::{Error, Result};
 use crate::memory::{Place, View};
+use crate::op::{ALL_GATHER, BROADCAST, Call, Cut, Held, NormRows, Numbers, REDUCE, Shape};
 
 /// One step.
 pub(crate) enum Step<'a> {

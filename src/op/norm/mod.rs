@@ -1,5 +1,8 @@
 //! Sum and RMSNorm: the sum of all inputs, plus a residual, normed row by row.
 
+mod check;
+mod steps;
+
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -10,6 +13,9 @@ use super::{
 use crate::error::Operation;
 use crate::memory::{Operand, WithView};
 use crate::types::{Dtype, Element};
+
+pub(crate) use check::check_lengths;
+pub(crate) use steps::{LocalRows, Step, Steps};
 
 /// All-reduce of rows, each of which is then normed. Backends reduce as in an all-reduce; the effect is that reduction.
 pub static ALL_REDUCE_NORM: Op = Op {

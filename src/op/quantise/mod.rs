@@ -1,12 +1,17 @@
 //! How normed rows are quantised: which elements share a scale, and how values and scales are stored.
 
+mod narrow;
+mod rows;
+
 use std::fmt;
 use std::str::FromStr;
 
-use super::narrow::{Narrow, ScaleLayout};
-use super::quantised_rows::{Format, Scaling};
 use crate::error::{Error, Result};
 use crate::types::Dtype;
+
+pub use narrow::{Narrow, ScaleLayout};
+pub(in crate::op) use rows::unneeded;
+pub(crate) use rows::{Format, Quantised, Scaling};
 
 /// Which elements of the normed rows y share a scale, and how scales and values are stored.
 ///
@@ -168,5 +173,5 @@ impl FromStr for Quantisation {
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/op/quantise.rs"]
+#[path = "../../../tests/unit/op/quantise.rs"]
 mod tests;

@@ -1,12 +1,11 @@
 //! The check of a norm: its rows, and its operands other than input and output.
 
-use super::check::{check_apart, span};
-use super::quantised_rows::unneeded;
-use super::{Algorithm, Call, Held, NormRows, Size};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernel::args::{kMostHidden as MOST_HIDDEN, kMostWidth as MOST_WIDTH};
 use crate::memory::View;
+use crate::op::quantise::unneeded;
+use crate::op::{Algorithm, Call, Held, NormRows, Size, check_apart, span};
 use crate::types::Dtype;
 
 /// An operand of rows, with its name in messages.
@@ -30,7 +29,12 @@ pub(crate) fn check_lengths(hidden: usize, width: usize) -> Result<()> {
 
 impl Call<'_> {
     /// Checks a norm, and returns how many elements of the sum this rank has.
-    pub(super) fn check_norm(&self, rows: &NormRows, [rank, world]: [usize; 2], device: &Device) -> Result<usize> {
+    pub(in crate::op) fn check_norm(
+        &self,
+        rows: &NormRows,
+        [rank, world]: [usize; 2],
+        device: &Device,
+    ) -> Result<usize> {
         let (operation, weight) = (self.op.operation, rows.weight.dtype);
         if !self.op.dtypes().contains(&self.dtype) {
             let names: Vec<_> = self.op.dtypes().iter().map(|dtype| dtype.name()).collect();
