@@ -155,6 +155,7 @@ mod loader;
 mod log;
 pub mod matmul;
 mod memory;
+pub mod mixed;
 #[cfg(feature = "nccl")]
 pub mod nccl;
 #[cfg(feature = "nvshmem")]

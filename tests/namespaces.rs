@@ -18,7 +18,8 @@ use support::Sample;
 use support::data::{Random, assert_same, mix};
 use support::device::device;
 use support::world::bounded;
-use symmetra::environment::{Coordinator, EnvConfig, Environment, Grid, Mixed, MixedConfig, MixedMode, MixedOperation};
+use symmetra::environment::{Coordinator, EnvConfig, Environment};
+use symmetra::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation};
 use symmetra::{Config, Deadlines, DeviceBuffer, Error, Reduction, Stream};
 
 const PART: &str = "SYMMETRA_TEST_PART";

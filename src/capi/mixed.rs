@@ -8,8 +8,9 @@ use super::collectives::Caller;
 use super::config::{dtype, numbered, reduction};
 use super::report::guard;
 use super::tensor::{resolve, target};
-use crate::environment::{Coordinator, Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
+use crate::environment::Coordinator;
 use crate::error::{Error, Result};
+use crate::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 use crate::stream::Target;
 use bridge::{AskedMixed, Group, MaybeSize, MixedPlaces, MixedSettings, Operand, Queue};
 

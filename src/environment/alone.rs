@@ -118,7 +118,7 @@ impl Coordinator {
     }
 
     /// [`split`](Self::split), with other settings of the new group's communicator, equal on all its ranks.
-    pub(super) fn split_as(
+    pub(crate) fn split_as(
         &self,
         (color, key): (Option<u32>, i32),
         change: impl FnOnce(&mut Config),

@@ -67,6 +67,11 @@ impl Coordinator {
         &self.origin
     }
 
+    /// The ranks of the group by host.
+    pub(crate) fn ranks_by_host(&self) -> Vec<Vec<usize>> {
+        self.origin.hosts.parts(self.ranks())
+    }
+
     /// `world`, `tp`, `pp`, `dp` or `ep`; `group` for a group that belongs to no environment.
     pub fn name(&self) -> &'static str {
         self.name

@@ -26,7 +26,6 @@ mod alone;
 mod config;
 mod coordinator;
 mod layout;
-mod mixed;
 mod named;
 mod objects;
 mod opening;
@@ -59,7 +58,6 @@ pub use alone::GroupConfig;
 pub use config::EnvConfig;
 pub use coordinator::Coordinator;
 pub use layout::{ParallelLayout, Parallelism};
-pub use mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions, MixedRange};
 pub use named::{NamedTensor, NamedValue};
 pub use rendezvous::InitMethod;
 

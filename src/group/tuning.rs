@@ -136,7 +136,7 @@ pub struct TunedExperts {
 
 setters! { TunedExperts { world_size: usize, experts: usize, top_k: usize, hidden: usize, rows: Vec<TunedRow> } }
 
-/// The choices for an operation over a grid, as [`Mixed`](crate::environment::Mixed) runs it.
+/// The choices for an operation over a grid, as [`Mixed`](crate::mixed::Mixed) runs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

@@ -4,12 +4,11 @@
 use std::time::Instant;
 
 use symmetra::bootstrap::{Bootstrap, Directory, Tcp, Threads, UniqueId};
-use symmetra::environment::{
-    Coordinator, EnvConfig, Environment, Grid, GroupConfig, InitMethod, Mixed, MixedConfig, MixedMode, NamedTensor,
-};
+use symmetra::environment::{Coordinator, EnvConfig, Environment, GroupConfig, InitMethod, NamedTensor};
 use symmetra::experts::{Combine, ExpertConfig, Layout, Method, Received, Routing};
 use symmetra::fused::FusedOptions;
 use symmetra::matmul::{self, Multiplier, Numeric, Product};
+use symmetra::mixed::{Grid, Mixed, MixedConfig, MixedMode};
 use symmetra::{Device, DeviceBuffer, Dtype, Event, HostBuffer, Stream};
 
 use crate::support::process::{Child, Ranks, this};

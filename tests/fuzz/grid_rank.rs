@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
-use symmetra::environment::{Coordinator, Mixed, MixedOptions};
+use symmetra::environment::Coordinator;
+use symmetra::mixed::{Mixed, MixedOptions};
 use symmetra::{Adopted, DeviceBuffer, Dtype, Operand, Queue, Ref, Result, Stream, SymmetricBuffer};
 
 use crate::grids::{Mix, Mixes, Shape};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use symmetra::environment::{MixedConfig, MixedMode, MixedOperation};
 use symmetra::float8::{F8E4M3, F8E5M2};
+use symmetra::mixed::{MixedConfig, MixedMode, MixedOperation};
 use symmetra::{Dtype, Reduction};
 
 use crate::matrices::Value;

@@ -2,9 +2,8 @@
 
 use symmetra::DeviceBuffer;
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::environment::{
-    Coordinator, Grid, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions,
-};
+use symmetra::environment::{Coordinator, GroupConfig};
+use symmetra::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 
 use crate::allocations::allocations;
 use crate::support::config;

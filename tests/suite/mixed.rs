@@ -5,9 +5,8 @@ mod pieces;
 
 use half::bf16;
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::environment::{
-    Coordinator, Grid, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions,
-};
+use symmetra::environment::{Coordinator, GroupConfig};
+use symmetra::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 use symmetra::{
     Determinism, DeviceBuffer, Dtype, Element, Error, Reduction, Stream, Transport, TunedGrid, TunedRow, Tuning,
 };

@@ -2,9 +2,8 @@
 
 use half::bf16;
 use symmetra::bootstrap::{Bootstrap, Threads};
-use symmetra::environment::{
-    Coordinator, Grid, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions,
-};
+use symmetra::environment::{Coordinator, GroupConfig};
+use symmetra::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 use symmetra::{DeviceBuffer, Dtype, Error, Operand, Reduction, Result, Stream, TunedGrid, TunedRow, Tuning};
 
 use crate::support::device::{device, kind};

@@ -1,10 +1,11 @@
 //! Streams and events of another device than the communicator's: every call that takes one refuses it, before anything is
 //! enqueued or awaited, and the ranks go on.
 
-use symmetra::environment::{Coordinator, GroupConfig, Mixed, MixedConfig, MixedMode, MixedOperation};
+use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::experts::{Combine, Method, Placement, Received};
 use symmetra::fused::FusedOptions;
 use symmetra::matmul::{Numeric, Product, Tensor};
+use symmetra::mixed::{Mixed, MixedConfig, MixedMode, MixedOperation};
 use symmetra::{Device, DeviceBuffer, Error, Event, Result, Stream};
 
 use crate::expert_errors::{Operands, small};

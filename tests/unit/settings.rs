@@ -8,13 +8,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{from_str, from_value, json, to_value};
 
-use crate::environment::{
-    Backend, EnvConfig, Grid, InitMethod, MixedConfig, MixedMode, MixedOperation, QuantisedAllReduce,
-};
+use crate::environment::{Backend, EnvConfig, InitMethod, QuantisedAllReduce};
 use crate::error::{Error, Result};
 use crate::experts::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 use crate::fused::{FusedOptions, Way};
 use crate::group::{Config, Deadlines, Determinism, Multicast};
+use crate::mixed::{Grid, MixedConfig, MixedMode, MixedOperation};
 use crate::op::{Algorithm, AllReduceOptions, Codec, Narrow, ScaleLayout};
 use crate::types::{Dtype, Reduction, Transport};
 

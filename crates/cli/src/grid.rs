@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::{Tcp, UniqueId};
-use symmetra::environment::{Coordinator, Grid, GroupConfig, MixedConfig};
+use symmetra::environment::{Coordinator, GroupConfig};
+use symmetra::mixed::{Grid, MixedConfig};
 use symmetra::{Communicator, Config};
 
 use harness::failure::Failure;

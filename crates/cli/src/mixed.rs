@@ -9,7 +9,7 @@ mod report;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use symmetra::environment::{MixedMode, MixedOperation};
+use symmetra::mixed::{MixedMode, MixedOperation};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Tuning};
 
 use crate::grid::{GridArgs, GridWorld};

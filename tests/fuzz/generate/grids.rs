@@ -1,6 +1,6 @@
 //! Random grids and calls on them.
 
-use symmetra::environment::{MixedMode, MixedOperation};
+use symmetra::mixed::{MixedMode, MixedOperation};
 use symmetra::{Codec, Dtype, Reduction, Transport};
 
 use super::{OpenGrid, TYPES, Writer};

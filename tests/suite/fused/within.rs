@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use symmetra::bootstrap::Bootstrap;
-use symmetra::environment::{Coordinator, GroupConfig, Mixed, MixedConfig, MixedOptions};
+use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::experts::{Method, Received};
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::matmul::{Numeric, Product, Tensor};
+use symmetra::mixed::{Mixed, MixedConfig, MixedOptions};
 use symmetra::{Communicator, DeviceBuffer, Error, Queue, Result, Stream};
 
 use super::beside::Layer;

@@ -1,9 +1,9 @@
 //! Tests of `src/group/tuning/check.rs`, whose module they are.
 
 use super::*;
-use crate::environment::{MixedMode, MixedOperation};
 use crate::experts::Method;
 use crate::group::{TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedTable, TunedTiming};
+use crate::mixed::{MixedMode, MixedOperation};
 use crate::op::{Algorithm, Codec};
 
 fn rows(name: &str) -> Vec<TunedRow> {

@@ -1,7 +1,7 @@
 //! The place of each rank on a mesh, and the modes of the operations of the mesh.
 
 use serde::Serialize;
-use symmetra::environment::MixedRange;
+use symmetra::mixed::MixedRange;
 use symmetra::{DeviceKind, Tuning};
 
 use super::MEMORIES;

@@ -1,6 +1,7 @@
 //! The candidates over a mesh: an operation in each mode, and the collectives of an engine without meshes.
 
-use symmetra::environment::{Coordinator, Mixed, MixedMode, MixedOperation};
+use symmetra::environment::Coordinator;
+use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
 use symmetra::{Capture, Communicator, Queue, Stream};
 
 use super::oracle::Whole;

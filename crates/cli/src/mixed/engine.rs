@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use symmetra::environment::MixedOperation;
+use symmetra::mixed::MixedOperation;
 use symmetra::{Communicator, Element, Ref, SymmetricBuffer};
 
 use super::oracle::Place;

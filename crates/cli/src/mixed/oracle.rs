@@ -3,9 +3,9 @@
 
 use fastrand::Rng;
 use symmetra::Element;
-use symmetra::environment::MixedOperation;
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
+use symmetra::mixed::MixedOperation;
 
 /// An element type that has small whole numbers.
 pub(super) trait Whole: Element + PartialEq {

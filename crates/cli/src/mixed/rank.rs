@@ -2,7 +2,8 @@
 
 use harness::with_element;
 use serde::{Deserialize, Serialize};
-use symmetra::environment::{Coordinator, Mixed, MixedMode};
+use symmetra::environment::Coordinator;
+use symmetra::mixed::{Mixed, MixedMode};
 use symmetra::{Communicator, Stream, SymmetricBuffer};
 
 use super::Grids;

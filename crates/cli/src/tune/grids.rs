@@ -4,7 +4,8 @@ use harness::with_element;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use symmetra::environment::{Coordinator, Mixed, MixedMode, MixedOperation};
+use symmetra::environment::Coordinator;
+use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
 use symmetra::{Device, DeviceBuffer, Dtype, Error, Graph, SymmetricBuffer};
 
 use super::crossovers::Choice;
@@ -150,7 +151,7 @@ pub(super) fn built_in(device: &Device, lap: &GridLap) -> Result<Vec<Choice>, Fa
     let GridLap { world, operation, direct, .. } = lap;
     let (config, ranks) = (world.config(), (world.local(), world.hosts));
     let ranges = config.choices(ranks, *operation, (device.kind(), *direct), None)?;
-    let choice = |range: symmetra::environment::MixedRange| {
+    let choice = |range: symmetra::mixed::MixedRange| {
         let mode = config.first_alike(ranks, *operation, range.mode)?;
         Ok(Choice { up_to_bytes: range.up_to_bytes, algorithm: mode.to_string() })
     };

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use symmetra::environment::MixedMode;
 use symmetra::experts::Method;
+use symmetra::mixed::MixedMode;
 use symmetra::{
     Algorithm, Codec, Device, DeviceKind, Dtype, TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable,
     TunedTiming, Tuning,

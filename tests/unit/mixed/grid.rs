@@ -34,7 +34,7 @@ fn sizes_that_do_not_make_up_the_level_show_the_arithmetic() {
 
 #[test]
 fn ranks_and_hosts_that_no_world_has_are_refused_with_the_limit() {
-    let config = crate::environment::MixedConfig { most_bytes: 1 << 40, ..Default::default() };
+    let config = crate::mixed::MixedConfig { most_bytes: 1 << 40, ..Default::default() };
     for (local, hosts, what, value, limit) in [
         (0, 2, "the ranks of a host", "0", "at most 16"),
         (17, 1, "the ranks of a host", "17", "at most 16"),

@@ -161,5 +161,5 @@ fn tuned(row: &TunedRow) -> Result<MixedRange> {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/unit/environment/mixed/choice.rs"]
+#[path = "../../tests/unit/mixed/choice.rs"]
 mod tests;

@@ -457,5 +457,5 @@ impl Planner {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/unit/environment/mixed/steps.rs"]
+#[path = "../../tests/unit/mixed/steps.rs"]
 mod tests;

@@ -22,9 +22,9 @@ use parking_lot::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use super::Coordinator;
-use super::over::Over;
 use crate::device::{Device, DeviceKind};
+use crate::environment::Coordinator;
+use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Config, Multicast, Tuning};
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
@@ -234,7 +234,7 @@ impl Mixed {
     pub fn open(world: &Coordinator, config: &MixedConfig) -> Result<Self> {
         let whole = Over::Coordinator(world.clone());
         whole.agree("the settings of a grid", &[("", config)])?;
-        let hosts = world.origin().hosts.parts(world.ranks());
+        let hosts = world.ranks_by_host();
         let local = hosts[0].len();
         if hosts.iter().any(|ranks| ranks.len() != local) {
             let sizes: Vec<String> = hosts.iter().map(|ranks| ranks.len().to_string()).collect();

@@ -222,5 +222,5 @@ impl Part {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/unit/environment/mixed/grid.rs"]
+#[path = "../../tests/unit/mixed/grid.rs"]
 mod tests;
