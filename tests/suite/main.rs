@@ -23,6 +23,7 @@ mod expert_oracle;
 mod expert_properties;
 mod expert_slots;
 mod expert_survivors;
+mod explained;
 mod fused;
 mod graphs;
 mod guards;

@@ -40,7 +40,7 @@ fn small() -> Config {
     config
 }
 
-fn config(bootstrap: Threads, [tensor, pipeline, data]: [usize; 3]) -> EnvConfig {
+pub(crate) fn config(bootstrap: Threads, [tensor, pipeline, data]: [usize; 3]) -> EnvConfig {
     let mut config = EnvConfig::default();
     config.device = Some(device(bootstrap.rank()));
     config.interface = Some("127.0.0.1".to_owned());
