@@ -33,7 +33,7 @@
 //!
 //! **[`Communicator`]**: the ranks of one host, and their memory.
 //! Each rank opens it with a bootstrap, a device and a [`Config`].
-//! Its methods are the operations: [`all_reduce`](Communicator::all_reduce), [`all_gather`](Communicator::all_gather)
+//! Its methods are the operations: [`all_reduce`](ProcessGroup::all_reduce), [`all_gather`](ProcessGroup::all_gather)
 //! and the others. They enqueue and return; [`synchronize`](Communicator::synchronize) waits and returns errors.
 //!
 //! **[`Environment`](environment::Environment)**: tensor, pipeline, data and expert parallel groups, opened together.
@@ -41,6 +41,9 @@
 //! Each group is a [`Coordinator`](environment::Coordinator), which has the operations of a communicator.
 //! A coordinator can also span hosts, and can send its calls to NCCL.
 //! [`Coordinator::open`](environment::Coordinator::open) opens one group alone.
+//!
+//! **[`ProcessGroup`]**: the operations. A communicator and a coordinator dereference to it, so each has its methods.
+//! A function that serves both takes `&ProcessGroup`.
 //!
 //! **[`Device`]** and **[`Stream`]**: the GPU or CPU that a rank works on, and a queue of work on it.
 //! One `Device` a rank: memory, streams and communicators that work together use clones of one device.
@@ -81,7 +84,7 @@
 //! A [`matmul::Product`] describes shapes and types, a [`matmul::Tensor`] is an operand.
 //!
 //! **[`fused`]**: GEMMs fused with an all-gather, a reduce-scatter or an all-reduce, for tensor parallel layers.
-//! [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) and its siblings make a plan, which is enqueued any
+//! [`plan_all_gather_matmul`](ProcessGroup::plan_all_gather_matmul) and its siblings make a plan, which is enqueued any
 //! number of times.
 //!
 //! ## To communicate from your own kernels
@@ -99,13 +102,13 @@
 //! The fastest way to run a step.
 //!
 //! **[`BoundAllReduce`]**: one all-reduce, checked and planned once.
-//! [`bind_all_reduce`](Communicator::bind_all_reduce) makes it.
+//! [`bind_all_reduce`](ProcessGroup::bind_all_reduce) makes it.
 //! Its [`enqueue`](BoundAllReduce::enqueue) does no look-ups and takes no lock.
 //! For eager calls where each microsecond of the host counts.
 //!
 //! **[`Pending`]**: a collective by copy engines, which leaves the multiprocessors to other kernels.
-//! [`low_contention_all_gather`](Communicator::low_contention_all_gather) and
-//! [`low_contention_reduce_scatter`](Communicator::low_contention_reduce_scatter) return it.
+//! [`low_contention_all_gather`](ProcessGroup::low_contention_all_gather) and
+//! [`low_contention_reduce_scatter`](ProcessGroup::low_contention_reduce_scatter) return it.
 //! A stream that needs the result calls [`wait`](Pending::wait).
 //!
 //! ## To choose and to diagnose
@@ -168,6 +171,7 @@ mod types;
 mod variables;
 
 pub use api::How;
+pub use backend::ProcessGroup;
 pub use collective::{
     BoundAllReduce, Communicator, Pending, Range, TransportRange, explain, explain_broadcast, explain_exchange,
     explain_norm, explain_quantised_norm, explain_reduction,

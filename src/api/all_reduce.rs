@@ -1,15 +1,14 @@
 //! All-reduces.
 
-use super::both;
-use crate::collective::{BoundAllReduce, Communicator};
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
+use crate::collective::BoundAllReduce;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_REDUCE, AllReduceOptions, Call};
 use crate::stream::{Queue, Target};
 use crate::types::Element;
 
-both! {
+impl ProcessGroup {
     /// Sums `input` over all ranks into `output`, which has as many elements. Enqueues and returns: the operands are
     /// used in stream order.
     ///
@@ -43,7 +42,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let buffer = buffer.view_of();
-        self.run(&Call::new(&ALL_REDUCE, T::DTYPE).input(buffer.clone()).output(buffer), Target::of(&queue))
+        self.calls.run(&Call::new(&ALL_REDUCE, T::DTYPE).input(buffer.clone()).output(buffer), Target::of(&queue))
     }
 
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
@@ -64,7 +63,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&ALL_REDUCE, T::DTYPE).options(options);
-        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// Binds an all-reduce (a sum) of `input` into `output`: checks and plans the call once, for any number of
@@ -128,6 +127,6 @@ both! {
         output: impl Operand<'a, T>,
     ) -> Result<BoundAllReduce<'a>> {
         let call = Call::new(&ALL_REDUCE, T::DTYPE).options(options);
-        self.bind(&call.input(input.view_of()).output(output.view_of()), None)
+        self.calls.bind(&call.input(input.view_of()).output(output.view_of()), None)
     }
 }

@@ -1,15 +1,13 @@
 //! Sends and receives between pairs of ranks.
 
-use super::both;
-use crate::collective::Communicator;
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
 use crate::error::Result;
 use crate::memory::Operand;
 use crate::op::{Call, Messages, Numbers, SEND_RECEIVE};
 use crate::stream::{Queue, Target};
 use crate::types::{Dtype, Element};
 
-both! {
+impl ProcessGroup {
     /// Sends to and receives from any ranks at once: `fill` adds messages, and then all messages are enqueued as one
     /// operation. Every rank of the group takes part, even without messages. A rank sends at most one message to each
     /// rank, itself included, and receives at most one from each. Ranks compare the sizes in bytes on the device before
@@ -71,7 +69,7 @@ both! {
         let mut messages = Messages::new(self.rank(), self.world_size());
         fill(&mut messages)?;
         let call = Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(messages.as_slice()));
-        self.run(&call, Target::of(&queue))
+        self.calls.run(&call, Target::of(&queue))
     }
 
     /// Sends `operand` to the next rank; the last rank sends to the first. This is a whole [`batch`](Self::batch), in

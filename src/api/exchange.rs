@@ -1,9 +1,7 @@
 //! All collectives except all-reduce. Each method enqueues and returns: the operands are used in stream order. Any number
 //! of elements, including 0; any element-aligned address.
 
-use super::both;
-use crate::collective::Communicator;
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{
@@ -12,7 +10,7 @@ use crate::op::{
 use crate::stream::{Queue, Target};
 use crate::types::{Element, Reduction};
 
-both! {
+impl ProcessGroup {
     /// Puts the `input` of every rank, in rank order, into the `output` of every rank. `input` has as many elements on
     /// every rank and `output` world size times as many. Enqueues and returns; the operands are used in stream order.
     ///
@@ -40,7 +38,8 @@ both! {
         output: impl Operand<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(&Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls
+            .run(&Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
@@ -58,7 +57,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).numbers(Numbers::Along(dim, shape));
-        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// Reduces `input` over all ranks and puts this rank's part of the result into `output`. `input` holds a part for
@@ -91,7 +90,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction);
-        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
@@ -111,7 +110,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction).numbers(Numbers::Along(dim, shape));
-        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// Cuts `input` into a part for every rank, in rank order, and fills `output` with the parts from every rank. Both
@@ -141,7 +140,8 @@ both! {
         output: impl Operand<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(&Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls
+            .run(&Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// All-to-all with a count of elements for each rank. The first `send_counts[0]` elements of `input` go to rank 0,
@@ -174,7 +174,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&ALL_TO_ALL_V, T::DTYPE).numbers(Numbers::Counts([send_counts, receive_counts]));
-        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
     /// Copies the `buffer` of rank `root` into the buffer of every other rank. All buffers have the same length. Enqueues
@@ -200,7 +200,7 @@ both! {
         root: usize,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(&Call::new(&BROADCAST, T::DTYPE).parameter(root).output(buffer.view_of()), Target::of(&queue))
+        self.calls.run(&Call::new(&BROADCAST, T::DTYPE).parameter(root).output(buffer.view_of()), Target::of(&queue))
     }
 
     /// Reduces `input` over all ranks into the `output` of rank `root`, which has as many elements; on other ranks
@@ -232,7 +232,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&REDUCE, T::DTYPE).options(reduction).parameter(root);
-        self.run(&call.input(input.view_of()).output(output.as_ref().map(WithView::view_of)), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.as_ref().map(WithView::view_of)), Target::of(&queue))
     }
 
     /// Reduces `buffer` over all ranks into the `buffer` of rank `root`. The buffers of other ranks are not modified. Some
@@ -249,7 +249,7 @@ both! {
     ) -> Result<()> {
         let buffer = buffer.view_of();
         let call = Call::new(&REDUCE, T::DTYPE).options(reduction).parameter(root);
-        self.run(&call.input(buffer.clone()).output(buffer), Target::of(&queue))
+        self.calls.run(&call.input(buffer.clone()).output(buffer), Target::of(&queue))
     }
 
     /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`. `input` has as many elements on
@@ -280,7 +280,10 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let output = output.as_ref().map(WithView::view_of);
-        self.run(&Call::new(&GATHER, T::DTYPE).parameter(root).input(input.view_of()).output(output), Target::of(&queue))
+        self.calls.run(
+            &Call::new(&GATHER, T::DTYPE).parameter(root).input(input.view_of()).output(output),
+            Target::of(&queue),
+        )
     }
 
     /// Cuts the `input` of rank `root` into a part for every rank, in rank order, and puts each part into that rank's
@@ -311,7 +314,10 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let input = input.as_ref().map(WithView::view_of);
-        self.run(&Call::new(&SCATTER, T::DTYPE).parameter(root).input(input).output(output.view_of()), Target::of(&queue))
+        self.calls.run(
+            &Call::new(&SCATTER, T::DTYPE).parameter(root).input(input).output(output.view_of()),
+            Target::of(&queue),
+        )
     }
 
     /// Puts the `input` of rank r into the `output` of rank r + `by`, modulo the world size: a step of ring attention or
@@ -344,6 +350,6 @@ both! {
     ) -> Result<()> {
         let further = by.rem_euclid(self.world_size() as isize) as usize;
         let call = Call::new(&SHIFT, T::DTYPE).parameter(further);
-        self.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 }

@@ -1,15 +1,14 @@
 //! Collectives by copy engines.
 
-use super::both;
-use crate::collective::{Communicator, Pending};
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
+use crate::collective::Pending;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_GATHER, Call, REDUCE_SCATTER};
 use crate::stream::{Queue, Target};
 use crate::types::{Element, Reduction};
 
-both! {
+impl ProcessGroup {
     /// [`all_gather`](Self::all_gather) by the copy engines, on a side stream that waits for the queue. Work enqueued
     /// after this call runs concurrently with the copies, up to [`Pending::wait`]. No multiprocessor moves data; each of
     /// the two barriers is a kernel of one block. Only symmetra kernels serve this form.
@@ -46,7 +45,7 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<Pending<'op>> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_low_contention(&call, Target::of(&queue))
+        self.calls.run_low_contention(&call, Target::of(&queue))
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) by the copy engines, with equal bits, on a side stream that waits for
@@ -68,6 +67,16 @@ both! {
         queue: impl Queue<'op>,
     ) -> Result<Pending<'op>> {
         let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction);
-        self.run_low_contention(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+        self.calls.run_low_contention(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+    }
+
+    /// Allocates a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes.
+    /// Collective; blocks. Without a large enough workspace, the next call allocates one: that call is collective and
+    /// blocks, and a captured call is refused. The old workspace is freed when no call or graph uses it any more.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no such gap, [`Error::Mismatch`](crate::Error::Mismatch) if ranks ask for different sizes.
+    pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
+        self.calls.reserve_workspace(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! The methods of [`Communicator`] and [`Coordinator`] that run operations, written once for both types.
+//! The methods of [`ProcessGroup`] that run operations.
 
 mod all_reduce;
 mod batch;
@@ -7,24 +7,14 @@ mod low_contention;
 mod norm;
 mod pairs;
 
-use crate::collective::Communicator;
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, View, WithView};
 use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, Size};
 use crate::stream::{Queue, Target};
 use crate::types::Element;
 
-/// Adds the methods to both types.
-macro_rules! both {
-    ($($methods:tt)*) => {
-        impl Communicator { $($methods)* }
-        impl Coordinator { $($methods)* }
-    };
-}
-use both;
-
-/// The settings of a call for [`Communicator::perform`]. An operation ignores settings that it does not have.
+/// The settings of a call for [`ProcessGroup::perform`]. An operation ignores settings that it does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct How<'a> {
     /// Reduction and all-reduce algorithm.
@@ -37,7 +27,7 @@ pub struct How<'a> {
     pub counts: [&'a [usize]; 2],
 }
 
-both! {
+impl ProcessGroup {
     /// Enqueues an operation by its [description](crate::op::Op), for programs that treat all operations alike, such as
     /// benchmarks, tests and bindings. Each operation also has its own method, which documents the operands. Enqueues and
     /// returns.
@@ -68,7 +58,7 @@ both! {
             _ => Numbers::None,
         };
         let call = Call::new(op, T::DTYPE).options(how.options).parameter(how.parameter).numbers(numbers);
-        self.run(&call.input(input).output(output), Target::of(&queue))
+        self.calls.run(&call.input(input).output(output), Target::of(&queue))
     }
 }
 

@@ -1,14 +1,12 @@
 //! Norms of summed rows.
 
-use super::both;
-use crate::collective::Communicator;
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
 use crate::error::Result;
 use crate::op::{ALL_REDUCE_NORM, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER, RowNorm};
 use crate::stream::{Queue, Target};
 use crate::types::Element;
 
-both! {
+impl ProcessGroup {
     /// Sums rows over all ranks, adds a residual and norms each row (RMSNorm). Enqueues and returns.
     ///
     /// With T the rows' type, T(v) a value rounded to T, and every other step rounded to f32:
@@ -38,7 +36,7 @@ both! {
     /// quantised values of another type, and operands that overlap otherwise or are of another device. The
     /// group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails.
     pub fn all_reduce_norm<'op, T: Element>(&self, rows: RowNorm<'op, T>, queue: impl Queue<'op>) -> Result<()> {
-        self.run(&rows.call(&ALL_REDUCE_NORM), Target::of(&queue))
+        self.calls.run(&rows.call(&ALL_REDUCE_NORM), Target::of(&queue))
     }
 
     /// Sums rows over all ranks, adds a residual to this rank's share of the rows and norms the share. The share of rank r
@@ -56,7 +54,7 @@ both! {
     /// size; [`Error::Unsupported`](crate::Error::Unsupported) for a named algorithm other than
     /// [`TwoShotSentinel`](crate::Algorithm::TwoShotSentinel), or if a row does not fit its scratch.
     pub fn reduce_scatter_norm<'op, T: Element>(&self, rows: RowNorm<'op, T>, queue: impl Queue<'op>) -> Result<()> {
-        self.run(&rows.call(&REDUCE_SCATTER_NORM), Target::of(&queue))
+        self.calls.run(&rows.call(&REDUCE_SCATTER_NORM), Target::of(&queue))
     }
 
     /// Sums rows over all ranks, adds a residual that stays scattered, norms each row, and gathers the normed rows: an
@@ -80,6 +78,6 @@ both! {
         rows: RowNorm<'op, T>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.run(&rows.call(&REDUCE_SCATTER_NORM_ALL_GATHER), Target::of(&queue))
+        self.calls.run(&rows.call(&REDUCE_SCATTER_NORM_ALL_GATHER), Target::of(&queue))
     }
 }

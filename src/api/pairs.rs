@@ -1,13 +1,11 @@
 //! Messages between pairs of ranks. No other rank takes part.
 
-use super::both;
-use crate::collective::Communicator;
-use crate::environment::Coordinator;
+use crate::backend::ProcessGroup;
 use crate::error::Result;
 use crate::op::Pairs;
 use crate::stream::{Queue, Target};
 
-both! {
+impl ProcessGroup {
     /// Sends to and receives from any ranks: `fill` adds messages, and then all messages are enqueued as one operation.
     /// Only the ranks of a pair take part: a rank without a message makes no call, and may make other calls meanwhile.
     /// [`batch`](Self::batch) needs every rank, and moves data directly between symmetric buffers.
@@ -68,13 +66,9 @@ both! {
     /// sender and receiver of a message expect different sizes, later calls of every rank fail with
     /// [`Error::Mismatch`](crate::Error::Mismatch), which names both ranks and both sizes; received data are undefined
     /// then. NCCL does not compare sizes.
-    pub fn pairs<'op>(
-        &self,
-        queue: impl Queue<'op>,
-        fill: impl FnOnce(&mut Pairs<'op>) -> Result<()>,
-    ) -> Result<()> {
+    pub fn pairs<'op>(&self, queue: impl Queue<'op>, fill: impl FnOnce(&mut Pairs<'op>) -> Result<()>) -> Result<()> {
         let mut messages = Pairs::new(self.world_size());
         fill(&mut messages)?;
-        self.run_pairs(messages.as_slice(), Target::of(&queue))
+        self.calls.run_pairs(messages.as_slice(), Target::of(&queue))
     }
 }

@@ -9,7 +9,9 @@ mod hosts;
 mod nccl;
 #[cfg(feature = "nccl")]
 mod nccl_library;
+mod process_group;
 mod quantised;
+mod settings;
 
 pub(crate) use dispatch::{Facts, Request};
 pub use explain::{Backend, Explanation, Served};
@@ -20,4 +22,7 @@ pub(crate) use host::wire::Engines;
 pub use hosts::Hosts;
 #[cfg(feature = "nccl")]
 pub use nccl_library::nccl_library;
+pub(crate) use process_group::GroupCalls;
+pub use process_group::ProcessGroup;
 pub use quantised::QuantisedAllReduce;
+pub(crate) use settings::Named;

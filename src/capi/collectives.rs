@@ -1,5 +1,6 @@
 //! Every collective, of a communicator or of a parallel group.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::bridge::{Asked, Group, Message, Operand, Queue};
@@ -7,17 +8,27 @@ use super::config::{algorithm, codec, reduction};
 use super::report::guard;
 use super::tensor::{resolve, target, tensors};
 use super::{Communicator, Coordinator, Report, Tensor};
+use crate::backend::ProcessGroup;
 use crate::collective;
-use crate::device::Device;
 use crate::error::{Error, Parameter, Result};
 use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
-use crate::stream::{Kept, Target};
 use crate::types::Dtype;
 
 /// The group that runs a call.
 pub(super) enum Caller<'a> {
     Communicator(&'a Communicator),
     Coordinator(&'a Coordinator),
+}
+
+impl Deref for Caller<'_> {
+    type Target = ProcessGroup;
+
+    fn deref(&self) -> &ProcessGroup {
+        match self {
+            Self::Communicator(communicator) => communicator,
+            Self::Coordinator(coordinator) => coordinator,
+        }
+    }
 }
 
 impl<'a> Caller<'a> {
@@ -32,65 +43,16 @@ impl<'a> Caller<'a> {
         })
     }
 
-    pub(super) fn device(&self) -> &'a Device {
-        match self {
-            Self::Communicator(communicator) => communicator.device(),
-            Self::Coordinator(coordinator) => coordinator.device(),
-        }
-    }
-
-    fn world_size(&self) -> usize {
-        match self {
-            Self::Communicator(communicator) => communicator.world_size(),
-            Self::Coordinator(coordinator) => coordinator.world_size(),
-        }
-    }
-
-    pub(super) fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
-        match self {
-            Self::Communicator(communicator) => communicator.run(call, queue),
-            Self::Coordinator(coordinator) => coordinator.run(call, queue),
-        }
-    }
-
-    /// Runs messages between pairs, or as a batch of all ranks.
-    fn run_messages(&self, messages: &[op::Message], in_pairs: bool, queue: Target<'_>) -> Result<()> {
-        match self {
-            _ if !in_pairs => {
-                self.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(messages)), queue)
-            }
-            Self::Communicator(communicator) => communicator.run_pairs(messages, queue),
-            Self::Coordinator(coordinator) => coordinator.run_pairs(messages, queue),
-        }
-    }
-
-    fn run_low_contention(&self, call: &Call<'_>, queue: Target<'_>) -> Result<collective::Pending<'static>> {
-        match self {
-            Self::Communicator(communicator) => communicator.run_low_contention(call, queue),
-            Self::Coordinator(coordinator) => coordinator.run_low_contention(call, queue),
-        }
-    }
-
-    fn bind(&self, call: &Call<'_>, kept: Kept) -> Result<collective::BoundAllReduce<'static>> {
-        match self {
-            Self::Communicator(communicator) => communicator.bind(call, Some(kept)),
-            Self::Coordinator(coordinator) => coordinator.bind(call, Some(kept)),
-        }
-    }
-
     /// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
     ///
     /// # Safety
     /// The pointers of operands follow the headers: *borrowing*, *caller's duty*.
     unsafe fn call<'v>(
-        &self,
+        &'v self,
         asked: &Asked<'_>,
         [input, output]: [&Operand; 2],
         [first, second]: [&'v [usize]; 2],
-    ) -> Result<Call<'v>>
-    where
-        'a: 'v,
-    {
+    ) -> Result<Call<'v>> {
         let unknown = || Error::Internal { message: format!("{} is not an operation", asked.operation) };
         let op = Op::named(asked.operation).ok_or_else(unknown)?;
         // SAFETY: passed on.
@@ -141,7 +103,7 @@ pub(super) unsafe fn run(
         // SAFETY: passed on.
         let call = unsafe { caller.call(asked, [&input, &output], [first, second]) }?;
         // SAFETY: passed on.
-        caller.run(&call, unsafe { target(queue, [&input, &output]) }?)
+        caller.calls.run(&call, unsafe { target(queue, [&input, &output]) }?)
     })
 }
 
@@ -164,7 +126,11 @@ pub(super) unsafe fn run_messages(
         let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
         let operands = messages.iter().map(|message| &message.operand);
         // SAFETY: passed on.
-        caller.run_messages(&resolved, in_pairs, unsafe { target(queue, operands) }?)
+        let queue = unsafe { target(queue, operands) }?;
+        if in_pairs {
+            return caller.calls.run_pairs(&resolved, queue);
+        }
+        caller.calls.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&resolved)), queue)
     })
 }
 
@@ -196,7 +162,7 @@ pub(super) unsafe fn run_low_contention(
         let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
         let queue = unsafe { target(queue, [&input, &output]) }?;
-        Ok(Box::new(Pending(caller.run_low_contention(&call, queue)?)))
+        Ok(Box::new(Pending(caller.calls.run_low_contention(&call, queue)?)))
     })
 }
 
@@ -226,7 +192,7 @@ pub(super) unsafe fn bind(
         let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
         let kept: Vec<Tensor> = unsafe { tensors([&input, &output]) }.cloned().collect();
-        Ok(Box::new(BoundAllReduce(caller.bind(&call, Arc::new(kept))?)))
+        Ok(Box::new(BoundAllReduce(caller.calls.bind(&call, Some(Arc::new(kept)))?)))
     })
 }
 

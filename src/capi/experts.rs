@@ -230,11 +230,7 @@ unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Ex
     guard(|| {
         let config = ExpertConfig::try_from(settings)?;
         // SAFETY: passed on.
-        let experts = match unsafe { Caller::new(group) }? {
-            Caller::Communicator(communicator) => communicator.experts(config),
-            Caller::Coordinator(coordinator) => coordinator.experts(config),
-        };
-        experts.map(Box::new)
+        unsafe { Caller::new(group) }?.experts(config).map(Box::new)
     })
 }
 

@@ -187,11 +187,8 @@ unsafe fn plan_all_gather_matmul(
         let caller = unsafe { Caller::new(group) }?;
         let products = products.iter().map(Product::try_from).collect::<Result<Vec<_>>>()?;
         let options = FusedOptions::try_from(options)?;
-        let plan = match &caller {
-            Caller::Communicator(group) => group.plan_all_gather_matmul(shard, dim, &products, options),
-            Caller::Coordinator(group) => group.plan_all_gather_matmul(shard, dim, &products, options),
-        };
-        Ok(Box::new(GatheringPlan { plan: Arc::new(plan?), device: caller.device().clone() }))
+        let plan = caller.plan_all_gather_matmul(shard, dim, &products, options)?;
+        Ok(Box::new(GatheringPlan { plan: Arc::new(plan), device: caller.device().clone() }))
     })
 }
 
@@ -293,11 +290,8 @@ unsafe fn plan_matmul_reduce_scatter(
         // SAFETY: passed on.
         let caller = unsafe { Caller::new(group) }?;
         let (product, options) = (Product::try_from(product)?, FusedOptions::try_from(options)?);
-        let plan = match &caller {
-            Caller::Communicator(group) => group.plan_matmul_reduce_scatter(left, dim, product, options),
-            Caller::Coordinator(group) => group.plan_matmul_reduce_scatter(left, dim, product, options),
-        };
-        Ok(SummingPlan::new(Summing::Scattered(plan?), &caller))
+        let plan = caller.plan_matmul_reduce_scatter(left, dim, product, options)?;
+        Ok(SummingPlan::new(Summing::Scattered(plan), &caller))
     })
 }
 
@@ -313,11 +307,8 @@ unsafe fn plan_matmul_all_reduce(
         // SAFETY: passed on.
         let caller = unsafe { Caller::new(group) }?;
         let (product, options) = (Product::try_from(product)?, FusedOptions::try_from(options)?);
-        let plan = match &caller {
-            Caller::Communicator(group) => group.plan_matmul_all_reduce(left, product, options),
-            Caller::Coordinator(group) => group.plan_matmul_all_reduce(left, product, options),
-        };
-        Ok(SummingPlan::new(Summing::Whole(plan?), &caller))
+        let plan = caller.plan_matmul_all_reduce(left, product, options)?;
+        Ok(SummingPlan::new(Summing::Whole(plan), &caller))
     })
 }
 

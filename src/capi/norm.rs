@@ -105,7 +105,7 @@ unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<
         let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
         let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];
         // SAFETY: passed on.
-        caller.run(&call, unsafe { target(queue, operands) }?)
+        caller.calls.run(&call, unsafe { target(queue, operands) }?)
     })
 }
 

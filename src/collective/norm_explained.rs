@@ -12,8 +12,8 @@ use crate::op::{Algorithm, Format, Quantisation};
 use crate::types::Dtype;
 
 impl Communicator {
-    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows of `hidden` elements, by the bytes of all
-    /// rows, smallest first. For calls with a place for the sum: an output that is not padded, or a residual_out that is not
+    /// The algorithms of [`all_reduce_norm`](crate::ProcessGroup::all_reduce_norm) for rows of `hidden` elements, by the
+    /// bytes of all rows, smallest first. For calls with a place for the sum: an output that is not padded, or a residual_out that is not
     /// the residual. `direct`: whether peers can address the operands (symmetric or registered memory).
     pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
         let inner = &self.0;
@@ -21,8 +21,8 @@ impl Communicator {
         inner.norms.ranges(inner.table.ranges(dtype, reach(direct)), true, fits)
     }
 
-    /// The algorithms of [`all_reduce_norm`](Self::all_reduce_norm) for rows that are written quantised, by the bytes of
-    /// all rows, smallest first. Calls with a static scale use the same algorithms. `hidden` and `width`: elements of a row
+    /// The algorithms of [`all_reduce_norm`](crate::ProcessGroup::all_reduce_norm) for rows that are written quantised,
+    /// by the bytes of all rows, smallest first. Calls with a static scale use the same algorithms. `hidden` and `width`: elements of a row
     /// and of an output row, see [`padded_to`](crate::RowNorm::padded_to). `direct`: whether peers can address the operands
     /// (symmetric or registered memory). `placed`: whether the call also has a place for the sum of all rows: an output that
     /// is not padded, or a residual_out that is not the residual.
@@ -54,9 +54,9 @@ impl Communicator {
         inner.norms.quantised_ranges(sums, (hidden, width), format, placed, fits)
     }
 
-    /// The algorithms of [`reduce_scatter_norm`](Self::reduce_scatter_norm) or, with `gathers`, of
-    /// [`reduce_scatter_norm_all_gather`](Self::reduce_scatter_norm_all_gather), for rows of `hidden` elements, by the
-    /// bytes of all rows, smallest first. For calls with an output that is not padded. `Algorithm::Auto` stands for separate
+    /// The algorithms of [`reduce_scatter_norm`](crate::ProcessGroup::reduce_scatter_norm) or, with `gathers`, of
+    /// [`reduce_scatter_norm_all_gather`](crate::ProcessGroup::reduce_scatter_norm_all_gather), for rows of `hidden`
+    /// elements, by the bytes of all rows, smallest first. For calls with an output that is not padded. `Algorithm::Auto` stands for separate
     /// collectives and norm kernels. `quantised`: whether the rows are written quantised. `direct`: whether peers can
     /// address the input and all gathered operands (symmetric or registered memory).
     pub fn explain_scattered_norm(

@@ -1,10 +1,11 @@
 //! One parallel group of an environment.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::origin::Origin;
-use crate::backend::{Backend, Explanation, Facts, GroupBackends, Request};
+use crate::backend::{Backend, Explanation, Facts, GroupBackends, GroupCalls, ProcessGroup, Request};
 use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -119,35 +120,6 @@ impl Coordinator {
         Self { tag, ..self.clone() }
     }
 
-    /// Runs a call on the first backend that serves the call.
-    pub(crate) fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
-        let call = &*call.tagged(self.tag);
-        let mut request = Request::of(call, queue.recording().is_some());
-        let mut backend = self.select(&request)?;
-        // A blocking backend would end a native capture, and with it the group.
-        if backend == Backend::Host && queue.stream().is_capturing()? {
-            request.captured = true;
-            backend = self.select(&request)?;
-        }
-        self.serving.run(backend, &self.facts, call, queue)
-    }
-
-    /// Refuses a call that no backend serves, or no capturable backend if it is captured, or that symmetra kernels
-    /// refuse on these operands. Enqueues nothing. `recorded`: whether a [`Capture`] records the call; `captured`:
-    /// whether any API captures it.
-    pub(crate) fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
-        match (self.select(&Request::of(call, captured))?, self.serving.own()) {
-            (Backend::Own, Some(own)) => own.check_operands(call, recorded),
-            _ => Ok(()),
-        }
-    }
-
-    /// Runs messages between pairs on the first backend that serves them.
-    pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
-        let backend = self.select(&Request::of_pairs(queue.recording().is_some()))?;
-        self.serving.run_pairs(backend, messages, queue)
-    }
-
     fn select(&self, request: &Request) -> Result<Backend> {
         self.facts.select(request).map_err(|reason| {
             let reduction = request.reduction.map(|reduction| format!(" ({reduction})")).unwrap_or_default();
@@ -159,37 +131,10 @@ impl Coordinator {
         })
     }
 
-    /// The communicator, if symmetra kernels serve every collective of the group. Equal on every rank.
-    pub(crate) fn on_own_kernels_alone(&self) -> Option<&Communicator> {
-        let request = Request::of(&Call::new(&ALL_GATHER, Dtype::U8), false);
-        let own = matches!(self.facts.select(&request), Ok(Backend::Own));
-        self.serving.own().filter(|_| own)
-    }
-
     /// The communicator for a form of a call that only symmetra kernels serve.
     fn on_own_kernels(&self, call: &Call<'_>, captured: bool) -> Result<&Communicator> {
         self.select(&Request { named: true, ..Request::of(call, captured) })?;
         self.communicator()
-    }
-
-    pub(crate) fn run_low_contention<'op>(&self, call: &Call<'_>, queue: Target<'_>) -> Result<Pending<'op>> {
-        let own = self.on_own_kernels(call, queue.recording().is_some())?;
-        own.run_low_contention(&call.tagged(self.tag), queue)
-    }
-
-    /// Creates a workspace for low-contention collectives: see [`Communicator::reserve_workspace`]. Collective; blocks.
-    ///
-    /// # Errors
-    /// The errors of [`Communicator::reserve_workspace`] and of [`communicator`](Self::communicator).
-    pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
-        self.communicator()?.reserve_workspace(bytes)
-    }
-
-    pub(crate) fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
-        match self.select(&Request::of(call, false))? {
-            Backend::Quantised => self.communicator()?.bind(&self.facts.by_codec(call).tagged(self.tag), kept),
-            _ => self.on_own_kernels(call, false)?.bind(&call.tagged(self.tag), kept),
-        }
     }
 
     /// Blocks until all work of `stream` is done, and returns its error if it failed.
@@ -239,7 +184,7 @@ impl Coordinator {
 
     /// Captures a graph on every rank of the group: records the calls in the closure, of this group and of groups
     /// inside it, and exchanges new pointers. Every rank gets its graph, or none does. All ranks launch the graph
-    /// equally often. A rank without messages records no [`pairs`](Self::pairs). Collective; blocks.
+    /// equally often. A rank without messages records no [`pairs`](ProcessGroup::pairs). Collective; blocks.
     ///
     /// # Errors
     /// The errors of [`Stream::capture`](crate::Stream::capture) and [`Graph::register`](crate::Graph::register);
@@ -340,6 +285,95 @@ impl Coordinator {
                 Err(Error::invalid("the root", root, limit))
             }
         }
+    }
+}
+
+impl Deref for Coordinator {
+    type Target = ProcessGroup;
+
+    fn deref(&self) -> &ProcessGroup {
+        ProcessGroup::of(self)
+    }
+}
+
+/// The first backend that serves a call runs the call.
+impl GroupCalls for Coordinator {
+    fn share(&self) -> Arc<dyn GroupCalls> {
+        Arc::new(self.clone())
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    fn local(&self) -> &Communicator {
+        self.serving.local()
+    }
+
+    fn own(&self) -> Option<&Communicator> {
+        let request = Request::of(&Call::new(&ALL_GATHER, Dtype::U8), false);
+        let own = matches!(self.facts.select(&request), Ok(Backend::Own));
+        self.serving.own().filter(|_| own)
+    }
+
+    fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()> {
+        let call = &*call.tagged(self.tag);
+        let mut request = Request::of(call, queue.recording().is_some());
+        let mut backend = self.select(&request)?;
+        // A blocking backend would end a native capture, and with it the group.
+        if backend == Backend::Host && queue.stream().is_capturing()? {
+            request.captured = true;
+            backend = self.select(&request)?;
+        }
+        self.serving.run(backend, &self.facts, call, queue)
+    }
+
+    fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
+        let backend = self.select(&Request::of_pairs(queue.recording().is_some()))?;
+        self.serving.run_pairs(backend, messages, queue)
+    }
+
+    fn run_low_contention<'op>(&self, call: &Call<'_>, queue: Target<'_>) -> Result<Pending<'op>> {
+        let own = self.on_own_kernels(call, queue.recording().is_some())?;
+        own.run_low_contention(&call.tagged(self.tag), queue)
+    }
+
+    fn reserve_workspace(&self, bytes: usize) -> Result<()> {
+        self.communicator()?.reserve_workspace(bytes)
+    }
+
+    fn bind<'a>(&self, call: &Call<'_>, kept: Option<Kept>) -> Result<BoundAllReduce<'a>> {
+        match self.select(&Request::of(call, false))? {
+            Backend::Quantised => self.communicator()?.bind(&self.facts.by_codec(call).tagged(self.tag), kept),
+            _ => self.on_own_kernels(call, false)?.bind(&call.tagged(self.tag), kept),
+        }
+    }
+
+    fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
+        match (self.select(&Request::of(call, captured))?, self.serving.own()) {
+            (Backend::Own, Some(own)) => own.check_operands(call, recorded),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.serving.check()
+    }
+
+    fn abort(&self, reason: &str) {
+        self.serving.abort(reason);
+    }
+
+    fn synchronize(&self, stream: &Stream) -> Result<()> {
+        self.serving.synchronize(stream)
+    }
+
+    fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.serving.all_gather_for(call, bytes)
     }
 }
 

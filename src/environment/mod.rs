@@ -30,10 +30,8 @@ mod named;
 mod objects;
 mod opening;
 mod origin;
-pub(crate) mod over;
 mod quantised;
 mod rendezvous;
-pub(crate) mod settings;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -147,8 +147,8 @@ impl Coordinator {
     ///
     /// **Blocks** until every rank has received names, types and shapes and has allocated memory. Descriptions are sent
     /// as an object of at most 64 MiB less 256 bytes. The tensors follow on `stream`, one
-    /// [`broadcast`](Self::broadcast) each in the order of names: use them in stream order. Between hosts the
-    /// broadcasts block too.
+    /// [`broadcast`](crate::ProcessGroup::broadcast) each in the order of names: use them in stream order. Between
+    /// hosts the broadcasts block too.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ impl Coordinator {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`broadcast_object`](Self::broadcast_object) and [`broadcast`](Self::broadcast);
+    /// The errors of [`broadcast_object`](Self::broadcast_object) and [`broadcast`](crate::ProcessGroup::broadcast);
     /// [`Error::InvalidArgument`] for a tensor or a stream of another device; [`Error::Unsupported`] while the stream
     /// is being captured; [`Error::OutOfMemory`] or [`Error::InvalidArgument`] if this rank cannot allocate a tensor,
     /// with [`Error::Peer`] on the other ranks: nothing is sent in this case.

@@ -47,9 +47,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::backend::{GroupCalls, ProcessGroup};
 use crate::collective::Communicator;
 use crate::device::Device;
-use crate::environment::Coordinator;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
 use crate::kernel::args;
@@ -58,7 +58,6 @@ use crate::op::Held;
 use crate::stream::{Order, Queue, Stream, Target};
 use crate::types::{Dtype, Element};
 
-use crate::environment::over::Over;
 pub use ahead::{expert_bytes, expert_method};
 use choice::{Choice, Facts, chosen, is_exact};
 pub use choice::{MethodRange, explain_experts};
@@ -110,7 +109,7 @@ pub struct Experts(Arc<Inner>);
 
 struct Inner {
     id: u64,
-    over: Over,
+    over: Arc<dyn GroupCalls>,
     config: ExpertConfig,
     form: Form,
     determinism: Determinism,
@@ -141,28 +140,17 @@ struct Inner {
 /// Source of numbers of experts, unique in the process.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-impl Communicator {
-    /// Opens experts on the ranks of this communicator. Their region is a part of the symmetric heap, whose size
-    /// [`expert_bytes`] computes. Collective; blocks.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
-    /// [`Error::Unsupported`] for [`Method::Packets`] with more than 8192 tokens of all ranks or 2048 expert replicas;
-    /// [`Error::OutOfMemory`] if the heap has no room for the region, or the device for the rest.
-    pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
-        Experts::open(Over::Communicator(self.clone()), config)
-    }
-}
-
-impl Coordinator {
+impl ProcessGroup {
     /// Opens experts on the ranks of this group, over any backend. If symmetra kernels serve the group, the region is a part of
     /// the symmetric heap, whose size [`expert_bytes`] computes. Collective; blocks.
     ///
     /// # Errors
-    /// The errors of [`Communicator::experts`]; [`Error::Unsupported`] for [`Method::Direct`] and [`Method::Packets`] if symmetra
-    /// kernels do not serve the group.
+    /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
+    /// [`Error::Unsupported`] for [`Method::Packets`] with more than 8192 tokens of all ranks or 2048 expert replicas, and for
+    /// [`Method::Direct`] and [`Method::Packets`] if symmetra kernels do not serve the group; [`Error::OutOfMemory`] if the
+    /// heap has no room for the region, or the device for the rest.
     pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
-        Experts::open(Over::Coordinator(self.clone()), config)
+        Experts::open(self.calls.share(), config)
     }
 }
 
@@ -172,7 +160,7 @@ fn by_packets(what: &str) -> Error {
 }
 
 impl Experts {
-    fn open(over: Over, config: ExpertConfig) -> Result<Self> {
+    fn open(over: Arc<dyn GroupCalls>, config: ExpertConfig) -> Result<Self> {
         let world = over.world_size();
         over.agree("the settings of experts", &[("", &config)])?;
         // All ranks have equal settings, so all ranks fail in the same way.
@@ -185,14 +173,14 @@ impl Experts {
         let facts = Facts { kind: device.kind(), own_kernels: over.own().is_some(), group };
         let (Choice { method, reason }, exact) = (chosen(facts, &config, &form)?, is_exact(group, &config));
         let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
-        let meeting = Meeting::new(&over)?;
+        let meeting = Meeting::new(&*over)?;
         let bytes = |packets: &PacketForm| packets.region_bytes;
         let region = packets.as_ref().map_or_else(|| form.region_bytes(config.in_flight, method), bytes);
-        let region = Region::new(&over, region)?;
+        let region = Region::new(&*over, region)?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
-            let memory = (0..config.in_flight).map(|_| Slot::new(&over, &form)).collect::<Result<Vec<_>>>()?;
+            let memory = (0..config.in_flight).map(|_| Slot::new(&*over, &form)).collect::<Result<Vec<_>>>()?;
             // The last entry, after the entries of blocks, counts the units that blocks have taken.
             let words = (args::kMaxBlocks as usize + 1) * size_of::<args::BlockState>() / 4;
             let barrier = DeviceBuffer::from_slice(&vec![0; words], &side)?;

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::Inner;
 use super::form::Form;
 use super::pending::{Line, Pending};
-use crate::environment::over::Over;
+use crate::backend::GroupCalls;
 use crate::error::{Error, Operation, Result};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, WithView};
 use crate::op::Held;
@@ -25,7 +25,7 @@ pub(super) enum Region {
 
 impl Region {
     /// Collective; blocks.
-    pub(super) fn new(over: &Over, bytes: usize) -> Result<Self> {
+    pub(super) fn new(over: &dyn GroupCalls, bytes: usize) -> Result<Self> {
         match over.own() {
             Some(communicator) => communicator.symmetric(bytes).map(Self::Symmetric),
             None => over.together("open experts", DeviceBuffer::new(over.device(), bytes)).map(Self::Plain),
@@ -66,7 +66,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(over: &Over, form: &Form) -> Result<Self> {
+    pub(super) fn new(over: &dyn GroupCalls, form: &Form) -> Result<Self> {
         let device = over.device();
         let state = DeviceBuffer::new(device, form.state_words())?;
         Ok(Self { state, places: DeviceBuffer::new(device, form.place_words())?, counted: Event::new(device)? })

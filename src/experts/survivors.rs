@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::config::{ExpertConfig, Placement};
 use super::{Experts, Inner};
+use crate::backend::GroupCalls;
 use crate::bootstrap::{Directory, Heeded, Local, is_abandoned, until};
 use crate::collective::Communicator;
-use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::stream::Stream;
@@ -62,7 +62,7 @@ impl Place {
 impl Meeting {
     /// Collective; blocks. If a rank cannot make a directory, the error is returned later, when survivors would use it. No rank
     /// drops its experts before a later collective has ended.
-    pub(super) fn new(over: &Over) -> Result<Self> {
+    pub(super) fn new(over: &dyn GroupCalls) -> Result<Self> {
         let own = Directory::new();
         let path = own.as_ref().map(|own| own.path().as_os_str().as_bytes()).unwrap_or_default();
         let all = over.all_gather_for("go on without ranks", path)?;
@@ -145,7 +145,8 @@ impl Experts {
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group, and for the calling rank; [`Error::Unsupported`] for a group
     /// of several hosts; [`Error::Timeout`] if a remaining rank does not call, or calls with other lost ranks; the errors of
-    /// [`Communicator::open`] and [`Communicator::experts`]. Errors have the rank numbers of the previous group.
+    /// [`Communicator::open`] and [`ProcessGroup::experts`](crate::ProcessGroup::experts). Errors have the rank numbers
+    /// of the previous group.
     pub fn without(&self, lost: &[usize]) -> Result<Survivors> {
         let Inner { over, form, config, meeting, lists, slots, .. } = &*self.0;
         let (world, rank) = (form.world, form.rank);
@@ -173,7 +174,7 @@ impl Experts {
             let ended = told.iter().filter_map(|told| Some(u64::from_le_bytes(told.as_slice().try_into().ok()?))).min();
             let lists = placed_anew(&lists.lock(), &survivors, config.experts);
             let config = ExpertConfig { placement: Placement::Table(lists), ..config.clone() };
-            let experts = Self::open(Over::Communicator(communicator.clone()), config)?;
+            let experts = Self::open(communicator.share(), config)?;
             Ok(Survivors {
                 experts,
                 lost: (0..world).filter(|rank| !survivors.contains(rank)).collect(),

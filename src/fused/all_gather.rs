@@ -1,6 +1,7 @@
 //! All-gather + matmul.
 
 use std::fmt;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -11,10 +12,8 @@ use super::options::{FusedOptions, Planned};
 use super::plan::{
     Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, rows_of, scales_refused,
 };
-use crate::collective::{Communicator, Parts};
-use crate::environment::Coordinator;
-use crate::environment::over::Over;
-use crate::environment::settings::Named;
+use crate::backend::{GroupCalls, Named, ProcessGroup};
+use crate::collective::Parts;
 use crate::error::{Error, Result};
 use crate::matmul::{Numeric, Product, Scaling, Tensor, check_unit};
 use crate::op::{ALL_GATHER, Call, Held};
@@ -22,7 +21,7 @@ use crate::stream::{Queue, Target};
 use crate::types::Dtype;
 
 /// A plan of `result_i = gathered right_i`: the shards of all ranks are gathered along a dimension, and the gathered matrix is
-/// multiplied by one or more right factors. Made by [`Communicator::plan_all_gather_matmul`]; usable from any thread, for
+/// multiplied by one or more right factors. Made by [`ProcessGroup::plan_all_gather_matmul`]; usable from any thread, for
 /// any number of layers of the same shape.
 #[must_use = "a plan runs only when it is enqueued"]
 pub struct AllGatherMatmul {
@@ -38,7 +37,7 @@ pub struct AllGatherMatmul {
     scales: Option<(Division, Memory)>,
 }
 
-impl Communicator {
+impl ProcessGroup {
     /// Plans an all-gather of shards of this shape along dimension `dim`, and the GEMMs of the gathered matrix with right
     /// factors. Collective; blocks: the ranks compare their arguments, load the GEMM library and allocate memory, so that calls
     /// need not.
@@ -63,24 +62,7 @@ impl Communicator {
         products: &[Product],
         options: FusedOptions,
     ) -> Result<AllGatherMatmul> {
-        AllGatherMatmul::new(Over::Communicator(self.clone()), shard, dim, products, &options)
-    }
-}
-
-impl Coordinator {
-    /// Plans as [`Communicator::plan_all_gather_matmul`] does, over any backend. Collective; blocks.
-    /// [`Way::Pipeline`](super::Way::Pipeline) only if symmetra kernels serve the group.
-    ///
-    /// # Errors
-    /// The errors of [`Communicator::plan_all_gather_matmul`].
-    pub fn plan_all_gather_matmul(
-        &self,
-        shard: &[usize],
-        dim: usize,
-        products: &[Product],
-        options: FusedOptions,
-    ) -> Result<AllGatherMatmul> {
-        AllGatherMatmul::new(Over::Coordinator(self.clone()), shard, dim, products, &options)
+        AllGatherMatmul::new(self.calls.share(), shard, dim, products, &options)
     }
 }
 
@@ -136,7 +118,13 @@ fn sizes(
 }
 
 impl AllGatherMatmul {
-    fn new(over: Over, shard: &[usize], dim: usize, products: &[Product], options: &FusedOptions) -> Result<Self> {
+    fn new(
+        over: Arc<dyn GroupCalls>,
+        shard: &[usize],
+        dim: usize,
+        products: &[Product],
+        options: &FusedOptions,
+    ) -> Result<Self> {
         const WHAT: &str = "a plan of all-gather + matmul";
         let world = over.world_size();
         let checked = sizes(shard, dim, products, options, over.rank(), world);
@@ -178,7 +166,7 @@ impl AllGatherMatmul {
     /// [`Error::InvalidArgument`] for another number of GEMMs than the plan's, operands whose type, length or device does not
     /// fit, a shard of 8-bit floats that does not begin at a multiple of 16 bytes, missing or unneeded scales or bias, and
     /// written memory that overlaps another operand; [`Error::Unsupported`] on a stream that is being captured. After these
-    /// errors nothing is enqueued. Also the errors of [`all_gather`](Communicator::all_gather) and of
+    /// errors nothing is enqueued. Also the errors of [`all_gather`](ProcessGroup::all_gather) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -199,7 +187,7 @@ impl AllGatherMatmul {
     /// [`Config::heap_bytes`](crate::Config::heap_bytes). `shard` is the shape of rank 0's shard. Not collective.
     ///
     /// # Errors
-    /// The errors of [`plan_all_gather_matmul`](Communicator::plan_all_gather_matmul) that depend only on the arguments.
+    /// The errors of [`plan_all_gather_matmul`](ProcessGroup::plan_all_gather_matmul) that depend only on the arguments.
     pub fn heap_bytes(
         world_size: usize,
         shard: &[usize],

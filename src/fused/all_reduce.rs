@@ -1,23 +1,21 @@
 //! Matmul + all-reduce.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::cost::Work;
 use super::division::{Division, check_bytes};
 use super::options::{FusedOptions, Planned, Way};
 use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, scales_refused};
 use super::reduce_scatter::{MatmulReduceScatter, Partial, partial_of, result_shape};
-use crate::collective::Communicator;
-use crate::environment::Coordinator;
-use crate::environment::over::Over;
-use crate::environment::settings::Named;
+use crate::backend::{GroupCalls, Named, ProcessGroup};
 use crate::error::{Error, Result};
 use crate::matmul::{Product, Tensor};
 use crate::op::{ALL_GATHER, ALL_REDUCE, Call};
 use crate::stream::{Queue, Target};
 use crate::types::Reduction;
 
-/// A plan of `result = the sum over the ranks of left right`. Made by [`Communicator::plan_matmul_all_reduce`]; usable from
+/// A plan of `result = the sum over the ranks of left right`. Made by [`ProcessGroup::plan_matmul_all_reduce`]; usable from
 /// any thread, for any number of layers of the same shape.
 #[must_use = "a plan runs only when it is enqueued"]
 pub struct MatmulAllReduce {
@@ -39,7 +37,7 @@ enum Kind {
     Parts(Box<MatmulReduceScatter>, Memory),
 }
 
-impl Communicator {
+impl ProcessGroup {
     /// Plans a GEMM on each rank, and the all-reduce of these partial results. Collective; blocks: the ranks compare their
     /// arguments, load the GEMM library and allocate memory, so that calls need not.
     ///
@@ -59,23 +57,7 @@ impl Communicator {
         product: Product,
         options: FusedOptions,
     ) -> Result<MatmulAllReduce> {
-        MatmulAllReduce::new(Over::Communicator(self.clone()), left, product, &options)
-    }
-}
-
-impl Coordinator {
-    /// Plans as [`Communicator::plan_matmul_all_reduce`] does, over any backend. Collective; blocks. [`Way::Pipeline`] only if
-    /// symmetra kernels serve the group.
-    ///
-    /// # Errors
-    /// The errors of [`Communicator::plan_matmul_all_reduce`].
-    pub fn plan_matmul_all_reduce(
-        &self,
-        left: &[usize],
-        product: Product,
-        options: FusedOptions,
-    ) -> Result<MatmulAllReduce> {
-        MatmulAllReduce::new(Over::Coordinator(self.clone()), left, product, &options)
+        MatmulAllReduce::new(self.calls.share(), left, product, &options)
     }
 }
 
@@ -93,7 +75,7 @@ fn divide(left: &[usize], product: &Product, options: &FusedOptions, world_size:
 }
 
 impl MatmulAllReduce {
-    fn new(over: Over, left: &[usize], product: Product, options: &FusedOptions) -> Result<Self> {
+    fn new(over: Arc<dyn GroupCalls>, left: &[usize], product: Product, options: &FusedOptions) -> Result<Self> {
         const WHAT: &str = "a plan of matmul + all-reduce";
         let (rank, world, reduction) = (over.rank(), over.world_size(), options.reduction);
         let division = over.together(WHAT, divide(left, &product, options, world))?;
@@ -132,7 +114,7 @@ impl MatmulAllReduce {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for operands whose type, length or device does not fit, missing
     /// or unneeded scales or bias, and a result that overlaps another operand;
     /// [`Error::Unsupported`](crate::Error::Unsupported) on a stream that is being captured. After these errors nothing is
-    /// enqueued. Also the errors of [`all_reduce`](Communicator::all_reduce) and of
+    /// enqueued. Also the errors of [`all_reduce`](ProcessGroup::all_reduce) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -153,7 +135,7 @@ impl MatmulAllReduce {
     /// [`Config::heap_bytes`](crate::Config::heap_bytes). Not collective.
     ///
     /// # Errors
-    /// The errors of [`plan_matmul_all_reduce`](Communicator::plan_matmul_all_reduce) that depend only on the arguments.
+    /// The errors of [`plan_matmul_all_reduce`](ProcessGroup::plan_matmul_all_reduce) that depend only on the arguments.
     pub fn heap_bytes(world_size: usize, left: &[usize], product: &Product, options: &FusedOptions) -> Result<u64> {
         check_world(world_size)?;
         let division = divide(left, product, options, world_size)?;

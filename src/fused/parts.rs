@@ -8,8 +8,8 @@ use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 impl Communicator {
-    /// Gathers the `input` of all ranks into `output`, as [`all_gather`](Self::all_gather) does, and enqueues the caller's
-    /// work for each part after the part's arrival: copy engines move a part while the queue works on another part.
+    /// Gathers the `input` of all ranks into `output`, as [`all_gather`](crate::ProcessGroup::all_gather) does, and enqueues
+    /// the caller's work for each part after the part's arrival: copy engines move a part while the queue works on another part.
     /// Enqueues and returns. The function `_pipelined_all_gather_and_consume` of PyTorch's symmetric memory does the same.
     ///
     /// `consume(source)` enqueues on `queue` work that reads elements `source * n..(source + 1) * n` of `output`, where `n` is
@@ -20,10 +20,10 @@ impl Communicator {
     /// `consume` cannot call this communicator, which is busy until `consume` returns: calls, plans, launches of graphs and
     /// `close` are [`Error::Unsupported`](crate::Error::Unsupported). Calls of other threads wait.
     ///
-    /// Copies read the `input` of peers as a [low-contention all-gather](Self::low_contention_all_gather) does.
+    /// Copies read the `input` of peers as a [low-contention all-gather](crate::ProcessGroup::low_contention_all_gather) does.
     ///
     /// # Errors
-    /// The errors of [`low_contention_all_gather`](Self::low_contention_all_gather), and of `consume`.
+    /// The errors of [`low_contention_all_gather`](crate::ProcessGroup::low_contention_all_gather), and of `consume`.
     pub fn all_gather_and_consume<'op, T: Element>(
         &self,
         input: impl Operand<'op, T>,
@@ -35,9 +35,9 @@ impl Communicator {
         self.run_by_parts(&call, Some(Parts::new(&mut consume)), Target::of(&queue))?.wait_untyped(Target::of(&queue))
     }
 
-    /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](Self::all_to_all) does. Before a part is sent, the caller's work
-    /// fills the part: copy engines move a part while the queue fills another part. Enqueues and returns. The function
-    /// `_pipelined_produce_and_all2all` of PyTorch's symmetric memory does the same.
+    /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](crate::ProcessGroup::all_to_all) does. Before a part is sent,
+    /// the caller's work fills the part: copy engines move a part while the queue fills another part. Enqueues and
+    /// returns. The function `_pipelined_produce_and_all2all` of PyTorch's symmetric memory does the same.
     ///
     /// `produce(destination)` enqueues on `queue` work that writes elements `destination * n..(destination + 1) * n` of `input`,
     /// where `n` is the length of `input` divided by the world size. The part of the next rank is first, this rank's part last.
@@ -46,12 +46,14 @@ impl Communicator {
     /// call. `produce` cannot call this communicator, like `consume` of
     /// [`all_gather_and_consume`](Self::all_gather_and_consume).
     ///
-    /// Parts go through a workspace as large as `output`: see [`reserve_workspace`](Self::reserve_workspace). Copies directly
-    /// into the `output` of a peer could not be cancelled after the peer has given up the call.
+    /// Parts go through a workspace as large as `output`: see
+    /// [`reserve_workspace`](crate::ProcessGroup::reserve_workspace). Copies directly into the `output` of a
+    /// peer could not be cancelled after the peer has given up the call.
     ///
     /// # Errors
-    /// The errors of [`all_to_all`](Self::all_to_all) and of `produce`; [`Error::Unsupported`](crate::Error::Unsupported) for a
-    /// natively captured stream, and in a capture if the workspace is too small;
+    /// The errors of [`all_to_all`](crate::ProcessGroup::all_to_all) and of `produce`;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a natively captured stream, and in a capture if the
+    /// workspace is too small;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no room for the workspace.
     pub fn produce_and_all_to_all<'op, T: Element>(
         &self,

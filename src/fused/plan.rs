@@ -1,6 +1,7 @@
 //! The parts that all plans share.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -8,10 +9,9 @@ use smallvec::SmallVec;
 use super::cost::Cost;
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
+use crate::backend::{GroupCalls, Named};
 use crate::collective::{Communicator, workspace_bytes};
 use crate::device::{Device, DeviceKind};
-use crate::environment::over::Over;
-use crate::environment::settings::Named;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::matmul::{Multiplier, Order, Product, Scaling, Tensor};
@@ -24,7 +24,7 @@ use crate::types::{Dtype, Reduction};
 pub(super) struct Plan {
     /// The name of the plan in errors.
     what: &'static str,
-    pub(super) over: Over,
+    pub(super) over: Arc<dyn GroupCalls>,
     pub(super) multiplier: Multiplier,
     pub(super) planned: Planned,
     /// Whether a row must have the same bits in the GEMM of a part as in the GEMM of all rows.
@@ -49,14 +49,14 @@ pub(super) struct Asked<'a> {
 
 impl Plan {
     /// Compares the settings of all ranks, and chooses a schedule. Collective; blocks.
-    pub(super) fn new(over: Over, settings: &Named<'_>, asked: &Asked<'_>) -> Result<Self> {
+    pub(super) fn new(over: Arc<dyn GroupCalls>, settings: &Named<'_>, asked: &Asked<'_>) -> Result<Self> {
         over.agree(asked.what, settings)?;
         let device = over.device().clone();
         let multiplier = match asked.multiplier {
             Some(multiplier) => multiplier.clone(),
             None => over.together(asked.what, Multiplier::new(&device))?,
         };
-        let (way, reason) = choose(asked, &over, &device)?;
+        let (way, reason) = choose(asked, &*over, &device)?;
         let parts = if way == Way::Pipeline { over.world_size() } else { 1 };
         let on_gpu = device.kind() != DeviceKind::Host;
         let predicted_us = on_gpu.then_some(match way {
@@ -114,7 +114,7 @@ impl Plan {
 }
 
 /// The schedule of a plan, and the reason for it.
-fn choose(asked: &Asked<'_>, over: &Over, device: &Device) -> Result<(Way, String)> {
+fn choose(asked: &Asked<'_>, over: &dyn GroupCalls, device: &Device) -> Result<(Way, String)> {
     let refused = match asked.refused {
         _ if over.world_size() == 1 => Some("there is one rank"),
         _ if over.own().is_none() => Some("another backend than own kernels serves the group"),

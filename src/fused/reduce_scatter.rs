@@ -1,6 +1,7 @@
 //! Matmul + reduce-scatter.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::apart::Operands;
 use super::cost::Work;
@@ -10,10 +11,8 @@ use super::plan::{
     Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, message_of, rows_of,
     scales_refused,
 };
-use crate::collective::{Communicator, Parts};
-use crate::environment::Coordinator;
-use crate::environment::over::Over;
-use crate::environment::settings::Named;
+use crate::backend::{GroupCalls, Named, ProcessGroup};
+use crate::collective::Parts;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::matmul::{Multiplier, Product, Tensor};
@@ -22,7 +21,7 @@ use crate::stream::{Queue, Target};
 use crate::types::{Dtype, Reduction};
 
 /// A plan of `result = this rank's part of the sum over the ranks of left right`. Made by
-/// [`Communicator::plan_matmul_reduce_scatter`]; usable from any thread, for any number of layers of the same shape.
+/// [`ProcessGroup::plan_matmul_reduce_scatter`]; usable from any thread, for any number of layers of the same shape.
 #[must_use = "a plan runs only when it is enqueued"]
 pub struct MatmulReduceScatter {
     plan: Plan,
@@ -40,7 +39,7 @@ pub struct MatmulReduceScatter {
     received: Option<Memory>,
 }
 
-impl Communicator {
+impl ProcessGroup {
     /// Plans a GEMM on each rank, and the reduce-scatter of these partial results along dimension `dim` of the result.
     /// Collective; blocks: the ranks compare their arguments, load the GEMM library and allocate memory, so that calls need not.
     ///
@@ -65,24 +64,7 @@ impl Communicator {
         product: Product,
         options: FusedOptions,
     ) -> Result<MatmulReduceScatter> {
-        MatmulReduceScatter::new(Over::Communicator(self.clone()), left, dim, product, &options, None)
-    }
-}
-
-impl Coordinator {
-    /// Plans as [`Communicator::plan_matmul_reduce_scatter`] does, over any backend. Collective; blocks.
-    /// [`Way::Pipeline`](super::Way::Pipeline) only if symmetra kernels serve the group.
-    ///
-    /// # Errors
-    /// The errors of [`Communicator::plan_matmul_reduce_scatter`].
-    pub fn plan_matmul_reduce_scatter(
-        &self,
-        left: &[usize],
-        dim: usize,
-        product: Product,
-        options: FusedOptions,
-    ) -> Result<MatmulReduceScatter> {
-        MatmulReduceScatter::new(Over::Coordinator(self.clone()), left, dim, product, &options, None)
+        MatmulReduceScatter::new(self.calls.share(), left, dim, product, &options, None)
     }
 }
 
@@ -163,7 +145,7 @@ fn divide(
 
 impl MatmulReduceScatter {
     pub(super) fn new(
-        over: Over,
+        over: Arc<dyn GroupCalls>,
         left: &[usize],
         dim: usize,
         product: Product,
@@ -200,7 +182,7 @@ impl MatmulReduceScatter {
     /// # Errors
     /// [`Error::InvalidArgument`] for operands whose type, length or device does not fit, missing or unneeded scales or bias, and
     /// a result that overlaps another operand; [`Error::Unsupported`] on a stream that is being captured. After these errors
-    /// nothing is enqueued. Also the errors of [`reduce_scatter`](Communicator::reduce_scatter) and of
+    /// nothing is enqueued. Also the errors of [`reduce_scatter`](ProcessGroup::reduce_scatter) and of
     /// [`Multiplier::enqueue`](crate::matmul::Multiplier::enqueue).
     pub fn enqueue<'op>(
         &'op self,
@@ -221,7 +203,7 @@ impl MatmulReduceScatter {
     /// [`Config::heap_bytes`](crate::Config::heap_bytes). Not collective.
     ///
     /// # Errors
-    /// The errors of [`plan_matmul_reduce_scatter`](Communicator::plan_matmul_reduce_scatter) that depend only on the arguments.
+    /// The errors of [`plan_matmul_reduce_scatter`](ProcessGroup::plan_matmul_reduce_scatter) that depend only on the arguments.
     pub fn heap_bytes(
         world_size: usize,
         left: &[usize],

@@ -67,7 +67,7 @@ pub struct Config {
     /// Largest message in bytes of one call by recursive doubling, 1 KiB to 512 MiB. Default 64 KiB.
     pub recursive_doubling_bytes: u64,
     /// Scratch in bytes for messages from each other rank, 4 KiB to 512 MiB: see
-    /// [`Communicator::pairs`](crate::Communicator::pairs). It holds queues through which a message of any size passes;
+    /// [`ProcessGroup::pairs`](crate::ProcessGroup::pairs). It holds queues through which a message of any size passes;
     /// larger queues mean larger pieces. Default 512 KiB.
     pub pair_bytes: u64,
     /// The factors on which the bits of a result may depend. Default [`Determinism::PerAlgorithm`].

@@ -7,7 +7,7 @@ use super::mode::{self, MixedMode, MixedOperation};
 use super::parts::{self, Rows};
 use super::steps::{Plan, Space, Step, Stretch};
 use super::{Mixed, MixedOptions, graph_part};
-use crate::environment::over::Over;
+use crate::backend::GroupCalls;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::memory::{View, WithView};
@@ -220,8 +220,8 @@ impl Mixed {
         }
     }
 
-    fn group(&self, part: Part) -> Result<&Over> {
-        let group = self.groups[part as usize].as_ref();
+    fn group(&self, part: Part) -> Result<&dyn GroupCalls> {
+        let group = self.groups[part as usize].as_deref();
         group.ok_or_else(|| Error::Internal { message: format!("{} contains only this rank", part.name()) })
     }
 

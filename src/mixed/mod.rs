@@ -22,9 +22,9 @@ use parking_lot::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::GroupCalls;
 use crate::device::{Device, DeviceKind};
 use crate::environment::Coordinator;
-use crate::environment::over::Over;
 use crate::error::{Error, Result};
 use crate::group::{Config, Multicast, Tuning};
 use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
@@ -211,7 +211,7 @@ pub struct Mixed {
     sizes: Sizes,
     at: Position,
     /// [part]; none where the group contains only this rank.
-    groups: Vec<Option<Over>>,
+    groups: Vec<Option<Arc<dyn GroupCalls>>>,
     /// The groups that were split off, to be closed.
     split: Vec<Coordinator>,
     work: SymmetricBuffer<u8>,
@@ -232,7 +232,7 @@ impl Mixed {
     /// hosts, with the arithmetic; [`Error::Unsupported`] where hosts have unequal numbers of ranks, with the numbers;
     /// [`Error::OutOfMemory`] for a workspace larger than the free heap; else the errors of [`Coordinator::split`].
     pub fn open(world: &Coordinator, config: &MixedConfig) -> Result<Self> {
-        let whole = Over::Coordinator(world.clone());
+        let whole = world.share();
         whole.agree("the settings of a grid", &[("", config)])?;
         let hosts = world.ranks_by_host();
         let local = hosts[0].len();
@@ -244,12 +244,11 @@ impl Mixed {
         let sizes = config.sizes(local, hosts.len())?;
         let choices = Choices::new(sizes, world.device().kind(), world.local().group().config().tuning.as_ref())?;
         let positions = positions(&sizes, &hosts, world.ranks());
-        let (mut groups, mut split, mut made) = (Vec::new(), Vec::new(), Vec::<(Vec<usize>, Over)>::new());
-        let everyone: Vec<usize> = (0..world.world_size()).collect();
-        made.push((layout(&everyone.iter().map(|rank| (0, *rank)).collect::<Vec<_>>()), whole.clone()));
+        let everyone: Vec<(usize, usize)> = (0..world.world_size()).map(|rank| (0, rank)).collect();
+        let (mut groups, mut split, mut made) = (Vec::new(), Vec::new(), vec![(layout(&everyone), whole.clone())]);
         if hosts.len() > 1 {
             let places: Vec<(usize, usize)> = positions.iter().map(|at| Part::Local.of(&sizes, *at)).collect();
-            made.push((layout(&places), Over::Communicator(world.local().clone())));
+            made.push((layout(&places), world.local().share()));
         }
         for part in Part::ALL {
             if part.size(&sizes) == 1 {
@@ -265,9 +264,9 @@ impl Mixed {
             let (color, key) = places[world.rank()];
             let group = world.split_as((Some(color as u32), key as i32), of_part)?;
             let group = group.ok_or_else(|| Error::Internal { message: "a part of a grid has no group".to_owned() })?;
-            split.push(group.clone());
-            made.push((layout, Over::Coordinator(group.clone())));
-            groups.push(Some(Over::Coordinator(group)));
+            made.push((layout, group.share()));
+            groups.push(Some(group.share()));
+            split.push(group);
         }
         let sums_apart = groups[Part::Local as usize].as_ref().is_some_and(|group| group.own().is_some());
         let own = || {

@@ -16,7 +16,7 @@ use crate::types::Element;
 /// The number of messages that need no allocation.
 const FEW: usize = 2 * MAX_WORLD_SIZE;
 
-/// The messages of one call of [`Communicator::pairs`](crate::Communicator::pairs).
+/// The messages of one call of [`ProcessGroup::pairs`](crate::ProcessGroup::pairs).
 pub struct Pairs<'op> {
     world_size: usize,
     messages: SmallVec<[Message; FEW]>,

@@ -11,13 +11,14 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::stream::{Kept, Queue, Target};
 
-/// An all-reduce with fixed operands, made by [`Communicator::bind_all_reduce`]. Binding validates the operands and
-/// decides algorithm, launch shape and kernel arguments. A call only checks that the group is healthy, takes its place
-/// in the order of calls, and launches.
+/// An all-reduce with fixed operands, made by [`bind_all_reduce`](crate::ProcessGroup::bind_all_reduce). Binding
+/// validates the operands and decides algorithm, launch shape and kernel arguments. A call only checks that the group is
+/// healthy, takes its place in the order of calls, and launches.
 ///
-/// A bound call is the same operation as [`Communicator::all_reduce`]: on a stream, some ranks may make a bound call and
-/// others an ordinary call. In a capture with plain memory, all ranks must capture the same kind: a bound call sends packets
-/// through scratch, while an ordinary call lets the graph register the memory and may use another algorithm.
+/// A bound call is the same operation as [`all_reduce`](crate::ProcessGroup::all_reduce): on a stream, some ranks may
+/// make a bound call and others an ordinary call. In a capture with plain memory, all ranks must capture the same kind:
+/// a bound call sends packets through scratch, while an ordinary call lets the graph register the memory and may use
+/// another algorithm.
 ///
 /// `'a` is the lifetime of the communicator's handle and of the operands. A bound call that [owns](Self::owning) both
 /// is a `BoundAllReduce<'static>`. It can be used from any thread.

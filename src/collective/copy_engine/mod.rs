@@ -117,13 +117,8 @@ impl Communicator {
         pending
     }
 
-    /// Allocates a workspace in the symmetric heap for low-contention collectives of operands of up to `bytes` bytes.
-    /// Collective; blocks. Without a large enough workspace, the next call allocates one: that call is collective and
-    /// blocks, and a captured call is refused. The old workspace is freed when no call or graph uses it any more.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the heap has no such gap, [`Error::Mismatch`] if ranks ask for different sizes.
-    pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
+    /// Makes the workspace of [`ProcessGroup::reserve_workspace`](crate::ProcessGroup::reserve_workspace).
+    pub(crate) fn make_workspace(&self, bytes: usize) -> Result<()> {
         self.0.group.check()?;
         self.refuse_within("a workspace")?;
         workspace(&self.0, workspace_bytes(bytes, self.world_size()), None).map(drop)

@@ -63,7 +63,7 @@ pub static REDUCE_SCATTER_NORM_ALL_GATHER: Op = Op {
 };
 
 /// Rows to sum over all ranks, and the operands of their norm, for
-/// [`Communicator::all_reduce_norm`](crate::Communicator::all_reduce_norm) and its scattered forms. A row has as many
+/// [`ProcessGroup::all_reduce_norm`](crate::ProcessGroup::all_reduce_norm) and its scattered forms. A row has as many
 /// elements as the weight.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Tests of `src/environment/settings.rs`, whose module they are.
+//! Tests of `src/backend/settings.rs`, whose module they are.
 
 use super::*;
 

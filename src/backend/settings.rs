@@ -82,5 +82,5 @@ fn value(lines: &[&str], line: usize) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/environment/settings.rs"]
+#[path = "../../tests/unit/backend/settings.rs"]
 mod tests;
