@@ -25,13 +25,13 @@ struct How {
 
 /// A call of the operation with this name, for Rust.
 struct Call {
-  core::Group group;
+  const core::GroupHandle& group;
   core::Asked asked{};
   core::Operand input{}, output{};
 
-  Call(const std::shared_ptr<core::Communicator>& communicator, const std::shared_ptr<core::Coordinator>& coordinator,
-       const char* operation, const std::optional<ConstOperand>& from, const std::optional<ConstOperand>& to, const How& how = {})
-      : group{coordinator == nullptr ? &live(communicator) : nullptr, coordinator.get()} {
+  Call(const std::shared_ptr<core::GroupHandle>& handle, const char* operation, const std::optional<ConstOperand>& from,
+       const std::optional<ConstOperand>& to, const How& how = {})
+      : group(live(handle)) {
     asked.operation = operation;
     asked.reduction = static_cast<std::uint32_t>(how.options.reduction);
     asked.algorithm = static_cast<std::uint32_t>(how.options.algorithm);
@@ -71,36 +71,36 @@ How along(std::size_t dim, How how = {}) {
 }  // namespace
 
 void Collectives::all_reduce(ConstOperand input, Operand output, Queue queue, AllReduceOptions options) const {
-  Call(communicator_, coordinator_, "all-reduce", input, output, {options}).run(queue);
+  Call(group_, "all-reduce", input, output, {options}).run(queue);
 }
 
 BoundAllReduce Collectives::bind_all_reduce(ConstOperand input, Operand output, AllReduceOptions options) const {
-  const Call asked(communicator_, coordinator_, "all-reduce", input, output, {options});
+  const Call asked(group_, "all-reduce", input, output, {options});
   return BoundAllReduce(share(call([&] { return core::bind(asked.group, asked.asked, asked.input, asked.output); })));
 }
 
 void Collectives::run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output,
                       const Queue& queue, Reduction reduction, std::size_t parameter) const {
-  Call(communicator_, coordinator_, operation, input, output, reduced(reduction, parameter)).run(queue);
+  Call(group_, operation, input, output, reduced(reduction, parameter)).run(queue);
 }
 
 void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output,
                                    Queue queue) const {
-  Call(communicator_, coordinator_, "all-gather", input, output, along(dim)).run(queue, shape);
+  Call(group_, "all-gather", input, output, along(dim)).run(queue, shape);
 }
 
 void Collectives::reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output,
                                        Reduction reduction, Queue queue) const {
-  Call(communicator_, coordinator_, "reduce-scatter", input, output, along(dim, reduced(reduction))).run(queue, shape);
+  Call(group_, "reduce-scatter", input, output, along(dim, reduced(reduction))).run(queue, shape);
 }
 
 void Collectives::all_to_all_v(ConstOperand input, const std::vector<std::size_t>& send_counts, Operand output,
                                const std::vector<std::size_t>& receive_counts, Queue queue) const {
-  Call(communicator_, coordinator_, "all-to-all-v", input, output).run(queue, send_counts, receive_counts);
+  Call(group_, "all-to-all-v", input, output).run(queue, send_counts, receive_counts);
 }
 
 void Collectives::run(const std::vector<Message>& messages, bool in_pairs, const Queue& queue) const {
-  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
+  const core::GroupHandle& group = live(group_);
   call([&] {
     std::vector<core::Message> all;
     all.reserve(messages.size());
@@ -110,18 +110,15 @@ void Collectives::run(const std::vector<Message>& messages, bool in_pairs, const
 }
 
 Pending Collectives::low_contention_all_gather(ConstOperand input, Operand output, Queue queue) const {
-  return Pending(Call(communicator_, coordinator_, "all-gather", input, output).run_low_contention(queue));
+  return Pending(Call(group_, "all-gather", input, output).run_low_contention(queue));
 }
 
 Pending Collectives::low_contention_reduce_scatter(ConstOperand input, Operand output, Reduction reduction, Queue queue) const {
-  return Pending(Call(communicator_, coordinator_, "reduce-scatter", input, output, reduced(reduction)).run_low_contention(queue));
+  return Pending(Call(group_, "reduce-scatter", input, output, reduced(reduction)).run_low_contention(queue));
 }
 
 void Collectives::reserve_workspace(std::size_t bytes) const {
-  call([&] {
-    if (coordinator_ != nullptr) return core::coordinator_reserve_workspace(*coordinator_, bytes);
-    core::communicator_reserve_workspace(live(communicator_), bytes);
-  });
+  call([&] { core::reserve_workspace(live(group_), bytes); });
 }
 
 void BoundAllReduce::enqueue(Queue queue) const {

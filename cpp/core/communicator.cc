@@ -12,6 +12,9 @@ using core::call;
 using core::live;
 using core::share;
 
+Communicator::Communicator(std::shared_ptr<core::Communicator> core)
+    : Collectives(share(core::communicator_group(*core))), communicator_(std::move(core)) {}
+
 Communicator Communicator::open(Bootstrap& bootstrap, const Device& device, const Config& config) {
   const core::Settings settings = core::settings_of(config);
   return Communicator(share(call([&] {

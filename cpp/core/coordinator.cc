@@ -12,7 +12,10 @@ using core::share;
 using core::text_of;
 
 Coordinator::Coordinator(std::shared_ptr<core::Coordinator> core)
-    : Collectives(std::move(core)), local_(share(core::coordinator_local(*coordinator_))), rank_(core::coordinator_rank(*coordinator_)) {
+    : Collectives(share(core::coordinator_group(*core))),
+      coordinator_(std::move(core)),
+      local_(share(core::coordinator_local(*coordinator_))),
+      rank_(core::coordinator_rank(*coordinator_)) {
   const rust::Vec<std::size_t> ranks = core::coordinator_ranks(*coordinator_);
   ranks_.assign(ranks.begin(), ranks.end());
 }

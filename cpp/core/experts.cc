@@ -103,8 +103,7 @@ std::uint64_t expert_bytes(std::size_t world_size, const Config& group, const Ex
 }
 
 Experts Collectives::experts(const ExpertConfig& config) const {
-  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
-  return Experts(share(call([&] { return core::experts_open(group, settings_of(config)); })));
+  return Experts(share(call([&] { return core::experts_open(live(group_), settings_of(config)); })));
 }
 
 Routed Experts::dispatch(const Routing& routing, ConstOperand rows, const Received& into, Queue queue,
@@ -138,7 +137,7 @@ Survivors Experts::without(const std::vector<std::size_t>& lost) const {
 }
 
 Communicator Experts::communicator() const {
-  return Communicator(share(core::communicator_again(*core::experts_group(live(core_)).communicator)));
+  return Communicator(share(core::communicator_again(core::experts_communicator(live(core_)))));
 }
 void Experts::synchronize(const Stream& stream) const {
   call([&] { core::experts_synchronize(live(core_), queue_of(stream)); });

@@ -62,24 +62,21 @@ std::string name(Way way) {
 
 AllGatherMatmul Collectives::plan_all_gather_matmul(const std::vector<std::size_t>& shard, std::size_t dim,
                                                     const std::vector<Product>& products, const FusedOptions& options) const {
-  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
   const std::vector<core::AskedProduct> asked = products_of(products);
   return AllGatherMatmul(
-      share(call([&] { return core::plan_all_gather_matmul(group, shape_of(shard), dim, all_of(asked), fused_of(options)); })));
+      share(call([&] { return core::plan_all_gather_matmul(live(group_), shape_of(shard), dim, all_of(asked), fused_of(options)); })));
 }
 
 MatmulReduceScatter Collectives::plan_matmul_reduce_scatter(const std::vector<std::size_t>& left, std::size_t dim, const Product& product,
                                                             const FusedOptions& options) const {
-  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
-  return MatmulReduceScatter(
-      share(call([&] { return core::plan_matmul_reduce_scatter(group, shape_of(left), dim, product_of(product), fused_of(options)); })));
+  return MatmulReduceScatter(share(
+      call([&] { return core::plan_matmul_reduce_scatter(live(group_), shape_of(left), dim, product_of(product), fused_of(options)); })));
 }
 
 MatmulAllReduce Collectives::plan_matmul_all_reduce(const std::vector<std::size_t>& left, const Product& product,
                                                     const FusedOptions& options) const {
-  const core::Group group{coordinator_ == nullptr ? &live(communicator_) : nullptr, coordinator_.get()};
   return MatmulAllReduce(
-      share(call([&] { return core::plan_matmul_all_reduce(group, shape_of(left), product_of(product), fused_of(options)); })));
+      share(call([&] { return core::plan_matmul_all_reduce(live(group_), shape_of(left), product_of(product), fused_of(options)); })));
 }
 
 void AllGatherMatmul::enqueue(const Factor& shard, const std::optional<Operand>& gathered,

@@ -15,19 +15,16 @@ using core::live;
 using core::queue_of;
 
 device::Heap Communicator::heap(Queue queue) const {
-  const core::Group group{&live(communicator_), nullptr};
-  return call([&] { return core::heap_view(group, core::MaybeSize{false, 0}, queue_of(queue)); });
+  return call([&] { return core::heap_view(live(communicator_), core::MaybeSize{false, 0}, queue_of(queue)); });
 }
 
 device::Heap Communicator::heap(std::chrono::milliseconds deadline, Queue queue) const {
-  const core::Group group{&live(communicator_), nullptr};
   const core::MaybeSize limit{true, core::milliseconds(deadline)};
-  return call([&] { return core::heap_view(group, limit, queue_of(queue)); });
+  return call([&] { return core::heap_view(live(communicator_), limit, queue_of(queue)); });
 }
 
 bool Communicator::has_native_atomics() const {
-  const core::Group group{&live(communicator_), nullptr};
-  return call([&] { return core::heap_has_native_atomics(group); });
+  return call([&] { return core::heap_has_native_atomics(live(communicator_)); });
 }
 
 namespace {

@@ -22,8 +22,7 @@ Product::Product(std::size_t inner_elems, std::size_t column_count, Numeric type
       numeric(types),
       result(static_cast<Dtype>(call([&] { return core::product_result(core::numeric_of(types)); }))) {}
 
-Multiplier::Multiplier(const Device& device)
-    : core_(share(call([&] { return core::multiplier_new(core::OnDevice{&live(device.core_)}); }))) {}
+Multiplier::Multiplier(const Device& device) : core_(share(call([&] { return core::multiplier_new(live(device.core_)); }))) {}
 
 std::string Multiplier::library() const { return std::string(core::multiplier_library(live(core_))); }
 

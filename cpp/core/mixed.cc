@@ -48,8 +48,7 @@ std::uint64_t MixedConfig::required_bytes(std::size_t local, std::size_t hosts) 
 }
 
 Mixed Mixed::open(const Coordinator& world, const MixedConfig& config) {
-  const core::Group group{nullptr, &live(world.coordinator_)};
-  return Mixed(share(call([&] { return core::mixed_open(group, settings_of(config)); })));
+  return Mixed(share(call([&] { return core::mixed_open(live(world.coordinator_), settings_of(config)); })));
 }
 
 std::size_t Mixed::tensor_rank() const { return core::mixed_places(live(core_)).tensor_rank; }

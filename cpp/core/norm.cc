@@ -29,7 +29,6 @@ core::AskedRows asked_rows(const QuantisedRows& rows) {
 }  // namespace
 
 void Collectives::norm(const char* operation, const RowNorm& rows, const Queue& queue) const {
-  const core::Group group{coordinator_ == nullptr ? &core::live(communicator_) : nullptr, coordinator_.get()};
   core::AskedNorm asked{};
   asked.operation = operation;
   asked.input = operand_of(rows.input);
@@ -42,7 +41,7 @@ void Collectives::norm(const char* operation, const RowNorm& rows, const Queue& 
   asked.weight_offset = rows.norm.weight_offset;
   asked.width = rows.width;
   asked.algorithm = static_cast<std::uint32_t>(rows.algorithm);
-  core::call([&] { core::run_norm(group, asked, core::queue_of(queue)); });
+  core::call([&] { core::run_norm(core::live(group_), asked, core::queue_of(queue)); });
 }
 
 }  // namespace symmetra

@@ -30,9 +30,8 @@ core::Operand memory_at(void* address, std::size_t count, Dtype dtype) {
 }  // namespace
 
 Session Session::made(const Communicator& communicator, const std::string& library, bool joins) {
-  const core::Group group{&live(communicator.communicator_), nullptr};
   const rust::Slice<const std::uint8_t> name(reinterpret_cast<const std::uint8_t*>(library.data()), library.size());
-  return Session(share(call([&] { return core::shmem_open(group, name, joins); })));
+  return Session(share(call([&] { return core::shmem_open(live(communicator.communicator_), name, joins); })));
 }
 
 Session Session::open(const Communicator& communicator, const std::string& library) { return made(communicator, library, false); }
@@ -48,8 +47,7 @@ Adopted Session::adopt(void* address, std::size_t count, Dtype dtype) const {
 }
 
 Mapped Session::map(const Communicator& communicator) const {
-  const core::Group group{&live(communicator.communicator_), nullptr};
-  return Mapped(share(call([&] { return core::shmem_map(live(core_), group); })));
+  return Mapped(share(call([&] { return core::shmem_map(live(core_), live(communicator.communicator_)); })));
 }
 
 void* Mapped::address_of(const SymmetricBuffer& buffer) const {

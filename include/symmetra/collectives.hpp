@@ -22,8 +22,7 @@
 namespace symmetra {
 
 namespace core {
-struct Communicator;
-struct Coordinator;
+struct GroupHandle;
 }  // namespace core
 
 /// One message of a batch, or between a pair of ranks.
@@ -280,8 +279,7 @@ class Collectives {
                                          const FusedOptions& options = FusedOptions()) const;
 
  protected:
-  explicit Collectives(std::shared_ptr<core::Communicator> communicator) : communicator_(std::move(communicator)) {}
-  explicit Collectives(std::shared_ptr<core::Coordinator> coordinator) : coordinator_(std::move(coordinator)) {}
+  explicit Collectives(std::shared_ptr<core::GroupHandle> group) : group_(std::move(group)) {}
   ~Collectives() = default;
   Collectives(Collectives&&) noexcept = default;
   Collectives& operator=(Collectives&&) noexcept = default;
@@ -296,9 +294,8 @@ class Collectives {
 
   void norm(const char* operation, const RowNorm& rows, const Queue& queue) const;
 
-  /// Exactly one pointer is not null, unless the object was moved from.
-  std::shared_ptr<core::Communicator> communicator_;
-  std::shared_ptr<core::Coordinator> coordinator_;
+  /// Null after a move.
+  std::shared_ptr<core::GroupHandle> group_;
 };
 
 }  // namespace symmetra

@@ -22,6 +22,10 @@
 
 namespace symmetra {
 
+namespace core {
+struct Communicator;
+}  // namespace core
+
 /// The algorithm for messages up to a size, and the reason.
 struct Range {
   std::uint64_t up_to_bytes;
@@ -195,7 +199,9 @@ class Communicator : public Collectives {
   friend class Coordinator;
   friend class Experts;
   friend class nvshmem::Session;
-  explicit Communicator(std::shared_ptr<core::Communicator> core) : Collectives(std::move(core)) {}
+  explicit Communicator(std::shared_ptr<core::Communicator> core);
+
+  std::shared_ptr<core::Communicator> communicator_;
 };
 
 }  // namespace symmetra

@@ -24,6 +24,10 @@
 
 namespace symmetra {
 
+namespace core {
+struct Coordinator;
+}  // namespace core
+
 /// The settings of a group that Coordinator::open opens.
 struct GroupConfig {
   /// The settings of the group's communicator. Equal on every rank.
@@ -189,6 +193,7 @@ class Coordinator : public Collectives {
   friend class Mixed;
   explicit Coordinator(std::shared_ptr<core::Coordinator> core);
 
+  std::shared_ptr<core::Coordinator> coordinator_;
   Communicator local_;
   std::size_t rank_;
   std::vector<std::size_t> ranks_;

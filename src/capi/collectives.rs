@@ -3,93 +3,86 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::bridge::{Asked, Group, Message, Operand, Queue};
+use super::bridge::{Asked, Message, Operand, Queue};
 use super::config::{algorithm, codec, reduction};
 use super::report::guard;
 use super::tensor::{resolve, target, tensors};
 use super::{Communicator, Coordinator, Report, Tensor};
-use crate::backend::ProcessGroup;
+use crate::backend::{GroupCalls, ProcessGroup};
 use crate::collective;
 use crate::error::{Error, Parameter, Result};
 use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
 use crate::types::Dtype;
 
-/// The group that runs a call.
-pub(super) enum Caller<'a> {
-    Communicator(&'a Communicator),
-    Coordinator(&'a Coordinator),
-}
+/// A process group that C++ objects share.
+pub struct GroupHandle(Arc<dyn GroupCalls>);
 
-impl Deref for Caller<'_> {
+impl Deref for GroupHandle {
     type Target = ProcessGroup;
 
     fn deref(&self) -> &ProcessGroup {
-        match self {
-            Self::Communicator(communicator) => communicator,
-            Self::Coordinator(coordinator) => coordinator,
-        }
+        ProcessGroup::of(&*self.0)
     }
 }
 
-impl<'a> Caller<'a> {
-    /// # Safety
-    /// The group's pointers follow the headers: *borrowing*.
-    pub(super) unsafe fn new(group: Group) -> Result<Self> {
-        // SAFETY: borrowing.
-        let (one, other) = (unsafe { group.communicator.as_ref() }, unsafe { group.coordinator.as_ref() });
-        let caller = one.map(Self::Communicator).or(other.map(Self::Coordinator));
-        caller.ok_or_else(|| Error::Internal {
-            message: "the group handle holds neither a communicator nor a coordinator".to_owned(),
-        })
-    }
+pub(super) fn communicator_group(communicator: &Communicator) -> Box<GroupHandle> {
+    Box::new(GroupHandle(communicator.share()))
+}
 
-    /// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
-    ///
-    /// # Safety
-    /// The pointers of operands follow the headers: *borrowing*, *caller's duty*.
-    unsafe fn call<'v>(
-        &'v self,
-        asked: &Asked<'_>,
-        [input, output]: [&Operand; 2],
-        [first, second]: [&'v [usize]; 2],
-    ) -> Result<Call<'v>> {
-        let unknown = || Error::Internal { message: format!("{} is not an operation", asked.operation) };
-        let op = Op::named(asked.operation).ok_or_else(unknown)?;
-        // SAFETY: passed on.
-        let from = asked.has_input.then(|| unsafe { resolve(self.device(), input) }).transpose()?;
-        // SAFETY: passed on.
-        let to = asked.has_output.then(|| unsafe { resolve(self.device(), output) }).transpose()?;
-        if let (Some((_, dtype)), Some((_, other))) = (&from, &to)
-            && dtype != other
-        {
-            return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
-        }
-        let missing = || Error::invalid("the operands", "missing", "a collective needs one");
-        let dtype = from.as_ref().or(to.as_ref()).map(|(_, dtype)| *dtype).ok_or_else(missing)?;
-        let options = AllReduceOptions {
-            reduction: reduction(asked.reduction)?,
-            algorithm: algorithm(asked.algorithm)?,
-            codec: codec(asked.codec)?,
-        };
-        let numbers = match op.input.size {
-            Size::Counts => Numbers::Counts([first, second]),
-            _ if asked.along => Numbers::Along(asked.dim, first),
-            _ => Numbers::None,
-        };
-        // A distance may be negative, and wraps around the group.
-        let parameter = match op.operation.parameter() {
-            Parameter::Distance => (asked.parameter as isize).rem_euclid(self.world_size() as isize) as usize,
-            _ => asked.parameter,
-        };
-        let call = Call::new(op, dtype).options(options).parameter(parameter).numbers(numbers);
-        Ok(call.input(from.map(|(view, _)| view)).output(to.map(|(view, _)| view)))
+pub(super) fn coordinator_group(coordinator: &Coordinator) -> Box<GroupHandle> {
+    Box::new(GroupHandle(coordinator.share()))
+}
+
+/// The operation that a header names.
+pub(super) fn operation(name: &str) -> Result<&'static Op> {
+    Op::named(name).ok_or_else(|| Error::Internal { message: format!("{name} is not an operation") })
+}
+
+/// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
+///
+/// # Safety
+/// The pointers of operands follow the headers: *borrowing*, *caller's duty*.
+unsafe fn call_of<'v>(
+    group: &'v GroupHandle,
+    asked: &Asked<'_>,
+    [input, output]: [&Operand; 2],
+    [first, second]: [&'v [usize]; 2],
+) -> Result<Call<'v>> {
+    let op = operation(asked.operation)?;
+    // SAFETY: passed on.
+    let from = asked.has_input.then(|| unsafe { resolve(group.device(), input) }).transpose()?;
+    // SAFETY: passed on.
+    let to = asked.has_output.then(|| unsafe { resolve(group.device(), output) }).transpose()?;
+    if let (Some((_, dtype)), Some((_, other))) = (&from, &to)
+        && dtype != other
+    {
+        return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
     }
+    let missing = || Error::invalid("the operands", "missing", "a collective needs one");
+    let dtype = from.as_ref().or(to.as_ref()).map(|(_, dtype)| *dtype).ok_or_else(missing)?;
+    let options = AllReduceOptions {
+        reduction: reduction(asked.reduction)?,
+        algorithm: algorithm(asked.algorithm)?,
+        codec: codec(asked.codec)?,
+    };
+    let numbers = match op.input.size {
+        Size::Counts => Numbers::Counts([first, second]),
+        _ if asked.along => Numbers::Along(asked.dim, first),
+        _ => Numbers::None,
+    };
+    // A distance may be negative, and wraps around the group.
+    let parameter = match op.operation.parameter() {
+        Parameter::Distance => (asked.parameter as isize).rem_euclid(group.world_size() as isize) as usize,
+        _ => asked.parameter,
+    };
+    let call = Call::new(op, dtype).options(options).parameter(parameter).numbers(numbers);
+    Ok(call.input(from.map(|(view, _)| view)).output(to.map(|(view, _)| view)))
 }
 
 /// # Safety
-/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn run(
-    group: Group,
+    group: &GroupHandle,
     asked: &Asked<'_>,
     input: Operand,
     output: Operand,
@@ -99,28 +92,24 @@ pub(super) unsafe fn run(
 ) -> Result<(), Report> {
     guard(|| {
         // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
+        let call = unsafe { call_of(group, asked, [&input, &output], [first, second]) }?;
         // SAFETY: passed on.
-        let call = unsafe { caller.call(asked, [&input, &output], [first, second]) }?;
-        // SAFETY: passed on.
-        caller.calls.run(&call, unsafe { target(queue, [&input, &output]) }?)
+        group.calls.run(&call, unsafe { target(queue, [&input, &output]) }?)
     })
 }
 
 /// # Safety
-/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn run_messages(
-    group: Group,
+    group: &GroupHandle,
     messages: &[Message],
     in_pairs: bool,
     queue: Queue,
 ) -> Result<(), Report> {
     guard(|| {
-        // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
         let message = |message: &Message| {
             // SAFETY: passed on.
-            let (view, dtype) = unsafe { resolve(caller.device(), &message.operand) }?;
+            let (view, dtype) = unsafe { resolve(group.device(), &message.operand) }?;
             Ok(op::Message::new(message.peer, message.sends, dtype, &view))
         };
         let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
@@ -128,9 +117,9 @@ pub(super) unsafe fn run_messages(
         // SAFETY: passed on.
         let queue = unsafe { target(queue, operands) }?;
         if in_pairs {
-            return caller.calls.run_pairs(&resolved, queue);
+            return group.calls.run_pairs(&resolved, queue);
         }
-        caller.calls.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&resolved)), queue)
+        group.calls.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&resolved)), queue)
     })
 }
 
@@ -138,18 +127,14 @@ pub(super) unsafe fn run_messages(
 /// before they are freed, and a capture keeps the buffers that it uses (keeping); the rest is the caller's duty.
 pub struct Pending(collective::Pending<'static>);
 
-pub(super) fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<(), Report> {
-    guard(|| communicator.reserve_workspace(bytes))
-}
-
-pub(super) fn coordinator_reserve_workspace(coordinator: &Coordinator, bytes: usize) -> Result<(), Report> {
-    guard(|| coordinator.reserve_workspace(bytes))
+pub(super) fn reserve_workspace(group: &GroupHandle, bytes: usize) -> Result<(), Report> {
+    guard(|| group.reserve_workspace(bytes))
 }
 
 /// # Safety
-/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn run_low_contention(
-    group: Group,
+    group: &GroupHandle,
     asked: &Asked<'_>,
     input: Operand,
     output: Operand,
@@ -157,12 +142,10 @@ pub(super) unsafe fn run_low_contention(
 ) -> Result<Box<Pending>, Report> {
     guard(|| {
         // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
-        // SAFETY: passed on.
-        let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
+        let call = unsafe { call_of(group, asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
         let queue = unsafe { target(queue, [&input, &output]) }?;
-        Ok(Box::new(Pending(caller.calls.run_low_contention(&call, queue)?)))
+        Ok(Box::new(Pending(group.calls.run_low_contention(&call, queue)?)))
     })
 }
 
@@ -178,21 +161,19 @@ pub(super) unsafe fn pending_wait(pending: &Pending, queue: Queue) -> Result<(),
 pub struct BoundAllReduce(collective::BoundAllReduce<'static>);
 
 /// # Safety
-/// The pointers of group and operands are those of the headers: *borrowing*, *caller's duty*.
+/// The pointers of operands are those of the headers: *borrowing*, *caller's duty*.
 pub(super) unsafe fn bind(
-    group: Group,
+    group: &GroupHandle,
     asked: &Asked<'_>,
     input: Operand,
     output: Operand,
 ) -> Result<Box<BoundAllReduce>, Report> {
     guard(|| {
         // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
-        // SAFETY: passed on.
-        let call = unsafe { caller.call(asked, [&input, &output], [&[]; 2]) }?;
+        let call = unsafe { call_of(group, asked, [&input, &output], [&[]; 2]) }?;
         // SAFETY: passed on.
         let kept: Vec<Tensor> = unsafe { tensors([&input, &output]) }.cloned().collect();
-        Ok(Box::new(BoundAllReduce(caller.calls.bind(&call, Some(Arc::new(kept)))?)))
+        Ok(Box::new(BoundAllReduce(group.calls.bind(&call, Some(Arc::new(kept)))?)))
     })
 }
 

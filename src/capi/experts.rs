@@ -2,11 +2,11 @@
 
 mod halves;
 
-use super::Report;
-use super::collectives::Caller;
+use super::collectives::GroupHandle;
 use super::config::{dtype, numbered};
 use super::report::guard;
 use super::tensor::{held, maybe_held, target};
+use super::{Communicator, Report};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::experts::{
@@ -17,8 +17,8 @@ use crate::group::{Config, Determinism};
 use crate::op::Held;
 use crate::stream::Target;
 use bridge::{
-    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Group, Left, MaybeSize,
-    Operand, Queue, SentRows, Settings,
+    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Left, MaybeSize, Operand,
+    Queue, SentRows, Settings,
 };
 use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
@@ -108,7 +108,8 @@ mod bridge {
     unsafe extern "C++" {
         include!("symmetra/src/capi/mod.rs.h");
 
-        type Group = crate::capi::bridge::Group;
+        type Communicator = crate::collective::Communicator;
+        type GroupHandle = crate::capi::collectives::GroupHandle;
         type MaybeOperand = crate::capi::bridge::MaybeOperand;
         type MaybeSize = crate::capi::bridge::MaybeSize;
         type Operand = crate::capi::bridge::Operand;
@@ -121,10 +122,10 @@ mod bridge {
         fn expert_bytes(world_size: usize, group: &Settings, settings: &ExpertSettings) -> Result<u64>;
 
         type Experts;
-        unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>>;
+        fn experts_open(group: &GroupHandle, settings: &ExpertSettings) -> Result<Box<Experts>>;
         unsafe fn experts_place(experts: &Experts, placement: &AskedPlacement, queue: Queue) -> Result<()>;
         fn experts_without(experts: &Experts, lost: &[usize], left: &mut Left) -> Result<Box<Experts>>;
-        fn experts_group(experts: &Experts) -> Group;
+        fn experts_communicator(experts: &Experts) -> &Communicator;
         unsafe fn experts_synchronize(experts: &Experts, queue: Queue) -> Result<()>;
         fn experts_local(experts: &Experts) -> Vec<usize>;
         fn experts_capacity(experts: &Experts) -> usize;
@@ -224,14 +225,8 @@ fn expert_bytes(world_size: usize, group: &Settings, settings: &ExpertSettings) 
     guard(|| crate::experts::expert_bytes(world_size, &Config::try_from(group)?, &ExpertConfig::try_from(settings)?))
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn experts_open(group: Group, settings: &ExpertSettings) -> Result<Box<Experts>, Report> {
-    guard(|| {
-        let config = ExpertConfig::try_from(settings)?;
-        // SAFETY: passed on.
-        unsafe { Caller::new(group) }?.experts(config).map(Box::new)
-    })
+fn experts_open(group: &GroupHandle, settings: &ExpertSettings) -> Result<Box<Experts>, Report> {
+    guard(|| group.experts(ExpertConfig::try_from(settings)?).map(Box::new))
 }
 
 /// # Safety
@@ -252,9 +247,8 @@ fn experts_without(experts: &Experts, lost: &[usize], left: &mut Left) -> Result
     })
 }
 
-/// The group of the ranks on this host, valid as long as the experts.
-fn experts_group(experts: &Experts) -> Group {
-    Group { communicator: experts.communicator(), coordinator: std::ptr::null() }
+fn experts_communicator(experts: &Experts) -> &Communicator {
+    experts.communicator()
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::collectives::Caller;
+use super::collectives::GroupHandle;
 use super::config::{numbered, reduction};
 use super::report::guard;
 use super::tensor::{held, maybe_held, target};
@@ -12,7 +12,7 @@ use crate::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceS
 use crate::matmul::{Product, Tensor};
 use crate::stream::Target;
 use bridge::{
-    AskedFactor, AskedFused, AskedOperands, AskedProduct, ExplainedPlan, Group, MaybeOperand, MaybeTime, Operand, Queue,
+    AskedFactor, AskedFused, AskedOperands, AskedProduct, ExplainedPlan, MaybeOperand, MaybeTime, Operand, Queue,
 };
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -53,7 +53,7 @@ mod bridge {
 
         type AskedFactor = crate::capi::matmul::bridge::AskedFactor;
         type AskedProduct = crate::capi::matmul::bridge::AskedProduct;
-        type Group = crate::capi::bridge::Group;
+        type GroupHandle = crate::capi::collectives::GroupHandle;
         type MaybeOperand = crate::capi::bridge::MaybeOperand;
         type Operand = crate::capi::bridge::Operand;
         type Queue = crate::capi::bridge::Queue;
@@ -63,8 +63,8 @@ mod bridge {
         fn way_name(way: u32) -> Result<&'static str>;
 
         type GatheringPlan;
-        unsafe fn plan_all_gather_matmul(
-            group: Group,
+        fn plan_all_gather_matmul(
+            group: &GroupHandle,
             shard: &[usize],
             dim: usize,
             products: &[AskedProduct],
@@ -87,15 +87,15 @@ mod bridge {
         ) -> Result<()>;
 
         type SummingPlan;
-        unsafe fn plan_matmul_reduce_scatter(
-            group: Group,
+        fn plan_matmul_reduce_scatter(
+            group: &GroupHandle,
             left: &[usize],
             dim: usize,
             product: &AskedProduct,
             options: &AskedFused,
         ) -> Result<Box<SummingPlan>>;
-        unsafe fn plan_matmul_all_reduce(
-            group: Group,
+        fn plan_matmul_all_reduce(
+            group: &GroupHandle,
             left: &[usize],
             product: &AskedProduct,
             options: &AskedFused,
@@ -173,22 +173,18 @@ pub struct SummingPlan {
     device: Device,
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn plan_all_gather_matmul(
-    group: Group,
+fn plan_all_gather_matmul(
+    group: &GroupHandle,
     shard: &[usize],
     dim: usize,
     products: &[AskedProduct],
     options: &AskedFused<'_>,
 ) -> Result<Box<GatheringPlan>, Report> {
     guard(|| {
-        // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
         let products = products.iter().map(Product::try_from).collect::<Result<Vec<_>>>()?;
         let options = FusedOptions::try_from(options)?;
-        let plan = caller.plan_all_gather_matmul(shard, dim, &products, options)?;
-        Ok(Box::new(GatheringPlan { plan: Arc::new(plan), device: caller.device().clone() }))
+        let plan = group.plan_all_gather_matmul(shard, dim, &products, options)?;
+        Ok(Box::new(GatheringPlan { plan: Arc::new(plan), device: group.device().clone() }))
     })
 }
 
@@ -277,44 +273,36 @@ impl AskedOperands {
     }
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn plan_matmul_reduce_scatter(
-    group: Group,
+fn plan_matmul_reduce_scatter(
+    group: &GroupHandle,
     left: &[usize],
     dim: usize,
     product: &AskedProduct,
     options: &AskedFused<'_>,
 ) -> Result<Box<SummingPlan>, Report> {
     guard(|| {
-        // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
         let (product, options) = (Product::try_from(product)?, FusedOptions::try_from(options)?);
-        let plan = caller.plan_matmul_reduce_scatter(left, dim, product, options)?;
-        Ok(SummingPlan::new(Summing::Scattered(plan), &caller))
+        let plan = group.plan_matmul_reduce_scatter(left, dim, product, options)?;
+        Ok(SummingPlan::new(Summing::Scattered(plan), group))
     })
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn plan_matmul_all_reduce(
-    group: Group,
+fn plan_matmul_all_reduce(
+    group: &GroupHandle,
     left: &[usize],
     product: &AskedProduct,
     options: &AskedFused<'_>,
 ) -> Result<Box<SummingPlan>, Report> {
     guard(|| {
-        // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
         let (product, options) = (Product::try_from(product)?, FusedOptions::try_from(options)?);
-        let plan = caller.plan_matmul_all_reduce(left, product, options)?;
-        Ok(SummingPlan::new(Summing::Whole(plan), &caller))
+        let plan = group.plan_matmul_all_reduce(left, product, options)?;
+        Ok(SummingPlan::new(Summing::Whole(plan), group))
     })
 }
 
 impl SummingPlan {
-    fn new(plan: Summing, caller: &Caller<'_>) -> Box<Self> {
-        Box::new(Self { plan: Arc::new(plan), device: caller.device().clone() })
+    fn new(plan: Summing, group: &GroupHandle) -> Box<Self> {
+        Box::new(Self { plan: Arc::new(plan), device: group.device().clone() })
     }
 }
 

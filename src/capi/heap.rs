@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use super::collectives::Caller;
 use super::report::guard;
 use super::tensor::target;
 use super::{Communicator, Report};
 use crate::device::HostShape;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::kernel::args::Heap;
 use crate::stream::HostLaunch;
 use crate::sys::device::HostKernel;
-use bridge::{Group, MaybeSize, Queue};
+use bridge::{MaybeSize, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
@@ -19,7 +18,7 @@ mod bridge {
         include!("symmetra/kernels/args.hpp");
         include!("symmetra/src/capi/mod.rs.h");
 
-        type Group = crate::capi::bridge::Group;
+        type Communicator = crate::collective::Communicator;
         type MaybeSize = crate::capi::bridge::MaybeSize;
         type Queue = crate::capi::bridge::Queue;
         #[namespace = "symmetra::device"]
@@ -27,40 +26,25 @@ mod bridge {
     }
 
     extern "Rust" {
-        unsafe fn heap_view(group: Group, deadline_ms: MaybeSize, queue: Queue) -> Result<Heap>;
-        unsafe fn heap_has_native_atomics(group: Group) -> Result<bool>;
+        unsafe fn heap_view(communicator: &Communicator, deadline_ms: MaybeSize, queue: Queue) -> Result<Heap>;
+        fn heap_has_native_atomics(communicator: &Communicator) -> bool;
         unsafe fn launch_host(entry: usize, args: &[u8], blocks: u32, threads: u32, queue: Queue) -> Result<()>;
     }
 }
 
 /// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn communicator<'a>(group: Group) -> Result<&'a Communicator> {
-    // SAFETY: passed on.
-    match unsafe { Caller::new(group) }? {
-        Caller::Communicator(communicator) => Ok(communicator),
-        Caller::Coordinator(_) => Err(Error::Internal { message: "a coordinator has no heap".to_owned() }),
-    }
-}
-
-/// # Safety
-/// The pointers are those of the headers: *borrowing*.
-unsafe fn heap_view(group: Group, deadline_ms: MaybeSize, queue: Queue) -> Result<Heap, Report> {
+/// The queue's pointers are those of the headers: *borrowing*.
+unsafe fn heap_view(communicator: &Communicator, deadline_ms: MaybeSize, queue: Queue) -> Result<Heap, Report> {
     let deadline = deadline_ms.set.then(|| Duration::from_millis(deadline_ms.value as u64));
     guard(|| {
-        // SAFETY: passed on.
-        let communicator = unsafe { communicator(group) }?;
         // SAFETY: passed on.
         let queue = unsafe { target(queue, []) }?;
         Ok(communicator.heap_on(deadline, queue)?.raw())
     })
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn heap_has_native_atomics(group: Group) -> Result<bool, Report> {
-    // SAFETY: passed on.
-    guard(|| Ok(unsafe { communicator(group) }?.has_native_atomics()))
+fn heap_has_native_atomics(communicator: &Communicator) -> bool {
+    communicator.has_native_atomics()
 }
 
 /// # Safety

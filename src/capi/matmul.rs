@@ -6,7 +6,7 @@ use super::tensor::{held, maybe_held, target};
 use super::{Device, Report};
 use crate::error::{Error, Result};
 use crate::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
-use bridge::{AskedFactor, AskedNumeric, AskedProduct, OnDevice, Operand, Queue};
+use bridge::{AskedFactor, AskedNumeric, AskedProduct, Operand, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 pub(super) mod bridge {
@@ -44,7 +44,7 @@ pub(super) mod bridge {
         include!("symmetra/src/capi/mod.rs.h");
 
         type MaybeOperand = crate::capi::bridge::MaybeOperand;
-        type OnDevice = crate::capi::bridge::OnDevice;
+        type Device = crate::device::Device;
         type Operand = crate::capi::bridge::Operand;
         type Queue = crate::capi::bridge::Queue;
     }
@@ -53,7 +53,7 @@ pub(super) mod bridge {
         fn product_result(numeric: AskedNumeric) -> Result<u32>;
 
         type Multiplier;
-        unsafe fn multiplier_new(device: OnDevice) -> Result<Box<Multiplier>>;
+        fn multiplier_new(device: &Device) -> Result<Box<Multiplier>>;
         fn multiplier_library(multiplier: &Multiplier) -> &str;
         unsafe fn multiplier_enqueue(
             multiplier: &Multiplier,
@@ -124,15 +124,8 @@ fn product_result(numeric: AskedNumeric) -> Result<u32, Report> {
     guard(|| Ok(Product::new(1, 1, numeric.try_into()?).result as u32))
 }
 
-/// # Safety
-/// The device's pointer is that of the headers: *borrowing*.
-unsafe fn multiplier_new(on: OnDevice) -> Result<Box<Multiplier>, Report> {
-    guard(|| {
-        // SAFETY: borrowing.
-        let device = unsafe { on.device.as_ref() };
-        let device = device.ok_or_else(|| Error::Internal { message: "a multiplier without a device".to_owned() })?;
-        Multiplier::new(device).map(Box::new)
-    })
+fn multiplier_new(device: &Device) -> Result<Box<Multiplier>, Report> {
+    guard(|| Multiplier::new(device).map(Box::new))
 }
 
 fn multiplier_library(multiplier: &Multiplier) -> &str {

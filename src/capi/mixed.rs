@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Report;
-use super::collectives::Caller;
 use super::config::{dtype, numbered, reduction};
 use super::report::guard;
 use super::tensor::{resolve, target};
@@ -12,7 +11,7 @@ use crate::environment::Coordinator;
 use crate::error::{Error, Result};
 use crate::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 use crate::stream::Target;
-use bridge::{AskedMixed, Group, MaybeSize, MixedPlaces, MixedSettings, Operand, Queue};
+use bridge::{AskedMixed, MaybeSize, MixedPlaces, MixedSettings, Operand, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
@@ -45,7 +44,7 @@ mod bridge {
     unsafe extern "C++" {
         include!("symmetra/src/capi/mod.rs.h");
 
-        type Group = crate::capi::bridge::Group;
+        type Coordinator = crate::environment::Coordinator;
         type MaybeSize = crate::capi::bridge::MaybeSize;
         type Operand = crate::capi::bridge::Operand;
         type Queue = crate::capi::bridge::Queue;
@@ -57,7 +56,7 @@ mod bridge {
         fn mixed_bytes(settings: &MixedSettings, local: usize, hosts: usize) -> Result<u64>;
 
         type MixedGrid;
-        unsafe fn mixed_open(group: Group, settings: &MixedSettings) -> Result<Box<MixedGrid>>;
+        fn mixed_open(world: &Coordinator, settings: &MixedSettings) -> Result<Box<MixedGrid>>;
         fn mixed_places(grid: &MixedGrid) -> MixedPlaces;
         fn mixed_operations(grid: &MixedGrid) -> Vec<u32>;
         fn mixed_modes(grid: &MixedGrid, operation: u32) -> Result<Vec<u32>>;
@@ -120,17 +119,8 @@ fn mixed_bytes(settings: &MixedSettings, local: usize, hosts: usize) -> Result<u
     guard(|| settings.config().required_bytes(local, hosts))
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn mixed_open(group: Group, settings: &MixedSettings) -> Result<Box<MixedGrid>, Report> {
-    guard(|| {
-        // SAFETY: passed on.
-        let Caller::Coordinator(world) = (unsafe { Caller::new(group) })? else {
-            return Err(Error::Internal { message: "a grid without a coordinator".to_owned() });
-        };
-        let world: &Coordinator = world;
-        Ok(Box::new(MixedGrid(Arc::new(Mixed::open(world, &settings.config())?), AtomicBool::new(false))))
-    })
+fn mixed_open(world: &Coordinator, settings: &MixedSettings) -> Result<Box<MixedGrid>, Report> {
+    guard(|| Ok(Box::new(MixedGrid(Arc::new(Mixed::open(world, &settings.config())?), AtomicBool::new(false)))))
 }
 
 fn mixed_places(grid: &MixedGrid) -> MixedPlaces {

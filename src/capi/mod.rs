@@ -202,19 +202,6 @@ mod bridge {
         operand: Operand,
     }
 
-    /// The group of a call: exactly one is not null.
-    #[derive(Clone, Copy)]
-    struct Group {
-        communicator: *const Communicator,
-        coordinator: *const Coordinator,
-    }
-
-    /// A non-null device, for other bridges.
-    #[derive(Clone, Copy)]
-    struct OnDevice {
-        device: *const Device,
-    }
-
     /// A tensor, or another value as JSON. Text comes from the program, and may not be UTF-8.
     struct Named {
         name: Vec<u8>,
@@ -293,6 +280,7 @@ mod bridge {
     }
 
     extern "Rust" {
+        #[derive(ExternType)]
         type Device;
         fn device_host() -> Result<Box<Device>>;
         fn device_cuda(ordinal: usize) -> Result<Box<Device>>;
@@ -339,6 +327,7 @@ mod bridge {
     }
 
     extern "Rust" {
+        #[derive(ExternType)]
         type Communicator;
         type Part;
         fn communicator_open(
@@ -388,8 +377,12 @@ mod bridge {
             hidden: usize,
             flags: [bool; 3],
         ) -> Result<Vec<Row>>;
+        #[derive(ExternType)]
+        type GroupHandle;
+        fn communicator_group(communicator: &Communicator) -> Box<GroupHandle>;
+        fn coordinator_group(coordinator: &Coordinator) -> Box<GroupHandle>;
         unsafe fn run(
-            group: Group,
+            group: &GroupHandle,
             asked: &Asked,
             input: Operand,
             output: Operand,
@@ -397,16 +390,20 @@ mod bridge {
             second: &[usize],
             queue: Queue,
         ) -> Result<()>;
-        unsafe fn run_messages(group: Group, messages: &[Message], in_pairs: bool, queue: Queue) -> Result<()>;
+        unsafe fn run_messages(group: &GroupHandle, messages: &[Message], in_pairs: bool, queue: Queue) -> Result<()>;
         type BoundAllReduce;
-        unsafe fn bind(group: Group, asked: &Asked, input: Operand, output: Operand) -> Result<Box<BoundAllReduce>>;
+        unsafe fn bind(
+            group: &GroupHandle,
+            asked: &Asked,
+            input: Operand,
+            output: Operand,
+        ) -> Result<Box<BoundAllReduce>>;
         unsafe fn bound_enqueue(bound: &BoundAllReduce, queue: Queue) -> Result<()>;
 
         type Pending;
-        fn communicator_reserve_workspace(communicator: &Communicator, bytes: usize) -> Result<()>;
-        fn coordinator_reserve_workspace(coordinator: &Coordinator, bytes: usize) -> Result<()>;
+        fn reserve_workspace(group: &GroupHandle, bytes: usize) -> Result<()>;
         unsafe fn run_low_contention(
-            group: Group,
+            group: &GroupHandle,
             asked: &Asked,
             input: Operand,
             output: Operand,
@@ -428,6 +425,7 @@ mod bridge {
         fn environment_settings(environment: &Environment) -> Vec<Entry>;
         fn environment_close(environment: &Environment) -> Result<()>;
 
+        #[derive(ExternType)]
         type Coordinator;
         fn environment_coordinator(environment: &Environment, group: usize) -> Result<Box<Coordinator>>;
         fn coordinator_open(ready: Box<Ready>, device: &Device, settings: &GroupSettings) -> Result<Box<Coordinator>>;

@@ -1,13 +1,13 @@
 //! Norms of summed rows, of a communicator or of a parallel group.
 
 use super::Report;
-use super::collectives::Caller;
+use super::collectives::{GroupHandle, operation};
 use super::config::{algorithm, element};
 use super::report::guard;
 use super::tensor::{held, target};
 use crate::error::{Error, Result};
-use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Op, Quantised, RmsNorm, ScaleLayout, Scaling};
-use bridge::{AskedNorm, AskedRows, Group, Operand, QuantisedForm, Queue};
+use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Quantised, RmsNorm, ScaleLayout, Scaling};
+use bridge::{AskedNorm, AskedRows, Operand, QuantisedForm, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
@@ -44,25 +44,23 @@ mod bridge {
     unsafe extern "C++" {
         include!("symmetra/src/capi/mod.rs.h");
 
-        type Group = crate::capi::bridge::Group;
+        type GroupHandle = crate::capi::collectives::GroupHandle;
         type Operand = crate::capi::bridge::Operand;
         type QuantisedForm = crate::capi::bridge::QuantisedForm;
         type Queue = crate::capi::bridge::Queue;
     }
 
     extern "Rust" {
-        unsafe fn run_norm(group: Group, asked: &AskedNorm, queue: Queue) -> Result<()>;
+        unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm, queue: Queue) -> Result<()>;
     }
 }
 
 /// # Safety
-/// The pointers of group, operands and queue are those of the headers: *borrowing*, *caller's duty*.
-unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<(), Report> {
+/// The pointers of operands and queue are those of the headers: *borrowing*, *caller's duty*.
+unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> Result<(), Report> {
     guard(|| {
         // SAFETY: passed on.
-        let caller = unsafe { Caller::new(group) }?;
-        // SAFETY: passed on.
-        let held = |operand: &Operand| unsafe { held(caller.device(), operand) };
+        let held = |operand: &Operand| unsafe { held(group.device(), operand) };
         let (input, weight) = (held(&asked.input)?, held(&asked.weight)?);
         let maybe = |what: &str, given: bool, operand: &Operand| -> Result<Option<Held>> {
             let operand = given.then(|| held(operand)).transpose()?;
@@ -98,14 +96,12 @@ unsafe fn run_norm(group: Group, asked: &AskedNorm<'_>, queue: Queue) -> Result<
             width: (asked.width != 0).then_some(asked.width),
         };
         let output = maybe("output", asked.has_output, &asked.output)?;
-        let unknown = || Error::Internal { message: format!("{} is not an operation", asked.operation) };
-        let op = Op::named(asked.operation).ok_or_else(unknown)?;
-        let call = Call::new(op, input.dtype).options(algorithm(asked.algorithm)?);
+        let call = Call::new(operation(asked.operation)?, input.dtype).options(algorithm(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));
         let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
         let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];
         // SAFETY: passed on.
-        caller.calls.run(&call, unsafe { target(queue, operands) }?)
+        group.calls.run(&call, unsafe { target(queue, operands) }?)
     })
 }
 

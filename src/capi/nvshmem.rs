@@ -3,7 +3,8 @@
 #[cfg_attr(not(feature = "nvshmem"), path = "nvshmem/absent.rs")]
 mod session;
 
-use bridge::{Group, Operand};
+use super::Communicator;
+use bridge::Operand;
 use session::{
     ShmemMapped, ShmemSession, shmem_address_of, shmem_adopt, shmem_bytes, shmem_close, shmem_map, shmem_open,
     shmem_reclaim, shmem_symmetric,
@@ -14,19 +15,19 @@ mod bridge {
     unsafe extern "C++" {
         include!("symmetra/src/capi/mod.rs.h");
 
-        type Group = crate::capi::bridge::Group;
+        type Communicator = crate::collective::Communicator;
         type Operand = crate::capi::bridge::Operand;
     }
 
     extern "Rust" {
         type ShmemSession;
-        unsafe fn shmem_open(group: Group, library: &[u8], joins: bool) -> Result<Box<ShmemSession>>;
+        fn shmem_open(communicator: &Communicator, library: &[u8], joins: bool) -> Result<Box<ShmemSession>>;
         /// The caller owns the tensor of the operand.
         fn shmem_symmetric(session: &ShmemSession, count: usize, dtype: u32) -> Result<Operand>;
         /// The caller owns the tensor of the operand.
         unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Result<Operand>;
         type ShmemMapped;
-        unsafe fn shmem_map(session: &ShmemSession, group: Group) -> Result<Box<ShmemMapped>>;
+        fn shmem_map(session: &ShmemSession, communicator: &Communicator) -> Result<Box<ShmemMapped>>;
         unsafe fn shmem_address_of(mapped: &ShmemMapped, buffer: &Operand) -> Result<usize>;
         fn shmem_reclaim(session: &ShmemSession) -> Result<()>;
         fn shmem_bytes(session: &ShmemSession) -> usize;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{Group, Operand};
+use super::{Communicator, Operand};
 use crate::capi::report::{Report, guard};
 use crate::error::Error;
 
@@ -10,9 +10,7 @@ pub struct ShmemSession(Infallible);
 
 pub struct ShmemMapped(Infallible);
 
-/// # Safety
-/// No requirements; the signature is that of builds with NVSHMEM.
-pub(super) unsafe fn shmem_open(_: Group, _: &[u8], _: bool) -> Result<Box<ShmemSession>, Report> {
+pub(super) fn shmem_open(_: &Communicator, _: &[u8], _: bool) -> Result<Box<ShmemSession>, Report> {
     guard(|| Err(Error::unsupported("NVSHMEM", "this build has none (feature nvshmem)")))
 }
 
@@ -26,9 +24,7 @@ pub(super) unsafe fn shmem_adopt(session: &ShmemSession, _: &Operand) -> Result<
     match session.0 {}
 }
 
-/// # Safety
-/// No requirements: a session cannot exist.
-pub(super) unsafe fn shmem_map(session: &ShmemSession, _: Group) -> Result<Box<ShmemMapped>, Report> {
+pub(super) fn shmem_map(session: &ShmemSession, _: &Communicator) -> Result<Box<ShmemMapped>, Report> {
     match session.0 {}
 }
 

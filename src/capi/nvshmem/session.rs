@@ -4,13 +4,10 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::{Group, Operand};
-use crate::capi::collectives::Caller;
+use super::{Communicator, Operand};
 use crate::capi::config::dtype;
 use crate::capi::report::{Report, guard};
 use crate::capi::tensor::{Tensor, resolve};
-use crate::collective::Communicator;
-use crate::error::{Error, Result};
 use crate::memory::Ref;
 use crate::nvshmem::{Library, Mapped, Session};
 use crate::types::with_type;
@@ -22,18 +19,6 @@ pub struct ShmemSession {
 
 pub struct ShmemMapped(Mapped, Communicator);
 
-/// The communicator of a group, which must not be a coordinator.
-///
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-unsafe fn communicator<'a>(group: Group, what: &str) -> Result<&'a Communicator> {
-    // SAFETY: passed on.
-    match unsafe { Caller::new(group) }? {
-        Caller::Communicator(communicator) => Ok(communicator),
-        _ => Err(Error::Internal { message: format!("{what} without a communicator") }),
-    }
-}
-
 /// A tensor whose ownership passes to C++.
 fn given(tensor: Box<Tensor>, number: u32) -> Operand {
     let tensor = Box::into_raw(tensor).cast_const();
@@ -41,13 +26,12 @@ fn given(tensor: Box<Tensor>, number: u32) -> Operand {
 }
 
 /// An empty name means the name in the variable, or the default name.
-///
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-pub(super) unsafe fn shmem_open(group: Group, library: &[u8], joins: bool) -> Result<Box<ShmemSession>, Report> {
+pub(super) fn shmem_open(
+    communicator: &Communicator,
+    library: &[u8],
+    joins: bool,
+) -> Result<Box<ShmemSession>, Report> {
     guard(|| {
-        // SAFETY: passed on.
-        let communicator = unsafe { communicator(group, "a session of NVSHMEM") }?;
         let library = Library::find((!library.is_empty()).then(|| OsStr::from_bytes(library)));
         let session = if joins { Session::join(library, communicator) } else { Session::open(library, communicator) }?;
         Ok(Box::new(ShmemSession { session, communicator: communicator.clone() }))
@@ -76,14 +60,8 @@ pub(super) unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Re
     })
 }
 
-/// # Safety
-/// The group's pointers are those of the headers: *borrowing*.
-pub(super) unsafe fn shmem_map(session: &ShmemSession, group: Group) -> Result<Box<ShmemMapped>, Report> {
-    guard(|| {
-        // SAFETY: passed on.
-        let communicator = unsafe { communicator(group, "mapped memory") }?;
-        Ok(Box::new(ShmemMapped(session.session.map(communicator)?, communicator.clone())))
-    })
+pub(super) fn shmem_map(session: &ShmemSession, communicator: &Communicator) -> Result<Box<ShmemMapped>, Report> {
+    guard(|| Ok(Box::new(ShmemMapped(session.session.map(communicator)?, communicator.clone()))))
 }
 
 /// # Safety
