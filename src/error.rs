@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::kernel::args;
+use crate::log::Rounded;
 
 /// A `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -311,21 +312,6 @@ pub(crate) fn group_of_world(name: &str, world: &[usize], ranks: &[usize]) -> St
     format!("group {name}{separator}{}", of_world.join(" and "))
 }
 
-/// A duration in a message, with at least two digits: `1.3 s`, `30 s`, `250 ms`.
-pub(crate) struct Rounded(pub(crate) Duration);
-
-impl fmt::Display for Rounded {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, unit) = match self.0.as_secs_f64() {
-            seconds if seconds >= 1.0 => (seconds, "s"),
-            seconds if seconds >= 1e-3 => (seconds * 1e3, "ms"),
-            seconds => (seconds * 1e6, "us"),
-        };
-        let whole = value >= 10.0 || (value * 10.0).round() % 10.0 == 0.0;
-        write!(out, "{value:.0$} {unit}", usize::from(!whole))
-    }
-}
-
 impl Error {
     /// The error on rank `own` of an error that rank `by` found. If rank `by` reports rank `own` itself as late or
     /// lost, the error becomes an abort: a rank must not evict itself.
@@ -474,6 +460,10 @@ impl Error {
 
     pub fn unsupported(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), reason: reason.into() }
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::Internal { message: message.into() }
     }
 
     pub fn bootstrap(message: impl Into<String>) -> Self {

@@ -5,10 +5,10 @@
 //! time.
 
 use std::ffi::OsStr;
-use std::fmt::Arguments;
+use std::fmt::{self, Arguments};
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 pub(crate) use tracing::Level;
@@ -109,6 +109,21 @@ fn written(line: &Line<'_>, now: SystemTime) -> String {
     let [hour, minute, second] = [seconds / 3600, seconds / 60 % 60, seconds % 60];
     let process = std::process::id();
     format!("{hour:02}:{minute:02}:{second:02}.{millis:03}Z {level} {origin}[{process}]: {text}\n")
+}
+
+/// A duration in a message, with at least two digits: `1.3 s`, `30 s`, `250 ms`.
+pub(crate) struct Rounded(pub(crate) Duration);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0.as_secs_f64() {
+            seconds if seconds >= 1.0 => (seconds, "s"),
+            seconds if seconds >= 1e-3 => (seconds * 1e3, "ms"),
+            seconds => (seconds * 1e6, "us"),
+        };
+        let whole = value >= 10.0 || (value * 10.0).round() % 10.0 == 0.0;
+        write!(out, "{value:.0$} {unit}", usize::from(!whole))
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,11 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::error::{Error, Result};
 
+/// JSON that was written from a value. Every value of this crate has a JSON form.
+pub(crate) fn written<T>(json: serde_json::Result<T>) -> Result<T> {
+    json.map_err(|error| Error::internal(error.to_string()))
+}
+
 /// Adds a method for each field of a settings struct, which returns the settings with another value. Other crates
 /// cannot write such structs as literals, because later versions may add fields. Not part of the public interface: for
 /// packages of this repository.

@@ -453,7 +453,7 @@ impl GroupBackends {
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<HostBackend> {
             let wire = engines.connect(&mut self.as_bootstrap(), Some(&everyone), until(deadlines.open))?;
-            let mut wire = wire.ok_or_else(|| Error::Internal { message: "a rank has no connections".to_owned() })?;
+            let mut wire = wire.ok_or_else(|| Error::internal("a rank has no connections"))?;
             // A rank of this host that waits elsewhere reports the rank for which it waits.
             wire.wait_first(&self.on_host())?;
             Ok(HostBackend::new(wire, deadlines))
@@ -471,7 +471,7 @@ impl GroupBackends {
 
 /// The error for a backend that was chosen but not opened.
 fn absent(backend: Backend) -> Error {
-    Error::Internal { message: format!("the backend {backend} was chosen and is not open") }
+    Error::internal(format!("the backend {backend} was chosen and is not open"))
 }
 
 /// The group as a bootstrap, by which engines exchange addresses and parts of the group meet, and the call in progress.

@@ -12,6 +12,7 @@ use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::op::{Call, Message};
+use crate::settings::written;
 use crate::stream::{Kept, Stream, Target};
 
 /// The ranks that make calls together, and the operations that they call.
@@ -135,8 +136,7 @@ impl dyn GroupCalls + '_ {
     /// Fails on all ranks if settings differ, with the first field that differs between rank 0 and another rank.
     /// Collective; blocks.
     pub(crate) fn agree(&self, what: &str, settings: &Named<'_>) -> Result<()> {
-        let own = serde_json::to_vec(&(what, texts(settings)));
-        let own = own.map_err(|error| Error::Internal { message: error.to_string() })?;
+        let own = written(serde_json::to_vec(&(what, texts(settings))))?;
         let all = self.all_gather_for(what, &own)?;
         let came = format!("to compare {what}");
         let read = |(rank, bytes): (usize, &Vec<u8>)| -> Result<Vec<(String, String)>> {

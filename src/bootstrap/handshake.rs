@@ -15,6 +15,8 @@
 //! draw a new key for each connection, so nothing can be replayed in another connection. Without a secret, which is all
 //! zeros, only the challenge is encrypted. It distinguishes ranks with a secret from ranks without.
 
+use std::io::ErrorKind;
+
 use rustix::rand::{GetRandomFlags, getrandom};
 use snow::{Builder, HandshakeState};
 
@@ -44,7 +46,7 @@ pub(crate) fn random() -> Result<[u8; 16]> {
     // The system returns up to 256 bytes at once.
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
         Ok(16) => Ok(bytes),
-        Ok(short) => Err(Error::Internal { message: format!("getrandom gave {short} of 16 bytes") }),
+        Ok(_) => Err(Error::system("getrandom of 16 bytes", &ErrorKind::UnexpectedEof.into())),
         Err(errno) => Err(Error::system("getrandom", &errno.into())),
     }
 }
@@ -78,7 +80,7 @@ pub(super) fn hello(secret: &Secret) -> Result<(HandshakeState, Outgoing)> {
         let hello = say(Kind::Hello, &mut noise)?;
         Ok((noise, hello))
     };
-    begin().map_err(|error: snow::Error| Error::Internal { message: format!("cannot begin a handshake: {error}") })
+    begin().map_err(|error: snow::Error| Error::internal(format!("cannot begin a handshake: {error}")))
 }
 
 /// Rank 0's answer to a hello and the cipher of the following frames, or a refusal as text for the newcomer.

@@ -7,6 +7,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::all_gather::Bootstrap;
 use crate::error::{Error, Result};
+use crate::settings::written;
 
 /// Settings by name, which must be equal on every rank.
 pub type Agreed = Vec<(String, String)>;
@@ -22,7 +23,7 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     own: &T,
     deadline: Instant,
 ) -> Result<Vec<T>> {
-    let own = serde_json::to_vec(&(what, own)).map_err(|error| Error::Internal { message: error.to_string() })?;
+    let own = written(serde_json::to_vec(&(what, own)))?;
     bootstrap.announce(what);
     let all = bootstrap.all_gather(&own, deadline)?;
     check_count(all.len(), bootstrap.world_size())?;

@@ -334,7 +334,7 @@ fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
             let doing = format!("for the resolver to find the host of `{text}`");
             Err(Error::exchange_timeout(None, start.elapsed(), doing))
         }
-        Err(RecvTimeoutError::Disconnected) => Err(Error::Internal { message: "the resolver panicked".into() }),
+        Err(RecvTimeoutError::Disconnected) => Err(Error::internal("the resolver panicked")),
     }
 }
 

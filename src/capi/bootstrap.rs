@@ -57,7 +57,7 @@ pub(super) fn world_of_threads(world_size: usize) -> Result<Box<World>, Report> 
 pub(super) fn world_take(world: &World) -> Result<Box<Ready>, Report> {
     guard(|| {
         let rank = world.0.lock().pop_front();
-        rank.map(ready).ok_or_else(|| Error::Internal { message: "every rank of the world was taken".to_owned() })
+        rank.map(ready).ok_or_else(|| Error::internal("every rank of the world was taken"))
     })
 }
 

@@ -35,7 +35,7 @@ pub(super) fn coordinator_group(coordinator: &Coordinator) -> Box<GroupHandle> {
 
 /// The operation that a header names.
 pub(super) fn operation(name: &str) -> Result<&'static Op> {
-    Op::named(name).ok_or_else(|| Error::Internal { message: format!("{name} is not an operation") })
+    Op::named(name).ok_or_else(|| Error::internal(format!("{name} is not an operation")))
 }
 
 /// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.

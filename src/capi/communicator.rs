@@ -11,7 +11,7 @@ use super::norm::format;
 use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
 use crate::bootstrap::foreign::Foreign;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::group::Config;
 use crate::sys::foreign::Bootstrap;
 
@@ -44,8 +44,12 @@ pub(super) fn part_is_member(part: &Part) -> bool {
 }
 
 pub(super) fn part_take(part: &Part) -> Result<Box<Communicator>, Report> {
-    let absent = || Error::Internal { message: "a split gave this rank no group".to_owned() };
-    guard(|| part.0.lock().take().map(Box::new).ok_or_else(absent))
+    guard(|| member(part.0.lock().take()))
+}
+
+/// The group that a split gave this rank.
+pub(super) fn member<T>(group: Option<T>) -> Result<Box<T>> {
+    group.map(Box::new).ok_or_else(|| Error::internal("a split gave this rank no group"))
 }
 
 /// A second handle.

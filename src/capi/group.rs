@@ -4,11 +4,12 @@ use parking_lot::Mutex;
 
 use super::bootstrap::Ready;
 use super::bridge::{Color, GroupSettings, MaybeText};
+use super::communicator::member;
 use super::coordinator::backend;
 use super::report::guard;
 use super::{Coordinator, Device, Report};
 use crate::environment::GroupConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::group::Config;
 
 fn config(settings: &GroupSettings) -> Result<GroupConfig> {
@@ -47,8 +48,7 @@ pub(super) fn coordinator_part_is_member(part: &CoordinatorPart) -> bool {
 }
 
 pub(super) fn coordinator_part_take(part: &CoordinatorPart) -> Result<Box<Coordinator>, Report> {
-    let absent = || Error::Internal { message: "a split gave this rank no group".to_owned() };
-    guard(|| part.0.lock().take().map(Box::new).ok_or_else(absent))
+    guard(|| member(part.0.lock().take()))
 }
 
 pub(super) fn coordinator_close(coordinator: &Coordinator) -> Result<(), Report> {

@@ -21,7 +21,7 @@ pub(super) fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T, Report> {
             let message = format!("panicked: {}", words.unwrap_or("without words"));
             // Dropping a payload may panic again, so it is leaked; panics of this library do not have such payloads.
             std::mem::forget(payload);
-            Err(Report(Error::Internal { message }))
+            Err(Report(Error::internal(message)))
         }
     }
 }

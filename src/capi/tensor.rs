@@ -108,9 +108,7 @@ impl Tensor {
     }
 
     fn pad(&self) -> Result<SignalPad<'_>> {
-        self.owner
-            .signals()
-            .ok_or_else(|| Error::Internal { message: "a signal pad without a symmetric buffer".to_owned() })
+        self.owner.signals().ok_or_else(|| Error::internal("a signal pad without a symmetric buffer"))
     }
 
     /// Elements `start..start + count`.
@@ -198,7 +196,7 @@ unsafe fn target_keeping<'a, 't>(queue: Queue, tensors: impl IntoIterator<Item =
     match (stream, capture) {
         (Some(stream), _) => Ok(stream.into()),
         (None, Some(capture)) => Ok(capture.keep(tensors)?.into()),
-        (None, None) => Err(Error::Internal { message: "a queue of neither a stream nor a capture".to_owned() }),
+        (None, None) => Err(Error::internal("a queue of neither a stream nor a capture")),
     }
 }
 

@@ -43,7 +43,7 @@ impl Communicator {
         }
         if into.elems.checked_mul(parts).is_none_or(|needed| needed > from.elems) {
             let message = format!("{parts} parts of {} elements were asked for of {}", into.elems, from.elems);
-            return Err(Error::Internal { message });
+            return Err(Error::internal(message));
         }
         let mut sources = [std::ptr::null::<u8>(); MAX_WORLD_SIZE];
         for (number, source) in sources.iter_mut().enumerate().take(parts) {

@@ -134,7 +134,7 @@ pub(super) fn offset_of(arena: &Arena, operand: &View<'_>) -> Option<u64> {
 
 /// Arguments of a call, still without bytes.
 pub(super) fn call_args(arena: &Arena, task: u32, dtype: Dtype, op: u32) -> Result<args::MulticastArgs> {
-    let closed = || Error::Internal { message: "a call by multicast without multicast was found right".to_owned() };
+    let closed = || Error::internal("a call by multicast without multicast was found right");
     let (bound, layout, world) = (arena.multicast().map_err(|_| closed())?, arena.layout(), arena.group().world_size());
     let at = |offset| bound.at(arena.table(0), world, offset);
     Ok(args::MulticastArgs {

@@ -30,7 +30,7 @@ impl Communicator {
     /// Enqueues a step of a checked norm that runs on this rank only.
     pub(crate) fn norm_local(&self, call: &Call<'_>, local: &LocalRows<'_>, queue: Target<'_>) -> Result<()> {
         let Numbers::Norm(rows) = call.numbers else {
-            return Err(Error::Internal { message: format!("{} norms no rows", call.op.operation) });
+            return Err(Error::internal(format!("{} norms no rows", call.op.operation)));
         };
         NormCall { inner: &self.0, call, rows }.run_rows(local, queue)
     }

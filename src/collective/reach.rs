@@ -95,7 +95,7 @@ impl Inner {
             (Place::Registered { slot, offset_bytes, .. }, _) => (slot, offset_bytes),
             (Place::Plain | Place::Part, Some(recorded)) => (recorded.table(view, bytes, number)?, 0),
             (Place::Plain | Place::Part | Place::Pushed, _) => {
-                return Err(Error::Internal { message: "memory that is pushed has no peers".to_owned() });
+                return Err(Error::internal("memory that is pushed has no peers"));
             }
         };
         let found = pooled.as_ref().and_then(|pooled| pooled.registration.clone());

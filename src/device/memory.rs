@@ -6,9 +6,9 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use cxx::UniquePtr;
 
 use super::Device;
-use crate::error::{Error, Result};
-use crate::sys::Caught;
+use crate::error::Result;
 use crate::sys::device as sys;
+use crate::sys::{Caught, made};
 
 /// One allocation or mapping. Dropping it waits for the device's work, then frees or unmaps the memory; in a forked
 /// child dropping it does nothing.
@@ -30,10 +30,7 @@ impl Drop for Memory {
 
 impl Memory {
     fn new(device: &Device, raw: UniquePtr<sys::Memory>) -> Result<Self> {
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no memory".to_owned() });
-        }
-        Ok(Self { raw, device: device.clone() })
+        Ok(Self { raw: made(raw, "memory")?, device: device.clone() })
     }
 
     /// Whether this process created the memory. Otherwise it is a forked child.

@@ -2,14 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::pin::Pin;
 
 use cxx::UniquePtr;
 
 use super::{Device, Memory};
-use crate::error::{Error, Result};
-use crate::sys::Caught;
+use crate::error::Result;
 use crate::sys::device as sys;
+use crate::sys::{Caught, made};
 
 /// One address for the shared memory of several ranks. `cpp/device/device.hpp` defines the order of the steps. Dropping
 /// reverts them; in a forked child it does nothing.
@@ -29,10 +28,7 @@ impl Drop for Multicast {
 
 impl Multicast {
     fn new(device: &Device, raw: UniquePtr<sys::MulticastObject>) -> Result<Self> {
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no multicast object".to_owned() });
-        }
-        Ok(Self { raw, device: device.clone() })
+        Ok(Self { raw: made(raw, "multicast object")?, device: device.clone() })
     }
 
     /// The unit of the sizes of objects and of the memory that they bind.
@@ -58,24 +54,20 @@ impl Multicast {
     }
 
     pub(crate) fn add(&mut self) -> Result<()> {
-        self.pinned()?.add().caught()
+        self.raw.pin_mut().add().caught()
     }
 
     /// Binds memory, which outlives the object. Every device has been added.
     pub(crate) fn bind(&mut self, memory: &Memory) -> Result<()> {
-        self.pinned()?.bind(memory.raw()).caught()
+        self.raw.pin_mut().bind(memory.raw()).caught()
     }
 
     pub(crate) fn map(&mut self) -> Result<()> {
-        self.pinned()?.map().caught()
+        self.raw.pin_mut().map().caught()
     }
 
     /// The address, which only multicast accesses of kernels may use; null before [`map`](Self::map).
     pub(crate) fn address(&self) -> *mut u8 {
         self.raw.address()
-    }
-
-    fn pinned(&mut self) -> Result<Pin<&mut sys::MulticastObject>> {
-        self.raw.as_mut().ok_or_else(|| Error::Internal { message: "a multicast object is gone".to_owned() })
     }
 }

@@ -130,7 +130,7 @@ impl Wire {
         if bytes == room && bytes.is_multiple_of(self.world_size) {
             return Ok(());
         }
-        Err(Error::Internal { message: format!("{what} of {bytes} bytes into {room} over {} ranks", self.world_size) })
+        Err(Error::internal(format!("{what} of {bytes} bytes into {room} over {} ranks", self.world_size)))
     }
 }
 

@@ -228,7 +228,7 @@ fn split(
     let config =
         if tensor { terms.config.clone() } else { Config { multicast: Multicast::Off, ..terms.config.sparing() } };
     let group = local.split_as(Some(color), 0, config)?;
-    group.ok_or_else(|| Error::Internal { message: format!("rank {rank} is in no {parallelism} group") })
+    group.ok_or_else(|| Error::internal(format!("rank {rank} is in no {parallelism} group")))
 }
 
 /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. If the cause is a

@@ -145,7 +145,7 @@ pub(super) fn chosen(facts: Facts<'_>, config: &ExpertConfig, form: &Form) -> Re
 fn range_of(kind: DeviceKind, group: &Config, form: &Form) -> Result<MethodRange> {
     let ranges = explain_experts(kind, form.world, group.tuning.as_ref())?;
     let range = ranges.iter().find(|range| dispatched_bytes(form) <= range.up_to_bytes);
-    range.copied().ok_or_else(|| Error::Internal { message: "a table of methods has no end".to_owned() })
+    range.copied().ok_or_else(|| Error::internal("a table of methods has no end"))
 }
 
 /// Most bytes of the rows that a rank sends in a dispatch.

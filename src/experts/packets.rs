@@ -137,7 +137,7 @@ impl Inner {
     /// The arguments of a kernel of packets.
     fn packet_args(&self, kernel: u32, underway: Underway, operation: Operation) -> Result<args::ExpertArgs> {
         let Some((form, states)) = &self.packets else {
-            return Err(Error::Internal { message: "experts without packets exchange by packets".to_owned() });
+            return Err(Error::internal("experts without packets exchange by packets"));
         };
         let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
         Ok(args::ExpertArgs {

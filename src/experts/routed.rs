@@ -286,7 +286,7 @@ impl Routed<'_> {
             return Ok(state[2..2 + inner.form.local].iter().map(|count| *count as usize).collect());
         }
         inner.over.check()?;
-        Err(Error::Internal { message: "a dispatch failed without a recorded cause".to_owned() })
+        Err(Error::internal("a dispatch failed without a recorded cause"))
     }
 
     /// The device of the experts.

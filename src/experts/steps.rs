@@ -170,7 +170,7 @@ impl Inner {
     /// Enqueues kernels in which all ranks take part. Returns whether their call is the first on the device.
     pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: Target<'_>) -> Result<bool> {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
-            return Err(Error::Internal { message: "experts without regions of peers exchange directly".to_owned() });
+            return Err(Error::internal("experts without regions of peers exchange directly"));
         };
         // SAFETY: as for a step that runs on this rank only.
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }

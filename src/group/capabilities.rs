@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::bootstrap::hello::tell;
 use crate::bootstrap::mesh::Mesh;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The capabilities that all ranks' devices have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +42,7 @@ impl Capabilities {
         let native = mesh.agree("ask how devices are linked", asked, deadline)?.into_iter().all(|native| native);
         let own = Self { native_atomics: native, ..Self::of(device) };
         let all = tell(mesh, "to compare devices", &own, deadline)?;
-        all.into_iter()
-            .reduce(Self::common)
-            .ok_or_else(|| Error::Internal { message: "a mesh without ranks".to_owned() })
+        Ok(all.into_iter().fold(own, Self::common))
     }
 
     fn common(self, other: Self) -> Self {

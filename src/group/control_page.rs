@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::history::History;
@@ -211,7 +212,7 @@ unsafe impl Sync for PageMapping {}
 
 impl PageMapping {
     pub(super) fn create() -> Result<Self> {
-        let system = |doing: &str, error: rustix::io::Errno| Error::system(doing, &error.into());
+        let system = |doing: &str, error: Errno| Error::system(doing, &error.into());
         let fd = memfd_create("symmetra-page", MemfdFlags::CLOEXEC).map_err(|error| system("memfd_create", error))?;
         ftruncate(&fd, PAGE_BYTES as u64).map_err(|error| system("ftruncate", error))?;
         Self::map(fd)
@@ -226,11 +227,9 @@ impl PageMapping {
         let address = unsafe {
             mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)
         };
+        let address = address.and_then(|address| NonNull::new(address.cast()).ok_or(Errno::FAULT));
         let address = address.map_err(|error| Error::system("mmap of a control page", &error.into()))?;
-        match NonNull::new(address.cast()) {
-            Some(address) => Ok(Self { address, fd }),
-            None => Err(Error::Internal { message: "mmap returned null".to_owned() }),
-        }
+        Ok(Self { address, fd })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

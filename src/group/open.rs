@@ -222,7 +222,7 @@ fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result
                 pages.push(PageMapping::map(fd)?);
             }
             (None, Some(page)) => pages.push(page),
-            (None, None) => return Err(Error::Internal { message: "two own entries in an exchange".to_owned() }),
+            (None, None) => return Err(Error::internal("two own entries in an exchange")),
         }
     }
     Ok(pages)

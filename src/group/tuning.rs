@@ -15,7 +15,7 @@ use crate::bootstrap::handshake::random;
 use crate::bootstrap::shown;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::settings::setters;
+use crate::settings::{setters, written};
 
 /// The fastest algorithm for each message, as `symmetra tune` measured it on a machine. It is a setting
 /// ([`Config::tuning`](super::Config::tuning)) that must be equal on every rank. The built-in table serves calls for
@@ -259,8 +259,7 @@ impl Tuning {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.validate()?;
         let path = path.as_ref();
-        let mut text =
-            serde_json::to_string_pretty(self).map_err(|error| Error::Internal { message: error.to_string() })?;
+        let mut text = written(serde_json::to_string_pretty(self))?;
         text.push('\n');
         let cannot = |error| Error::system(format_args!("write the tuning file {}", path.display()), &error);
         let there = match fs::symlink_metadata(path) {

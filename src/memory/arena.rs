@@ -119,9 +119,10 @@ impl Arena {
     pub(crate) fn at(&self, rank: usize, (offset, bytes): (u64, u64)) -> Result<*mut u8> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.layout.bytes => Ok(self.bases.0[rank].wrapping_add(offset as usize)),
-            _ => Err(Error::Internal {
-                message: format!("{bytes} bytes from {offset} on are outside an arena of {}", self.layout.bytes),
-            }),
+            _ => Err(Error::internal(format!(
+                "{bytes} bytes from {offset} on are outside an arena of {}",
+                self.layout.bytes
+            ))),
         }
     }
 

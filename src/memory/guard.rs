@@ -91,12 +91,10 @@ fn compare<'a>(
             let Some(first) = bytes.iter().position(|byte| *byte != PATTERN) else { continue };
             let wrong = bytes.iter().filter(|byte| **byte != PATTERN).count();
             let Region { offset, bytes } = guard;
-            return Err(Error::Internal {
-                message: format!(
-                    "{wrong} of the {bytes} guard bytes beside {of} were overwritten, the first at byte {first}; the guard \
+            return Err(Error::internal(format!(
+                "{wrong} of the {bytes} guard bytes beside {of} were overwritten, the first at byte {first}; the guard \
                      begins {offset} bytes into this rank's arena. A kernel or a copy of some rank wrote outside its operands"
-                ),
-            });
+            )));
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ impl<'a> View<'a> {
     pub(crate) fn part(&self, range: Range<usize>, dtype: Dtype) -> Result<Self> {
         if range.start > range.end || range.end > self.elems {
             let message = format!("elements {range:?} of an operand of {} were asked for", self.elems);
-            return Err(Error::Internal { message });
+            return Err(Error::internal(message));
         }
         let start_bytes = range.start * dtype.bytes();
         let place = match self.place {

@@ -296,7 +296,7 @@ fn map(
                 keep.push(Borrowed { from: (rank, export.token), _owner: Arc::new(mapping) });
                 address
             }
-            None => return Err(Error::Internal { message: format!("rank {rank}'s memory is not reachable") }),
+            None => return Err(Error::internal(format!("rank {rank}'s memory is not reachable"))),
         };
     }
     let slot = pointer.registration.slot;

@@ -136,7 +136,7 @@ impl Mixed {
                 Err(error) => return Err(error),
             }
         }
-        Err(refused.unwrap_or_else(|| Error::Internal { message: format!("{operation} in no mode was found right") }))
+        Err(refused.unwrap_or_else(|| Error::internal(format!("{operation} in no mode was found right"))))
     }
 
     /// Refuses plans with a step that no backend serves, or that round more often than allowed. Enqueues nothing.
@@ -222,7 +222,7 @@ impl Mixed {
 
     fn group(&self, part: Part) -> Result<&dyn GroupCalls> {
         let group = self.groups[part as usize].as_deref();
-        group.ok_or_else(|| Error::Internal { message: format!("{} contains only this rank", part.name()) })
+        group.ok_or_else(|| Error::internal(format!("{} contains only this rank", part.name())))
     }
 
     /// Calls `run` with the call of a step that is a collective.
@@ -245,7 +245,7 @@ impl Mixed {
                 call(&REDUCE_SCATTER, Numbers::Shared(self.sizes.local() / groups), from, into)
             }
             Step::Sum { .. } | Step::Copy { .. } => {
-                Err(Error::Internal { message: format!("the step {step} is not a collective") })
+                Err(Error::internal(format!("the step {step} is not a collective")))
             }
         }
     }
@@ -259,8 +259,8 @@ impl Mixed {
                 local.reduce_own(asked.dtype, asked.reduction, parts, [&view(from)?, &view(into)?], queue)
             }
             Step::ReduceApart { .. } | Step::ReduceShared { .. } => {
-                let own = self.group(Part::Local)?.own().ok_or_else(|| Error::Internal {
-                    message: "a step that only symmetra kernels have was planned for a group without them".to_owned(),
+                let own = self.group(Part::Local)?.own().ok_or_else(|| {
+                    Error::internal("a step that only symmetra kernels have was planned for a group without them")
                 })?;
                 self.collective(step, asked, |call| own.run(call, queue))
             }

@@ -263,7 +263,7 @@ impl Mixed {
             }
             let (color, key) = places[world.rank()];
             let group = world.split_as((Some(color as u32), key as i32), of_part)?;
-            let group = group.ok_or_else(|| Error::Internal { message: "a part of a grid has no group".to_owned() })?;
+            let group = group.ok_or_else(|| Error::internal("a part of a grid has no group"))?;
             made.push((layout, group.share()));
             groups.push(Some(group.share()));
             split.push(group);

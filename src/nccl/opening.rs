@@ -12,6 +12,7 @@ use super::library::{Library, UniqueId};
 use super::session::{Handle, Place, Session};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::settings::written;
 
 /// A rank's message to the others before they join.
 #[derive(Serialize, Deserialize)]
@@ -112,7 +113,7 @@ fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) ->
         Ok((library, id)) => Card { error: None, version: library.version().to_string(), id: id.clone() },
         Err(error) => Card { error: Some(error.to_string()), version: String::new(), id: Vec::new() },
     };
-    let card = serde_json::to_vec(&card).map_err(|error| Error::Internal { message: error.to_string() })?;
+    let card = written(serde_json::to_vec(&card))?;
     let all = exchange(&card);
     let (library, _) = own?;
     let cards = all?.into_iter().enumerate().map(|(rank, card)| {

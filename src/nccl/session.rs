@@ -308,7 +308,7 @@ impl Session {
 
     fn fail(&self, name: &str, code: i32) -> Error {
         match self.with(|comm| self.library.check(name, code, comm)) {
-            Ok(()) => Error::Internal { message: format!("{name} failed without a reason") },
+            Ok(()) => Error::internal(format!("{name} failed without a reason")),
             Err(error) => self.abort(error),
         }
     }

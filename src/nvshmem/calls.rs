@@ -139,7 +139,7 @@ impl Calls {
             // The receiver may have stopped waiting.
             let _ = done.send(result);
         };
-        let gone = || Error::Internal { message: format!("{name}: the session's thread has ended") };
+        let gone = || Error::internal(format!("{name}: the session's thread has ended"));
         self.jobs.lock().send(Box::new(job)).map_err(|_| gone())?;
         let (start, deadline) = (Instant::now(), until(self.group().config().deadlines.open));
         loop {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op};
-use crate::error::Parameter;
+use crate::error::{Error, Parameter, Result};
 use crate::group::{BY_NCCL, Call as Noted, MAX_WORLD_SIZE};
 use crate::memory::View;
 use crate::types::{Dtype, Reduction};
@@ -110,6 +110,15 @@ impl<'v> Call<'v> {
     /// The element type on which all ranks must agree. Bytes for a batch of messages, each of which has its own type.
     pub(crate) fn common_dtype(&self) -> Dtype {
         if matches!(self.numbers, Numbers::Messages(_)) { Dtype::U8 } else { self.dtype }
+    }
+
+    /// Input and output of a checked call of an operation in which every rank has both.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if one is missing, which the check of the call refuses.
+    pub(crate) fn operands(&self) -> Result<[&View<'v>; 2]> {
+        let missing = || Error::internal(format!("{} without operands was found right", self.op.operation));
+        Ok([self.input.as_ref().ok_or_else(missing)?, self.output.as_ref().ok_or_else(missing)?])
     }
 
     /// Elements of the operand that every rank has, equal on all ranks; 0 if each rank has its own counts.

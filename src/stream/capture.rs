@@ -10,7 +10,7 @@ use super::graph::Graph;
 use super::recording::{Recording, abandon};
 use super::{NEXT_ID, Stream};
 use crate::error::{Error, Result};
-use crate::sys::Caught;
+use crate::sys::{Caught, made};
 
 /// A capture in progress, which the closure of [`Stream::capture`] receives.
 ///
@@ -184,7 +184,7 @@ impl Stream {
         let capture = Capture { recording, _lives: PhantomData };
         // SAFETY: `self` outlives the native capture, which ends in this function.
         #[allow(unsafe_code)]
-        let native = unsafe { self.0.raw.begin_capture() }.caught()?;
+        let native = made(unsafe { self.0.raw.begin_capture() }.caught()?, "capture")?;
         record(&capture)?;
         capture.recording.end()?;
         let (parts, kept) = capture.recording.into_parts();

@@ -11,9 +11,9 @@ use cxx::UniquePtr;
 use super::recording::{Kept, Part, Parts};
 use super::{Stream, reaper};
 use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::sys::Caught;
+use crate::error::Result;
 use crate::sys::device as sys;
+use crate::sys::{Caught, made};
 
 /// Captured work. Launching is asynchronous; a launch in flight outlives the graph.
 ///
@@ -80,15 +80,9 @@ impl Graph<'_> {
                 return Err(error);
             }
         };
-        let raw = match native.as_mut() {
-            // SAFETY: the capture is live; `finish` is called once, here.
-            Some(native) => unsafe { native.finish(keepalive) }.caught()?,
-            None => return Err(Error::Internal { message: "a device room returned no capture".to_owned() }),
-        };
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
-        }
-        let raw = Raw { graph: raw, device: device.clone() };
+        // SAFETY: the capture is live; `finish` is called once, here.
+        let raw = unsafe { native.pin_mut().finish(keepalive) }.caught()?;
+        let raw = Raw { graph: made(raw, "graph")?, device: device.clone() };
         Ok(Self { raw, parts, _kept: kept, _env: PhantomData })
     }
 

@@ -19,8 +19,8 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::sys::Caught;
 use crate::sys::device as sys;
+use crate::sys::{Caught, made};
 
 pub use capture::Capture;
 pub use graph::Graph;
@@ -149,9 +149,7 @@ impl Stream {
         owner: Option<Arc<dyn Any + Send + Sync>>,
         borrowed: bool,
     ) -> Result<Self> {
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no stream".to_owned() });
-        }
+        let raw = made(raw, "stream")?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let handle = raw.raw();
         let (capturing, exposed) = (RwLock::new(false), AtomicBool::new(false));
@@ -360,10 +358,7 @@ impl Event {
     /// [`Error::Device`] when the runtime refuses.
     pub fn new(device: &Device) -> Result<Self> {
         let raw = device.raw()?.create_event().caught()?;
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no event".to_owned() });
-        }
-        Ok(Self { raw, device: device.clone() })
+        Ok(Self { raw: made(raw, "event")?, device: device.clone() })
     }
 
     /// Whether the last recorded point was reached; true when none was recorded. Does not block.

@@ -7,9 +7,9 @@ use cxx::UniquePtr;
 
 use super::Stream;
 use super::graph::Raw;
-use crate::error::{Error, Result};
-use crate::sys::Caught;
+use crate::error::Result;
 use crate::sys::device as sys;
+use crate::sys::{Caught, made};
 
 impl Stream {
     /// Begins a capture as the owner of the stream, as `cudaStreamBeginCapture` does: all work that is enqueued on the
@@ -47,10 +47,7 @@ impl Stream {
         // SAFETY: the lifetime in the type is that of the stream to which the capture refers. The stream is in the
         // `Arc` of the clone that the result keeps, so it does not move, and it is dropped after the capture.
         let raw: UniquePtr<sys::Capture<'static>> = unsafe { std::mem::transmute(raw) };
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no capture".to_owned() });
-        }
-        Ok(NativeCapture { raw, stream: self.clone() })
+        Ok(NativeCapture { raw: made(raw, "capture")?, stream: self.clone() })
     }
 }
 
@@ -70,15 +67,9 @@ impl NativeCapture {
     pub fn end(mut self) -> Result<NativeGraph> {
         self.stream.device().check_process("a capture")?;
         let keepalive = sys::Keepalive { data: std::ptr::null_mut(), release };
-        let raw = match self.raw.as_mut() {
-            // SAFETY: the capture is live; `finish` is called once, because `end` takes the capture.
-            Some(raw) => unsafe { raw.finish(keepalive) }.caught()?,
-            None => return Err(Error::Internal { message: "a capture that never began".to_owned() }),
-        };
-        if raw.is_null() {
-            return Err(Error::Internal { message: "a device room returned no graph".to_owned() });
-        }
-        Ok(NativeGraph(Raw { graph: raw, device: self.stream.device().clone() }))
+        // SAFETY: the capture is live; `finish` is called once, because `end` takes the capture.
+        let raw = unsafe { self.raw.pin_mut().finish(keepalive) }.caught()?;
+        Ok(NativeGraph(Raw { graph: made(raw, "graph")?, device: self.stream.device().clone() }))
     }
 }
 

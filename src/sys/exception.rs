@@ -23,6 +23,6 @@ pub(super) fn thrown(exception: &cxx::Exception) -> Error {
         (Some(kind), Some(native_code), Some(rank)) => {
             Error::from_parts(kind, native_code, rank, fields.next().unwrap_or_default())
         }
-        _ => Error::Internal { message: text.to_owned() },
+        _ => Error::internal(text),
     }
 }

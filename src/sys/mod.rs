@@ -11,3 +11,10 @@ pub(crate) mod foreign;
 pub(crate) mod gloo;
 
 pub(crate) use exception::Caught;
+
+use crate::error::{Error, Result};
+
+/// An object that C++ returned, which is never null.
+pub(crate) fn made<T: cxx::memory::UniquePtrTarget>(raw: cxx::UniquePtr<T>, what: &str) -> Result<cxx::UniquePtr<T>> {
+    if raw.is_null() { Err(Error::internal(format!("a device backend returned no {what}"))) } else { Ok(raw) }
+}

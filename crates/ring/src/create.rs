@@ -201,7 +201,7 @@ impl<'a> Meeting<'a> {
             (Some(member), _) if self.is_writer() => Ok(BroadcastRing::Writer(Writer::new(member, zmq_writer, config))),
             (Some(member), zmq_reader) => Ok(BroadcastRing::Reader(Reader::near(member, zmq_reader, config))),
             (None, Some(zmq_reader)) => Ok(BroadcastRing::Reader(Reader::far(zmq_reader, config))),
-            (None, None) => Err(Error::Internal { message: "a reader without a way to read".to_owned() }),
+            (None, None) => Err(Error::internal("a reader without a way to read")),
         }
     }
 

@@ -115,10 +115,8 @@ impl Mapping {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of Rust's.
         let address = unsafe { mmap(std::ptr::null_mut(), layout.bytes(), access, MapFlags::SHARED, &fd, 0) };
-        match NonNull::new(address.map_err(system("mmap"))?.cast()) {
-            Some(address) => Ok(Self { address, layout, fd }),
-            None => Err(Error::Internal { message: "mmap returned null".to_owned() }),
-        }
+        let address = address.and_then(|address| NonNull::new(address.cast()).ok_or(Errno::FAULT));
+        Ok(Self { address: address.map_err(system("mmap"))?, layout, fd })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -165,7 +163,7 @@ impl Mapping {
         let Layout { slots, chunk_bytes, .. } = self.layout;
         if slot >= slots || bytes > chunk_bytes {
             let has = format!("a ring of {slots} slots of {chunk_bytes} bytes");
-            return Err(Error::Internal { message: format!("{bytes} bytes of slot {slot} were asked for of {has}") });
+            return Err(Error::internal(format!("{bytes} bytes of slot {slot} were asked for of {has}")));
         }
         Ok(self.at(self.layout.chunk(slot)))
     }

@@ -29,7 +29,7 @@ impl Member {
     pub(super) fn take(mut mesh: Mesh, ranks: Vec<usize>, config: &RingConfig, deadline: Instant) -> Result<Self> {
         let party = mesh.rank();
         let writer = ranks.iter().position(|rank| *rank == config.writer);
-        let writer = writer.ok_or_else(|| Error::Internal { message: "no writer on its host".to_owned() })?;
+        let writer = writer.ok_or_else(|| Error::internal("no writer on its host"))?;
         let layout = Layout { parties: ranks.len(), slots: config.slots, chunk_bytes: config.chunk_bytes };
 
         let own = if party == writer { create(layout, config.first_chunk).map(Some) } else { Ok(None) };
@@ -44,7 +44,7 @@ impl Member {
         let mapping = match (own, fds.get_mut(writer).and_then(Option::take)) {
             (Some(mapping), _) => Ok(mapping),
             (None, Some(fd)) => Mapping::map(fd, layout),
-            (None, None) => Err(Error::Internal { message: "the writer gave no descriptor".to_owned() }),
+            (None, None) => Err(Error::internal("the writer gave no descriptor")),
         };
         let mapping = Arc::new(mesh.agree("map the memory of a ring", mapping, deadline)?);
 

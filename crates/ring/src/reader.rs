@@ -163,7 +163,7 @@ impl Near {
         let fits = usize::try_from(head.chunk_bytes).ok().filter(|bytes| *bytes <= limit);
         let Some(bytes) = fits else {
             let message = format!("the ring holds a chunk of {} bytes, but chunks have {limit}", head.chunk_bytes);
-            return Err(Error::Internal { message });
+            return Err(Error::internal(message));
         };
         if !self.partial {
             message.clear();
@@ -193,9 +193,7 @@ impl Drop for Reader {
 fn by_zeromq(zmq_reader: &mut ZmqReader, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
     let (theirs, payload) = zmq_reader.receive(deadline)?;
     if theirs != number {
-        return Err(Error::Internal {
-            message: format!("message {theirs} came by ZeroMQ instead of message {number}"),
-        });
+        return Err(Error::internal(format!("message {theirs} came by ZeroMQ instead of message {number}")));
     }
     message.clear();
     reserve(message, payload.bytes().len())?;

@@ -196,7 +196,7 @@ impl ZmqWriter {
         match self.router.send(&mut all)? {
             Sent::All => Ok(()),
             Sent::Unreachable => Err(peer.gone("its connection closed")),
-            Sent::Full => Err(Error::Internal { message: "a ZeroMQ queue without a limit is full".to_owned() }),
+            Sent::Full => Err(Error::internal("a ZeroMQ queue without a limit is full")),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::collective::exchange::copy;
 use crate::collective::reach::Peers;
 use crate::collective::turn::{Recorded, Turn};
 use crate::collective::{Inner, multicast};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::group::{CODEC_SHIFT, Call, Group};
 use crate::kernel::args;
 use crate::kernel::geometry::Launch;
@@ -68,9 +68,7 @@ impl Part {
 impl Prepared {
     /// Plans a checked all-reduce: everything that depends on operands and settings.
     pub(in crate::collective) fn new(inner: &Inner, call: &op::Call<'_>, recorded: Option<&Recorded>) -> Result<Self> {
-        let (Some(input), Some(output)) = (&call.input, &call.output) else {
-            return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
-        };
+        let [input, output] = call.operands()?;
         if call.options.codec != Codec::None {
             call.options.check_codec(call.dtype, inner.group.config().determinism)?;
         }

@@ -412,7 +412,7 @@ impl LowContention<'_> {
             }
             Place::Plain | Place::Part | Place::Pushed => None,
         };
-        address.ok_or_else(|| Error::Internal { message: format!("the operand of rank {peer} is not known") })
+        address.ok_or_else(|| Error::internal(format!("the operand of rank {peer} is not known")))
     }
 
     /// The kernel that reduces the parts in this rank's workspace. Launched without programmatic overlap, like the work before.

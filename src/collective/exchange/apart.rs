@@ -7,7 +7,7 @@ use super::in_calls::InCalls;
 use super::{Counts, Exchange, Way};
 use crate::collective::reach::Peers;
 use crate::collective::turn::Turn;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::op::{Apart, Call, Rows, Shape, Strip, Strips};
 use crate::types::{Transport, WAY_APART, WAY_NOTHING};
 
@@ -18,9 +18,7 @@ pub(in crate::collective) fn all_reduce_apart(
     shape: &Shape,
     turn: &mut Turn<'_>,
 ) -> Result<()> {
-    let (Some(input), Some(output)) = (&call.input, &call.output) else {
-        return Err(Error::Internal { message: "an all-reduce without operands was found right".to_owned() });
-    };
+    let [input, output] = call.operands()?;
     let Apart { ranks, rows } = apart;
     let bytes = shape.bytes();
     let row_bytes = bytes / rows as u64;
@@ -42,9 +40,7 @@ pub(in crate::collective) fn reduce_shared(
     shape: &Shape,
     turn: &mut Turn<'_>,
 ) -> Result<()> {
-    let (Some(input), Some(output)) = (&call.input, &call.output) else {
-        return Err(Error::Internal { message: "a reduce-scatter without operands was found right".to_owned() });
-    };
+    let [input, output] = call.operands()?;
     let bytes = shape.bytes();
     let mut strips = Strips::each(shape.world, |peer| Strip::part(input, peer / ranks, bytes), |_| Strip::NONE);
     strips.into[shape.rank] = Strip::whole(output, call.dtype);

@@ -353,7 +353,7 @@ impl<'a> Exchange<'a> {
 /// Enqueues the exchange of a checked call.
 pub(in crate::collective) fn exchange(call: &Call<'_>, shape: &Shape, turn: &mut Turn<'_>) -> Result<()> {
     let Kernels::Exchange { strips, access } = call.op.kernels else {
-        return Err(Error::Internal { message: format!("{} is no exchange", call.op.operation) });
+        return Err(Error::internal(format!("{} is no exchange", call.op.operation)));
     };
     Exchange::of(call, shape, strips(call, shape), access, &turn.inner.arena).enqueue(turn)
 }
@@ -428,7 +428,7 @@ pub(in crate::collective) fn copy(from: Strip, into: Strip, queue: Target<'_>) -
     }
     if from.bytes > into.bytes {
         let message = format!("a copy of {} bytes into {} was asked for", from.bytes, into.bytes);
-        return Err(Error::Internal { message });
+        return Err(Error::internal(message));
     }
     // SAFETY: the bytes lie in both strips, which lie in operands that do not overlap there, by the check of the call.
     queue.enqueue("copy", |raw| unsafe { raw.copy(into.address, from.address, from.bytes as usize) })

@@ -60,8 +60,9 @@ impl Engines {
         members: Option<&[usize]>,
         deadline: Instant,
     ) -> Result<Option<Box<dyn Across>>> {
-        let mut failure = Error::Internal { message: "no attempt to connect was made".to_owned() };
-        for attempt in 1..=ATTEMPTS {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             let until = deadline.min(Instant::now() + ATTEMPT);
             let wire = self.attempt(bootstrap, members, until, deadline)?;
             let words = wire.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -71,12 +72,10 @@ impl Engines {
             };
             let message = String::from_utf8_lossy(&all[rank]).into_owned();
             crate::log!(WARN, "attempt {attempt} of {ATTEMPTS} to connect the hosts failed: rank {rank}: {message}");
-            failure = wire.err().unwrap_or(Error::Peer { rank, message });
-            if Instant::now() >= deadline {
-                break;
+            if attempt == ATTEMPTS || Instant::now() >= deadline {
+                return Err(wire.err().unwrap_or(Error::Peer { rank, message }));
             }
         }
-        Err(failure)
     }
 
     /// Listens, exchanges addresses, connects, and checks the identity of each peer. The outer error is that of the
