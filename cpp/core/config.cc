@@ -1,59 +1,84 @@
 #include "symmetra/config.hpp"
 
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+
 #include "cpp/core/call.hpp"
+#include "cpp/core/optional.hpp"
 #include "cpp/core/settings.hpp"
 #include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra::core {
 
-Settings settings_of(const Config& config) {
-  Settings settings{};
-  settings.open_ms = milliseconds(config.deadlines.open);
-  settings.first_use_ms = milliseconds(config.deadlines.first_use);
-  settings.steady_ms = milliseconds(config.deadlines.steady);
-  settings.heap_bytes = config.heap_bytes;
-  settings.heap_channels = config.heap_channels;
-  settings.one_shot_ll_bytes = config.one_shot_ll_bytes;
-  settings.one_shot_sentinel_set = config.one_shot_sentinel_bytes.has_value();
-  settings.one_shot_sentinel_bytes = config.one_shot_sentinel_bytes.value_or(0);
-  settings.two_shot_ll_bytes = config.two_shot_ll_bytes;
-  settings.two_shot_sentinel_bytes = config.two_shot_sentinel_bytes;
-  settings.ring_bytes = config.ring_bytes;
-  settings.recursive_doubling_bytes = config.recursive_doubling_bytes;
-  settings.pair_bytes = config.pair_bytes;
-  settings.determinism = static_cast<std::uint32_t>(config.determinism);
-  settings.transport = static_cast<std::uint32_t>(config.transport);
-  settings.multicast = static_cast<std::uint32_t>(config.multicast);
-  settings.registrations = config.registrations;
-  settings.most_blocks_set = config.most_blocks.has_value();
-  settings.most_blocks = config.most_blocks.value_or(0);
-  settings.check_calls = config.check_calls;
-  settings.guard_bytes = config.guard_bytes;
-  settings.tuning = rust::String::lossy(config.tuning);
-  return settings;
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// One form of a setting from the other: for Rust, and back.
+template <class T>
+void convert(const T& from, T& to) {
+  to = from;
+}
+void convert(const Milliseconds& from, std::uint64_t& to) { to = milliseconds(from); }
+void convert(const std::uint64_t& from, Milliseconds& to) { to = Milliseconds(from); }
+template <class Enum, std::enable_if_t<std::is_enum_v<Enum>, int> = 0>
+void convert(const Enum& from, std::uint32_t& to) {
+  to = static_cast<std::uint32_t>(from);
+}
+template <class Enum, std::enable_if_t<std::is_enum_v<Enum>, int> = 0>
+void convert(const std::uint32_t& from, Enum& to) {
+  to = static_cast<Enum>(from);
+}
+template <class T>
+void convert(const std::optional<T>& from, MaybeSize& to) {
+  to = size_of(from);
+}
+template <class T>
+void convert(const MaybeSize& from, std::optional<T>& to) {
+  to = from.set ? std::optional<T>(static_cast<T>(from.value)) : std::nullopt;
+}
+void convert(const std::string& from, rust::String& to) { to = rust::String::lossy(from); }
+void convert(const rust::String& from, std::string& to) { to = std::string(from); }
+
+/// Calls `each` with every setting of a Config and its mirror.
+template <class Settings, class Mirror, class Each>
+void every(Settings& config, Mirror& mirror, Each each) {
+  each(config.deadlines.open, mirror.deadlines.open);
+  each(config.deadlines.first_use, mirror.deadlines.first_use);
+  each(config.deadlines.steady, mirror.deadlines.steady);
+  each(config.heap_bytes, mirror.heap_bytes);
+  each(config.heap_channels, mirror.heap_channels);
+  each(config.one_shot_ll_bytes, mirror.one_shot_ll_bytes);
+  each(config.one_shot_sentinel_bytes, mirror.one_shot_sentinel_bytes);
+  each(config.two_shot_ll_bytes, mirror.two_shot_ll_bytes);
+  each(config.two_shot_sentinel_bytes, mirror.two_shot_sentinel_bytes);
+  each(config.ring_bytes, mirror.ring_bytes);
+  each(config.recursive_doubling_bytes, mirror.recursive_doubling_bytes);
+  each(config.pair_bytes, mirror.pair_bytes);
+  each(config.determinism, mirror.determinism);
+  each(config.transport, mirror.transport);
+  each(config.multicast, mirror.multicast);
+  each(config.registrations, mirror.registrations);
+  each(config.most_blocks, mirror.most_blocks);
+  each(config.check_calls, mirror.check_calls);
+  each(config.guard_bytes, mirror.guard_bytes);
+  each(config.tuning, mirror.tuning);
 }
 
-/// Sets all values of a Config except the tuning.
-static void set(Config& config, const Settings& settings) {
-  config.deadlines.open = std::chrono::milliseconds(settings.open_ms);
-  config.deadlines.first_use = std::chrono::milliseconds(settings.first_use_ms);
-  config.deadlines.steady = std::chrono::milliseconds(settings.steady_ms);
-  config.heap_bytes = settings.heap_bytes;
-  config.heap_channels = settings.heap_channels;
-  config.one_shot_ll_bytes = settings.one_shot_ll_bytes;
-  if (settings.one_shot_sentinel_set) config.one_shot_sentinel_bytes = settings.one_shot_sentinel_bytes;
-  config.two_shot_ll_bytes = settings.two_shot_ll_bytes;
-  config.two_shot_sentinel_bytes = settings.two_shot_sentinel_bytes;
-  config.ring_bytes = settings.ring_bytes;
-  config.recursive_doubling_bytes = settings.recursive_doubling_bytes;
-  config.pair_bytes = settings.pair_bytes;
-  config.determinism = static_cast<Determinism>(settings.determinism);
-  config.transport = static_cast<Transport>(settings.transport);
-  config.multicast = static_cast<Multicast>(settings.multicast);
-  config.registrations = settings.registrations;
-  if (settings.most_blocks_set) config.most_blocks = settings.most_blocks;
-  config.check_calls = settings.check_calls;
-  config.guard_bytes = settings.guard_bytes;
+/// Sets every value of a Config.
+void set(Config& config, const Settings& settings) {
+  every(config, settings, [](auto& setting, const auto& mirror) { convert(mirror, setting); });
+}
+
+}  // namespace
+
+Settings settings_of(const Config& config) {
+  Settings settings{};
+  every(config, settings, [](const auto& setting, auto& mirror) { convert(setting, mirror); });
+  return settings;
 }
 
 }  // namespace symmetra::core

@@ -29,7 +29,7 @@ core::EnvSettings settings_of(const EnvConfig& config, const core::Device* devic
   settings.device = device;
   settings.host = text_of(config.host);
   settings.interface = text_of(config.interface);
-  if (config.backend) settings.backend = size_of(static_cast<std::size_t>(*config.backend));
+  settings.backend = size_of(config.backend);
   if (config.quantised) {
     settings.quantised.set = true;
     settings.quantised.codec = static_cast<std::uint32_t>(config.quantised->codec);

@@ -16,6 +16,7 @@ using core::maybe;
 using core::operand_of;
 using core::queue_of;
 using core::share;
+using core::size_of;
 
 core::AskedPlacement core::placement_of(const symmetra::Placement& placement) {
   using Kind = symmetra::Placement::Kind;
@@ -32,11 +33,6 @@ core::AskedPlacement core::placement_of(const symmetra::Placement& placement) {
 
 namespace {
 
-template <class T>
-core::MaybeSize maybe_size(const std::optional<T>& value) {
-  return {value.has_value(), value ? static_cast<std::size_t>(*value) : 0};
-}
-
 core::ExpertSettings settings_of(const ExpertConfig& config) {
   core::ExpertSettings settings{};
   settings.experts = config.experts;
@@ -52,10 +48,10 @@ core::ExpertSettings settings_of(const ExpertConfig& config) {
   settings.padded_rows = config.padded_rows;
   settings.method = static_cast<std::uint32_t>(config.method);
   settings.placement = core::placement_of(config.placement);
-  settings.determinism = maybe_size(config.determinism);
-  settings.capacity = maybe_size(config.capacity);
+  settings.determinism = size_of(config.determinism);
+  settings.capacity = size_of(config.capacity);
   settings.in_flight = config.in_flight;
-  settings.blocks = maybe_size(config.blocks);
+  settings.blocks = size_of(config.blocks);
   return settings;
 }
 

@@ -19,7 +19,7 @@ core::GroupSettings settings_of(const GroupConfig& config) {
   settings.communicator = core::settings_of(config.communicator);
   settings.host = core::text_of(config.host);
   settings.interface = core::text_of(config.interface);
-  if (config.backend) settings.backend = core::size_of(static_cast<std::size_t>(*config.backend));
+  settings.backend = core::size_of(config.backend);
   return settings;
 }
 

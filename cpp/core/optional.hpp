@@ -10,7 +10,11 @@
 
 namespace symmetra::core {
 
-inline MaybeSize size_of(std::optional<std::size_t> size) { return {size.has_value(), size.value_or(0)}; }
+/// An optional number or enum.
+template <class T>
+MaybeSize size_of(const std::optional<T>& value) {
+  return {value.has_value(), value ? static_cast<std::size_t>(*value) : 0};
+}
 
 inline MaybeText text_of(const std::optional<std::string>& text) { return {text.has_value(), rust::String::lossy(text.value_or(""))}; }
 

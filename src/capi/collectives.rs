@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::bridge::{Asked, Message, Operand, Queue};
-use super::config::{algorithm, codec, reduction};
+use super::mirror::value;
 use super::report::guard;
 use super::tensor::{resolve, target, tensors};
 use super::{Communicator, Coordinator, Report, Tensor};
@@ -61,9 +61,9 @@ unsafe fn call_of<'v>(
     let missing = || Error::invalid("the operands", "missing", "a collective needs one");
     let dtype = from.as_ref().or(to.as_ref()).map(|(_, dtype)| *dtype).ok_or_else(missing)?;
     let options = AllReduceOptions {
-        reduction: reduction(asked.reduction)?,
-        algorithm: algorithm(asked.algorithm)?,
-        codec: codec(asked.codec)?,
+        reduction: value(asked.reduction)?,
+        algorithm: value(asked.algorithm)?,
+        codec: value(asked.codec)?,
     };
     let numbers = match op.input.size {
         Size::Counts => Numbers::Counts([first, second]),

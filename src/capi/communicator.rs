@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::bootstrap::{Borrowed, Ready, scatter};
 use super::bridge::{Color, QuantisedForm, Row, Settings};
-use super::config::{algorithm_number, dtype};
+use super::mirror::{Mirrored, value};
 use super::norm::format;
 use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
@@ -20,7 +20,7 @@ pub(super) fn communicator_open(
     device: &Device,
     settings: &Settings,
 ) -> Result<Box<Communicator>, Report> {
-    guard(|| Communicator::open(Foreign::new(bootstrap)?, device, Config::try_from(settings)?).map(Box::new))
+    guard(|| Communicator::open(Foreign::new(bootstrap)?, device, Config::of_mirror(settings)?).map(Box::new))
 }
 
 pub(super) fn communicator_open_ready(
@@ -28,7 +28,7 @@ pub(super) fn communicator_open_ready(
     device: &Device,
     settings: &Settings,
 ) -> Result<Box<Communicator>, Report> {
-    guard(|| Communicator::open(Borrowed(ready), device, Config::try_from(settings)?).map(Box::new))
+    guard(|| Communicator::open(Borrowed(ready), device, Config::of_mirror(settings)?).map(Box::new))
 }
 
 /// This rank's communicator of a split, until C++ takes it.
@@ -116,7 +116,7 @@ pub(super) fn communicator_depart(communicator: &Communicator) -> Result<(), Rep
 }
 
 pub(super) fn communicator_explain(communicator: &Communicator, number: u32, direct: bool) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain(dtype(number)?, direct))))
+    guard(|| Ok(rows(&communicator.explain(value(number)?, direct))))
 }
 
 pub(super) fn communicator_explain_norm(
@@ -125,7 +125,7 @@ pub(super) fn communicator_explain_norm(
     hidden: usize,
     direct: bool,
 ) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_norm(dtype(number)?, hidden, direct))))
+    guard(|| Ok(rows(&communicator.explain_norm(value(number)?, hidden, direct))))
 }
 
 pub(super) fn communicator_explain_quantised_norm(
@@ -135,7 +135,7 @@ pub(super) fn communicator_explain_quantised_norm(
     form: &QuantisedForm,
     [direct, placed]: [bool; 2],
 ) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_norm_of((dtype(number)?, hidden, width), format(form)?, direct, placed)?)))
+    guard(|| Ok(rows(&communicator.explain_norm_of((value(number)?, hidden, width), format(form)?, direct, placed)?)))
 }
 
 pub(super) fn communicator_explain_scattered_norm(
@@ -144,13 +144,13 @@ pub(super) fn communicator_explain_scattered_norm(
     hidden: usize,
     [quantised, direct, gathers]: [bool; 3],
 ) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_scattered_norm((dtype(number)?, hidden), quantised, direct, gathers))))
+    guard(|| Ok(rows(&communicator.explain_scattered_norm((value(number)?, hidden), quantised, direct, gathers))))
 }
 
 fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {
     let row = |range: &crate::collective::Range| Row {
         up_to_bytes: range.up_to_bytes,
-        algorithm: algorithm_number(range.algorithm),
+        algorithm: range.algorithm.mirror(),
         reason: range.reason.to_owned(),
     };
     ranges.iter().map(row).collect()

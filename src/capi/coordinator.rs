@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use super::bridge::{Bytes, Explained, Recorder, ServedCalls};
 use super::capture::capture_with;
-use super::config::numbered;
+use super::mirror::value;
 use super::report::guard;
 use super::{Communicator, Coordinator, Environment, Graph, Report, Stream};
 use crate::environment::{Backend, Explanation, Served};
@@ -50,16 +50,11 @@ pub(super) fn coordinator_is_local(coordinator: &Coordinator) -> Result<(), Repo
 }
 
 pub(super) fn coordinator_through(coordinator: &Coordinator, number: u32) -> Result<Box<Coordinator>, Report> {
-    guard(|| coordinator.through(backend(number)?).map(Box::new))
-}
-
-/// The backend with this number: its index in `ALL`.
-pub(super) fn backend(number: u32) -> Result<Backend> {
-    numbered("a Backend", &Backend::ALL, number)
+    guard(|| coordinator.through(value(number)?).map(Box::new))
 }
 
 pub(super) fn backend_name(number: u32) -> Result<&'static str, Report> {
-    guard(|| backend(number).map(Backend::name))
+    guard(|| value(number).map(Backend::name))
 }
 
 pub(super) fn backend_named(name: &cxx::CxxString) -> Result<u32, Report> {

@@ -4,45 +4,43 @@
 use std::pin::Pin;
 
 use super::bootstrap::{Borrowed, Ready};
-use super::bridge::{Entry, EnvSettings, Machine, MaybeQuantised, MaybeSize, MaybeText};
-use super::config::codec;
-use super::coordinator::backend;
+use super::bridge::{Entry, EnvSettings, Machine, MaybeQuantised};
+use super::mirror::{Mirrored, value};
 use super::report::guard;
 use super::{Environment, Report};
 use crate::bootstrap::foreign::Foreign;
 use crate::environment::{EnvConfig, InitMethod, QuantisedAllReduce, Setting};
 use crate::error::Result;
-use crate::group::Config;
 use crate::sys::foreign::Bootstrap;
 
 fn quantised(settings: &MaybeQuantised) -> Result<Option<QuantisedAllReduce>> {
-    let bytes = |size: MaybeSize| size.set.then_some(size.value as u64);
-    let (min_bytes, max_bytes) = (bytes(settings.min_bytes), bytes(settings.max_bytes));
-    let made = |codec| QuantisedAllReduce { min_bytes, max_bytes, ..QuantisedAllReduce::new(codec) };
-    settings.set.then(|| codec(settings.codec).map(made)).transpose()
+    let MaybeQuantised { set, codec, min_bytes, max_bytes } = settings;
+    let made = |codec| -> Result<_> {
+        let (min_bytes, max_bytes) = (Mirrored::of_mirror(min_bytes)?, Mirrored::of_mirror(max_bytes)?);
+        Ok(QuantisedAllReduce { min_bytes, max_bytes, ..QuantisedAllReduce::new(codec) })
+    };
+    set.then(|| made(value(*codec)?)).transpose()
 }
 
 /// # Safety
 /// The device is null or lives through the call.
 unsafe fn config(settings: &EnvSettings) -> Result<EnvConfig> {
-    let size = |size: MaybeSize| size.set.then_some(size.value);
-    let text = |text: &MaybeText| text.set.then(|| text.value.clone());
     Ok(EnvConfig {
         tensor_parallel_size: settings.tensor_parallel_size,
         pipeline_parallel_size: settings.pipeline_parallel_size,
         data_parallel_size: settings.data_parallel_size,
-        data_parallel_rank: size(settings.data_parallel_rank),
-        rank: size(settings.rank),
-        world_size: size(settings.world_size),
-        local_rank: size(settings.local_rank),
+        data_parallel_rank: Mirrored::of_mirror(&settings.data_parallel_rank)?,
+        rank: Mirrored::of_mirror(&settings.rank)?,
+        world_size: Mirrored::of_mirror(&settings.world_size)?,
+        local_rank: Mirrored::of_mirror(&settings.local_rank)?,
         init_method: settings.init_method.parse()?,
         // SAFETY: caller's duty.
         device: unsafe { settings.device.as_ref() }.cloned(),
-        host: text(&settings.host),
-        interface: text(&settings.interface),
-        backend: size(settings.backend).map(|number| backend(u32::try_from(number).unwrap_or(u32::MAX))).transpose()?,
+        host: Mirrored::of_mirror(&settings.host)?,
+        interface: Mirrored::of_mirror(&settings.interface)?,
+        backend: Mirrored::of_mirror(&settings.backend)?,
         quantised: quantised(&settings.quantised)?,
-        communicator: Config::try_from(&settings.communicator)?,
+        communicator: Mirrored::of_mirror(&settings.communicator)?,
     })
 }
 

@@ -3,22 +3,22 @@
 mod halves;
 
 use super::collectives::GroupHandle;
-use super::config::{dtype, numbered};
+use super::mirror::{Mirrored, nth, value};
 use super::report::guard;
 use super::tensor::{held, maybe_held, target};
 use super::{Communicator, Report};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::experts::{
-    Combine, ExpertConfig, Experts, Layout, Method, MethodExplanation, Placement, Received, Routing, ScaleOrder,
-    Scales, Survivors, Wire,
+    Combine, ExpertConfig, Experts, Layout, MethodExplanation, Placement, Received, Routing, ScaleOrder, Survivors,
+    Wire,
 };
-use crate::group::{Config, Determinism};
+use crate::group::Config;
 use crate::op::Held;
 use crate::stream::Target;
 use bridge::{
-    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Left, MaybeSize, Operand,
-    Queue, SentRows, Settings,
+    AskedPlacement, AskedReceived, AskedRouting, AskedSums, ExpertSettings, ExplainedMethod, Left, Operand, Queue,
+    SentRows, Settings,
 };
 use halves::{Arriving, Returning, arriving_receive, experts_dispatch_begin, returning_receive, routed_combine_begin};
 
@@ -160,13 +160,6 @@ mod bridge {
     }
 }
 
-/// The methods, by their numbers.
-const METHODS: [Method; 5] = [Method::Auto, Method::Direct, Method::Gather, Method::Broadcast, Method::Packets];
-
-fn method_number(method: Method) -> u32 {
-    METHODS.iter().position(|known| *known == method).map_or(0, |number| number as u32)
-}
-
 impl From<&AskedPlacement> for Placement {
     fn from(asked: &AskedPlacement) -> Self {
         match (asked.is_table, asked.round_robin) {
@@ -181,26 +174,20 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
     type Error = Error;
 
     fn try_from(asked: &ExpertSettings) -> Result<Self> {
-        let size = |maybe: MaybeSize| maybe.set.then_some(maybe.value);
-        let scales = numbered("Scales", &[Scales::F32, Scales::PowersOfTwo, Scales::E8M0], asked.scales)?;
+        let scales = value(asked.scales)?;
         let wires = [Wire::Same, Wire::F8(scales), Wire::GivenF8, Wire::Bytes(asked.row_bytes)];
         let (align, rows) = (asked.align, asked.padded_rows);
         let layouts = [Layout::ByRank, Layout::ByExpert { align }, Layout::Padded { rows }, Layout::BySource];
-        let word = |what: &str, number: usize| {
-            u32::try_from(number).map_err(|_| Error::invalid(what, number, "it must fit 32 bits"))
-        };
-        let mode =
-            |number: usize| numbered("a Determinism", &Determinism::ALL, word("the number of a Determinism", number)?);
         Ok(Self {
-            dtype: dtype(asked.dtype)?,
-            wire: numbered("a Wire", &wires, asked.wire)?,
-            layout: numbered("a Layout", &layouts, asked.layout)?,
-            method: numbered("a Method", &METHODS, asked.method)?,
+            dtype: value(asked.dtype)?,
+            wire: nth("the number of a Wire", wires, asked.wire)?,
+            layout: nth("the number of a Layout", layouts, asked.layout)?,
+            method: value(asked.method)?,
             placement: Placement::from(&asked.placement),
-            determinism: size(asked.determinism).map(mode).transpose()?,
-            capacity: size(asked.capacity),
+            determinism: Mirrored::of_mirror(&asked.determinism)?,
+            capacity: Mirrored::of_mirror(&asked.capacity)?,
             in_flight: asked.in_flight,
-            blocks: size(asked.blocks).map(|blocks| word("blocks", blocks)).transpose()?,
+            blocks: Mirrored::of_mirror(&asked.blocks)?,
             ..Self::new(asked.experts, asked.top_k, asked.hidden, asked.max_tokens)
         })
     }
@@ -210,7 +197,7 @@ impl TryFrom<&ExpertSettings> for ExpertConfig {
 fn expert_backend(settings: &mut ExpertSettings, name: &cxx::CxxString, world_size: usize) -> Result<(), Report> {
     guard(|| {
         let config = ExpertConfig::try_from(&*settings)?.backend(&name.to_string_lossy(), world_size)?;
-        settings.method = method_number(config.method);
+        settings.method = config.method.mirror();
         match config.layout {
             Layout::ByRank => settings.layout = 0,
             Layout::ByExpert { align } => (settings.layout, settings.align) = (1, align),
@@ -222,7 +209,7 @@ fn expert_backend(settings: &mut ExpertSettings, name: &cxx::CxxString, world_si
 }
 
 fn expert_bytes(world_size: usize, group: &Settings, settings: &ExpertSettings) -> Result<u64, Report> {
-    guard(|| crate::experts::expert_bytes(world_size, &Config::try_from(group)?, &ExpertConfig::try_from(settings)?))
+    guard(|| crate::experts::expert_bytes(world_size, &Config::of_mirror(group)?, &ExpertConfig::try_from(settings)?))
 }
 
 fn experts_open(group: &GroupHandle, settings: &ExpertSettings) -> Result<Box<Experts>, Report> {
@@ -270,15 +257,12 @@ fn experts_capacity(experts: &Experts) -> usize {
 }
 
 fn experts_method(experts: &Experts) -> u32 {
-    method_number(experts.method())
+    experts.method().mirror()
 }
 
 fn experts_explain(experts: &Experts) -> Vec<ExplainedMethod> {
-    let explained = |MethodExplanation { method, serves, reason }| ExplainedMethod {
-        method: method_number(method),
-        serves,
-        reason,
-    };
+    let explained =
+        |MethodExplanation { method, serves, reason }| ExplainedMethod { method: method.mirror(), serves, reason };
     experts.explain().into_iter().map(explained).collect()
 }
 

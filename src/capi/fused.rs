@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::collectives::GroupHandle;
-use super::config::{numbered, reduction};
+use super::mirror::{Mirrored, value};
 use super::report::guard;
 use super::tensor::{held, maybe_held, target};
 use super::{Device, Report};
@@ -123,13 +123,8 @@ mod bridge {
     }
 }
 
-/// The way with this number: its index in `ALL`.
-fn way(number: u32) -> Result<Way> {
-    numbered("a Way", &Way::ALL, number)
-}
-
 fn way_name(number: u32) -> Result<&'static str, Report> {
-    guard(|| way(number).map(Way::name))
+    guard(|| value(number).map(Way::name))
 }
 
 impl TryFrom<&AskedFused<'_>> for FusedOptions {
@@ -137,7 +132,7 @@ impl TryFrom<&AskedFused<'_>> for FusedOptions {
 
     fn try_from(asked: &AskedFused<'_>) -> Result<Self> {
         let rows = asked.has_rows.then(|| asked.rows.to_vec());
-        Ok(Self { way: way(asked.way)?, reduction: reduction(asked.reduction)?, rows })
+        Ok(Self { way: value(asked.way)?, reduction: value(asked.reduction)?, rows })
     }
 }
 
@@ -145,7 +140,7 @@ impl From<&Planned> for ExplainedPlan {
     fn from(planned: &Planned) -> Self {
         let time = |us: Option<f64>| MaybeTime { set: us.is_some(), us: us.unwrap_or(0.0) };
         Self {
-            way: planned.way as u32,
+            way: planned.way.mirror(),
             parts: planned.parts,
             library: planned.library.clone(),
             predicted: time(planned.predicted_us),

@@ -3,32 +3,20 @@
 use parking_lot::Mutex;
 
 use super::bootstrap::Ready;
-use super::bridge::{Color, GroupSettings, MaybeText};
+use super::bridge::{Color, GroupSettings};
 use super::communicator::member;
-use super::coordinator::backend;
+use super::mirror::Mirrored;
 use super::report::guard;
 use super::{Coordinator, Device, Report};
 use crate::environment::GroupConfig;
 use crate::error::Result;
-use crate::group::Config;
-
-fn config(settings: &GroupSettings) -> Result<GroupConfig> {
-    let text = |text: &MaybeText| text.set.then(|| text.value.clone());
-    let number = settings.backend.set.then(|| u32::try_from(settings.backend.value).unwrap_or(u32::MAX));
-    Ok(GroupConfig {
-        communicator: Config::try_from(&settings.communicator)?,
-        host: text(&settings.host),
-        interface: text(&settings.interface),
-        backend: number.map(backend).transpose()?,
-    })
-}
 
 pub(super) fn coordinator_open(
     ready: Box<Ready>,
     device: &Device,
     settings: &GroupSettings,
 ) -> Result<Box<Coordinator>, Report> {
-    guard(|| Coordinator::open(ready.0, device, config(settings)?).map(Box::new))
+    guard(|| Coordinator::open(ready.0, device, GroupConfig::of_mirror(settings)?).map(Box::new))
 }
 
 /// This rank's group of a split, until C++ takes it.

@@ -1,11 +1,11 @@
 //! GEMMs.
 
-use super::config::{dtype, numbered};
+use super::mirror::{nth, value};
 use super::report::guard;
 use super::tensor::{held, maybe_held, target};
 use super::{Device, Report};
 use crate::error::{Error, Result};
-use crate::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
+use crate::matmul::{Multiplier, Numeric, Product, Scaling, Tensor};
 use bridge::{AskedFactor, AskedNumeric, AskedProduct, Operand, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -67,22 +67,12 @@ pub(super) mod bridge {
     }
 }
 
-/// The order with this number.
-fn order(number: u32) -> Result<Order> {
-    numbered("a Product::Order", &[Order::Rows, Order::Columns], number)
-}
-
-/// The 8-bit float with this number.
-fn f8(number: u32) -> Result<F8> {
-    numbered("an F8", &[F8::E4M3, F8::E5M2], number)
-}
-
 impl TryFrom<AskedNumeric> for Numeric {
     type Error = Error;
 
     fn try_from(asked: AskedNumeric) -> Result<Self> {
-        let f8 = Self::F8 { left: f8(asked.left)?, right: f8(asked.right)? };
-        numbered("a Numeric::Kind", &[Self::F32, Self::Tf32, Self::F16, Self::BF16, f8], asked.kind)
+        let f8 = Self::F8 { left: value(asked.left)?, right: value(asked.right)? };
+        nth("the number of a Numeric::Kind", [Self::F32, Self::Tf32, Self::F16, Self::BF16, f8], asked.kind)
     }
 }
 
@@ -93,9 +83,9 @@ impl TryFrom<&AskedProduct> for Product {
         let scalings = [Scaling::None, Scaling::Tensor, Scaling::Rows];
         let mut product = Self::new(asked.inner, asked.columns, Numeric::try_from(asked.numeric)?);
         product.count = asked.count;
-        product.scaling = numbered("a Product::Scaling", &scalings, asked.scaling)?;
-        (product.left, product.right) = (order(asked.left)?, order(asked.right)?);
-        product.result = dtype(asked.result)?;
+        product.scaling = nth("the number of a Product::Scaling", scalings, asked.scaling)?;
+        (product.left, product.right) = (value(asked.left)?, value(asked.right)?);
+        product.result = value(asked.result)?;
         (product.bias, product.relu) = (asked.bias, asked.relu);
         product.fast_accumulation = asked.fast_accumulation;
         Ok(product)

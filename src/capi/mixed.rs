@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Report;
-use super::config::{dtype, numbered, reduction};
+use super::mirror::{Mirrored, value};
 use super::report::guard;
 use super::tensor::{resolve, target};
 use crate::environment::Coordinator;
 use crate::error::{Error, Result};
 use crate::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
 use crate::stream::Target;
-use bridge::{AskedMixed, MaybeSize, MixedPlaces, MixedSettings, Operand, Queue};
+use bridge::{AskedMixed, MixedPlaces, MixedSettings, Operand, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
@@ -84,43 +84,31 @@ impl MixedGrid {
 }
 
 impl MixedSettings {
-    fn config(&self) -> MixedConfig {
-        let size = |size: &MaybeSize| size.set.then_some(size.value);
+    fn config(&self) -> Result<MixedConfig> {
         let (mut grid, mut config) = (Grid::default(), MixedConfig::default());
-        (grid.local_tensor, grid.local_data) = (size(&self.local_tensor), size(&self.local_data));
-        (grid.across_tensor, grid.across_data) = (size(&self.across_tensor), size(&self.across_data));
+        grid.local_tensor = Mirrored::of_mirror(&self.local_tensor)?;
+        grid.local_data = Mirrored::of_mirror(&self.local_data)?;
+        grid.across_tensor = Mirrored::of_mirror(&self.across_tensor)?;
+        grid.across_data = Mirrored::of_mirror(&self.across_data)?;
         (config.grid, config.most_bytes) = (grid, self.most_bytes);
-        config
-    }
-}
-
-/// The operation with this number: its index in `ALL`.
-fn operation(number: u32) -> Result<MixedOperation> {
-    numbered("a MixedOperation", &MixedOperation::ALL, number)
-}
-
-/// The mode with this number: 0 is `Auto`, followed by the modes of `ALL`.
-fn mode(number: u32) -> Result<MixedMode> {
-    match number.checked_sub(1) {
-        None => Ok(MixedMode::Auto),
-        Some(index) => numbered("a MixedMode", &MixedMode::ALL, index),
+        Ok(config)
     }
 }
 
 fn mixed_operation_name(number: u32) -> Result<&'static str, Report> {
-    guard(|| operation(number).map(MixedOperation::name))
+    guard(|| value(number).map(MixedOperation::name))
 }
 
 fn mixed_mode_name(number: u32) -> Result<&'static str, Report> {
-    guard(|| mode(number).map(MixedMode::name))
+    guard(|| value(number).map(MixedMode::name))
 }
 
 fn mixed_bytes(settings: &MixedSettings, local: usize, hosts: usize) -> Result<u64, Report> {
-    guard(|| settings.config().required_bytes(local, hosts))
+    guard(|| settings.config()?.required_bytes(local, hosts))
 }
 
 fn mixed_open(world: &Coordinator, settings: &MixedSettings) -> Result<Box<MixedGrid>, Report> {
-    guard(|| Ok(Box::new(MixedGrid(Arc::new(Mixed::open(world, &settings.config())?), AtomicBool::new(false)))))
+    guard(|| Ok(Box::new(MixedGrid(Arc::new(Mixed::open(world, &settings.config()?)?), AtomicBool::new(false)))))
 }
 
 fn mixed_places(grid: &MixedGrid) -> MixedPlaces {
@@ -137,15 +125,15 @@ fn mixed_operations(grid: &MixedGrid) -> Vec<u32> {
 }
 
 fn mixed_modes(grid: &MixedGrid, number: u32) -> Result<Vec<u32>, Report> {
-    guard(|| Ok(grid.0.modes(operation(number)?).into_iter().map(|mode| mode as u32).collect()))
+    guard(|| Ok(grid.0.modes(value(number)?).into_iter().map(|mode| mode as u32).collect()))
 }
 
 fn mixed_select(grid: &MixedGrid, number: u32, of: u32, direct: bool, bytes: u64) -> Result<u32, Report> {
-    guard(|| Ok(grid.0.select(operation(number)?, dtype(of)?, direct, bytes)? as u32))
+    guard(|| Ok(grid.0.select(value(number)?, value(of)?, direct, bytes)? as u32))
 }
 
 fn mixed_explain(grid: &MixedGrid, number: u32, by: u32) -> Result<Vec<String>, Report> {
-    guard(|| grid.0.explain(operation(number)?, mode(by)?))
+    guard(|| grid.0.explain(value(number)?, value(by)?))
 }
 
 /// # Safety
@@ -165,10 +153,10 @@ unsafe fn mixed_run(
         if other != dtype {
             return Err(Error::invalid("the output's type", other, format!("the input's is {dtype}")));
         }
-        let mut options = MixedOptions::from(mode(asked.mode)?);
-        options.reduction = reduction(asked.reduction)?;
+        let mut options = MixedOptions::from(value::<MixedMode>(asked.mode)?);
+        options.reduction = value(asked.reduction)?;
         options.rows = asked.has_rows.then_some(asked.rows);
-        let operation = operation(asked.operation)?;
+        let operation = value(asked.operation)?;
         // SAFETY: passed on.
         let queue = unsafe { target(queue, [input, output]) }?;
         queue.keep(mixed);

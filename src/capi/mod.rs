@@ -24,6 +24,7 @@ mod group;
 mod heap;
 mod log;
 mod matmul;
+mod mirror;
 mod mixed;
 mod named;
 mod norm;
@@ -51,16 +52,20 @@ use tensor::*;
 
 #[cxx::bridge(namespace = "symmetra::core")]
 mod bridge {
+    /// Mirrors `symmetra::Deadlines`, in milliseconds.
+    struct DeadlinesMs {
+        open: u64,
+        first_use: u64,
+        steady: u64,
+    }
+
     /// Mirrors `symmetra::Config`.
     struct Settings {
-        open_ms: u64,
-        first_use_ms: u64,
-        steady_ms: u64,
+        deadlines: DeadlinesMs,
         heap_bytes: u64,
         heap_channels: u32,
         one_shot_ll_bytes: u64,
-        one_shot_sentinel_bytes: u64,
-        one_shot_sentinel_set: bool,
+        one_shot_sentinel_bytes: MaybeSize,
         two_shot_ll_bytes: u64,
         two_shot_sentinel_bytes: u64,
         ring_bytes: u64,
@@ -70,15 +75,14 @@ mod bridge {
         transport: u32,
         multicast: u32,
         registrations: u32,
-        most_blocks: u32,
-        most_blocks_set: bool,
+        most_blocks: MaybeSize,
         check_calls: bool,
         guard_bytes: u64,
         /// Path of a tuning file; empty: none.
         tuning: String,
     }
 
-    /// Mirrors `std::optional<std::size_t>`.
+    /// Mirrors `std::optional` of a number.
     #[derive(Clone, Copy)]
     struct MaybeSize {
         set: bool,

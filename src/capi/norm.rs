@@ -2,11 +2,11 @@
 
 use super::Report;
 use super::collectives::{GroupHandle, operation};
-use super::config::{algorithm, element};
+use super::mirror::value;
 use super::report::guard;
 use super::tensor::{held, target};
 use crate::error::{Error, Result};
-use crate::op::{Call, Format, Held, Narrow, NormRows, Numbers, Quantised, RmsNorm, ScaleLayout, Scaling};
+use crate::op::{Algorithm, Call, Format, Held, NormRows, Numbers, Quantised, RmsNorm, Scaling};
 use bridge::{AskedNorm, AskedRows, Operand, QuantisedForm, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -96,7 +96,7 @@ unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> 
             width: (asked.width != 0).then_some(asked.width),
         };
         let output = maybe("output", asked.has_output, &asked.output)?;
-        let call = Call::new(operation(asked.operation)?, input.dtype).options(algorithm(asked.algorithm)?);
+        let call = Call::new(operation(asked.operation)?, input.dtype).options(value::<Algorithm>(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));
         let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
         let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];
@@ -107,9 +107,7 @@ unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> 
 
 /// The format of quantised rows, by the numbers of the headers.
 pub(super) fn format(asked: &QuantisedForm) -> Result<Format> {
-    let scaling = element("the scaling of quantised rows", &Scaling::ALL, asked.scaling)?;
-    let to = element("the format of quantised values", &Narrow::ALL, asked.to)?;
-    let layout = element("the layout of scales", &ScaleLayout::ALL, asked.layout)?;
+    let (scaling, to, layout) = (value(asked.scaling)?, value(asked.to)?, value(asked.layout)?);
     let format = Format::new(scaling, to, asked.elems, layout);
     if asked.elems != 0 && asked.elems != format.elems {
         let limit = format!("{scaling} has no such number: leave the number 0");

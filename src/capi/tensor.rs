@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bridge::{MaybeOperand, Operand, Queue};
-use super::config::dtype;
+use super::mirror::value;
 use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
 use crate::error::{Error, Result};
@@ -132,12 +132,12 @@ pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Resul
     // SAFETY: borrowing.
     if let Some(tensor) = unsafe { tensor.as_ref::<'a>() } {
         if typed {
-            let dtype = dtype(number)?;
+            let dtype = value::<Dtype>(number)?;
             return Ok((tensor.owner.elements(dtype, start, count)?, dtype));
         }
         return Ok((tensor.slice(start, count)?, tensor.dtype));
     }
-    let dtype = dtype(number)?;
+    let dtype = value::<Dtype>(number)?;
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
     let place = if pushed { Place::Pushed } else { Place::Plain };
@@ -202,7 +202,7 @@ unsafe fn target_keeping<'a, 't>(queue: Queue, tensors: impl IntoIterator<Item =
 
 pub(super) fn tensor_symmetric(communicator: &Communicator, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
     guard(|| {
-        let dtype = dtype(number)?;
+        let dtype = value::<Dtype>(number)?;
         Ok(with_type!(dtype, T => Tensor::new(communicator.symmetric::<T>(count)?, dtype)))
     })
 }
@@ -218,7 +218,7 @@ pub(super) unsafe fn tensor_adopt(
     peers: &[usize],
 ) -> Result<Box<Tensor>, Report> {
     guard(|| {
-        let (dtype, device) = (dtype(memory.dtype)?, communicator.device());
+        let (dtype, device) = (value::<Dtype>(memory.dtype)?, communicator.device());
         with_type!(dtype, T => {
             // SAFETY: passed on.
             let memory = unsafe { Ref::<'static, T>::from_raw(device, memory.address.cast(), memory.count) };
@@ -234,7 +234,7 @@ pub(super) unsafe fn tensor_adopt(
 
 pub(super) fn tensor_on_device(device: &Device, count: usize, number: u32) -> Result<Box<Tensor>, Report> {
     guard(|| {
-        let dtype = dtype(number)?;
+        let dtype = value::<Dtype>(number)?;
         Ok(with_type!(dtype, T => Tensor::new(DeviceBuffer::<T>::new(device, count)?, dtype)))
     })
 }

@@ -78,7 +78,7 @@ impl Algorithm {
     pub const MULTICAST: [Self; 2] = [Self::MulticastOneShot, Self::MulticastTwoShot];
 
     /// Every algorithm, `Auto` first, in the order of the numbers that C++ callers use.
-    pub fn every() -> impl Iterator<Item = Self> {
+    pub fn every() -> impl Iterator<Item = Self> + Clone {
         [Self::Auto].into_iter().chain(Self::ALL).chain(Self::MULTICAST)
     }
 

@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Communicator, Operand};
-use crate::capi::config::dtype;
+use crate::capi::mirror::value;
 use crate::capi::report::{Report, guard};
 use crate::capi::tensor::{Tensor, resolve};
 use crate::memory::Ref;
 use crate::nvshmem::{Library, Mapped, Session};
-use crate::types::with_type;
+use crate::types::{Dtype, with_type};
 
 pub struct ShmemSession {
     session: Session,
@@ -40,7 +40,7 @@ pub(super) fn shmem_open(
 
 pub(super) fn shmem_symmetric(session: &ShmemSession, count: usize, number: u32) -> Result<Operand, Report> {
     guard(|| {
-        let dtype = dtype(number)?;
+        let dtype = value::<Dtype>(number)?;
         let tensor = with_type!(dtype, T => Tensor::new(session.session.symmetric::<T>(count)?, dtype));
         Ok(given(tensor, number))
     })
@@ -50,7 +50,7 @@ pub(super) fn shmem_symmetric(session: &ShmemSession, count: usize, number: u32)
 /// The memory is as the header of `nvshmem::Session::adopt` requires: *caller's duty*.
 pub(super) unsafe fn shmem_adopt(session: &ShmemSession, memory: &Operand) -> Result<Operand, Report> {
     guard(|| {
-        let (dtype, device) = (dtype(memory.dtype)?, session.communicator.device());
+        let (dtype, device) = (value::<Dtype>(memory.dtype)?, session.communicator.device());
         let tensor = with_type!(dtype, T => {
             let memory = Ref::<'static, T>::new(memory.address.cast(), memory.count, device);
             // SAFETY: passed on. NVSHMEM knows the bounds of its heap, and refuses memory outside it.

