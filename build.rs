@@ -115,6 +115,7 @@ impl Plan {
         let gloo = self.gloo.then_some("src/sys/gloo.rs");
         [
             "src/capi/mod.rs",
+            "src/capi/copies.rs",
             "src/capi/experts.rs",
             "src/capi/fused.rs",
             "src/capi/heap.rs",

@@ -55,6 +55,7 @@ class Device {
   friend class Coordinator;
   friend class DeviceBuffer;
   friend class Environment;
+  friend class HostBuffer;
   friend class Multiplier;
   friend class Stream;
   explicit Device(std::shared_ptr<core::Device> core) : core_(std::move(core)) {}

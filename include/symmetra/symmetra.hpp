@@ -14,6 +14,7 @@
 #include "symmetra/communicator.hpp"
 #include "symmetra/config.hpp"
 #include "symmetra/coordinator.hpp"
+#include "symmetra/copy.hpp"
 #include "symmetra/device.hpp"
 #include "symmetra/environment.hpp"
 #include "symmetra/error.hpp"

@@ -16,6 +16,7 @@ mod collectives;
 mod communicator;
 mod config;
 mod coordinator;
+mod copies;
 mod device;
 mod environment;
 mod experts;

@@ -1,12 +1,11 @@
 //! Enqueued copies within a device, and between a device and the memory of the program.
 #![allow(unsafe_code)]
 
-use super::operand::Operand;
+use super::operand::{Operand, View};
 use super::pinned::HostBuffer;
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::{Queue, Target};
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 /// Enqueues a copy of all elements of `from` into `to`, on one device, on a stream or in a capture. Both are memory of
 /// this rank; of symmetric and adopted memory, this rank's part is used. Returns without waiting for the copy.
@@ -26,18 +25,7 @@ pub fn copy<'op, T: Element>(
     to: impl Operand<'op, T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    let (from, to, queue) = (from.view(), to.view(), Target::of(&queue));
-    let bytes = checked::<T>(queue, [(from.device, from.elems), (to.device, to.elems)])?;
-    let apart = (from.address as usize).abs_diff(to.address as usize);
-    if apart == 0 || bytes == 0 {
-        return Ok(());
-    }
-    if apart < bytes {
-        let limit = format!("operands of {bytes} bytes must be the same or {bytes} bytes apart");
-        return Err(Error::invalid("the distance of source and destination", format!("{apart} bytes"), limit));
-    }
-    // SAFETY: both hold `bytes` bytes, and live until the device has done the work, or as long as the graph.
-    queue.enqueue("copy", |raw| unsafe { raw.copy(to.address, from.address, bytes) })
+    enqueue_copy("copy", [&from.view(), &to.view()], T::DTYPE, Target::of(&queue))
 }
 
 /// Enqueues a copy of all elements of `from`, memory of the host, into `to`, on a stream or in a capture. Returns
@@ -50,14 +38,7 @@ pub fn copy_from_host<'op, T: Element>(
     to: impl Operand<'op, T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    let (to, queue) = (to.view(), Target::of(&queue));
-    let bytes = checked::<T>(queue, [(from.device(), from.len()), (to.device, to.elems)])?;
-    let copy = |raw: &crate::sys::device::Stream| {
-        // SAFETY: both hold `bytes` bytes. `to` lives as in `copy`. So does `from`, which waits for the device before
-        // Rust accesses or frees its elements.
-        unsafe { raw.copy(to.address, from.address(), bytes) }
-    };
-    if bytes == 0 { Ok(()) } else { queue.enqueue("copy from the host", copy) }
+    enqueue_copy("copy from the host", [&from.view(T::DTYPE), &to.view()], T::DTYPE, Target::of(&queue))
 }
 
 /// Enqueues a copy of all elements of `from` into `to`, memory of the host, on a stream or in a capture. Returns
@@ -70,22 +51,33 @@ pub fn copy_to_host<'op, T: Element>(
     to: &'op HostBuffer<T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    let (from, queue) = (from.view(), Target::of(&queue));
-    let bytes = checked::<T>(queue, [(from.device, from.elems), (to.device(), to.len())])?;
-    let copy = |raw: &crate::sys::device::Stream| {
-        // SAFETY: as in `copy_from_host`.
-        unsafe { raw.copy(to.address(), from.address, bytes) }
-    };
-    if bytes == 0 { Ok(()) } else { queue.enqueue("copy to the host", copy) }
+    enqueue_copy("copy to the host", [&from.view(), &to.view(T::DTYPE)], T::DTYPE, Target::of(&queue))
 }
 
-/// The bytes of a copy between two operands of equal length on the device of a queue.
-fn checked<T: Element>(queue: Target<'_>, [from, to]: [(&Device, usize); 2]) -> Result<usize> {
+/// Enqueues a copy named `what` of all elements of the first operand into the second, on the device of the queue.
+pub(crate) fn enqueue_copy(
+    what: &'static str,
+    [from, to]: [&View<'_>; 2],
+    dtype: Dtype,
+    queue: Target<'_>,
+) -> Result<()> {
     let device = queue.stream().device();
-    device.check_same("the source", from.0)?;
-    device.check_same("the destination", to.0)?;
-    if from.1 != to.1 {
-        return Err(Error::invalid("the destination's length", to.1, format!("the source has {} elements", from.1)));
+    device.check_same("the source", from.device)?;
+    device.check_same("the destination", to.device)?;
+    if from.elems != to.elems {
+        let limit = format!("the source has {} elements", from.elems);
+        return Err(Error::invalid("the destination's length", to.elems, limit));
     }
-    Ok(from.1 * size_of::<T>())
+    let bytes = from.elems * dtype.bytes();
+    let apart = (from.address as usize).abs_diff(to.address as usize);
+    if apart == 0 || bytes == 0 {
+        return Ok(());
+    }
+    if apart < bytes {
+        let limit = format!("operands of {bytes} bytes must be the same or {bytes} bytes apart");
+        return Err(Error::invalid("the distance of source and destination", format!("{apart} bytes"), limit));
+    }
+    // SAFETY: both hold `bytes` bytes, and live until the device has done the work, or as long as the graph. Memory of the
+    // host waits for the device before Rust accesses or frees its elements.
+    queue.enqueue(what, |raw| unsafe { raw.copy(to.address, from.address, bytes) })
 }

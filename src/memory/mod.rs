@@ -32,6 +32,7 @@ pub use symmetric::{SymmetricBuffer, SymmetricSlice};
 pub use view::{HeapView, MulticastData, MulticastView, PadView, PeerView};
 
 pub(crate) use arena::Arena;
+pub(crate) use copy::enqueue_copy;
 pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes, escaped_groups, escaped_room};
 #[cfg(feature = "nvshmem")]
 pub(crate) use operand::Sealed;

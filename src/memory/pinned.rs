@@ -5,10 +5,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::marker::PhantomData;
 
+use super::operand::{Place, View};
 use super::plain::size_bytes;
 use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 /// A multiple of every page size that a device needs.
 const UNIT: usize = 64 << 10;
@@ -125,22 +126,30 @@ impl<T: Element> HostBuffer<T> {
     /// # Errors
     /// [`Error::Device`] if work of the device failed.
     pub fn elements(&mut self) -> Result<&mut [T]> {
-        self.device.synchronize()?;
-        match &self.pinned {
-            None => Ok(&mut []),
-            // SAFETY: `len` elements, aligned and initialised: zeros, or the data that a device copied, and every bit
-            // pattern is an element. No copy is in flight: the device has done its work, and a graph that could start
-            // one, or a call that enqueues one, has borrowed the buffer, which `&mut self` excludes.
-            Some(pinned) => Ok(unsafe { std::slice::from_raw_parts_mut(pinned.address().cast(), self.len) }),
+        let address = self.settled()?;
+        if address.is_null() {
+            return Ok(&mut []);
         }
+        // SAFETY: `len` elements, aligned and initialised: zeros, or the data that a device copied, and every bit pattern
+        // is an element. No copy is in flight: the device has done its work, and a graph that could start one, or a call
+        // that enqueues one, has borrowed the buffer, which `&mut self` excludes.
+        Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), self.len) })
     }
 
-    pub(super) fn device(&self) -> &Device {
-        &self.device
+    /// The address of the elements, when the device has done all its work; null without elements.
+    pub(crate) fn settled(&self) -> Result<*mut u8> {
+        self.device.synchronize()?;
+        Ok(self.address())
+    }
+
+    /// The bytes as an operand of a copy, of elements of `dtype`.
+    pub(crate) fn view(&self, dtype: Dtype) -> View<'_> {
+        let elems = self.len * T::DTYPE.bytes() / dtype.bytes();
+        View { address: self.address(), elems, place: Place::Plain, device: &self.device, owner: None }
     }
 
     /// Null without elements.
-    pub(super) fn address(&self) -> *mut u8 {
+    fn address(&self) -> *mut u8 {
         self.pinned.as_ref().map_or(std::ptr::null_mut(), Memory::address)
     }
 }

@@ -421,6 +421,12 @@ fn every_public_class_works() {
 }
 
 #[test]
+fn enqueued_copies_work() {
+    let text = run(&mut Command::new(build("tests/cpp/copy_test.cc", &["-g"])));
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 4, "{text}");
+}
+
+#[test]
 fn kernels_on_the_memory_of_all_ranks_work() {
     let text = run(&mut Command::new(build("tests/cpp/heap_test.cc", &["-std=c++20", "-g"])));
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), 4, "{text}");
