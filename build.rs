@@ -117,6 +117,7 @@ impl Plan {
             "src/capi/mod.rs",
             "src/capi/copies.rs",
             "src/capi/experts.rs",
+            "src/capi/explain.rs",
             "src/capi/fused.rs",
             "src/capi/heap.rs",
             "src/capi/matmul.rs",

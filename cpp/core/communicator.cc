@@ -4,6 +4,7 @@
 
 #include "cpp/core/call.hpp"
 #include "cpp/core/settings.hpp"
+#include "symmetra/src/capi/explain.rs.h"
 #include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {

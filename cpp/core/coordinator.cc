@@ -2,6 +2,7 @@
 
 #include "cpp/core/call.hpp"
 #include "cpp/core/recorder.hpp"
+#include "symmetra/src/capi/explain.rs.h"
 #include "symmetra/src/capi/mod.rs.h"
 
 namespace symmetra {

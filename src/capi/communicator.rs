@@ -5,9 +5,8 @@ use std::pin::Pin;
 use parking_lot::Mutex;
 
 use super::bootstrap::{Borrowed, Ready, scatter};
-use super::bridge::{Color, QuantisedForm, Row, Settings};
-use super::mirror::{Mirrored, value};
-use super::norm::format;
+use super::bridge::{Color, Settings};
+use super::mirror::Mirrored;
 use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
 use crate::bootstrap::foreign::Foreign;
@@ -113,45 +112,4 @@ pub(super) fn communicator_close(communicator: &Communicator) -> Result<(), Repo
 
 pub(super) fn communicator_depart(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.clone().depart())
-}
-
-pub(super) fn communicator_explain(communicator: &Communicator, number: u32, direct: bool) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain(value(number)?, direct))))
-}
-
-pub(super) fn communicator_explain_norm(
-    communicator: &Communicator,
-    number: u32,
-    hidden: usize,
-    direct: bool,
-) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_norm(value(number)?, hidden, direct))))
-}
-
-pub(super) fn communicator_explain_quantised_norm(
-    communicator: &Communicator,
-    number: u32,
-    [hidden, width]: [usize; 2],
-    form: &QuantisedForm,
-    [direct, placed]: [bool; 2],
-) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_norm_of((value(number)?, hidden, width), format(form)?, direct, placed)?)))
-}
-
-pub(super) fn communicator_explain_scattered_norm(
-    communicator: &Communicator,
-    number: u32,
-    hidden: usize,
-    [quantised, direct, gathers]: [bool; 3],
-) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_scattered_norm((value(number)?, hidden), quantised, direct, gathers))))
-}
-
-fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {
-    let row = |range: &crate::collective::Range| Row {
-        up_to_bytes: range.up_to_bytes,
-        algorithm: range.algorithm.mirror(),
-        reason: range.reason.to_owned(),
-    };
-    ranges.iter().map(row).collect()
 }

@@ -2,12 +2,12 @@
 
 use std::pin::Pin;
 
-use super::bridge::{Bytes, Explained, Recorder, ServedCalls};
+use super::bridge::{Bytes, Recorder};
 use super::capture::capture_with;
 use super::mirror::value;
 use super::report::guard;
 use super::{Communicator, Coordinator, Environment, Graph, Report, Stream};
-use crate::environment::{Backend, Explanation, Served};
+use crate::environment::Backend;
 use crate::error::{Error, Result};
 
 /// Group 0 is the world; the others follow the numbers of the parallelisms.
@@ -59,24 +59,6 @@ pub(super) fn backend_name(number: u32) -> Result<&'static str, Report> {
 
 pub(super) fn backend_named(name: &cxx::CxxString) -> Result<u32, Report> {
     guard(|| name.to_string_lossy().parse().map(|backend: Backend| backend as u32))
-}
-
-pub(super) fn coordinator_explain(coordinator: &Coordinator) -> Result<Vec<Explained>, Report> {
-    let served = |served: &Served| ServedCalls {
-        operation: served.operation.to_string(),
-        reductions: served.reductions.iter().map(|reduction| *reduction as u32).collect(),
-        dtypes: served.dtypes.iter().map(|dtype| *dtype as u32).collect(),
-        captured: served.captured,
-        from_bytes: served.from_bytes,
-        up_to_bytes: served.up_to_bytes,
-    };
-    let explained = |explanation: Explanation| Explained {
-        backend: explanation.backend as u32,
-        serves: explanation.serves.iter().map(served).collect(),
-        text: explanation.to_string(),
-        refuses: explanation.refuses,
-    };
-    guard(|| Ok(coordinator.explain().into_iter().map(explained).collect()))
 }
 
 pub(super) fn coordinator_synchronize(coordinator: &Coordinator, stream: &Stream) -> Result<(), Report> {

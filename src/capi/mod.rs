@@ -20,6 +20,7 @@ mod copies;
 mod device;
 mod environment;
 mod experts;
+mod explain;
 mod fused;
 mod group;
 mod heap;
@@ -139,24 +140,6 @@ mod bridge {
         ranks: Vec<usize>,
     }
 
-    /// Mirrors `symmetra::Served`.
-    struct ServedCalls {
-        operation: String,
-        reductions: Vec<u32>,
-        dtypes: Vec<u32>,
-        captured: bool,
-        from_bytes: u64,
-        up_to_bytes: u64,
-    }
-
-    /// Mirrors `symmetra::Explanation`.
-    struct Explained {
-        backend: u32,
-        serves: Vec<ServedCalls>,
-        refuses: Vec<String>,
-        text: String,
-    }
-
     struct Bytes {
         bytes: Vec<u8>,
     }
@@ -172,13 +155,6 @@ mod bridge {
     struct Color {
         set: bool,
         value: u32,
-    }
-
-    /// Mirrors `symmetra::Range`.
-    struct Row {
-        up_to_bytes: u64,
-        algorithm: u32,
-        reason: String,
     }
 
     /// The queue of a call: exactly one is not null.
@@ -231,14 +207,6 @@ mod bridge {
         /// Whether the operation works along dimension `dim` of a shape.
         along: bool,
         dim: usize,
-    }
-
-    /// Mirrors `symmetra::QuantisedForm`.
-    struct QuantisedForm {
-        scaling: u32,
-        to: u32,
-        layout: u32,
-        elems: usize,
     }
 
     /// One message of a batch, or between a pair of ranks.
@@ -362,26 +330,6 @@ mod bridge {
         fn communicator_abort(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;
         fn communicator_depart(communicator: &Communicator) -> Result<()>;
-        fn communicator_explain(communicator: &Communicator, dtype: u32, direct: bool) -> Result<Vec<Row>>;
-        fn communicator_explain_norm(
-            communicator: &Communicator,
-            dtype: u32,
-            hidden: usize,
-            direct: bool,
-        ) -> Result<Vec<Row>>;
-        fn communicator_explain_quantised_norm(
-            communicator: &Communicator,
-            dtype: u32,
-            row: [usize; 2],
-            form: &QuantisedForm,
-            flags: [bool; 2],
-        ) -> Result<Vec<Row>>;
-        fn communicator_explain_scattered_norm(
-            communicator: &Communicator,
-            dtype: u32,
-            hidden: usize,
-            flags: [bool; 3],
-        ) -> Result<Vec<Row>>;
         #[derive(ExternType)]
         type GroupHandle;
         fn communicator_group(communicator: &Communicator) -> Box<GroupHandle>;
@@ -450,7 +398,6 @@ mod bridge {
         fn coordinator_through(coordinator: &Coordinator, backend: u32) -> Result<Box<Coordinator>>;
         fn backend_name(backend: u32) -> Result<&'static str>;
         fn backend_named(name: &CxxString) -> Result<u32>;
-        fn coordinator_explain(coordinator: &Coordinator) -> Result<Vec<Explained>>;
         fn coordinator_synchronize(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
         fn coordinator_leave(coordinator: &Coordinator, stream: &Stream) -> Result<()>;
         fn coordinator_check(coordinator: &Coordinator) -> Result<()>;

@@ -10,7 +10,15 @@ use crate::op::{Algorithm, Call, Format, Held, NormRows, Numbers, Quantised, Rms
 use bridge::{AskedNorm, AskedRows, Operand, QuantisedForm, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
-mod bridge {
+pub(super) mod bridge {
+    /// Mirrors `symmetra::QuantisedForm`.
+    struct QuantisedForm {
+        scaling: u32,
+        to: u32,
+        layout: u32,
+        elems: usize,
+    }
+
     /// Mirrors `symmetra::QuantisedRows`.
     struct AskedRows {
         form: QuantisedForm,
@@ -46,7 +54,6 @@ mod bridge {
 
         type GroupHandle = crate::capi::collectives::GroupHandle;
         type Operand = crate::capi::bridge::Operand;
-        type QuantisedForm = crate::capi::bridge::QuantisedForm;
         type Queue = crate::capi::bridge::Queue;
     }
 
