@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "norm_formats.hpp"
+#include "round.hpp"
 
 using namespace symmetra;
 
@@ -398,67 +399,11 @@ void narrow_types() {
   });
 }
 
-/// Every collective other than all-reduce, eager and captured; element i of rank r is 100 r + i.
+/// Every collective of a communicator. environment_test.cc has those of parallel groups.
 void exchanges() {
-  test::ranks(2, [](Bootstrap& bootstrap) {
-    const Device device = Device::host();
-    const Stream stream(device);
-    const Communicator communicator = Communicator::open(bootstrap, device, small());
-    const std::size_t rank = communicator.rank(), peer = 1 - rank;
-    const SymmetricBuffer buffer = communicator.symmetric<float>(12);
-    const auto numbers = [](std::size_t of, std::vector<float> offsets) {
-      for (float& offset : offsets) offset += static_cast<float>(100 * of);
-      return offsets;
-    };
-    const std::vector<float> input = numbers(rank, {0, 1, 2, 3});
-    std::vector<float> out4(4), out2(2), out8(8);
-    const ConstOperand from(input.data(), 4);
-    const Operand to4(out4.data(), 4), to2(out2.data(), 2), to8(out8.data(), 8);
-
-    communicator.all_gather(from, to8, stream);
-    communicator.synchronize(stream);
-    CHECK(out8 == joined(numbers(0, {0, 1, 2, 3}), numbers(1, {0, 1, 2, 3})));
-    communicator.all_gather_along(1, {2, 2}, from, to8, stream);
-    communicator.synchronize(stream);
-    CHECK((out8 == std::vector<float>{0, 1, 100, 101, 2, 3, 102, 103}));
-    communicator.reduce_scatter(from, to2, Reduction::kSum, stream);
-    communicator.synchronize(stream);
-    CHECK((out2 == (rank == 0 ? std::vector<float>{100, 102} : std::vector<float>{104, 106})));
-    communicator.reduce_scatter_along(1, {2, 2}, from, to2, Reduction::kMax, stream);
-    communicator.synchronize(stream);
-    CHECK((out2 == (rank == 0 ? std::vector<float>{100, 102} : std::vector<float>{101, 103})));
-    const Graph graph = stream.capture([&](Capture& capture) { communicator.all_to_all(from, to4, capture); });
-    graph.register_pointers();
-    graph.launch(stream);
-    communicator.synchronize(stream);
-    CHECK(out4 == joined(rank == 0 ? numbers(0, {0, 1}) : numbers(0, {2, 3}), rank == 0 ? numbers(1, {0, 1}) : numbers(1, {2, 3})));
-    // Rank r sends one element to itself and r + 2 to its peer.
-    const std::size_t to_peer = rank + 2, from_peer = peer + 2;
-    const std::vector<std::size_t> sends = rank == 0 ? std::vector<std::size_t>{1, to_peer} : std::vector<std::size_t>{to_peer, 1};
-    const std::vector<std::size_t> receives = rank == 0 ? std::vector<std::size_t>{1, from_peer} : std::vector<std::size_t>{from_peer, 1};
-    communicator.all_to_all_v(from, sends, to4, receives, stream);
-    communicator.synchronize(stream);
-    CHECK((rank == 0 ? out4 == std::vector<float>{0, 100, 101, 102} : (out4[0] == 1 && out4[1] == 2 && out4[2] == 103)));
-
-    communicator.reduce(from, rank == 1 ? std::optional<Operand>(to4) : std::nullopt, Reduction::kMin, 1, stream);
-    communicator.synchronize(stream);
-    if (rank == 1) CHECK(out4 == numbers(0, {0, 1, 2, 3}));
-    communicator.gather(to2, rank == 0 ? std::optional<Operand>(to4) : std::nullopt, 0, stream);
-    communicator.synchronize(stream);
-    if (rank == 0) CHECK((out4 == std::vector<float>{100, 102, 101, 103}));
-    communicator.scatter(rank == 1 ? std::optional<ConstOperand>(from) : std::nullopt, to2, 1, stream);
-    communicator.synchronize(stream);
-    CHECK(out2 == (rank == 0 ? numbers(1, {0, 1}) : numbers(1, {2, 3})));
-    communicator.batch({Communicator::Message::send(to2, peer), Communicator::Message::receive(Operand(buffer, 4, 2), peer)}, stream);
-    communicator.broadcast(Operand(buffer, 4, 2), 0, stream);
-    communicator.synchronize(stream);
-    CHECK((buffer.read<float>(stream)[4] == 102 && buffer.read<float>(stream)[5] == 103));
-    communicator.reduce(buffer, Reduction::kSum, 0, stream);
-    communicator.synchronize(stream);
-    CHECK_EQ(buffer.read<float>(stream)[5], rank == 0 ? 206.0f : 103.0f);
-    CHECK_THROWS(kInvalidArgument, communicator.broadcast(to4, 2, stream));
-    CHECK_THROWS(kInvalidArgument, communicator.gather(from, std::nullopt, rank, stream));
-    CHECK_THROWS(kInvalidArgument, communicator.all_gather(from, to4, stream));
+  test::ranks(3, [](Bootstrap& bootstrap) {
+    const Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
+    test::Round<float, Communicator>(communicator).check(communicator);
     communicator.close();
   });
 }

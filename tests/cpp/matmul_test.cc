@@ -1,9 +1,9 @@
-// GEMMs alone, and fused with collectives, against exact sums; and errors.
+// GEMMs alone and fused with collectives: every operand and option reaches the library, results come back, and errors are
+// typed. tests/fuzz compares values of random plans with a model.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,14 +11,12 @@
 #include "products.hpp"
 
 using namespace symmetra;
-using test::Factors;
+using test::kColumns;
 using test::Kind;
-using test::Matrix;
+using test::kInner;
 using test::Placed;
 
 namespace {
-
-constexpr std::size_t kInner = 16, kColumns = 32;
 
 /// Enqueues a call on a stream, then records it in a graph that runs twice. The result is right after each, and is spoilt before each.
 template <class Group>
@@ -47,22 +45,33 @@ void runs(const Group& group, const Stream& stream, const DeviceBuffer& result, 
 template <class Group>
 class Plans {
  public:
-  Plans(const Group& group, Way way, const Kind& kind, std::uint64_t seed)
-      : group_(group), device_(group.device()), stream_(device_), options_(way), kind_(kind), seed_(seed) {}
+  Plans(const Group& group, Way way, const Kind& kind)
+      : group_(group), device_(group.device()), stream_(device_), options_(way), kind_(kind), product_(kind.product()) {}
 
   void run() const {
-    // Scales of rows begin at multiples of 16 bytes in each part.
-    const std::size_t few = kind_.scaled ? 4 : 2, odd = kind_.scaled ? 8 : 3;
-    gathered(odd, false);
-    gathered(few, true);
-    scattered(few);
-    reduced(odd);
+    gathered(false);
+    gathered(true);
+    const Placed own(stream_, device_, kind_, group_.rank(), 4 * world());
+    test::Values sums(4 * world() * kColumns);
+    for (std::size_t rank = 0; rank < world(); ++rank) {
+      const test::Values partial = kind_.result(rank, 4 * world(), 0);
+      for (std::size_t at = 0; at < sums.size(); ++at) sums[at] += partial[at];
+    }
+    kind_.add_bias(sums);
+    const MatmulReduceScatter scatter = group_.plan_matmul_reduce_scatter({4 * world(), kInner}, 0, product_, options_);
+    ran(scatter.explain());
+    const auto start = sums.begin() + static_cast<std::ptrdiff_t>(group_.rank() * 4 * kColumns);
+    const DeviceBuffer part(device_, 4 * kColumns, product_.result), whole(device_, sums.size(), product_.result);
+    const auto scattered = [&](const Queue& queue) { scatter.enqueue(own.left_factor(), own.right_factor(), part, queue); };
+    runs(group_, stream_, part, scattered, test::Values(start, start + 4 * kColumns));
+    const MatmulAllReduce reduce = group_.plan_matmul_all_reduce({world(), 4, kInner}, product_, options_);
+    ran(reduce.explain());
+    const auto reduced = [&](const Queue& queue) { reduce.enqueue(own.left_factor(), own.right_factor(), whole, queue); };
+    runs(group_, stream_, whole, reduced, sums);
   }
 
  private:
   std::size_t world() const { return group_.world_size(); }
-  Factors factors(std::size_t rank, std::size_t rows) const { return Factors(kind_, seed_ + 10 * rank, rows, kInner, kColumns); }
-  Dtype result_type() const { return kind_.product(kInner, kColumns).result; }
   void ran(const Planned& planned) const {
     CHECK_EQ(planned.way, options_.way);
     CHECK_EQ(planned.parts, options_.way == Way::kPipeline ? world() : 1);
@@ -72,74 +81,29 @@ class Plans {
   }
 
   /// Two GEMMs of one gathered factor. The gathered factor is also an output, on request.
-  void gathered(std::size_t rows, bool keeps) const {
-    const Product product = kind_.product(kInner, kColumns);
-    const AllGatherMatmul plan = group_.plan_all_gather_matmul({rows, kInner}, 0, {product, product}, options_);
+  void gathered(bool keeps) const {
+    const AllGatherMatmul plan = group_.plan_all_gather_matmul({4, kInner}, 0, {product_, product_}, options_);
     ran(plan.explain());
-    const Factors own = factors(group_.rank(), rows), other = factors(20, rows);
-    const Placed first(stream_, device_, own, product.result), second(stream_, device_, other, product.result);
-    Matrix ones{0, kColumns, {}}, others = ones;
-    test::Values whole;
+    const Placed first(stream_, device_, kind_, group_.rank(), 4), second(stream_, device_, kind_, group_.rank(), 4, 1);
+    test::Values whole, right[2];
     for (std::size_t rank = 0; rank < world(); ++rank) {
-      const Matrix shard = factors(rank, rows).left;
-      whole.insert(whole.end(), shard.values.begin(), shard.values.end());
-      append(ones, own.product(shard));
-      append(others, other.product(shard));
+      const test::Values shard = test::each(4, kInner, [&](auto row, auto) { return test::left_of(rank, row); });
+      whole.insert(whole.end(), shard.begin(), shard.end());
+      for (std::size_t which : {0u, 1u}) {
+        const test::Values rows = kind_.result(rank, 4, which);
+        right[which].insert(right[which].end(), rows.begin(), rows.end());
+      }
     }
-    own.add_bias(ones);
-    other.add_bias(others);
-    const DeviceBuffer one(device_, ones.values.size(), product.result), two(device_, others.values.size(), product.result);
+    for (test::Values& values : right) kind_.add_bias(values);
+    const DeviceBuffer one(device_, right[0].size(), product_.result), two(device_, right[1].size(), product_.result);
     const DeviceBuffer all(device_, whole.size(), kind_.factors);
     const auto enqueue = [&](const Queue& queue) {
       plan.enqueue(first.left_factor(), keeps ? std::optional<Operand>(all) : std::nullopt,
                    {{first.right_factor(), one}, {second.right_factor(), two}}, queue);
     };
-    runs(group_, stream_, one, enqueue, ones.values);
-    runs(group_, stream_, two, enqueue, others.values);
+    runs(group_, stream_, one, enqueue, right[0]);
+    runs(group_, stream_, two, enqueue, right[1]);
     if (keeps && kind_.factors != Dtype::kF8E4M3) CHECK(test::loaded(all, stream_) == whole);
-  }
-
-  /// The sum of all partial products, with the bias once.
-  Matrix sum(std::size_t rows) const {
-    Matrix result{rows, kColumns, test::Values(rows * kColumns)};
-    for (std::size_t rank = 0; rank < world(); ++rank) {
-      const Factors of_rank = factors(rank, rows);
-      const test::Values partial = of_rank.product(of_rank.left).values;
-      for (std::size_t at = 0; at < partial.size(); ++at) result.values[at] += partial[at];
-    }
-    factors(0, rows).add_bias(result);
-    return result;
-  }
-
-  void scattered(std::size_t rows) const {
-    const std::size_t all = rows * world();
-    const Product product = kind_.product(kInner, kColumns);
-    const MatmulReduceScatter plan = group_.plan_matmul_reduce_scatter({all, kInner}, 0, product, options_);
-    ran(plan.explain());
-    const Placed own(stream_, device_, factors(group_.rank(), all), product.result);
-    const DeviceBuffer result(device_, rows * kColumns, product.result);
-    const test::Values sums = sum(all).values;
-    const auto start = sums.begin() + static_cast<std::ptrdiff_t>(group_.rank() * result.count());
-    const test::Values expected(start, start + static_cast<std::ptrdiff_t>(result.count()));
-    runs(
-        group_, stream_, result, [&](const Queue& queue) { plan.enqueue(own.left_factor(), own.right_factor(), result, queue); }, expected);
-  }
-
-  void reduced(std::size_t rows) const {
-    const std::size_t all = rows * world();
-    const Product product = kind_.product(kInner, kColumns);
-    const MatmulAllReduce plan = group_.plan_matmul_all_reduce({world(), rows, kInner}, product, options_);
-    ran(plan.explain());
-    const Placed own(stream_, device_, factors(group_.rank(), all), product.result);
-    const DeviceBuffer result(device_, all * kColumns, product.result);
-    runs(
-        group_, stream_, result, [&](const Queue& queue) { plan.enqueue(own.left_factor(), own.right_factor(), result, queue); },
-        sum(all).values);
-  }
-
-  static void append(Matrix& to, const Matrix& rows) {
-    to.rows += rows.rows;
-    to.values.insert(to.values.end(), rows.values.begin(), rows.values.end());
   }
 
   const Group& group_;
@@ -147,7 +111,7 @@ class Plans {
   Stream stream_;
   FusedOptions options_;
   Kind kind_;
-  std::uint64_t seed_;
+  Product product_;
 };
 
 Config small() {
@@ -157,54 +121,54 @@ Config small() {
 }
 
 template <class Group>
-void every_plan(const Group& group, std::uint64_t seed) {
+void every_plan(const Group& group) {
   for (const Kind& kind : test::kinds()) {
-    Plans(group, Way::kSequence, kind, seed).run();
-    if (group.world_size() > 1) Plans(group, Way::kPipeline, kind, seed).run();
+    for (const Way way : {Way::kSequence, Way::kPipeline}) Plans(group, way, kind).run();
   }
 }
 
-void plans(std::size_t world, std::uint64_t seed) {
-  test::ranks(world, [&](Bootstrap& bootstrap) {
-    const Communicator group = Communicator::open(bootstrap, Device::host(), small());
-    every_plan(group, seed);
-    group.close();
-  });
-  auto all = bootstrap::threads(world);
-  test::ranks(world, [&](Bootstrap& bootstrap) {
+/// Over a communicator and over a coordinator.
+void plans() {
+  auto all = bootstrap::threads(2);
+  test::ranks(2, [&](Bootstrap& bootstrap) {
+    const Communicator communicator = Communicator::open(bootstrap, Device::host(), small());
+    every_plan(communicator);
+    communicator.close();
     GroupConfig config;
     config.communicator = small();
     const Coordinator group = Coordinator::open(std::move(all[bootstrap.rank()]), Device::host(), config);
-    every_plan(group, seed);
+    every_plan(group);
     group.close();
   });
-  std::printf("plans of %zu ranks ok\n", world);
+  std::printf("plans ok\n");
 }
 
 /// GEMMs alone: both layouts, bias, relu, and several in one call.
-void products(std::uint64_t seed) {
+void products() {
   const Device device = Device::host();
   const Stream stream(device);
   std::optional<Multiplier> multiplier(device);
   CHECK_EQ(multiplier->library(), "matrixmultiply");
   for (const Kind& kind : test::kinds()) {
-    const Factors factors(kind, seed, 5, kInner, kColumns);
-    Product product = kind.product(kInner, kColumns);
-    const Placed in(stream, device, factors, product.result);
+    const Product product = kind.product();
+    const Placed in(stream, device, kind, 0, 5);
     const DeviceBuffer result(device, 5 * kColumns, product.result);
-    Matrix expected = factors.product(factors.left);
-    factors.add_bias(expected);
+    test::Values expected = kind.result(0, 5, 0);
+    kind.add_bias(expected);
     multiplier->enqueue(product, 5, in.left_factor(), in.right_factor(), result, stream);
-    CHECK(test::loaded(result, stream) == expected.values);
-    if (kind.scaled) continue;
-    const DeviceBuffer by_rows = test::placed(stream, device, kind.factors, factors.right.values);
-    product.right = Product::Order::kRows;
-    product.relu = true;
-    for (double& value : expected.values) value = std::max(value, 0.0);
-    const Factor right = kind.bias ? Factor(by_rows).biased(in.bias) : Factor(by_rows);
-    multiplier->enqueue(product, 5, in.left, right, result, stream);
-    CHECK(test::loaded(result, stream) == expected.values);
+    CHECK(test::loaded(result, stream) == expected);
   }
+  // The right factor is row after row; results are 4, 6, -7 and -8 without the bias.
+  Product rows(2, 2, Numeric::f32());
+  rows.right = Product::Order::kRows;
+  rows.relu = rows.bias = true;
+  const auto four = [&](const test::Values& values) { return test::placed(stream, device, Dtype::kF32, values); };
+  const DeviceBuffer signs = four({1, 1, 2, -3}), by_rows = four({1, 2, 3, 4}), bias = four({1, 2}), positive(device, 4, Dtype::kF32);
+  multiplier->enqueue(rows, 2, signs, Factor(by_rows).biased(bias), positive, stream);
+  CHECK((test::loaded(positive, stream) == test::Values{5, 8, 0, 0}));
+  rows.relu = false;
+  multiplier->enqueue(rows, 2, signs, Factor(by_rows).biased(bias), positive, stream);
+  CHECK((test::loaded(positive, stream) == test::Values{5, 8, -6, -6}));
   // Two GEMMs of one call, by address.
   Product both(2, 1, Numeric::f32());
   both.count = 2;
@@ -264,74 +228,44 @@ void shapes() {
   std::printf("shapes ok\n");
 }
 
-/// A heap of `heap_bytes` bytes has room for the plan.
-void heaps() {
-  constexpr std::size_t kWorld = 3;
-  const Product product(64, 96, Numeric::f32());
-  for (const Way way : {Way::kSequence, Way::kPipeline}) {
-    const std::vector<std::uint64_t> bytes = {AllGatherMatmul::heap_bytes(kWorld, {11, 64}, 0, {product}, way),
-                                              MatmulReduceScatter::heap_bytes(kWorld, {33, 64}, 0, product, way),
-                                              MatmulAllReduce::heap_bytes(kWorld, {33, 64}, product, way)};
-    for (std::size_t which = 0; which < bytes.size(); ++which)
-      test::ranks(kWorld, [&](Bootstrap& bootstrap) {
-        Config config;
-        config.heap_bytes = bytes[which];
-        const Communicator group = Communicator::open(bootstrap, Device::host(), config);
-        if (which == 0) group.plan_all_gather_matmul({11, 64}, 0, {product}, way);
-        if (which == 1) group.plan_matmul_reduce_scatter({33, 64}, 0, product, way);
-        if (which == 2) group.plan_matmul_all_reduce({33, 64}, product, way);
-        group.close();
-      });
-  }
-  std::printf("heaps ok\n");
-}
-
 /// Whether the words of an error are those of Rust.
 void says(const Error& error, const std::string& words) {
   if (std::string(error.what()).find(words) == std::string::npos)
     test::fail(__FILE__, __LINE__, std::string(error.what()) + "\nis not: " + words);
 }
 
+/// One refusal for each field of a GEMM, and for each kind of operand.
 void refused_products() {
   const Device device = Device::host();
   const Stream stream(device);
   const Multiplier multiplier(device);
   const DeviceBuffer left(device, 6, Dtype::kF32), right(device, 12, Dtype::kF32), result(device, 8, Dtype::kF32);
-  const auto changed = [&](const std::function<void(Product&)>& change) {
+  const struct {
+    const char* words;
+    std::function<void(Product&)> change;
+  } fields[] = {
+      {"inner is 0, but a product takes 1 to 2147483647", [](Product& p) { p.inner = 0; }},
+      {"count is 0, but", [](Product& p) { p.count = 0; }},
+      {"the bias is not given, but the product has 4 elements", [](Product& p) { p.bias = true; }},
+      {"scaling is Tensor, but f32 has no scales", [](Product& p) { p.scaling = Product::Scaling::kTensor; }},
+      {"the left factor's type is f32, but the product has f16", [](Product& p) { p.numeric = Numeric::f16(), p.result = Dtype::kF16; }},
+      {"the number of a Product::Order is 2, but it must be less than 2", [](Product& p) { p.left = static_cast<Product::Order>(2); }},
+      {"the number of a Product::Scaling is 3", [](Product& p) { p.scaling = static_cast<Product::Scaling>(3); }},
+  };
+  for (const auto& [words, change] : fields) {
     Product product(3, 4, Numeric::f32());
     change(product);
-    multiplier.enqueue(product, 2, left, right, result, stream);
-  };
-  const auto codes = [&](const std::function<void(Product&)>& change) {
-    Product product(32, 32, Numeric::f8());
-    change(product);
-    multiplier.enqueue(product, 2, left, right, result, stream);
-  };
-  using Change = Product&;
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.inner = 0; })), "inner is 0, but a product takes 1 to 2147483647");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.count = 0; })), "count is 0, but");
-  says(CHECK_THROWS(kUnsupported, changed([](Change p) { p.result = Dtype::kBF16; })),
-       "a product of f32 as bf16 is not supported: results are f32");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.scaling = Product::Scaling::kTensor; })),
-       "scaling is Tensor, but f32 has no scales");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.bias = true; })), "the bias is not given, but the product has 4 elements");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.numeric = Numeric::f16(), p.result = Dtype::kF16; })),
-       "the left factor's type is f32, but the product has f16");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.inner = 2; })),
-       "the left factor's length is 6, but the product has 4 elements");
-  says(CHECK_THROWS(kInvalidArgument, codes([](Change p) { p.inner = 24; })),
-       "inner is 24, but a product of f8e4m3 must have multiples of 16");
-  says(CHECK_THROWS(kUnsupported, codes([](Change p) { p.numeric = Numeric::f8(F8::kE5M2, F8::kE5M2); })),
-       "one of the factors must be e4m3");
-  says(CHECK_THROWS(kInvalidArgument,
-                    multiplier.enqueue(Product(3, 4, Numeric::f32()), 2, Factor(left).scaled(right), right, result, stream)),
+    says(CHECK_THROWS(kInvalidArgument, multiplier.enqueue(product, 2, left, right, result, stream)), words);
+  }
+  const Product product(3, 4, Numeric::f32());
+  says(CHECK_THROWS(kInvalidArgument, multiplier.enqueue(product, 2, Factor(left).scaled(right), right, result, stream)),
        "the left factor's scales is given, but the product has none");
-  says(CHECK_THROWS(kInvalidArgument, multiplier.enqueue(Product(2, 3, Numeric::f32()), 2, result, left, result, stream)),
-       "the left factor's length is 8");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.left = static_cast<Product::Order>(2); })),
-       "the number of a Product::Order is 2, but it must be less than 2");
-  says(CHECK_THROWS(kInvalidArgument, changed([](Change p) { p.scaling = static_cast<Product::Scaling>(3); })),
-       "the number of a Product::Scaling is 3");
+  Product bf16 = product;
+  bf16.result = Dtype::kBF16;
+  says(CHECK_THROWS(kUnsupported, multiplier.enqueue(bf16, 2, left, right, result, stream)),
+       "a product of f32 as bf16 is not supported: results are f32");
+  says(CHECK_THROWS(kUnsupported, multiplier.enqueue(Product(16, 16, Numeric::f8(F8::kE5M2, F8::kE5M2)), 1, left, right, result, stream)),
+       "one of the factors must be e4m3");
   CHECK_THROWS(kInvalidArgument, Product(1, 1, Numeric{static_cast<Numeric::Kind>(5)}));
   says(CHECK_THROWS(kInvalidArgument, Product(1, 1, Numeric::f8(static_cast<F8>(2)))), "the number of an F8 is 2");
   // Memory given by address is checked too: here the result is a part of the left factor.
@@ -345,28 +279,21 @@ void refused_products() {
   std::printf("refused products ok\n");
 }
 
+/// One refusal for each argument of a plan and of its call.
 void refused_plans() {
   test::ranks(2, [&](Bootstrap& bootstrap) {
     const Communicator group = Communicator::open(bootstrap, Device::host(), small());
     const Device device = group.device();
     const Stream stream(device);
     const Product product(4, 4, Numeric::f32());
-    Product relu = product;
-    relu.relu = true;
-    says(CHECK_THROWS(kInvalidArgument, group.plan_all_gather_matmul({4}, 0, {product})),
-         "the number of dimensions is 1, but a matrix has 2 or more");
     says(CHECK_THROWS(kInvalidArgument, group.plan_all_gather_matmul({2, 4}, 2, {product})),
          "the dimension is 2, but the shape [2, 4] has 2");
     says(CHECK_THROWS(kInvalidArgument, group.plan_all_gather_matmul({2, 4}, 0, {})),
          "the number of products is 0, but a plan has 1 or more");
-    says(CHECK_THROWS(kInvalidArgument, group.plan_all_gather_matmul({2, 3}, 0, {product})),
-         "inner of product 0 is 4, but the gathered rows have 3 elements");
-    says(CHECK_THROWS(kUnsupported, group.plan_matmul_reduce_scatter({2, 4}, 0, relu)),
-         "relu of a partial product is not supported: the sum over the ranks comes after");
-    says(CHECK_THROWS(kUnsupported, group.plan_matmul_all_reduce({2, 4}, product, {Way::kAuto, Reduction::kMax})),
-         "the max of partial products is not supported: they are summed or averaged");
     says(CHECK_THROWS(kUnsupported, group.plan_matmul_reduce_scatter({2, 4}, 1, product, Way::kPipeline)),
          "a plan of matmul + reduce-scatter part by part is not supported: the last dimension is cut");
+    says(CHECK_THROWS(kUnsupported, group.plan_matmul_all_reduce({2, 4}, product, {Way::kAuto, Reduction::kMax})),
+         "the max of partial products is not supported: they are summed or averaged");
     says(CHECK_THROWS(kInvalidArgument, group.plan_matmul_all_reduce({2, 4}, product, static_cast<Way>(3))),
          "the number of a Way is 3, but it must be less than 3");
     const std::size_t huge = std::size_t{1} << 59;
@@ -375,12 +302,12 @@ void refused_plans() {
     says(CHECK_THROWS(kInvalidArgument, MatmulReduceScatter::heap_bytes(2, {huge, 4}, 0, product)), limit);
     says(CHECK_THROWS(kInvalidArgument, MatmulAllReduce::heap_bytes(2, {huge, 4}, product)), limit);
     says(CHECK_THROWS(kInvalidArgument, MatmulAllReduce::heap_bytes(0, {2, 4}, product)), "the world size is 0, but a group has 1 to");
+    CHECK(MatmulReduceScatter::heap_bytes(2, {4, 4}, 0, product, Way::kPipeline) > 0);
     FusedOptions rows;
     rows.rows = {1, 1, 1};
     says(CHECK_THROWS(kInvalidArgument, group.plan_matmul_reduce_scatter({3, 4}, 0, product, rows)),
          "the length of rows is 3, but the world size is 2");
     CHECK_THROWS(kMismatch, group.plan_matmul_all_reduce({2 + group.rank(), 4}, product));
-    says(CHECK_THROWS(kOutOfMemory, group.plan_matmul_all_reduce({1 << 20, 4}, product)), "bytes");
 
     const DeviceBuffer left(device, 8, Dtype::kF32), right(device, 16, Dtype::kF32), result(device, 8, Dtype::kF32);
     std::optional<MatmulAllReduce> plan(group.plan_matmul_all_reduce({2, 4}, product));
@@ -388,22 +315,14 @@ void refused_plans() {
     CHECK_EQ(plan->explain().reason, "the CPU multiplies and copies with the same processors");
     says(CHECK_THROWS(kInvalidArgument, plan->enqueue(left, right, right, stream)),
          "the result's length is 16, but the plan has 8 elements");
-    says(CHECK_THROWS(kInvalidArgument, plan->enqueue(right, right, result, stream)),
-         "the left factor's length is 16, but the product has 8 elements");
+    says(CHECK_THROWS(kInvalidArgument, plan->enqueue(left, Factor(right).biased(left), result, stream)),
+         "the bias is given, but the product has none");
     const AllGatherMatmul gather = group.plan_all_gather_matmul({2, 4}, 0, {product});
     says(CHECK_THROWS(kInvalidArgument, gather.enqueue(left, std::nullopt, {}, stream)), "the number of products is 0, but the plan has 1");
-    says(CHECK_THROWS(kInvalidArgument, gather.enqueue(right, std::nullopt, {{right, right}}, stream)),
-         "the shard's length is 16, but the plan has 8 elements");
     // The shard is the first half of the result.
-    const Operand first(result.data<float>(), 8);
     const DeviceBuffer wide(device, 16, Dtype::kF32);
     says(CHECK_THROWS(kInvalidArgument, gather.enqueue(ConstOperand(wide.data<float>(), 8), std::nullopt, {{right, wide}}, stream)),
          "they may not overlap");
-    says(CHECK_THROWS(kInvalidArgument, plan->enqueue(result, right, first, stream)), "they may not overlap");
-    says(CHECK_THROWS(kInvalidArgument, plan->enqueue(left, Factor(right).biased(left), result, stream)),
-         "the bias is given, but the product has none");
-    says(CHECK_THROWS(kInvalidArgument, gather.enqueue(Factor(left).biased(left), std::nullopt, {{right, wide}}, stream)),
-         "a bias of the shard");
 
     // Nothing was enqueued, so the ranks still agree; and a graph keeps the plan.
     left.write(std::vector<float>(8, 1), stream);
@@ -434,12 +353,9 @@ void refused_plans() {
 }  // namespace
 
 int main() {
-  const std::uint64_t seed = std::random_device()();
-  std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
-  products(seed);
-  for (std::size_t world = 1; world <= 4; ++world) plans(world, seed);
+  products();
+  plans();
   shapes();
-  heaps();
   refused_products();
   refused_plans();
 }

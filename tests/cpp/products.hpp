@@ -1,11 +1,9 @@
-// Matrices of small whole numbers, whose products every type holds exactly, and their places in memory.
+// Factors whose GEMMs are known without a GEMM, in every type, and their places in memory.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <random>
 #include <vector>
 
 #include "ranks.hpp"
@@ -15,40 +13,9 @@ namespace test {
 using namespace symmetra;
 using Values = std::vector<double>;
 
-/// Row after row.
-struct Matrix {
-  std::size_t rows, columns;
-  Values values;
+constexpr std::size_t kInner = 16, kColumns = 32;
 
-  double at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
-  /// The elements as a weight `[columns][rows]` has them.
-  Values turned() const {
-    Values all;
-    for (std::size_t column = 0; column < columns; ++column)
-      for (std::size_t row = 0; row < rows; ++row) all.push_back(at(row, column));
-    return all;
-  }
-};
-
-/// Numbers from -1 to 1; every second row is zeros, so that sums stay small.
-inline Matrix draw(std::uint64_t seed, std::size_t rows, std::size_t columns, bool sparse) {
-  std::mt19937_64 random(seed);
-  Matrix drawn{rows, columns, Values(rows * columns)};
-  for (std::size_t at = 0; at < drawn.values.size(); ++at) {
-    const double value = static_cast<double>(random() % 3) - 1;
-    drawn.values[at] = sparse && at / columns % 2 == 1 ? 0 : value;
-  }
-  return drawn;
-}
-
-/// 1 and 2 in turns.
-inline Values scales(std::size_t count) {
-  Values all(count);
-  for (std::size_t at = 0; at < count; ++at) all[at] = 1 + static_cast<double>(at % 2);
-  return all;
-}
-
-/// Elements as a type has them in memory; each is a whole number of at most 8 bits.
+/// Elements as a type has them in memory. Elements of f8 are 0, 1 and 2.
 inline std::vector<std::uint8_t> stored(Dtype dtype, const Values& values) {
   const std::size_t bytes = size_bytes(dtype);
   std::vector<std::uint8_t> all(values.size() * bytes);
@@ -57,11 +24,7 @@ inline std::vector<std::uint8_t> stored(Dtype dtype, const Values& values) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
     if (dtype == Dtype::kBF16) bits >>= 16;
-    // Of -2, -1, 0, 1 and 2.
-    if (dtype == Dtype::kF8E4M3) {
-      const std::uint32_t size = std::abs(value) == 2 ? 0x40 : value == 0 ? 0 : 0x38;
-      bits = size | (value < 0 ? 0x80 : 0);
-    }
+    if (dtype == Dtype::kF8E4M3) bits = value == 2 ? 0x40 : value == 1 ? 0x38 : 0;
     std::memcpy(&all[at * bytes], &bits, bytes);
   }
   return all;
@@ -90,73 +53,65 @@ inline DeviceBuffer placed(const Stream& stream, const Device& device, Dtype dty
   return buffer;
 }
 
+/// The values of `of(row, column)`, row after row.
+template <class Of>
+Values each(std::size_t rows, std::size_t columns, const Of& of) {
+  Values all;
+  for (std::size_t at = 0; at < rows * columns; ++at) all.push_back(static_cast<double>(of(at / columns, at % columns)));
+  return all;
+}
+
+/// The elements of a row of the left factor of a rank.
+inline std::size_t left_of(std::size_t rank, std::size_t row) { return 1 + (rank + row) % 2; }
+/// The elements of a column of the right factor `which` of every rank.
+inline std::size_t right_of(std::size_t which, std::size_t column) { return which == 0 ? column % 2 : 1; }
+/// The scale of a row or column.
+inline std::size_t scale_of(std::size_t number) { return 1 + number % 2; }
+
 /// The types of a GEMM, and whether it has scales of rows and a bias.
 struct Kind {
-  const char* name;
   Numeric numeric;
   Dtype factors;
   bool scaled;
   bool bias;
 
-  Product product(std::size_t inner, std::size_t columns) const {
-    Product product(inner, columns, numeric);
+  Product product() const {
+    Product product(kInner, kColumns, numeric);
     if (scaled) product.scaling = Product::Scaling::kRows;
     product.bias = bias;
     return product;
   }
+
+  /// The GEMM of `rows` rows of a rank with right factor `which`, without the bias.
+  Values result(std::size_t rank, std::size_t rows, std::size_t which) const {
+    return each(rows, kColumns, [&](std::size_t row, std::size_t column) {
+      return kInner * left_of(rank, row) * right_of(which, column) * (scaled ? scale_of(row) * scale_of(column) : 1);
+    });
+  }
+
+  /// The bias of a column is its number modulo 7.
+  void add_bias(Values& result) const {
+    for (std::size_t at = 0; bias && at < result.size(); ++at) result[at] += static_cast<double>(at % kColumns % 7);
+  }
 };
 
 inline const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"f32", Numeric::f32(), Dtype::kF32, false, false},
-      {"f32 with bias", Numeric::f32(), Dtype::kF32, false, true},
-      {"bf16", Numeric::bf16(), Dtype::kBF16, false, false},
-      {"bf16 with bias", Numeric::bf16(), Dtype::kBF16, false, true},
-      {"f8 with scales of rows and bias", Numeric::f8(), Dtype::kF8E4M3, true, true},
-  };
+  static const std::vector<Kind> all = {{Numeric::f32(), Dtype::kF32, false, true},
+                                        {Numeric::bf16(), Dtype::kBF16, false, false},
+                                        {Numeric::f8(), Dtype::kF8E4M3, true, true}};
   return all;
 }
 
-/// The factors of a rank: a part of the left factor, and a right factor of the rank.
-struct Factors {
-  Factors(const Kind& of, std::uint64_t seed, std::size_t rows, std::size_t inner, std::size_t columns)
-      : kind(of), left(draw(seed, rows, inner, false)), right(draw(seed + 1, inner, columns, true)) {
-    for (std::size_t column = 0; column < columns; ++column) bias.push_back(static_cast<double>((seed + column) % 7) - 3);
-  }
-
-  /// The GEMM of some rows with the right factor, without the bias.
-  Matrix product(const Matrix& rows) const {
-    const Values by_row = scales(rows.rows), by_column = scales(right.columns);
-    Matrix result{rows.rows, right.columns, {}};
-    for (std::size_t row = 0; row < rows.rows; ++row)
-      for (std::size_t column = 0; column < right.columns; ++column) {
-        double sum = 0;
-        for (std::size_t k = 0; k < right.rows; ++k) sum += rows.at(row, k) * right.at(k, column);
-        result.values.push_back(kind.scaled ? sum * by_row[row] * by_column[column] : sum);
-      }
-    return result;
-  }
-
-  void add_bias(Matrix& result) const {
-    if (!kind.bias) return;
-    for (std::size_t at = 0; at < result.values.size(); ++at) result.values[at] += bias[at % result.columns];
-  }
-
-  Kind kind;
-  Matrix left, right;
-  Values bias;
-};
-
 /// The factors of a rank in the memory of its device.
 struct Placed {
-  Placed(const Stream& stream, const Device& device, const Factors& factors, Dtype result)
-      : scaled(factors.kind.scaled),
-        biased(factors.kind.bias),
-        left(placed(stream, device, factors.kind.factors, factors.left.values)),
-        right(placed(stream, device, factors.kind.factors, factors.right.turned())),
-        left_scales(placed(stream, device, Dtype::kF32, scales(factors.left.rows))),
-        right_scales(placed(stream, device, Dtype::kF32, scales(factors.right.columns))),
-        bias(placed(stream, device, result, factors.bias)) {}
+  Placed(const Stream& stream, const Device& device, const Kind& kind, std::size_t rank, std::size_t rows, std::size_t which = 0)
+      : scaled(kind.scaled),
+        biased(kind.bias),
+        left(placed(stream, device, kind.factors, each(rows, kInner, [&](auto row, auto) { return left_of(rank, row); }))),
+        right(placed(stream, device, kind.factors, each(kColumns, kInner, [&](auto column, auto) { return right_of(which, column); }))),
+        left_scales(placed(stream, device, Dtype::kF32, each(1, rows, [](auto, auto row) { return scale_of(row); }))),
+        right_scales(placed(stream, device, Dtype::kF32, each(1, kColumns, [](auto, auto column) { return scale_of(column); }))),
+        bias(placed(stream, device, kind.product().result, each(1, kColumns, [](auto, auto column) { return column % 7; }))) {}
 
   Factor left_factor() const { return scaled ? Factor(left).scaled(left_scales) : Factor(left); }
   Factor right_factor() const {

@@ -1,63 +1,22 @@
-// A round of every operation of a parallel group on random data, and the contents of each output: by the definition of
-// the operation, from the inputs of every rank.
+// Every operation of a group on small data, and the contents of each output by the definition of the operation.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "ranks.hpp"
 
 namespace test {
 
-/// The finaliser of SplitMix64.
-inline std::uint64_t mix(std::uint64_t bits) {
-  bits += 0x9e3779b97f4a7c15;
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
-  return bits ^ bits >> 31;
-}
-
-template <class T>
-T sample(std::uint64_t bits) {
-  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(static_cast<std::int32_t>(bits >> 32)) / (1 << 20);
-  return static_cast<T>(bits >> 16);
-}
-
-/// The reduction in rank order, rounded at every step as the type requires; integers wrap, except in averages.
-template <class T>
-T reduced(symmetra::Reduction reduction, const std::vector<T>& values) {
-  using symmetra::Reduction;
-  using Wide = std::conditional_t<std::is_floating_point_v<T>, T, std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
-  using Wrap = std::conditional_t<std::is_floating_point_v<T>, T, std::uint64_t>;
-  if (reduction == Reduction::kMin) return *std::min_element(values.begin(), values.end());
-  if (reduction == Reduction::kMax) return *std::max_element(values.begin(), values.end());
-  Wrap result = static_cast<Wrap>(values[0]);
-  for (std::size_t rank = 1; rank < values.size(); ++rank) {
-    const Wrap value = static_cast<Wrap>(values[rank]);
-    result = reduction == Reduction::kProduct ? result * value : result + value;
-  }
-  if (reduction != Reduction::kAverage) return static_cast<T>(result);
-  return static_cast<T>(static_cast<Wide>(result) / static_cast<Wide>(values.size()));
-}
-
-template <class T>
+template <class T, class Group = symmetra::Coordinator>
 class Round {
  public:
-  /// `seed` is equal on every rank of `group`.
-  Round(const symmetra::Coordinator& group, std::uint64_t seed)
+  explicit Round(const Group& group)
       : group_(group),
         stream_(group.device()),
-        seed_(mix(seed)),
-        rows_(1 + seed_ % 3),
-        count_(std::vector<std::size_t>{0, 1, 3, 17, 100, 700}[seed_ / 3 % 6] * rows_),
-        root_(seed_ / 18 % group.world_size()),
-        reduction_(static_cast<symmetra::Reduction>(seed_ / 997 % 5)),
         device_(group.device(), count_ * group.world_size(), symmetra::DtypeOf<T>::kValue),
         output_(count_ * group.world_size()),
         in_place_(count_) {
@@ -68,7 +27,7 @@ class Round {
   }
 
   /// Runs every operation by `through`, which is the group or one of its backends, and checks the outputs.
-  void check(const symmetra::Coordinator& through) {
+  void check(const Group& through) {
     for (const Operation& operation : operations(through)) {
       fill();
       operation.enqueue(stream_);
@@ -80,7 +39,7 @@ class Round {
   }
 
   /// Checks every operation in a graph, which is launched twice on fresh data.
-  void check_captured(const symmetra::Coordinator& through) {
+  void check_captured(const Group& through) {
     for (Operation operation : operations(through)) {
       const symmetra::Graph graph = group_.capture(stream_, [&](symmetra::Capture& capture) { operation.enqueue(capture); });
       for (int launch = 0; launch < 2; ++launch) {
@@ -102,16 +61,19 @@ class Round {
     std::function<std::vector<T>()> expected;
   };
 
+  static constexpr std::size_t kRows = 2;
+  static constexpr T kUntouched = 99;
+
   /// The number of elements that rank `from` sends to rank `to` where each pair has its own count.
-  std::size_t pair(std::size_t from, std::size_t to) const { return mix(seed_ ^ (from * 16 + to) << 20) % (count_ + 1); }
-  T value(std::size_t member, std::size_t index) const {
-    return sample<T>(mix(mix(seed_ ^ fresh_ << 40) ^ group_.ranks()[member] << 24 ^ index));
+  std::size_t pair(std::size_t from, std::size_t to) const { return (from + 2 * to) % (count_ + 1); }
+  /// Larger on later members.
+  T value(std::size_t member, std::size_t index) const { return static_cast<T>(10 * member + index + fresh_); }
+  T sum(std::size_t index) const {
+    T sum = 0;
+    for (std::size_t member = 0; member < group_.world_size(); ++member) sum = static_cast<T>(sum + value(member, index));
+    return sum;
   }
-  T over_ranks(symmetra::Reduction reduction, std::size_t index) const {
-    std::vector<T> values;
-    for (std::size_t member = 0; member < group_.world_size(); ++member) values.push_back(value(member, index));
-    return reduced(reduction, values);
-  }
+  T largest(std::size_t index) const { return value(group_.world_size() - 1, index); }
   template <class Of>
   static std::vector<T> each(std::size_t count, Of of) {
     std::vector<T> values;
@@ -119,13 +81,13 @@ class Round {
     return values;
   }
 
-  /// Writes new inputs, and fills outputs with values that no rank sends.
+  /// Writes new inputs, and fills outputs with a value that no rank sends.
   void fill() {
-    ++fresh_;
+    fresh_ = 1 - fresh_;
     const std::size_t all = count_ * group_.world_size();
     const std::vector<T> own = each(all, [&](std::size_t index) { return value(group_.rank(), index); });
     device_.write(own, stream_);
-    output_.assign(all, sample<T>(mix(fresh_)));
+    output_.assign(all, kUntouched);
     in_place_.assign(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(count_));
   }
 
@@ -141,19 +103,20 @@ class Round {
     const bool is_in_place = operation.name[0] == '=';
     const std::vector<T>& found = is_in_place ? in_place_ : output_;
     for (std::size_t index = 0; index < found.size(); ++index) {
-      const T wanted = index < expected.size() ? expected[index] : sample<T>(mix(fresh_));
+      const T wanted = index < expected.size() ? expected[index] : kUntouched;
       if (found[index] == wanted) continue;
       fail(__FILE__, __LINE__,
-           std::string(operation.name) + " of " + group_.name() + ", rank " + text(group_.rank()) + " of " + text(group_.world_size()) +
-               ", seed " + text(seed_) + ", element " + text(index) + " of " + text(found.size()) + " is " + text(+found[index]) +
-               " instead of " + text(+wanted));
+           std::string(operation.name) + ", rank " + text(group_.rank()) + " of " + text(group_.world_size()) + ", element " + text(index) +
+               " of " + text(found.size()) + " is " + text(+found[index]) + " instead of " + text(+wanted));
     }
   }
 
-  std::vector<Operation> operations(const symmetra::Coordinator& group) {
+  std::vector<Operation> operations(const Group& group) {
     using symmetra::Queue;
-    const std::size_t world = group.world_size(), rank = group.rank(), all = count_ * world, width = count_ / rows_;
-    const bool mine = rank == root_;
+    constexpr auto kMax = symmetra::Reduction::kMax;
+    const std::size_t world = group.world_size(), rank = group.rank(), all = count_ * world, width = count_ / kRows;
+    const std::size_t root = world - 1;
+    const bool mine = rank == root;
     const auto at_root = [mine](auto operand) { return mine ? std::optional(operand) : std::nullopt; };
     const auto if_mine = [mine](std::vector<T> values) { return mine ? values : std::vector<T>(); };
     const auto part_of = [this](std::size_t index) { return value(index / count_, index % count_); };
@@ -162,29 +125,26 @@ class Round {
       all_of.push_back({name, std::move(enqueue), std::move(expected)});
     };
     add(
-        "all_reduce", [=, &group](Queue queue) { group.all_reduce(from(count_), to(count_), queue, reduction_); },
-        [=] { return each(count_, [=](std::size_t index) { return over_ranks(reduction_, index); }); });
+        "all_reduce", [=, &group](Queue queue) { group.all_reduce(from(count_), to(count_), queue, kMax); },
+        [=] { return each(count_, [=](std::size_t index) { return largest(index); }); });
     add(
         "= all_reduce", [=, &group](Queue queue) { group.all_reduce(in_place(), queue); },
-        [=] { return each(count_, [=](std::size_t index) { return over_ranks(symmetra::Reduction::kSum, index); }); });
+        [=] { return each(count_, [=](std::size_t index) { return sum(index); }); });
     add(
-        "reduce_scatter", [=, &group](Queue queue) { group.reduce_scatter(from(all), to(count_), reduction_, queue); },
-        [=] { return each(count_, [=](std::size_t index) { return over_ranks(reduction_, rank * count_ + index); }); });
+        "reduce_scatter", [=, &group](Queue queue) { group.reduce_scatter(from(all), to(count_), kMax, queue); },
+        [=] { return each(count_, [=](std::size_t index) { return largest(rank * count_ + index); }); });
     add(
         "reduce_scatter_along",
         [=, &group](Queue queue) {
-          group.reduce_scatter_along(1, {rows_, width * world}, from(all), to(count_), reduction_, queue);
+          group.reduce_scatter_along(1, {kRows, width * world}, from(all), to(count_), kMax, queue);
         },
-        [=] {
-          return each(count_,
-                      [=](std::size_t index) { return over_ranks(reduction_, (index / width * world + rank) * width + index % width); });
-        });
+        [=] { return each(count_, [=](std::size_t index) { return largest((index / width * world + rank) * width + index % width); }); });
     add(
         "all_gather", [=, &group](Queue queue) { group.all_gather(from(count_), to(all), queue); }, [=] { return each(all, part_of); });
     add(
         "all_gather_along",
         [=, &group](Queue queue) {
-          group.all_gather_along(1, {rows_, width}, from(count_), to(all), queue);
+          group.all_gather_along(1, {kRows, width}, from(count_), to(all), queue);
         },
         [=] {
           return each(all, [=](std::size_t index) {
@@ -200,18 +160,18 @@ class Round {
         [=, &group](Queue queue) { group.all_to_all_v(from(total(sends_)), sends_, to(total(receives_)), receives_, queue); },
         [=] { return strips(); });
     add(
-        "= broadcast", [=, &group](Queue queue) { group.broadcast(in_place(), root_, queue); },
-        [=] { return each(count_, [=](std::size_t index) { return value(root_, index); }); });
+        "= broadcast", [=, &group](Queue queue) { group.broadcast(in_place(), root, queue); },
+        [=] { return each(count_, [=](std::size_t index) { return value(root, index); }); });
     add(
-        "reduce", [=, &group](Queue queue) { group.reduce(from(count_), at_root(to(count_)), reduction_, root_, queue); },
-        [=] { return if_mine(each(count_, [=](std::size_t index) { return over_ranks(reduction_, index); })); });
+        "reduce", [=, &group](Queue queue) { group.reduce(from(count_), at_root(to(count_)), kMax, root, queue); },
+        [=] { return if_mine(each(count_, [=](std::size_t index) { return largest(index); })); });
     add(
-        "gather", [=, &group](Queue queue) { group.gather(from(count_), at_root(to(all)), root_, queue); },
+        "gather", [=, &group](Queue queue) { group.gather(from(count_), at_root(to(all)), root, queue); },
         [=] { return if_mine(each(all, part_of)); });
     add(
-        "scatter", [=, &group](Queue queue) { group.scatter(at_root(from(all)), to(count_), root_, queue); },
-        [=] { return each(count_, [=](std::size_t index) { return value(root_, rank * count_ + index); }); });
-    const std::ptrdiff_t by = static_cast<std::ptrdiff_t>(mix(seed_) % 41) - 20;
+        "scatter", [=, &group](Queue queue) { group.scatter(at_root(from(all)), to(count_), root, queue); },
+        [=] { return each(count_, [=](std::size_t index) { return value(root, rank * count_ + index); }); });
+    const std::ptrdiff_t by = -20;
     const auto size = static_cast<std::ptrdiff_t>(world), place = static_cast<std::ptrdiff_t>(rank);
     const auto source = static_cast<std::size_t>(((place - by) % size + size) % size);
     add(
@@ -220,7 +180,8 @@ class Round {
     add(
         "batch",
         [=, &group](Queue queue) {
-          group.batch({group.to_next(from(count_)), group.from_previous(to(count_))}, queue);
+          using symmetra::Message;
+          group.batch({Message::send(from(count_), (rank + 1) % world), Message::receive(to(count_), (rank + world - 1) % world)}, queue);
         },
         [=] { return each(count_, [=](std::size_t index) { return value((rank + world - 1) % world, index); }); });
     return all_of;
@@ -243,17 +204,16 @@ class Round {
     return values;
   }
 
-  const symmetra::Coordinator& group_;
+  const Group& group_;
   symmetra::Stream stream_;
-  std::uint64_t seed_;
-  /// Of elements of a part, `count_`.
-  std::size_t rows_, count_, root_;
-  symmetra::Reduction reduction_;
+  /// Elements of a part, in rows of three.
+  std::size_t count_ = 3 * kRows;
   symmetra::DeviceBuffer device_;
   /// The outputs of graphs, which keep their addresses.
   std::vector<T> output_, in_place_;
   std::vector<std::size_t> sends_, receives_;
-  std::uint64_t fresh_ = 0;
+  /// Input data change by 1 from call to call.
+  std::size_t fresh_ = 0;
 };
 
 }  // namespace test
