@@ -137,6 +137,39 @@ fn compilation(compiler: &str, standard: &str, name: &str, text: &str) -> Comman
     command
 }
 
+/// By each compiler: a function with parameters `parameters` compiles with all the `accepted` calls in it, and with a `refused`
+/// call in it gives an error with the words of the call.
+fn refuses(standard: &str, header: &str, parameters: &str, accepted: &[&str], refused: &[(&str, &str)]) {
+    let name = Path::new(header).file_stem().unwrap().to_str().unwrap();
+    for compiler in compilers() {
+        // A header that g++ precompiles, because it is compiled once for each refused call.
+        let top = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{compiler}-{name}.hh"));
+        fs::write(&top, format!("#include \"symmetra/{header}\"\n")).unwrap();
+        let program = |call: &str| {
+            let using = if header.starts_with("device/") { "symmetra::device" } else { "symmetra" };
+            let text = format!(
+                "#include \"{compiler}-{name}.hh\"\nusing namespace {using};\nvoid f({parameters}) {{\n  {call};\n}}\n"
+            );
+            let mut command = compilation(compiler, standard, name, &text);
+            command.arg("-Wno-unused-parameter");
+            command
+        };
+        if compiler == "g++" {
+            let mut command = Command::new(compiler);
+            command.arg(format!("-std={standard}")).args(WARNINGS).arg("-Wno-unused-parameter");
+            command.arg("-I").arg(root().join("include")).args(["-x", "c++-header"]).arg(&top);
+            run(command.arg("-o").arg(top.with_extension("hh.gch")));
+        }
+        run(&mut program(&accepted.join(";\n  ")));
+        for (call, why) in refused {
+            let output = program(call).output().unwrap();
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{call} compiles");
+            assert!(words.contains(why), "{call}: {words}");
+        }
+    }
+}
+
 /// Whether a run tries all there is.
 fn full() -> bool {
     env::var_os("SYMMETRA_TEST_FULL").is_some()
@@ -228,13 +261,7 @@ fn a_bootstrap_by_mpi_without_mpi_says_what_is_missing() {
 /// Inputs may be const, and an output that is const is refused with these words.
 #[test]
 fn const_memory_is_an_input_alone() {
-    let program = |call: &str| {
-        format!(
-            "#include \"symmetra/symmetra.hpp\"\nusing namespace symmetra;\n\
-             void f(const Coordinator& c, const float* in, float* out, const Stream& s) {{\n  \
-             (void)in, (void)out, (void)c, (void)s;\n  {call};\n}}\n"
-        )
-    };
+    let parameters = "const Coordinator& c, const float* in, float* out, const Stream& s";
     let inputs = [
         "c.all_reduce(in, out, 4, s)",
         "c.all_reduce({in, 4}, {out, 4}, s)",
@@ -274,26 +301,13 @@ fn const_memory_is_an_input_alone() {
         "(void)Received({in, 4})",
         "Multiplier(c.device()).enqueue(Product(2, 2, Numeric::f32()), 2, {{in, 4}}, {{in, 4}}, {in, 4}, s)",
     ];
-    for compiler in compilers() {
-        run(&mut compilation(compiler, "c++17", "const", &program(&inputs.join(";\n  "))));
-        for call in outputs {
-            let refused = compilation(compiler, "c++17", "const", &program(call)).output().unwrap();
-            let words = String::from_utf8_lossy(&refused.stderr);
-            assert!(!refused.status.success(), "{call} compiles");
-            assert!(words.contains("symmetra writes to this operand, but its memory is const"), "{call}: {words}");
-        }
-    }
+    let refused = outputs.map(|call| (call, "symmetra writes to this operand, but its memory is const"));
+    refuses("c++17", "symmetra.hpp", parameters, &inputs, &refused);
 }
 
 /// Memory of another rank is accessed at system scope, and an access has an order that it can have.
 #[test]
 fn kernels_name_orders_and_scopes_that_there_are() {
-    let program = |call: &str| {
-        format!(
-            "#include \"symmetra/device/heap.cuh\"\nusing namespace symmetra::device;\n\
-             void f(const Heap& h, uint32_t* p, float* q) {{\n  (void)p, (void)q;\n  uint32_t e = 0;\n  (void)e;\n  {call};\n}}\n"
-        )
-    };
     let accepted = [
         "fetch_add<Order::kRelaxed, Scope::kDevice>(h, p, 1)",
         "fetch_add<Order::kRelaxed, Scope::kSystem>(h, p, Rank{1}, 1)",
@@ -319,28 +333,14 @@ fn kernels_name_orders_and_scopes_that_there_are() {
         ("wait_signal(h, Channel{0}, Rank{1})", "Rank"),
         ("struct { char c[3]; } s[1]; (void)load(h, s, Rank{1})", "a load moves 1, 2, 4, 8 or 16 bytes"),
     ];
-    for compiler in compilers() {
-        run(&mut compilation(compiler, "c++20", "order", &program(&accepted.join(";\n  "))));
-        for (call, why) in refused {
-            let refused = compilation(compiler, "c++20", "order", &program(call)).output().unwrap();
-            let words = String::from_utf8_lossy(&refused.stderr);
-            assert!(!refused.status.success(), "{call} compiles");
-            assert!(words.contains(why), "{call}: {words}");
-        }
-    }
+    refuses("c++20", "device/heap.cuh", "const Heap& h, uint32_t* p, float* q, uint32_t e", &accepted, &refused);
 }
 
 /// Multicast accesses are by the functions of the view, which gives no pointer to make another access by.
 #[test]
 fn no_ordinary_access_goes_through_a_multicast_view() {
-    let program = |call: &str| {
-        format!(
-            "#include \"symmetra/device/multicast.cuh\"\nusing namespace symmetra::device;\n\
-             void f(const Multicast<float>& f32, const Multicast<uint32_t>& u32, const Multicast<uint16_t>& bits,\n       \
-             const Multicast<uint16_t, Adds::kF16>& f16, const MulticastData& data, const SignalPad& pad) {{\n  \
-             (void)f32, (void)u32, (void)bits, (void)f16, (void)data, (void)pad;\n  {call};\n}}\n"
-        )
-    };
+    let parameters = "const Multicast<float>& f32, const Multicast<uint32_t>& u32, const Multicast<uint16_t>& bits, \
+        const Multicast<uint16_t, Adds::kF16>& f16, const MulticastData& data, const SignalPad& pad";
     let accepted = [
         "f32.store(1, f32.load_sum(0))",
         "f16.store(1, f16.load_sum(0))",
@@ -368,15 +368,7 @@ fn no_ordinary_access_goes_through_a_multicast_view() {
         ("(void)Multicast<float, Adds::kF16>(data)", "another size than what is added"),
         ("struct Three { char c[3]; }; (void)Multicast<Three>(data)", "whole elements"),
     ];
-    for compiler in compilers() {
-        run(&mut compilation(compiler, "c++20", "multicast", &program(&accepted.join(";\n  "))));
-        for (call, why) in refused {
-            let refused = compilation(compiler, "c++20", "multicast", &program(call)).output().unwrap();
-            let words = String::from_utf8_lossy(&refused.stderr);
-            assert!(!refused.status.success(), "{call} compiles");
-            assert!(words.contains(why), "{call}: {words}");
-        }
-    }
+    refuses("c++20", "device/multicast.cuh", parameters, &accepted, &refused);
 }
 
 #[test]
