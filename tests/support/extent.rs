@@ -7,14 +7,15 @@ pub fn full() -> bool {
     !is_host() || std::env::var_os("SYMMETRA_TEST_FULL").is_some()
 }
 
-/// A world runs one case of this many. Without [`full`], worlds of up to 8 ranks run an eighth of the cases, and larger
-/// worlds a sixteenth. A full run on the CPU runs a quarter of the cases of larger worlds, whose ranks share few cores.
+/// A world runs one case of this many. Without [`full`], worlds of up to 4 ranks run an eighth of the cases, of up to 8 a
+/// sixteenth, and larger worlds a thirty-second part: ranks that share few cores wait for each other. A full run on the CPU runs a quarter of the cases of larger worlds, whose ranks share few cores.
 pub fn one_in(world: usize) -> usize {
     match (full(), world) {
         (true, 9..) if is_host() => 4,
         (true, _) => 1,
-        (false, ..=8) => 8,
-        (false, _) => 16,
+        (false, ..=4) => 8,
+        (false, ..=8) => 16,
+        (false, _) => 32,
     }
 }
 

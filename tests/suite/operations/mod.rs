@@ -104,7 +104,8 @@ const FEW: [usize; 8] = [0, 1, 3, 16, 65, 257, 1032, 2064];
 /// Every operation at a few counts on given data.
 fn few<T: Sample>(rank: &Rank, transport: Transport, data: &Data<T>) {
     let seed = rank.world() as u64 * 2000 + T::DTYPE as u64 * 10 + transport as u64;
-    let mut ops: Vec<(&'static Op, usize)> = OPERATIONS.iter().flat_map(|op| FEW.map(|count| (*op, count))).collect();
+    let ops: Vec<(&'static Op, usize)> = OPERATIONS.iter().flat_map(|op| FEW.map(|count| (*op, count))).collect();
+    let mut ops = cases_of(rank.world(), T::DTYPE as usize + transport as usize, ops);
     shuffle(seed, &mut ops);
     let bench = Bench::new(rank, data);
     batches(seed, rank.world(), transport, true, &ops).iter().for_each(|batch| bench.check(batch));
