@@ -13,7 +13,7 @@ pub static ALL_GATHER: Op = Op {
     along: true,
     low_contention: true,
     bus_factor: share_of_others,
-    kernels: Kernels::Exchange { strips, access: Access::Write(|shape| shape.offset_bytes(shape.rank)) },
+    kernels: Kernels::Exchange { strips, access: Access::Write },
     nccl: Nccl::AllGather,
     host: Host::Strips,
     effect: |case, _| case.gathered(),

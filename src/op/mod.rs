@@ -174,13 +174,14 @@ pub(crate) enum Kernels {
     Exchange { strips: fn(&Call<'_>, &Shape) -> Strips, access: Access },
 }
 
-/// The operand that peers access in an exchange if they can address the operand, and the place of this rank's bytes there.
+/// The operand that peers access in an exchange if they can address the operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {
-    /// Each rank writes into the output of every other, at this offset in bytes.
-    Write(fn(&Shape) -> u64),
-    /// Each receiving rank reads the input of every rank, from this offset in bytes, and reduces the values.
-    Reduce(fn(&Shape) -> u64),
+    /// Each rank writes into the output of every other, at the offset of its chunk from itself in its own output.
+    Write,
+    /// Each receiving rank reads the input of every rank, from the offset of its chunk to itself in its own input, and
+    /// reduces the values.
+    Reduce,
     /// Each rank reads a share of the root's output and writes the share into the output of all others.
     Relay,
     /// Only receivers know the addresses of their chunks. They send these addresses on the device before the exchange.

@@ -14,7 +14,7 @@ pub static REDUCE: Op = Op {
     along: false,
     low_contention: false,
     bus_factor: all_of_it,
-    kernels: Kernels::Exchange { strips, access: Access::Reduce(|_| 0) },
+    kernels: Kernels::Exchange { strips, access: Access::Reduce },
     nccl: Nccl::Reduce,
     host: Host::Reduced,
     effect: |case, rank| if rank == case.parameter { case.one(Source::Reduced, 0) } else { Vec::new() },

@@ -15,7 +15,7 @@ pub static REDUCE_SCATTER: Op = Op {
     along: true,
     low_contention: true,
     bus_factor: share_of_others,
-    kernels: Kernels::Exchange { strips, access: Access::Reduce(|shape| shape.offset_bytes(shape.rank)) },
+    kernels: Kernels::Exchange { strips, access: Access::Reduce },
     nccl: Nccl::ReduceScatter,
     host: Host::ReducedStrips,
     effect: |case, rank| case.scattered(Source::Reduced, rank),

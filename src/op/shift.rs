@@ -13,7 +13,7 @@ pub static SHIFT: Op = Op {
     along: false,
     low_contention: false,
     bus_factor: all_of_it,
-    kernels: Kernels::Exchange { strips, access: Access::Write(|_| 0) },
+    kernels: Kernels::Exchange { strips, access: Access::Write },
     nccl: Nccl::Strips,
     host: Host::Strips,
     effect: |case, rank| case.one(Source::Rank((rank + case.world_size - case.parameter) % case.world_size), 0),

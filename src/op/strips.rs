@@ -24,6 +24,11 @@ impl Strip {
     pub(crate) fn part(view: &View<'_>, number: usize, bytes: u64) -> Self {
         Self { address: view.address.wrapping_add(number * bytes as usize), bytes }
     }
+
+    /// Bytes from the start of an operand to a chunk in the operand; 0 for an empty chunk.
+    pub(crate) fn offset_bytes(self, operand: &View<'_>) -> u64 {
+        if self.bytes == 0 { 0 } else { self.address as u64 - operand.address as u64 }
+    }
 }
 
 /// Rows of chunks that are parts of a tensor. All zero: each chunk is one row.

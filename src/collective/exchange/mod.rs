@@ -138,14 +138,15 @@ impl<'a> Exchange<'a> {
     /// The exchange of a checked call with these chunks.
     fn of(call: &'a Call<'a>, shape: &Shape, strips: Strips, access: Access, arena: &Arena) -> Self {
         let bytes = shape.bytes();
-        let shared = |way, operand: &'a Option<View<'a>>, offset_bytes| {
-            let shared = operand.as_ref().map(|operand| Shared { way, operand, offset_bytes });
+        let shared = |way, operand: &'a Option<View<'a>>, own: Strip| {
+            let shared =
+                operand.as_ref().map(|operand| Shared { way, operand, offset_bytes: own.offset_bytes(operand) });
             Counts::Known { largest_bytes: bytes, shared }
         };
         let counts = match access {
-            Access::Write(offset) => shared(Way::Push, &call.output, offset(shape)),
-            Access::Reduce(offset) => shared(Way::Reduce, &call.input, offset(shape)),
-            Access::Relay => shared(Way::Relay, &call.output, 0),
+            Access::Write => shared(Way::Push, &call.output, strips.into[shape.rank]),
+            Access::Reduce => shared(Way::Reduce, &call.input, strips.from[shape.rank]),
+            Access::Relay => shared(Way::Relay, &call.output, strips.into[shape.rank]),
             Access::Told(Tell::Large) if !tells(arena.group(), bytes) => {
                 Counts::Known { largest_bytes: bytes, shared: None }
             }
