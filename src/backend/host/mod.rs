@@ -91,7 +91,7 @@ impl HostCall<'_> {
                 let parts = self.collect(&strips, shape.bytes() as usize)?;
                 let arrived = self.all_to_all(&parts)?;
                 let reduced = self.fold(&arrived)?;
-                self.write(call.output.as_ref(), &reduced)
+                self.write(call.output.as_ref(), &reduced[..strips.into[shape.rank].bytes as usize])
             }
             Host::Reduced => {
                 let reduced = self.reduced()?;

@@ -64,12 +64,13 @@ impl<'a> InCalls<'a> {
 }
 
 impl Exchange<'_> {
-    /// The given range of bytes of all chunks, which are equally long.
+    /// The given range of bytes of all chunks. A shorter chunk has fewer bytes there, or none.
     fn part(&self, bytes: Range<u64>) -> Self {
         let part_bytes = bytes.end - bytes.start;
-        let cut = |strip: Strip| match strip.bytes {
-            0 => strip,
-            _ => Strip { address: strip.address.wrapping_byte_add(bytes.start as usize), bytes: part_bytes },
+        let cut = |strip: Strip| {
+            let start = bytes.start.min(strip.bytes);
+            let address = strip.address.wrapping_byte_add(start as usize);
+            Strip { address, bytes: strip.bytes.min(bytes.end) - start }
         };
         let counts = match self.counts {
             Counts::Known { shared, .. } => Counts::Known { largest_bytes: part_bytes, shared },
