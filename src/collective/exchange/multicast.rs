@@ -5,11 +5,11 @@ use super::{Exchange, Way};
 use crate::collective::multicast::{PACKET_BYTES, allowance, call_args, check_open, offset_of, outside, unable};
 use crate::collective::shape_of;
 use crate::collective::turn::Turn;
-use crate::error::{Error, Operation, Result};
+use crate::error::{Error, Result};
 use crate::kernel::args;
 use crate::kernel::geometry;
 use crate::memory::Arena;
-use crate::op::{Algorithm, Strip, Strips};
+use crate::op::{Algorithm, InPlace, Op, Strip, Strips};
 use crate::types::WAY_MULTICAST;
 
 /// Most bytes of one launch.
@@ -39,7 +39,7 @@ impl<'a> MulticastExchange<'a> {
         check_open(arena, &what())?;
         let Strips { from, into, rows } = exchange.strips;
         let Some((way, operand, offset_bytes)) =
-            exchange.shared().filter(|_| has(call.op.operation) && rows.row_bytes == 0)
+            exchange.shared().filter(|(way, ..)| has(call.op, *way) && rows.row_bytes == 0)
         else {
             let reason = "multicast makes whole all-gathers, reduce-scatters and broadcasts: use transport `auto`";
             return Err(Error::unsupported(what(), reason));
@@ -103,7 +103,8 @@ impl<'a> MulticastExchange<'a> {
     }
 }
 
-/// Whether multicast supports the operation: all ranks receive the same bytes, or sums of the bytes at one offset.
-const fn has(operation: Operation) -> bool {
-    matches!(operation, Operation::AllGather | Operation::Broadcast | Operation::ReduceScatter)
+/// Whether multicast supports the operation: a broadcast, or an operation in which every rank's smaller operand is a part of
+/// the larger one.
+fn has(op: &Op, way: Way) -> bool {
+    matches!(way, Way::Relay) || op.in_place == InPlace::OwnPart
 }
