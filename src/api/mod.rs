@@ -10,7 +10,7 @@ mod pairs;
 use crate::backend::ProcessGroup;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, View, WithView};
-use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, Size};
+use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, PartCounts, Size};
 use crate::stream::{Queue, Target};
 use crate::types::Element;
 
@@ -23,7 +23,9 @@ pub struct How<'a> {
     pub parameter: usize,
     /// A dimension, and the shape of the input, for operations along a dimension.
     pub along: Option<(usize, &'a [usize])>,
-    /// Numbers of elements to each rank and from each rank, for operations with a count for each pair of ranks.
+    /// Numbers of elements to each rank and from each rank, for operations with a count for each pair of ranks. An operation
+    /// with a count for each rank uses the counts of its larger operand: those to each rank if the input has all parts, those
+    /// from each rank if the output has all parts.
     pub counts: [&'a [usize]; 2],
 }
 
@@ -53,6 +55,8 @@ impl ProcessGroup {
         };
         let numbers = match (op.input.size, how.along) {
             (Size::Counts, _) => Numbers::Counts(how.counts),
+            (Size::Parts, _) => Numbers::Parts(PartCounts(how.counts[0])),
+            (Size::OwnPart, _) => Numbers::Parts(PartCounts(how.counts[1])),
             (Size::Messages, _) => Numbers::Messages(&messages),
             (_, Some((dim, shape))) if op.along => Numbers::Along(dim, shape),
             _ => Numbers::None,

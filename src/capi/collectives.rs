@@ -11,7 +11,7 @@ use super::{Communicator, Coordinator, Report, Tensor};
 use crate::backend::{GroupCalls, ProcessGroup};
 use crate::collective;
 use crate::error::{Error, Parameter, Result};
-use crate::op::{self, AllReduceOptions, Call, Numbers, Op, SEND_RECEIVE, Size};
+use crate::op::{self, AllReduceOptions, Call, Numbers, Op, PartCounts, SEND_RECEIVE, Size};
 use crate::types::Dtype;
 
 /// A process group that C++ objects share.
@@ -38,7 +38,7 @@ pub(super) fn operation(name: &str) -> Result<&'static Op> {
     Op::named(name).ok_or_else(|| Error::internal(format!("{name} is not an operation")))
 }
 
-/// Builds the call. `first` is a shape, or the counts to each rank; `second` the counts from each.
+/// Builds the call. `first` is a shape, the counts of parts, or the counts to each rank; `second` the counts from each.
 ///
 /// # Safety
 /// The pointers of operands follow the headers: *borrowing*, *caller's duty*.
@@ -67,6 +67,7 @@ unsafe fn call_of<'v>(
     };
     let numbers = match op.input.size {
         Size::Counts => Numbers::Counts([first, second]),
+        Size::OwnPart | Size::Parts => Numbers::Parts(PartCounts(first)),
         _ if asked.along => Numbers::Along(asked.dim, first),
         _ => Numbers::None,
     };

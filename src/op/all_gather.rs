@@ -21,8 +21,7 @@ pub static ALL_GATHER: Op = Op {
 
 fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
     let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
-    let bytes = shape.bytes();
-    let into = |peer| Strip { address: output.address.wrapping_add(shape.offset_bytes(peer) as usize), bytes };
+    let into = |peer| shape.part(call, output, peer);
     let strips = Strips::each(shape.world, |_| Strip::whole(input, shape.dtype), into);
     Strips { rows: Rows::gathering(shape.cut, shape.dtype), ..strips }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op};
+use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op, PartCounts};
 use crate::error::{Error, Parameter, Result};
 use crate::group::{BY_NCCL, Call as Noted, MAX_WORLD_SIZE};
 use crate::memory::View;
@@ -31,6 +31,8 @@ pub(crate) enum Numbers<'v> {
     Along(usize, &'v [usize]),
     /// Elements for each rank, and from each rank.
     Counts([&'v [usize]; 2]),
+    /// Elements of each rank's part.
+    Parts(PartCounts<'v>),
     Messages(&'v [Message]),
     /// The residual, weight and outputs of a norm of the summed rows.
     Norm(&'v NormRows),
@@ -121,11 +123,13 @@ impl<'v> Call<'v> {
         Ok([self.input.as_ref().ok_or_else(missing)?, self.output.as_ref().ok_or_else(missing)?])
     }
 
-    /// Elements of the operand that every rank has, equal on all ranks; 0 if each rank has its own counts.
+    /// Elements of the operand that every rank has, equal on all ranks; the sum of the counts of parts; 0 if each rank
+    /// has its own counts.
     pub(crate) fn elems(&self) -> usize {
         let everywhere = |extent: super::Extent| extent.size != super::Size::None && !extent.at_root;
         match self.numbers {
             Numbers::Counts(_) | Numbers::Messages(_) => 0,
+            Numbers::Parts(counts) => counts.sum().unwrap_or(usize::MAX),
             _ if everywhere(self.op.input) => self.input.as_ref().map_or(0, |input| input.elems),
             _ => self.output.as_ref().map_or(0, |output| output.elems),
         }
@@ -155,12 +159,14 @@ impl<'v> Call<'v> {
     }
 
     /// Further settings on which ranks must agree, as one number: the rows of a tensor that is cut along a dimension, a
-    /// hash of a norm's settings, or a number from the caller. 1 for other calls and for calls without elements.
+    /// hash of a norm's settings or of the counts of parts, or a number from the caller. 1 for other calls and for calls
+    /// without elements.
     #[inline]
     pub(crate) fn form(&self) -> u64 {
         match self.numbers {
             Numbers::Along(dim, shape) if self.elems() > 0 => shape.iter().take(dim).product::<usize>() as u64,
             Numbers::Norm(rows) | Numbers::Row(rows, _) if self.elems() > 0 => rows.form(self.output.is_some()),
+            Numbers::Parts(counts) if self.elems() > 0 => counts.form(),
             Numbers::Shared(ranks) if self.elems() > 0 => ranks as u64,
             Numbers::Alike(number) if self.elems() > 0 => number,
             Numbers::Apart(Apart { ranks, rows }) if self.elems() > 0 => (ranks + rows * MAX_WORLD_SIZE) as u64,

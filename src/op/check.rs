@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use super::{Apart, Call, Cut, InPlace, Message, Numbers, Size};
+use super::{Apart, Call, Cut, InPlace, Message, Numbers, PartCounts, Size, Strip};
 use crate::device::Device;
 use crate::error::{Error, Parameter, Result};
 use crate::memory::View;
@@ -17,7 +17,8 @@ pub(crate) struct Shape {
     /// The root, or the distance between ranks.
     pub(crate) parameter: usize,
     pub(crate) dtype: Dtype,
-    /// How an operand of [`Size::PerRank`] is cut into parts. Each part has the element count on which the ranks agree.
+    /// How an operand of [`Size::PerRank`] is cut into parts. Each part has the element count on which the ranks agree. For
+    /// parts with a count for each rank: parts of the largest count.
     pub(crate) cut: Cut,
 }
 
@@ -30,6 +31,15 @@ impl Shape {
     /// Offset of the part of `rank` in an operand of parts.
     pub(crate) fn offset_bytes(&self, rank: usize) -> u64 {
         self.cut.offset_bytes(rank, self.dtype)
+    }
+
+    /// The part of `rank` in an operand of parts of the call.
+    pub(super) fn part(&self, call: &Call<'_>, view: &View<'_>, rank: usize) -> Strip {
+        let (offset, bytes) = match call.numbers {
+            Numbers::Parts(counts) => (counts.start(rank) * self.dtype.bytes(), counts.0[rank] * self.dtype.bytes()),
+            _ => (self.offset_bytes(rank) as usize, self.bytes() as usize),
+        };
+        Strip { address: view.address.wrapping_add(offset), bytes: bytes as u64 }
     }
 
     /// The rank `distance` further, modulo the world size.
@@ -64,6 +74,9 @@ impl Call<'_> {
         }
         if let (Numbers::Shared(ranks), Some((input, output))) = (self.numbers, input.zip(output)) {
             return self.check_shared(ranks, [input, output], world).map(|()| shape(Cut::line(output.elems, world)));
+        }
+        if let (Numbers::Parts(counts), Some(operands)) = (self.numbers, input.zip(output)) {
+            return self.check_parts(counts, operands, rank, world).map(|()| shape(Cut::line(counts.largest(), world)));
         }
         if let Numbers::Counts([send, receive]) = self.numbers {
             if let Some((input, output)) = input.zip(output) {
@@ -186,6 +199,34 @@ impl Call<'_> {
             return Err(self.misfit("input", input.elems, needed, world));
         }
         check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+    }
+
+    /// Refuses counts that do not fit the world or the operands, and operands that overlap elsewhere than in place.
+    fn check_parts(
+        &self,
+        counts: PartCounts<'_>,
+        (input, output): (&View<'_>, &View<'_>),
+        rank: usize,
+        world: usize,
+    ) -> Result<()> {
+        if counts.0.len() != world {
+            return Err(Error::invalid("the number of counts", counts.0.len(), format!("the world size is {world}")));
+        }
+        let (input, output) = (("input", input), ("output", output));
+        let ((part, own), (whole, all)) =
+            if self.op.input.size == Size::OwnPart { (input, output) } else { (output, input) };
+        if counts.sum() != Some(all.elems) {
+            let limit = format!("the counts are {:?}", counts.0);
+            return Err(Error::invalid(&format!("the {whole}'s length"), all.elems, limit));
+        }
+        if counts.0[rank] != own.elems {
+            let limit = format!("the count of rank {rank} is {}", counts.0[rank]);
+            return Err(Error::invalid(&format!("the {part}'s length"), own.elems, limit));
+        }
+        let (own, all) = (span(own, self.dtype), span(all, self.dtype));
+        let start = all.start + counts.start(rank) * self.dtype.bytes();
+        let place = start..start + own.len();
+        check_apart((format_args!("the {part}"), own), (format_args!("the {whole}"), all), Some(place))
     }
 
     fn check_counts(

@@ -12,7 +12,8 @@ pub struct Case<'a> {
     pub count: usize,
     /// Rows of a part, for a call along a dimension; else 1.
     pub rows: usize,
-    /// The number of elements that the first rank sends the second, if each pair of ranks has its own count.
+    /// The number of elements that the first rank sends the second, if each pair of ranks has its own count. The number of
+    /// elements of a rank's part is that of the rank and itself, if each rank has its own count.
     pub counts: Option<&'a dyn Fn(usize, usize) -> usize>,
 }
 
@@ -51,21 +52,21 @@ impl Case<'_> {
 
     /// The inputs of all ranks, side by side in every row of the output.
     pub(super) fn gathered(&self) -> Vec<Stretch> {
-        let width = self.count / self.rows;
+        let all = self.before(self.world_size);
         let pieces = (0..self.world_size).flat_map(|rank| (0..self.rows).map(move |row| (rank, row)));
         let stretch = |(rank, row)| Stretch {
-            at: (row * self.world_size + rank) * width,
+            at: row * all + self.before(rank),
             source: Source::Rank(rank),
-            start: row * width,
-            count: width,
+            start: row * self.width(rank),
+            count: self.width(rank),
         };
         pieces.map(stretch).collect()
     }
 
     /// Part `rank` of every row of the source.
     pub(super) fn scattered(&self, source: Source, rank: usize) -> Vec<Stretch> {
-        let width = self.count / self.rows;
-        let start = |row: usize| (row * self.world_size + rank) * width;
+        let (width, all) = (self.width(rank), self.before(self.world_size));
+        let start = |row: usize| row * all + self.before(rank);
         (0..self.rows).map(|row| Stretch { at: row * width, source, start: start(row), count: width }).collect()
     }
 
@@ -78,6 +79,16 @@ impl Case<'_> {
             Stretch { at: at - count, source: Source::Rank(from), start, count }
         };
         (0..self.world_size).map(stretch).collect()
+    }
+
+    /// Elements of a row of the part of `rank`.
+    fn width(&self, rank: usize) -> usize {
+        self.pair(rank, rank) / self.rows
+    }
+
+    /// Elements of a row of all parts before that of `rank`.
+    fn before(&self, rank: usize) -> usize {
+        (0..rank).map(|earlier| self.width(earlier)).sum()
     }
 
     /// The number of elements that rank `from` sends rank `to`.

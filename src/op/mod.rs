@@ -12,6 +12,7 @@ mod check;
 mod codec;
 mod cut;
 mod effect;
+mod form;
 mod gather;
 mod held;
 mod message;
@@ -19,6 +20,7 @@ mod norm;
 mod norm_rows;
 mod options;
 mod pairs;
+mod part_counts;
 mod quantise;
 mod reduce;
 mod reduce_scatter;
@@ -51,6 +53,7 @@ pub use norm_rows::RmsNorm;
 pub use options::AllReduceOptions;
 pub use pairs::Pairs;
 pub(crate) use pairs::{check_pairs, each_part, own_messages};
+pub(crate) use part_counts::PartCounts;
 pub(crate) use quantise::{Format, Quantised, Scaling};
 pub use quantise::{Narrow, Quantisation, ScaleLayout};
 pub use reduce::REDUCE;
@@ -118,12 +121,23 @@ pub enum Size {
     PerRank,
     /// A separate count for each rank, with parts in rank order. The sum of the counts is at most the operand's length.
     Counts,
+    /// This rank's part, where each rank has a count that all ranks know.
+    OwnPart,
+    /// The parts of all ranks, in rank order, where each rank has a count that all ranks know.
+    Parts,
     /// Any number of messages, at most one for each rank and direction.
     Messages,
     /// All rows of a call.
     Rows,
     /// This rank's share of the rows of a call: the rows of the input over the world size.
     OwnRows,
+}
+
+impl Size {
+    /// Whether each rank or each pair of ranks has its own count, which a call passes.
+    pub const fn is_counted(self) -> bool {
+        matches!(self, Self::Counts | Self::OwnPart | Self::Parts | Self::Messages)
+    }
 }
 
 /// An operand: its size, and whether the root alone has it.
@@ -140,6 +154,8 @@ impl Extent {
     const ONE: Self = Self::of(Size::One);
     const PER_RANK: Self = Self::of(Size::PerRank);
     const COUNTS: Self = Self::of(Size::Counts);
+    const OWN_PART: Self = Self::of(Size::OwnPart);
+    const PARTS: Self = Self::of(Size::Parts);
     const MESSAGES: Self = Self::of(Size::Messages);
     const ROWS: Self = Self::of(Size::Rows);
     const OWN_ROWS: Self = Self::of(Size::OwnRows);

@@ -1,5 +1,6 @@
 //! The operands and settings of a norm.
 
+use super::form::form_of;
 use super::{Held, Quantised};
 use crate::settings::setters;
 
@@ -62,8 +63,7 @@ impl NormRows {
         self.residual_out.is_some() && address(&self.residual_out) == address(&self.residual)
     }
 
-    /// A hash of the settings on which ranks must agree. Different settings have equal hashes in one case in 2^63. The
-    /// history of calls keeps 24 bits of the hash.
+    /// A hash of the settings on which ranks must agree.
     pub(super) fn form(&self, has_output: bool) -> u64 {
         // The sum goes to an unpadded output, so the use of the residual's memory does not matter then.
         let placed = has_output && self.width() == self.hidden();
@@ -75,11 +75,7 @@ impl NormRows {
             let [scaling, to, layout] = [format.scaling as u64, format.to as u64, format.layout as u64];
             [(scaling << 8 | to) << 8 | layout | 1 << 32, format.elems as u64]
         });
-        let numbers =
-            [self.hidden() as u64, self.width() as u64, operands, settings[0], settings[1], format[0], format[1]];
-        // Never 1, which stands for no settings.
-        numbers.iter().fold(0, |sum: u64, number| (sum.rotate_left(29) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-            | 2
+        form_of([self.hidden() as u64, self.width() as u64, operands, settings[0], settings[1], format[0], format[1]])
     }
 }
 

@@ -23,9 +23,7 @@ pub static REDUCE_SCATTER: Op = Op {
 
 fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
     let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
-    let bytes = shape.bytes();
-    let from = |peer| Strip { address: input.address.wrapping_add(shape.offset_bytes(peer) as usize), bytes };
-    let mut strips = Strips::each(shape.world, from, |_| Strip::NONE);
+    let mut strips = Strips::each(shape.world, |peer| shape.part(call, input, peer), |_| Strip::NONE);
     strips.into[shape.rank] = Strip::whole(output, shape.dtype);
     Strips { rows: Rows::scattering(shape.cut, shape.dtype), ..strips }
 }

@@ -22,7 +22,8 @@ pub(crate) struct Announcement {
     dtype: u64,
     /// Equal on every rank; 0 if each rank has its own counts.
     pub(crate) bytes: u64,
-    /// Rows of a tensor that is cut along a dimension, or a number for the settings of a norm; 1 for other calls.
+    /// Rows of a tensor that is cut along a dimension, or a number for the settings of a norm or the counts of parts; 1 for
+    /// other calls.
     form: u64,
     /// The caller's tag of the call; 0 for none.
     tag: u64,
@@ -106,7 +107,8 @@ impl fmt::Display for Announcement {
             write!(out, " {what} {number}")?;
         }
         let dtype = u32::try_from(self.dtype).ok().and_then(Dtype::from_number).map_or("?", Dtype::name);
-        let sized = Op::of(operation).is_some_and(|op| !matches!(op.input.size, Size::Counts | Size::Messages));
+        let op = Op::of(operation);
+        let sized = op.is_some_and(|op| !matches!(op.input.size, Size::Counts | Size::Messages));
         match self.bytes {
             0 if sized => out.write_str(", no bytes"),
             0 => Ok(()),
@@ -114,8 +116,8 @@ impl fmt::Display for Announcement {
         }?;
         match self.form {
             0 | 1 => {}
-            form if operation.norms() => write!(out, ", settings {form:x}")?,
-            rows => write!(out, ", in {rows} rows")?,
+            rows if op.is_some_and(|op| op.along) => write!(out, ", in {rows} rows")?,
+            form => write!(out, ", settings {form:x}")?,
         }
         if self.tag == 0 { Ok(()) } else { write!(out, ", tag {}", self.tag) }
     }

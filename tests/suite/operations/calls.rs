@@ -168,8 +168,9 @@ impl<'a, T: Sample> Bench<'a, T> {
 #[test]
 fn effects_are_what_the_operations_are_by_definition() {
     let counts = |from: usize, to: usize| (from + to) % 3;
-    let case = Case { world_size: 3, parameter: 1, count: 2, rows: 1, counts: Some(&counts) };
     let told = |op: &Op, rank: usize| -> Vec<String> {
+        let counts: Option<&dyn Fn(usize, usize) -> usize> = op.input.size.is_counted().then_some(&counts);
+        let case = Case { world_size: 3, parameter: 1, count: 2, rows: 1, counts };
         let mut output: Vec<String> = Vec::new();
         for stretch in (op.effect)(&case, rank) {
             let source = match stretch.source {

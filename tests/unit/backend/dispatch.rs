@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::Device;
 use crate::memory::{Place, View};
-use crate::op::{Extent, Held, Message, NormRows, Numbers, RmsNorm, Size};
+use crate::op::{Extent, Held, Message, NormRows, Numbers, PartCounts, RmsNorm, Size};
 use proptest::prelude::*;
 
 const HAVE: Result<(), String> = Ok(());
@@ -68,6 +68,7 @@ fn call<'v>(own: &'v Own<'_>, op: &'static crate::op::Op, reduction: Reduction, 
     };
     let numbers = match op.input.size {
         Size::Counts => Numbers::Counts([own.counts; 2]),
+        Size::OwnPart | Size::Parts => Numbers::Parts(PartCounts(own.counts)),
         Size::Messages => Numbers::Messages(&own.messages[..own.rank % 2]),
         Size::Rows => Numbers::Norm(own.norm),
         _ => Numbers::None,
