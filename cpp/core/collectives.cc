@@ -45,7 +45,7 @@ struct Call {
     if (to) output = operand_of(*to);
   }
 
-  /// `first` is a shape, or the counts to each rank; `second` the counts from each.
+  /// `first` is a shape, the counts of parts, or the counts to each rank; `second` the counts from each.
   void run(const Queue& queue, const Numbers& first = {}, const Numbers& second = {}) const {
     const auto slice = [](const Numbers& numbers) { return rust::Slice<const std::size_t>(numbers.data(), numbers.size()); };
     call([&] { core::run(group, asked, input, output, slice(first), slice(second), queue_of(queue)); });
@@ -80,8 +80,8 @@ BoundAllReduce Collectives::bind_all_reduce(ConstOperand input, Operand output, 
 }
 
 void Collectives::run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output,
-                      const Queue& queue, Reduction reduction, std::size_t parameter) const {
-  Call(group_, operation, input, output, reduced(reduction, parameter)).run(queue);
+                      const Queue& queue, Reduction reduction, std::size_t parameter, const std::vector<std::size_t>& counts) const {
+  Call(group_, operation, input, output, reduced(reduction, parameter)).run(queue, counts);
 }
 
 void Collectives::all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output,

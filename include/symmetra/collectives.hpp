@@ -285,9 +285,9 @@ class Collectives {
   Collectives& operator=(Collectives&&) noexcept = default;
 
   /// Runs the operation with this name. `parameter` is the root, or the distance between ranks, which may be
-  /// negative.
+  /// negative. `counts`: elements of each rank's part, for parts of unequal lengths.
   void run(const char* operation, const std::optional<ConstOperand>& input, const std::optional<Operand>& output, const Queue& queue,
-           Reduction reduction = Reduction::kSum, std::size_t parameter = 0) const;
+           Reduction reduction = Reduction::kSum, std::size_t parameter = 0, const std::vector<std::size_t>& counts = {}) const;
 
   /// Runs messages between pairs, or as a batch of all ranks.
   void run(const std::vector<Message>& messages, bool in_pairs, const Queue& queue) const;
