@@ -221,7 +221,7 @@ impl<T: Sample> Typed<T> {
             if extent.size == Size::None {
                 return Ok(None);
             }
-            let (elems, buffer, start) = (call.elems(extent, world), placed.buffer(which), start_of(rank));
+            let (elems, buffer, start) = (call.elems(extent, rank, world), placed.buffer(which), start_of(rank));
             assert!(start + elems <= ROOM);
             // Every second call adopts bytes, which begin as many elements before the operand as all ranks have.
             let ahead = match placed.seed % 2 {

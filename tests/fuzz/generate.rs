@@ -401,10 +401,12 @@ impl Writer {
     fn kind(&mut self, op: &Op, captured: bool, count: usize) -> Kind {
         let direct = self.program.settings.transport() == Transport::Direct && *op != ALL_REDUCE;
         let plain = !direct || (self.registers(captured) && !op.tells_places());
+        let parts = matches!(op.input.size, Size::OwnPart | Size::Parts);
         match self.random.below(10) {
             0..3 if plain => Kind::Plain,
             3 if plain => Kind::Lent,
-            4 if count > 0 && !(direct && op.tells_places()) => Kind::Adopted,
+            // All ranks adopt memory of one length, which parts of a count for each rank do not have.
+            4 if count > 0 && !parts && !(direct && op.tells_places()) => Kind::Adopted,
             _ => Kind::Symmetric,
         }
     }

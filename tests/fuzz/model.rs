@@ -158,7 +158,7 @@ impl<T: Sample> Buffers for Typed<T> {
         let (read, written) = (placed.buffer(usize::from(call.reads_output())), placed.buffer(1));
         let start = call.input_start(0);
         let reduced = (call.op.operation.reduces() || placed.norm.is_some()).then(|| {
-            let elems = call.elems(call.op.input, world);
+            let elems = call.elems(call.op.input, 0, world);
             self.held.iter().map(|buffers| buffers[read][start..start + elems].to_vec()).collect()
         });
         let reduced = reduced.map(|inputs| reduction(&call, inputs));

@@ -125,7 +125,7 @@ impl Norm {
     /// Rows of the operands for normed rows.
     pub(crate) fn normed_rows(&self, placed: &Placed, world: usize) -> usize {
         let call = placed.call();
-        call.elems(call.op.output, world) / self.hidden
+        call.elems(call.op.output, 0, world) / self.hidden
     }
 
     /// The reduction of `count` elements, each of whose messages `sum` gives by its start and length.

@@ -268,7 +268,7 @@ impl Text<'_> {
         self.add([placed.bench, call.options.reduction as usize, call.root, call.rows, row]);
         self.add(flags);
         for rank in 0..world {
-            let elems = [call.op.input, call.op.output].map(|extent| call.elems(extent, world));
+            let elems = [call.op.input, call.op.output].map(|extent| call.elems(extent, rank, world));
             let read = placed.buffer(usize::from(call.reads_output()));
             let operands = [
                 (call.op.input, read, call.input_start(rank), elems[0]),
@@ -278,7 +278,7 @@ impl Text<'_> {
                 let there = if call.has(extent, rank) { 2 } else { usize::from(extent.size != Size::None) };
                 self.add([there, buffer, start, elems]);
             }
-            let counts = matches!(call.op.input.size, Size::Counts | Size::Messages);
+            let counts = call.op.input.size.is_counted();
             for sends in [true, false] {
                 self.listed(&if counts { call.counts(rank, world, sends) } else { Vec::new() });
             }

@@ -24,8 +24,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// The number of elements that rank `from` sends to rank `to` where each pair has its own count.
+    /// The number of elements that rank `from` sends to rank `to` where each pair or each rank has its own count.
     pub fn pair(&self, from: usize, to: usize) -> usize {
+        let (from, to) = match self.op.input.size {
+            Size::OwnPart => (from, from),
+            Size::Parts => (to, to),
+            _ => (from, to),
+        };
         let drawn = mix(self.seed ^ (from * 16 + to) as u64);
         if drawn.is_multiple_of(3) { 0 } else { (drawn >> 8) as usize % (self.count + 1) }
     }
@@ -34,12 +39,22 @@ impl Call {
         (0..world).map(|peer| if sends { self.pair(rank, peer) } else { self.pair(peer, rank) }).collect()
     }
 
-    /// Elements of an operand.
-    pub fn elems(&self, extent: Extent, world: usize) -> usize {
+    /// Elements of an operand of a rank.
+    pub fn elems(&self, extent: Extent, rank: usize, world: usize) -> usize {
         match extent.size {
             Size::One | Size::Rows => self.count,
             Size::OwnRows => self.count / world,
+            Size::OwnPart => self.pair(rank, rank),
+            Size::Parts => self.part_start(world),
             _ => self.count * world,
+        }
+    }
+
+    /// Elements before the part of a rank, in an operand of parts.
+    fn part_start(&self, rank: usize) -> usize {
+        match self.op.input.size {
+            Size::OwnPart | Size::Parts => (0..rank).map(|earlier| self.pair(earlier, earlier)).sum(),
+            _ => rank * self.count,
         }
     }
 
@@ -55,19 +70,21 @@ impl Call {
     /// Where the input of a rank starts.
     pub fn input_start(&self, rank: usize) -> usize {
         match self.reads_output() {
-            true if self.in_place && self.op.output.size == Size::PerRank => self.to + rank * self.count,
+            true if self.in_place && matches!(self.op.output.size, Size::PerRank | Size::Parts) => {
+                self.to + self.part_start(rank)
+            }
             true => self.to,
             false => self.from,
         }
     }
 
     pub fn output_start(&self, rank: usize, world: usize) -> usize {
-        let is_part = match self.op.input.size {
-            Size::PerRank => self.has(self.op.input, rank),
-            _ => self.op.output.size == Size::OwnRows,
-        };
-        let part = self.elems(self.op.output, world);
-        if self.in_place && is_part { self.to + rank * part } else { self.to }
+        match self.op.input.size {
+            _ if !self.in_place => self.to,
+            Size::PerRank | Size::Parts if self.has(self.op.input, rank) => self.to + self.part_start(rank),
+            _ if self.op.output.size == Size::OwnRows => self.to + rank * self.elems(self.op.output, rank, world),
+            _ => self.to,
+        }
     }
 
     /// The effect of the call on the output buffer of a rank: stretches of that buffer, from stretches of the buffers
@@ -75,7 +92,7 @@ impl Call {
     pub fn effects(&self, rank: usize, world: usize) -> Vec<Stretch> {
         let pair = |from: usize, to: usize| self.pair(from, to);
         let counts: Option<&dyn Fn(usize, usize) -> usize> =
-            if matches!(self.op.input.size, Size::Counts | Size::Messages) { Some(&pair) } else { None };
+            if self.op.input.size.is_counted() { Some(&pair) } else { None };
         let case = Case { world_size: world, parameter: self.root, count: self.count, rows: self.rows, counts };
         let placed = |stretch: Stretch| {
             let source = if let Source::Rank(source) = stretch.source { source } else { 0 };
@@ -94,7 +111,7 @@ impl Call {
         mut memory: impl FnMut(usize, usize, usize) -> O,
     ) -> [Option<O>; 2] {
         let mut operand = |extent: Extent, which: usize, start: usize| {
-            self.has(extent, rank).then(|| memory(which, start, self.elems(extent, world)))
+            self.has(extent, rank).then(|| memory(which, start, self.elems(extent, rank, world)))
         };
         let input = operand(self.op.input, usize::from(self.in_place), self.input_start(rank));
         [input, operand(self.op.output, 1, self.output_start(rank, world))]

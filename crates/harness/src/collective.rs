@@ -48,7 +48,7 @@ impl Collective {
 
     /// Whether the larger operand is a part for every rank.
     pub fn divides(self) -> bool {
-        let parts = |extent: Extent| matches!(extent.size, Size::PerRank | Size::Counts);
+        let parts = |extent: Extent| matches!(extent.size, Size::PerRank | Size::Counts | Size::Parts);
         parts(self.op().input) || parts(self.op().output)
     }
 

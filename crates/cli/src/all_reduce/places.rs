@@ -54,25 +54,34 @@ impl Places {
 
     /// The elements of an operand of `rank`, in its buffer.
     fn range(&self, extent: Extent, rank: usize) -> std::ops::Range<usize> {
-        let is_part = extent.size == Size::One
-            && [self.op.input, self.op.output].iter().any(|extent| extent.size == Size::PerRank);
+        let is_part = match extent.size {
+            Size::One => [self.op.input, self.op.output].iter().any(|extent| extent.size == Size::PerRank),
+            size => size == Size::OwnPart,
+        };
         // In place, an output is in a larger operand that the rank has; an input has the place in any case.
         let inside = extent == self.op.input || self.has(self.op.input, rank);
+        let count = |rank: usize| if extent.size == Size::OwnPart { self.pair(rank, rank) } else { self.part() };
         match is_part {
             false => 0..self.elems,
-            true if self.in_place && inside => rank * self.part()..(rank + 1) * self.part(),
-            true => 0..self.part(),
+            true if self.in_place && inside => {
+                let start = (0..rank).map(count).sum();
+                start..start + count(rank)
+            }
+            true => 0..count(rank),
         }
     }
 
-    /// How many elements one rank sends to another where each pair has its own count. A batch is one message from every
-    /// rank to the next; otherwise every second rank gets more.
+    /// How many elements one rank sends to another where each pair or each rank has its own count. A batch is one message
+    /// from every rank to the next; otherwise every second rank gets more, or has a larger part.
     fn pair(&self, from: usize, to: usize) -> usize {
         let (part, further) = (self.part(), (to + self.world - from) % self.world);
-        if self.op.input.size == Size::Messages {
-            return if further == 1 % self.world { self.elems } else { 0 };
-        }
-        match further {
+        let number = match self.op.input.size {
+            Size::Messages => return if further == 1 % self.world { self.elems } else { 0 },
+            Size::OwnPart => from,
+            Size::Parts => to,
+            _ => further,
+        };
+        match number {
             last if last + 1 == self.world && self.world % 2 == 1 => part,
             even if even % 2 == 0 => part + part / 2,
             _ => part - part / 2,
@@ -171,8 +180,7 @@ pub(super) fn count_wrong<T: Summand>(
     };
     let count = if sweep.collective.divides() { places.part() } else { result.len() };
     let pair = |from: usize, to: usize| places.pair(from, to);
-    let of_pairs = matches!(op.input.size, Size::Counts | Size::Messages);
-    let counts: Option<&dyn Fn(usize, usize) -> usize> = if of_pairs { Some(&pair) } else { None };
+    let counts: Option<&dyn Fn(usize, usize) -> usize> = if op.input.size.is_counted() { Some(&pair) } else { None };
     let case = Case { world_size: world, parameter: sweep.root, count, rows: places.rows(), counts };
     let given = |source: usize| if op.input.size == Size::None { 0 } else { places.range(op.input, source).start };
     let start = places.range(op.output, rank).start;

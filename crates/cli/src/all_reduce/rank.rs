@@ -237,7 +237,7 @@ impl<'a> Bench<'a> {
         let (collective, world) = (self.sweep.collective, self.communicator.world_size());
         let bytes = match collective.op().input.size {
             // The largest of the counts.
-            Size::Counts => self.bytes() / world as u64 * 3 / 2,
+            Size::Counts | Size::OwnPart | Size::Parts => self.bytes() / world as u64 * 3 / 2,
             _ if collective.divides() => self.bytes() / world as u64,
             _ => self.bytes(),
         };
