@@ -55,7 +55,7 @@ const ROOMS: [&str; 75] = [
     "src/kernel/",
     "src/loader.",
     "src/log.",
-    "src/error.",
+    "src/error",
     "src/cbor/",
     "src/exit.",
     "src/fork.",

@@ -1,6 +1,7 @@
 //! Tests of `src/error.rs`, whose module they are.
 
 use super::*;
+use crate::kernel::args;
 
 #[test]
 fn an_unknown_number_is_no_operation() {
