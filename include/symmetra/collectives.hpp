@@ -124,6 +124,13 @@ class Collectives {
   /// world size. Nothing is copied before or after.
   void all_gather_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output, Queue queue) const;
 
+  /// All-gather in which each rank has its own count: `input` has counts[rank] elements, and `output` the sum of the counts. All ranks pass
+  /// the same counts. A count may be 0. In place: `input` is this rank's part of `output`. If ranks pass different counts, the call throws
+  /// kMismatch with Config::check_calls and on Backend::kHost, else later calls do.
+  void all_gather_v(ConstOperand input, Operand output, const std::vector<std::size_t>& counts, Queue queue) const {
+    run("all-gather-v", input, output, queue, Reduction::kSum, 0, counts);
+  }
+
   /// Reduces `input` over all ranks, in rank order and rounded once, and writes this rank's part of the result into
   /// `output`; `input` has world size times as many elements. In place: `output` is this rank's part of `input`.
   void reduce_scatter(ConstOperand input, Operand output, Reduction reduction, Queue queue) const {

@@ -5,7 +5,8 @@ use crate::backend::ProcessGroup;
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{
-    ALL_GATHER, ALL_TO_ALL, ALL_TO_ALL_V, BROADCAST, Call, GATHER, Numbers, REDUCE, REDUCE_SCATTER, SCATTER, SHIFT,
+    ALL_GATHER, ALL_GATHER_V, ALL_TO_ALL, ALL_TO_ALL_V, BROADCAST, Call, GATHER, Numbers, PartCounts, REDUCE,
+    REDUCE_SCATTER, SCATTER, SHIFT,
 };
 use crate::stream::{Queue, Target};
 use crate::types::{Element, Reduction};
@@ -57,6 +58,37 @@ impl ProcessGroup {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).numbers(Numbers::Along(dim, shape));
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+    }
+
+    /// All-gather in which each rank has its own count: `input` has `counts[rank]` elements, and `output` the sum of the
+    /// counts. All ranks pass the same counts. A count may be 0. Data parallel attention gathers the tokens of a step in
+    /// this way.
+    ///
+    /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. `output` decides the transport,
+    /// by the largest count: peers write into `output` directly if they can address `output`.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn tokens(communicator: &Communicator, own: &DeviceBuffer<f32>, counts: &[usize], stream: &Stream) -> Result<SymmetricBuffer<f32>> {
+    ///     let all = communicator.symmetric::<f32>(counts.iter().sum())?;
+    ///     communicator.all_gather_v(own, &all, counts, stream)?;
+    ///     Ok(all)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`all_gather`](Self::all_gather); also if the number of counts is not the world size.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if ranks pass different counts: before the call with
+    /// `Config::check_calls` and on the host backend, else at the latest from `synchronize`; outputs are undefined then.
+    pub fn all_gather_v<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        counts: &[usize],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let call = Call::new(&ALL_GATHER_V, T::DTYPE).numbers(Numbers::Parts(PartCounts(counts)));
         self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 

@@ -97,6 +97,8 @@ operations! {
     Pairs = args::kOpPairs, "pairs", false, None;
     /// A kernel of the program: a wait for a value in the heap, or an access outside the heap.
     Heap = args::kOpHeap, "heap", false, None;
+    /// An all-gather in which each rank has its own count.
+    AllGatherV = 22, "all-gather-v", false, None;
     /// Opening a group, or an exchange between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.

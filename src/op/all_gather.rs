@@ -1,9 +1,10 @@
-//! All-gather: the inputs of all ranks, in rank order, in every rank's output.
+//! All-gather: the inputs of all ranks, in rank order, in every rank's output. Inputs are equal, or each rank has its own
+//! count.
 
 use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Rows, Shape, Strip, Strips, share_of_others};
 use crate::error::Operation;
 
-/// All-gather.
+/// All-gather of equal inputs.
 pub static ALL_GATHER: Op = Op {
     operation: Operation::AllGather,
     summary: "The inputs of all ranks, in rank order, in every rank",
@@ -17,6 +18,18 @@ pub static ALL_GATHER: Op = Op {
     nccl: Nccl::AllGather,
     host: Host::Strips,
     effect: |case, _| case.gathered(),
+};
+
+/// All-gather in which each rank has its own count.
+pub static ALL_GATHER_V: Op = Op {
+    operation: Operation::AllGatherV,
+    summary: "The inputs of all ranks, in rank order, in every rank, with a count for each rank",
+    input: Extent::OWN_PART,
+    output: Extent::PARTS,
+    along: false,
+    low_contention: false,
+    nccl: Nccl::Strips,
+    ..ALL_GATHER
 };
 
 fn strips(call: &Call<'_>, shape: &Shape) -> Strips {

@@ -33,7 +33,7 @@ use crate::error::Operation;
 use crate::types::{Dtype, Reduction};
 
 pub use algorithm::Algorithm;
-pub use all_gather::ALL_GATHER;
+pub use all_gather::{ALL_GATHER, ALL_GATHER_V};
 pub use all_reduce::ALL_REDUCE;
 pub use all_to_all::{ALL_TO_ALL, ALL_TO_ALL_V};
 pub use broadcast::BROADCAST;
@@ -64,10 +64,11 @@ pub use shift::SHIFT;
 pub(crate) use strips::{Rows, Strip, Strips};
 
 /// Every operation of a group that has an input and an output at most, in the order of commands and explanations.
-pub static OPERATIONS: [&Op; 11] = [
+pub static OPERATIONS: [&Op; 12] = [
     &ALL_REDUCE,
     &REDUCE_SCATTER,
     &ALL_GATHER,
+    &ALL_GATHER_V,
     &ALL_TO_ALL,
     &ALL_TO_ALL_V,
     &BROADCAST,

@@ -268,6 +268,7 @@ fn const_memory_is_an_input_alone() {
         "c.all_reduce({in, 4, Dtype::kF16}, {out, 4, Dtype::kF16}, s)",
         "c.bind_all_reduce({in, 4}, {out, 4}).enqueue(s)",
         "c.all_gather({in, 4}, {out, 8}, s)",
+        "c.all_gather_v({in, 4}, {out, 8}, {4, 4}, s)",
         "c.all_gather_along(0, {4}, {in, 4}, {out, 8}, s)",
         "c.reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s)",
         "c.reduce_scatter_along(0, {8}, {in, 8}, {out, 4}, Reduction::kSum, s)",

@@ -2,8 +2,9 @@
 
 use super::symmetra;
 
-const COLLECTIVES: [(&str, f64); 10] = [
+const COLLECTIVES: [(&str, f64); 11] = [
     ("all-gather", 0.75),
+    ("all-gather-v", 0.75),
     ("reduce-scatter", 0.75),
     ("all-to-all", 0.75),
     ("broadcast", 1.0),

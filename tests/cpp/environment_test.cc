@@ -426,6 +426,7 @@ void refused() {
     CHECK_THROWS(kInvalidArgument, tp.all_reduce(four, ints, stream));
     CHECK_THROWS(kInvalidArgument, tp.all_reduce(Operand(values.data(), 3), Operand(values.data() + 3, 2), stream));
     CHECK_THROWS(kInvalidArgument, tp.all_gather(four, six, stream));
+    CHECK_THROWS(kInvalidArgument, tp.all_gather_v(four, six, {4, 3}, stream));
     CHECK_THROWS(kInvalidArgument, tp.broadcast(six, 2, stream));
     CHECK_THROWS(kInvalidArgument, tp.gather(four, std::nullopt, tp.rank(), stream));
     CHECK_THROWS(kInvalidArgument, tp.all_to_all_v(six, {7, 0}, ints, {0, 7}, stream));

@@ -142,6 +142,19 @@ class Round {
     add(
         "all_gather", [=, &group](Queue queue) { group.all_gather(from(count_), to(all), queue); }, [=] { return each(all, part_of); });
     add(
+        "all_gather_v",
+        [=, &group](Queue queue) {
+          const std::vector<std::size_t> parts = all_parts();
+          group.all_gather_v(from(parts[rank]), to(total(parts)), parts, queue);
+        },
+        [=] {
+          std::vector<T> values;
+          for (std::size_t peer = 0; peer < world; ++peer) {
+            for (std::size_t index = 0; index < pair(peer, peer); ++index) values.push_back(value(peer, index));
+          }
+          return values;
+        });
+    add(
         "all_gather_along",
         [=, &group](Queue queue) {
           group.all_gather_along(1, {kRows, width}, from(count_), to(all), queue);
@@ -185,6 +198,13 @@ class Round {
         },
         [=] { return each(count_, [=](std::size_t index) { return value((rank + world - 1) % world, index); }); });
     return all_of;
+  }
+
+  /// Elements of each rank's part, where each rank has its own count.
+  std::vector<std::size_t> all_parts() const {
+    std::vector<std::size_t> parts;
+    for (std::size_t rank = 0; rank < group_.world_size(); ++rank) parts.push_back(pair(rank, rank));
+    return parts;
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {

@@ -183,6 +183,8 @@ class Rank {
       group.low_contention_reduce_scatter(*input, *output, reduction, queue).wait(queue);
     } else if (call.name == "all-gather") {
       group.Collectives::all_gather(*input, *output, queue);
+    } else if (call.name == "all-gather-v") {
+      group.all_gather_v(*input, *output, part.receives, queue);
     } else if (call.name == "all-gather-along") {
       group.all_gather_along(1, shape, *input, *output, queue);
     } else if (call.name == "low-contention-all-gather") {

@@ -144,6 +144,8 @@ fn refused(group: &Coordinator) {
         ("output", group.all_gather(&a, &b, &stream)),
         ("parts", group.all_to_all(&short, &short, &stream)),
         ("in place", group.all_to_all(&a, &a, &stream)),
+        ("counts", group.all_gather_v(&a, &b, &[4], &stream)),
+        ("own count", group.all_gather_v(&a, &b, &[1, 1], &stream)),
         ("counts", group.all_to_all_v(&a, &[1], &b, &[1, 1], &stream)),
         ("sum of counts", group.all_to_all_v(&a, &[4, 4], &b, &[1, 1], &stream)),
         ("overflow", group.all_to_all_v(&a, &[usize::MAX, 2], &b, &[1, 1], &stream)),

@@ -49,9 +49,11 @@ pub(crate) struct Round<'a, T: Sample> {
     outputs: Vec<DeviceBuffer<T>>,
     sends: Vec<usize>,
     receives: Vec<usize>,
+    /// Elements of each rank's part.
+    parts: Vec<usize>,
 }
 
-const OPERATIONS: usize = 14;
+const OPERATIONS: usize = 15;
 
 impl<'a, T: Sample> Round<'a, T> {
     pub(crate) fn new(group: &'a Coordinator, plan: Plan) -> Self {
@@ -60,8 +62,9 @@ impl<'a, T: Sample> Round<'a, T> {
         let buffer = |_| DeviceBuffer::<T>::new(group.device(), elems).unwrap();
         let sends = (0..world).map(|peer| plan.pair(rank, peer)).collect();
         let receives = (0..world).map(|peer| plan.pair(peer, rank)).collect();
+        let parts = (0..world).map(|peer| plan.pair(peer, peer)).collect();
         let (input, outputs) = (buffer(0), (0..OPERATIONS).map(buffer).collect());
-        Self { group, plan, ranks: group.ranks().to_vec(), input, outputs, sends, receives }
+        Self { group, plan, ranks: group.ranks().to_vec(), input, outputs, sends, receives, parts }
     }
 
     fn value(&self, member: usize, index: usize, fresh: u64) -> T {
@@ -101,6 +104,8 @@ impl<'a, T: Sample> Round<'a, T> {
         group.all_to_all(self.from(all), self.to(6, all), queue)?;
         let room = self.receives.iter().sum();
         group.all_to_all_v(self.from(self.sends.iter().sum()), &self.sends, self.to(7, room), &self.receives, queue)?;
+        let gathered = self.to(14, self.parts.iter().sum());
+        group.all_gather_v(self.from(self.parts[group.rank()]), gathered, &self.parts, queue)?;
         group.reduce(self.from(count), mine.then(|| self.to(8, count)), reduction, root, queue)?;
         group.gather(self.from(count), mine.then(|| self.to(9, all)), root, queue)?;
         group.scatter(mine.then(|| self.from(all)), self.to(10, count), root, queue)?;
@@ -148,6 +153,12 @@ impl<'a, T: Sample> Round<'a, T> {
             9 => (0..world * count).map(|index| value(index / count, index % count)).collect(),
             10 => each(&|index| value(root, rank * count + index)),
             11 => each(&|index| value((rank + world - 1) % world, index)),
+            14 => self
+                .parts
+                .iter()
+                .enumerate()
+                .flat_map(|(peer, count)| (0..*count).map(move |index| value(peer, index)))
+                .collect(),
             13 => {
                 let source = rank as isize - self.plan.by();
                 each(&|index| value(source.rem_euclid(world as isize) as usize, index))

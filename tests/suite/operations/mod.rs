@@ -267,6 +267,13 @@ fn adopted_memory_is_exchanged_directly() {
         communicator.all_gather(part.clone(), &whole, stream).unwrap();
         rank.finish();
         assert_eq!(buffer.read(stream).unwrap(), all);
+        // Parts of one element less, of the counts, and of one element more.
+        let counts: [usize; 3] = std::array::from_fn(|rank| count + rank - 1);
+        let start: usize = counts[..own].iter().sum();
+        let uneven = buffer.borrow().slice(start..start + counts[own]).unwrap();
+        communicator.all_gather_v(uneven, &whole, &counts, stream).unwrap();
+        rank.finish();
+        assert_eq!(buffer.read(stream).unwrap(), all);
         communicator.reduce_scatter(&whole, part, Reduction::Sum, stream).unwrap();
         communicator.reduce_in_place(&whole, Reduction::Max, 1, stream).unwrap();
         communicator.broadcast(&whole, 1, stream).unwrap();

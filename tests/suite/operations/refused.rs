@@ -23,6 +23,15 @@ fn bad_operands_are_refused() {
         invalid(communicator.all_gather(slice(3, 4), slice(0, 12), stream), &["in place"]);
         invalid(communicator.all_gather_along(2, &[2, 2], slice(0, 4), slice(32, 12), stream), &["dimension", "2"]);
         invalid(communicator.all_gather_along(1, &[2, 3], slice(0, 4), slice(32, 18), stream), &["input", "4", "6"]);
+        let own = [3, 0, 5][rank.rank()];
+        let gather = |input, output, counts: &[usize]| communicator.all_gather_v(input, output, counts, stream);
+        invalid(gather(slice(0, own), slice(32, 8), &[3, 5]), &["number of counts", "2", "3"]);
+        invalid(gather(slice(0, own), slice(32, 9), &[3, 0, 5]), &["output's length", "9", "[3, 0, 5]"]);
+        invalid(gather(slice(0, own + 1), slice(32, 8), &[3, 0, 5]), &["input's length", &(own + 1).to_string()]);
+        invalid(gather(slice(0, own), slice(32, 8), &[usize::MAX, 2, 7]), &["output's length", "8"]);
+        if own > 0 {
+            invalid(gather(slice(33, own), slice(32, 8), &[3, 0, 5]), &["in place"]);
+        }
         invalid(communicator.reduce_scatter(slice(0, 13), slice(32, 4), sum, stream), &["13", "multiple", "3"]);
         invalid(communicator.reduce_scatter(slice(0, 12), slice(32, 5), sum, stream), &["output", "5", "4"]);
         invalid(communicator.reduce_scatter(slice(0, 12), slice(1, 4), sum, stream), &["in place"]);
@@ -184,6 +193,34 @@ fn counts_that_differ_are_named_on_every_rank() {
             let Error::Mismatch { what, against, ours, rank, theirs } = error else { panic!("{error}") };
             assert_eq!((what.as_str(), against, rank), ("how much rank 1 sends rank 2", 1, 2));
             assert_eq!((ours.as_str(), theirs.as_str()), ("24 bytes", "32 bytes"));
+        }
+    }
+}
+
+/// Counts of parts that differ, with equal sums and largest counts: every rank learns it, also if ranks do not compare
+/// calls before they run.
+#[test]
+fn counts_of_parts_that_differ_are_named_on_every_rank() {
+    for (check_calls, transport) in [(true, Transport::Auto), (false, Transport::Packets), (false, Transport::Direct)] {
+        let mut config = config();
+        (config.check_calls, config.transport) = (check_calls, transport);
+        config.deadlines.first_use = Duration::from_secs(2);
+        let errors = failing(&config, |rank| {
+            let Rank { communicator, stream, .. } = rank;
+            let [input, output] = [0; 2].map(|_| communicator.symmetric::<f64>(64).unwrap());
+            let counts = if rank.rank() == 2 { [9, 4, 2] } else { [4, 9, 2] };
+            let own = counts[rank.rank()];
+            communicator.all_gather_v(
+                input.slice(..own)?,
+                output.slice(..counts.iter().sum::<usize>())?,
+                &counts,
+                stream,
+            )?;
+            communicator.synchronize(stream)
+        });
+        for error in errors {
+            let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
+            assert!(ours != theirs && [ours, theirs].iter().all(|call| call.contains("all-gather-v")), "{error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::Device;
 use crate::memory::{Place, View};
-use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Numbers, SEND_RECEIVE};
+use crate::op::{ALL_GATHER, ALL_GATHER_V, ALL_REDUCE, BROADCAST, Numbers, PartCounts, SEND_RECEIVE};
 
 #[test]
 fn calls_differ_in_all_that_they_are() {
@@ -20,6 +20,14 @@ fn calls_differ_in_all_that_they_are() {
     };
     assert!(gather([2, 3]) != gather([3, 2]) && gather([1, 6]) != gather([6, 1]));
     assert_eq!(gather([2, 3]).to_string(), "all-gather, 24 bytes of f32, in 2 rows");
+    // The size is that of all parts, which does not depend on the rank.
+    let parts = |counts: [usize; 3], own: usize| {
+        let call = Call::new(&ALL_GATHER_V, Dtype::F32).numbers(Numbers::Parts(PartCounts(&counts)));
+        Announcement::call(&call.input(view(own)).output(view(6)))
+    };
+    assert!(parts([1, 2, 3], 1) == parts([1, 2, 3], 3) && parts([1, 2, 3], 1) != parts([1, 3, 2], 1));
+    assert!(parts([1, 2, 3], 1).to_string().starts_with("all-gather-v, 24 bytes of f32, settings "));
+    assert_eq!(parts([0; 3], 0).to_string(), "all-gather-v, no bytes");
     let broadcast = |root| Announcement::call(&Call::new(&BROADCAST, Dtype::F32).parameter(root).output(view(6)));
     let sum = reduce(Reduction::Sum, Dtype::F16, 3);
     assert!(sum == reduce(Reduction::Sum, Dtype::F16, 3) && Announcement::from_words(sum.to_words()) == sum);
