@@ -141,6 +141,13 @@ class Collectives {
   void reduce_scatter_along(std::size_t dim, const std::vector<std::size_t>& shape, ConstOperand input, Operand output, Reduction reduction,
                             Queue queue) const;
 
+  /// Reduce-scatter in which each rank has its own count: `input` has the sum of the counts, and `output` has counts[rank] elements. All
+  /// ranks pass the same counts, as in all_gather_v. In place: `output` is this rank's part of `input`.
+  void reduce_scatter_v(ConstOperand input, Operand output, const std::vector<std::size_t>& counts, Reduction reduction,
+                        Queue queue) const {
+    run("reduce-scatter-v", input, output, queue, reduction, 0, counts);
+  }
+
   /// Cuts `input` into a part for every rank, and fills `output` with the part from every rank, in rank order. Both
   /// have the same number of elements, a multiple of the world size.
   void all_to_all(ConstOperand input, Operand output, Queue queue) const { run("all-to-all", input, output, queue); }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{
     ALL_GATHER, ALL_GATHER_V, ALL_TO_ALL, ALL_TO_ALL_V, BROADCAST, Call, GATHER, Numbers, PartCounts, REDUCE,
-    REDUCE_SCATTER, SCATTER, SHIFT,
+    REDUCE_SCATTER, REDUCE_SCATTER_V, SCATTER, SHIFT,
 };
 use crate::stream::{Queue, Target};
 use crate::types::{Element, Reduction};
@@ -142,6 +142,40 @@ impl ProcessGroup {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let call = Call::new(&REDUCE_SCATTER, T::DTYPE).options(reduction).numbers(Numbers::Along(dim, shape));
+        self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
+    }
+
+    /// Reduce-scatter in which each rank has its own count: `input` has the sum of the counts, the same on every rank, and
+    /// `output` has `counts[rank]` elements. All ranks pass the same counts. A count may be 0. Data parallel attention gets
+    /// the tokens of each rank back in this way.
+    ///
+    /// Values are reduced in rank order and rounded once: see [`Reduction`]. In place: `output` is this rank's part of
+    /// `input`; otherwise they may not overlap. `input` decides the transport, by the largest count: peers read `input`
+    /// directly if they can address `input`.
+    ///
+    /// ```
+    /// # use symmetra::*;
+    /// fn own(communicator: &Communicator, all: &SymmetricBuffer<f32>, counts: &[usize], stream: &Stream) -> Result<DeviceBuffer<f32>> {
+    ///     let own = DeviceBuffer::new(communicator.device(), counts[communicator.rank()])?;
+    ///     communicator.reduce_scatter_v(all, &own, counts, Reduction::Sum, stream)?;
+    ///     Ok(own)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`reduce_scatter`](Self::reduce_scatter); also if the number of counts is not the world size.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if ranks pass different counts, as in
+    /// [`all_gather_v`](Self::all_gather_v).
+    pub fn reduce_scatter_v<'op, T: Element>(
+        &self,
+        input: impl Operand<'op, T>,
+        output: impl Operand<'op, T>,
+        counts: &[usize],
+        reduction: Reduction,
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let numbers = Numbers::Parts(PartCounts(counts));
+        let call = Call::new(&REDUCE_SCATTER_V, T::DTYPE).options(reduction).numbers(numbers);
         self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 

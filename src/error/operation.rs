@@ -99,6 +99,8 @@ operations! {
     Heap = args::kOpHeap, "heap", false, None;
     /// An all-gather in which each rank has its own count.
     AllGatherV = 22, "all-gather-v", false, None;
+    /// A reduce-scatter in which each rank has its own count.
+    ReduceScatterV = 23, "reduce-scatter-v", true, None;
     /// Opening a group, or an exchange between hosts or processes while the group is open.
     Exchange = 0x80, "exchange", false, None;
     /// A message of a metadata ring.

@@ -57,16 +57,17 @@ pub(crate) use part_counts::PartCounts;
 pub(crate) use quantise::{Format, Quantised, Scaling};
 pub use quantise::{Narrow, Quantisation, ScaleLayout};
 pub use reduce::REDUCE;
-pub use reduce_scatter::REDUCE_SCATTER;
+pub use reduce_scatter::{REDUCE_SCATTER, REDUCE_SCATTER_V};
 pub use scatter::SCATTER;
 pub use send_receive::SEND_RECEIVE;
 pub use shift::SHIFT;
 pub(crate) use strips::{Rows, Strip, Strips};
 
 /// Every operation of a group that has an input and an output at most, in the order of commands and explanations.
-pub static OPERATIONS: [&Op; 12] = [
+pub static OPERATIONS: [&Op; 13] = [
     &ALL_REDUCE,
     &REDUCE_SCATTER,
+    &REDUCE_SCATTER_V,
     &ALL_GATHER,
     &ALL_GATHER_V,
     &ALL_TO_ALL,
@@ -224,6 +225,8 @@ pub(crate) enum Nccl {
     Reduce,
     /// A group of sends and receives, one for each chunk.
     Strips,
+    /// A group of reduces, one for each rank's chunk.
+    ReducedStrips,
 }
 
 /// How the host backend runs an operation.

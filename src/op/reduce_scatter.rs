@@ -1,11 +1,12 @@
-//! Reduce-scatter: part r of the reduction of all inputs, in the output of rank r.
+//! Reduce-scatter: part r of the reduction of all inputs, in the output of rank r. Parts are equal, or each rank has its own
+//! count.
 
 use super::{
     Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Rows, Shape, Source, Strip, Strips, share_of_others,
 };
 use crate::error::Operation;
 
-/// Reduce-scatter.
+/// Reduce-scatter of equal parts.
 pub static REDUCE_SCATTER: Op = Op {
     operation: Operation::ReduceScatter,
     summary: "Each rank's part of the reduction of all inputs",
@@ -19,6 +20,18 @@ pub static REDUCE_SCATTER: Op = Op {
     nccl: Nccl::ReduceScatter,
     host: Host::ReducedStrips,
     effect: |case, rank| case.scattered(Source::Reduced, rank),
+};
+
+/// Reduce-scatter in which each rank has its own count.
+pub static REDUCE_SCATTER_V: Op = Op {
+    operation: Operation::ReduceScatterV,
+    summary: "Each rank's part of the reduction of all inputs, with a count for each rank",
+    input: Extent::PARTS,
+    output: Extent::OWN_PART,
+    along: false,
+    low_contention: false,
+    nccl: Nccl::ReducedStrips,
+    ..REDUCE_SCATTER
 };
 
 fn strips(call: &Call<'_>, shape: &Shape) -> Strips {

@@ -271,6 +271,7 @@ fn const_memory_is_an_input_alone() {
         "c.all_gather_v({in, 4}, {out, 8}, {4, 4}, s)",
         "c.all_gather_along(0, {4}, {in, 4}, {out, 8}, s)",
         "c.reduce_scatter({in, 8}, {out, 4}, Reduction::kSum, s)",
+        "c.reduce_scatter_v({in, 8}, {out, 4}, {4, 4}, Reduction::kSum, s)",
         "c.reduce_scatter_along(0, {8}, {in, 8}, {out, 4}, Reduction::kSum, s)",
         "c.all_to_all({in, 4}, {out, 4}, s)",
         "c.all_to_all_v({in, 4}, {2, 2}, {out, 4}, {2, 2}, s)",

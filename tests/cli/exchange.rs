@@ -2,10 +2,11 @@
 
 use super::symmetra;
 
-const COLLECTIVES: [(&str, f64); 11] = [
+const COLLECTIVES: [(&str, f64); 12] = [
     ("all-gather", 0.75),
     ("all-gather-v", 0.75),
     ("reduce-scatter", 0.75),
+    ("reduce-scatter-v", 0.75),
     ("all-to-all", 0.75),
     ("broadcast", 1.0),
     ("reduce", 1.0),

@@ -177,6 +177,8 @@ class Rank {
       binds ? group.bind_all_reduce(*input, *output, options).enqueue(queue) : group.all_reduce(*input, *output, queue, options);
     } else if (call.name == "reduce-scatter") {
       group.reduce_scatter(*input, *output, reduction, queue);
+    } else if (call.name == "reduce-scatter-v") {
+      group.reduce_scatter_v(*input, *output, part.sends, reduction, queue);
     } else if (call.name == "reduce-scatter-along") {
       group.reduce_scatter_along(1, shape, *input, *output, reduction, queue);
     } else if (call.name == "low-contention-reduce-scatter") {

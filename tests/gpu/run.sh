@@ -64,7 +64,7 @@ mlp() { example mlp tensor_parallel_mlp "$@"; } # WORLD ARGS...
 moe() { example moe mixture_of_experts "$@"; } # WORLD ARGS...
 
 # Every operation but all-reduce: each has a command of its name.
-operations=(all-gather all-gather-v reduce-scatter all-to-all all-to-all-v broadcast reduce gather scatter send-receive shift)
+operations=(all-gather all-gather-v reduce-scatter reduce-scatter-v all-to-all all-to-all-v broadcast reduce gather scatter send-receive shift)
 
 worlds() { for world in 2 3 4 5 7 8; do { [ "$world" -le "$gpus" ] || [ -n "${SHARE:-}" ]; } && echo "$world"; done; }
 

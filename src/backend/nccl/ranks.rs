@@ -253,7 +253,7 @@ impl NcclCall<'_> {
         let (call, nccl, stream, dtype) = (self.call, self.nccl, self.stream, self.shape.dtype);
         let Shape { rank, parameter, cut, .. } = *self.shape;
         let elems = cut.part_elems().unwrap_or(0);
-        if call.op.nccl != Nccl::Strips && elems == 0 {
+        if !matches!(call.op.nccl, Nccl::Strips | Nccl::ReducedStrips) && elems == 0 {
             return Ok(());
         }
         let has_output = !call.op.output.at_root || rank == parameter;
@@ -291,7 +291,22 @@ impl NcclCall<'_> {
                 })
             }),
             Nccl::Strips => self.strips(&call.op.strips(call, self.shape)),
+            Nccl::ReducedStrips => self.reduced_strips(&call.op.strips(call, self.shape)),
         }
+    }
+
+    /// Reduces the chunks of every rank to that rank, in one NCCL group.
+    fn reduced_strips(&self, strips: &Strips) -> Result<()> {
+        let Shape { world, dtype, .. } = *self.shape;
+        let reduction = self.call.options.reduction;
+        self.nccl.group(|| {
+            (0..world).filter(|root| strips.from[*root].bytes > 0).try_for_each(|root| {
+                let (from, to) = (strips.from[root].address, strips.into[root].address);
+                let elems = strips.from[root].bytes as usize / dtype.bytes();
+                // SAFETY: as in `run`; only the root's output is written, and other ranks have none.
+                unsafe { self.nccl.reduce(from, to, elems, dtype, (reduction, root), self.stream) }
+            })
+        })
     }
 
     /// Sends and receives all chunks in one NCCL group, except an in-place chunk of a rank to itself.

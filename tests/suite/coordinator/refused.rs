@@ -146,6 +146,7 @@ fn refused(group: &Coordinator) {
         ("in place", group.all_to_all(&a, &a, &stream)),
         ("counts", group.all_gather_v(&a, &b, &[4], &stream)),
         ("own count", group.all_gather_v(&a, &b, &[1, 1], &stream)),
+        ("own count", group.reduce_scatter_v(&a, &b, &[1, 1], Reduction::Sum, &stream)),
         ("counts", group.all_to_all_v(&a, &[1], &b, &[1, 1], &stream)),
         ("sum of counts", group.all_to_all_v(&a, &[4, 4], &b, &[1, 1], &stream)),
         ("overflow", group.all_to_all_v(&a, &[usize::MAX, 2], &b, &[1, 1], &stream)),

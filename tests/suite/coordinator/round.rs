@@ -53,7 +53,7 @@ pub(crate) struct Round<'a, T: Sample> {
     parts: Vec<usize>,
 }
 
-const OPERATIONS: usize = 15;
+const OPERATIONS: usize = 16;
 
 impl<'a, T: Sample> Round<'a, T> {
     pub(crate) fn new(group: &'a Coordinator, plan: Plan) -> Self {
@@ -106,6 +106,8 @@ impl<'a, T: Sample> Round<'a, T> {
         group.all_to_all_v(self.from(self.sends.iter().sum()), &self.sends, self.to(7, room), &self.receives, queue)?;
         let gathered = self.to(14, self.parts.iter().sum());
         group.all_gather_v(self.from(self.parts[group.rank()]), gathered, &self.parts, queue)?;
+        let own = self.to(15, self.parts[group.rank()]);
+        group.reduce_scatter_v(self.from(self.parts.iter().sum()), own, &self.parts, reduction, queue)?;
         group.reduce(self.from(count), mine.then(|| self.to(8, count)), reduction, root, queue)?;
         group.gather(self.from(count), mine.then(|| self.to(9, all)), root, queue)?;
         group.scatter(mine.then(|| self.from(all)), self.to(10, count), root, queue)?;
@@ -159,6 +161,10 @@ impl<'a, T: Sample> Round<'a, T> {
                 .enumerate()
                 .flat_map(|(peer, count)| (0..*count).map(move |index| value(peer, index)))
                 .collect(),
+            15 => {
+                let start: usize = self.parts[..rank].iter().sum();
+                (start..start + self.parts[rank]).map(|index| reduced(reduction, index)).collect()
+            }
             13 => {
                 let source = rank as isize - self.plan.by();
                 each(&|index| value(source.rem_euclid(world as isize) as usize, index))

@@ -192,6 +192,7 @@ fn effects_are_what_the_operations_are_by_definition() {
             // Counts: 0 2 1.
             "all-gather-v" => ["10 11 20"; 3],
             "reduce-scatter" => ["+0 +1", "+2 +3", "+4 +5"],
+            "reduce-scatter-v" => ["", "+0 +1", "+2"],
             "all-to-all" => ["00 01 10 11 20 21", "02 03 12 13 22 23", "04 05 14 15 24 25"],
             // Counts: 0 sends 0 1 2, 1 sends 1 2 0, 2 sends 2 0 1.
             "all-to-all-v" | "send-receive" => ["10 20 21", "00 11 12", "01 02 22"],

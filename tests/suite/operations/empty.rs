@@ -6,7 +6,7 @@ use super::refused::failing;
 use crate::support::{Rank, config, threads};
 
 /// Every operation whose size all ranks know.
-const OPS: usize = 13;
+const OPS: usize = 14;
 /// Room for the largest operand, and for the smaller operands after it.
 const ROOM: usize = 64;
 
@@ -33,7 +33,8 @@ fn call<'op>(
         8 => communicator.gather(part, is_root.then_some(whole), 1, queue),
         9 => communicator.scatter(is_root.then_some(whole), part, 1, queue),
         10 => communicator.all_gather_v(part, whole, &[elems; 3], queue),
-        11 => communicator.low_contention_all_gather(part, whole, queue).map(drop),
+        11 => communicator.reduce_scatter_v(whole, part, &[elems; 3], Reduction::Sum, queue),
+        12 => communicator.low_contention_all_gather(part, whole, queue).map(drop),
         _ => communicator.low_contention_reduce_scatter(whole, part, Reduction::Sum, queue).map(drop),
     }
 }

@@ -32,6 +32,15 @@ fn bad_operands_are_refused() {
         if own > 0 {
             invalid(gather(slice(33, own), slice(32, 8), &[3, 0, 5]), &["in place"]);
         }
+        let scatter =
+            |input, output, counts: &[usize]| communicator.reduce_scatter_v(input, output, counts, sum, stream);
+        invalid(scatter(slice(32, 8), slice(0, own), &[3, 0, 3, 2]), &["number of counts", "4", "3"]);
+        invalid(scatter(slice(32, 7), slice(0, own), &[3, 0, 5]), &["input's length", "7", "[3, 0, 5]"]);
+        invalid(scatter(slice(32, 8), slice(0, own + 1), &[3, 0, 5]), &["output's length", &(own + 1).to_string()]);
+        invalid(scatter(slice(32, 8), slice(0, own), &[2, usize::MAX, 7]), &["input's length", "8"]);
+        if own > 0 {
+            invalid(scatter(slice(32, 8), slice(33, own), &[3, 0, 5]), &["in place"]);
+        }
         invalid(communicator.reduce_scatter(slice(0, 13), slice(32, 4), sum, stream), &["13", "multiple", "3"]);
         invalid(communicator.reduce_scatter(slice(0, 12), slice(32, 5), sum, stream), &["output", "5", "4"]);
         invalid(communicator.reduce_scatter(slice(0, 12), slice(1, 4), sum, stream), &["in place"]);
@@ -201,7 +210,10 @@ fn counts_that_differ_are_named_on_every_rank() {
 /// calls before they run.
 #[test]
 fn counts_of_parts_that_differ_are_named_on_every_rank() {
-    for (check_calls, transport) in [(true, Transport::Auto), (false, Transport::Packets), (false, Transport::Direct)] {
+    let cases = [(true, Transport::Auto), (false, Transport::Packets), (false, Transport::Direct)];
+    for (gathers, (check_calls, transport)) in
+        [true, false].into_iter().flat_map(|gathers| cases.map(|case| (gathers, case)))
+    {
         let mut config = config();
         (config.check_calls, config.transport) = (check_calls, transport);
         config.deadlines.first_use = Duration::from_secs(2);
@@ -209,18 +221,17 @@ fn counts_of_parts_that_differ_are_named_on_every_rank() {
             let Rank { communicator, stream, .. } = rank;
             let [input, output] = [0; 2].map(|_| communicator.symmetric::<f64>(64).unwrap());
             let counts = if rank.rank() == 2 { [9, 4, 2] } else { [4, 9, 2] };
-            let own = counts[rank.rank()];
-            communicator.all_gather_v(
-                input.slice(..own)?,
-                output.slice(..counts.iter().sum::<usize>())?,
-                &counts,
-                stream,
-            )?;
+            let (own, all) = (input.slice(..counts[rank.rank()])?, output.slice(..counts.iter().sum::<usize>())?);
+            match gathers {
+                true => communicator.all_gather_v(own, all, &counts, stream)?,
+                false => communicator.reduce_scatter_v(all, own, &counts, Reduction::Sum, stream)?,
+            }
             communicator.synchronize(stream)
         });
         for error in errors {
             let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{error}") };
-            assert!(ours != theirs && [ours, theirs].iter().all(|call| call.contains("all-gather-v")), "{error}");
+            let name = if gathers { "all-gather-v" } else { "reduce-scatter-v" };
+            assert!(ours != theirs && [ours, theirs].iter().all(|call| call.contains(name)), "{error}");
         }
     }
 }
