@@ -158,12 +158,12 @@ class Round {
         "reduce_scatter_v",
         [=, &group](Queue queue) {
           const std::vector<std::size_t> parts = all_parts();
-          group.reduce_scatter_v(from(total(parts)), to(parts[rank]), parts, reduction_, queue);
+          group.reduce_scatter_v(from(total(parts)), to(parts[rank]), parts, kMax, queue);
         },
         [=] {
           std::size_t start = 0;
           for (std::size_t peer = 0; peer < rank; ++peer) start += pair(peer, peer);
-          return each(pair(rank, rank), [=](std::size_t index) { return over_ranks(reduction_, start + index); });
+          return each(pair(rank, rank), [=](std::size_t index) { return largest(start + index); });
         });
     add(
         "all_gather_along",
