@@ -99,8 +99,8 @@ impl Graph<'_> {
     /// apply.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if the ranks captured different numbers or sizes of pointers, or reused pointers at
-    /// different places: one buffer on one rank must be one buffer on every rank.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if the ranks captured different numbers or sizes of pointers, or
+    /// reused pointers at different places: one buffer on one rank must be one buffer on every rank.
     pub fn register(&self) -> Result<()> {
         self.parts.iter().try_for_each(|(_, part)| part.register())
     }
@@ -108,9 +108,10 @@ impl Graph<'_> {
     /// Enqueues all captured work on `stream`. Does not block.
     ///
     /// # Errors
-    /// [`Error::NotRegistered`] if [`register`](Self::register) is required and was not called. [`Error::Closed`] after
-    /// the communicator was closed; the group's error if the group has failed. [`Error::InvalidArgument`] for a stream
-    /// of another device. [`Error::Unsupported`] for a stream that [`Stream::capture`] records.
+    /// [`Error::NotRegistered`](crate::Error::NotRegistered) if [`register`](Self::register) is required and was not
+    /// called. [`Error::Closed`](crate::Error::Closed) after the communicator was closed; the group's error if the
+    /// group has failed. [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stream of another device.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a stream that [`Stream::capture`] records.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.raw.device.check_same("stream", stream.device())?;
         stream.refuse_captured("launch a graph")?;

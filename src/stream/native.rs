@@ -32,8 +32,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] inside a capture by [`capture`](Self::capture); [`Error::InvalidArgument`] or
-    /// [`Error::Device`] inside another capture, and where the runtime refuses.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) inside a capture by [`capture`](Self::capture);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) or [`Error::Device`](crate::Error::Device) inside
+    /// another capture, and where the runtime refuses.
     ///
     /// # Safety
     /// The stream's handle is valid until the capture has ended. The memory and the communicators of all recorded work
@@ -63,7 +64,8 @@ impl NativeCapture {
     /// Ends the capture, as `cudaStreamEndCapture` and `cudaGraphInstantiate` do. Does not wait for work of the stream.
     ///
     /// # Errors
-    /// [`Error::Device`] when the runtime refuses, [`Error::OutOfMemory`] when a command could not be recorded.
+    /// [`Error::Device`](crate::Error::Device) when the runtime refuses,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when a command could not be recorded.
     pub fn end(mut self) -> Result<NativeGraph> {
         self.stream.device().check_process("a capture")?;
         let keepalive = sys::Keepalive { data: std::ptr::null_mut(), release };
@@ -101,8 +103,9 @@ impl NativeGraph {
     /// graph.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a stream of another device, [`Error::Unsupported`] for a stream that
-    /// [`Stream::capture`] records, [`Error::Device`] when the runtime refuses.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stream of another device,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a stream that [`Stream::capture`] records,
+    /// [`Error::Device`](crate::Error::Device) when the runtime refuses.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.0.device.check_same("stream", stream.device())?;
         stream.enqueue("launch a graph", |raw| self.0.graph.launch(raw))

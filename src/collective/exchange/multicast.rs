@@ -94,9 +94,9 @@ impl<'a> MulticastExchange<'a> {
                 into_bytes: arena_bytes + start,
                 ..whole
             };
+            let queue = turn.queue;
             // SAFETY: as for an all-reduce; the check of the call ensures the length of this rank's chunk.
-            turn.queue
-                .enqueue("launch an exchange by multicast", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
+            queue.enqueue("launch an exchange by multicast", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
             start += part_bytes;
         }
         Ok(())
