@@ -223,9 +223,9 @@ struct ProbeArgs {
   uint32_t reserved[27];
 };
 
-/// An empty kernel. As large as ExpertArgs, so that its launch costs as much.
+/// An empty kernel. As large as ReceiveArgs, the largest block of experts, so that its launch costs as much.
 struct WideProbeArgs {
-  uint64_t reserved[69];
+  uint64_t reserved[54];
 };
 
 /// Columns of the sum over a row: packet p belongs to column p modulo this.

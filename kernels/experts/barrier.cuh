@@ -13,8 +13,9 @@ namespace symmetra::kernels {
 class GridBarrier {
  public:
   /// `words`: of block-shared memory, one for each rank.
-  SYMMETRA_DEVICE GridBarrier(const ExpertArgs& args, const Call& call, uint32_t* words)
-      : args_(args), epoch_(call.epoch), waiter_(args.wait, args.op, call.epoch, call.poisoned != 0), greetings_(words) {}
+  /// `op`: kOp*, for the status.
+  SYMMETRA_DEVICE GridBarrier(const ExpertArgs& args, const ExpertPeers& peers, uint32_t op, const Call& call, uint32_t* words)
+      : args_(args), peers_(peers), epoch_(call.epoch), waiter_(args.wait, op, call.epoch, call.poisoned != 0), greetings_(words) {}
 
   /// The number of blocks that send start flags: at most the first kExpertGreeters, which a GPU runs at once.
   SYMMETRA_DEVICE static uint32_t greeters() { return platform::blocks() < kExpertGreeters ? platform::blocks() : kExpertGreeters; }
@@ -93,7 +94,7 @@ class GridBarrier {
   }
 
  private:
-  SYMMETRA_DEVICE uint8_t* area(uint32_t rank) const { return args_.regions[rank] + args_.barrier_offset; }
+  SYMMETRA_DEVICE uint8_t* area(uint32_t rank) const { return peers_.regions[rank] + peers_.barrier_offset; }
   SYMMETRA_DEVICE uint32_t* greeting_of(uint32_t rank, uint32_t source, uint32_t number) const {
     return reinterpret_cast<uint32_t*>(area(rank)) + source * kExpertGreeters + number;
   }
@@ -138,6 +139,7 @@ class GridBarrier {
   }
 
   const ExpertArgs& args_;
+  const ExpertPeers& peers_;
   uint32_t epoch_;
   device::Waiter waiter_;
   uint32_t* greetings_;   ///< start flags of all ranks, in block-shared memory

@@ -12,11 +12,11 @@ template <class Protocol>
 class SourceReceive {
  public:
   /// `words`: in block-shared memory, one for each rank, and two for each expert of a token.
-  SYMMETRA_DEVICE SourceReceive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
+  SYMMETRA_DEVICE SourceReceive(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
       : args_(args),
         packets_(packets),
         waiter_(waiter),
-        targets_(args),
+        targets_(args, args.into),
         experts_(words),
         weights_(words + kMostTopK),
         tokens_(words + 2 * kMostTopK) {}
@@ -95,7 +95,7 @@ class SourceReceive {
         continue;
       }
       const Words<2> data = ByteProtocol::decode(packet);
-      const uint32_t expert = data.word[0] - args_.first_copy;
+      const uint32_t expert = data.word[0] - args_.first_replica;
       experts_[k] = token_ < count && expert < args_.local ? expert : kNone;
       weights_[k] = data.word[1];
     }
@@ -168,7 +168,7 @@ class SourceReceive {
       if (args_.into.weights != nullptr) args_.into.weights[at] = expert != kNone ? platform::f32_of(weights_[k]) : 0.0f;
       if (k != 0) continue;
       Places(args_).tokens[place()] = any ? place() : kNone;
-      if (any) RowOutputs(args_).source(place(), source_, token_);
+      if (any) RowOutputs(args_, args_.into).source(place(), source_, token_);
     }
   }
 
@@ -176,7 +176,7 @@ class SourceReceive {
   /// calls it.
   SYMMETRA_DEVICE void describe_absent() const {
     if (args_.into.ids == nullptr && args_.into.weights == nullptr) return;
-    const RowOutputs outputs(args_);
+    const RowOutputs outputs(args_, args_.into);
     const uint32_t rows = args_.max_tokens * args_.top_k, step = platform::blocks() * platform::kTeam;
     SYMMETRA_ROLLED
     for (uint32_t source = 0; source < args_.world; ++source) {
@@ -196,7 +196,7 @@ class SourceReceive {
     state.rows() = static_cast<uint32_t>(args_.capacity);
   }
 
-  const ExpertArgs& args_;
+  const ReceiveArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   RowTargets targets_;
@@ -211,8 +211,8 @@ class SourceReceive {
 /// Waits for the rows of this rank, and writes them to the places of their sources and tokens. After its sending
 /// kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
-  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive_by_source(SYMMETRA_ARGS(ReceiveArgs) args) {
+  receive_call(args, kOpDispatch, [&](const ExpertPackets& packets, device::Waiter& waiter) {
     SourceReceive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
     if (receive.run()) {
       packets.scrub([&](uint32_t source) { return receive.tokens(source); });

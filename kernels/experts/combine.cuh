@@ -21,10 +21,10 @@ template <class Element>
 class Given {
  public:
   /// `words`: in block-shared memory, two for each expert of a token.
-  SYMMETRA_DEVICE Given(const ExpertArgs& args, uint32_t* words)
+  SYMMETRA_DEVICE Given(const PartArgs& args, uint32_t* words)
       : args_(args),
         alone_(is_by_token(args) || args.exact != 0),
-        whole_((reinterpret_cast<uintptr_t>(args.rows) | uint64_t{args.hidden} * Element::kBytes) % sizeof(Words<4>) == 0),
+        whole_((reinterpret_cast<uintptr_t>(args.results) | uint64_t{args.hidden} * Element::kBytes) % sizeof(Words<4>) == 0),
         places_(words),
         weights_(words + kMostTopK) {}
 
@@ -102,10 +102,10 @@ class Given {
   SYMMETRA_DEVICE uint32_t kept() const { return (args_.top_k + kAhead - 1) / kAhead * kAhead; }
   template <bool kWhole>
   SYMMETRA_DEVICE Row<Element, kWhole> result(uint32_t place) const {
-    return Row<Element, kWhole>(args_.rows, uint64_t{place} * args_.hidden, args_.hidden);
+    return Row<Element, kWhole>(args_.results, uint64_t{place} * args_.hidden, args_.hidden);
   }
 
-  const ExpertArgs& args_;
+  const PartArgs& args_;
   bool alone_;         ///< each step sends one result
   bool whole_;         ///< rows are whole packets, at multiples of the packet size
   uint32_t* places_;   ///< of the results of the token's experts; kNone: on another rank
@@ -118,17 +118,17 @@ struct TokenPart {
   uint32_t first;  ///< first packet of this thread
   uint32_t step;   ///< from a packet of this thread to the next
 
-  SYMMETRA_DEVICE TokenPart(const ExpertArgs& args, uint32_t item)
-      : unit(args.parts == 1 ? item : item / args.parts),
-        first((item - unit * args.parts) * platform::threads() + platform::thread()),
-        step(args.parts * platform::threads()) {}
+  SYMMETRA_DEVICE TokenPart(const PartArgs& args, uint32_t item)
+      : unit(args.sharers == 1 ? item : item / args.sharers),
+        first((item - unit * args.sharers) * platform::threads() + platform::thread()),
+        step(args.sharers * platform::threads()) {}
 };
 
 /// Calls `body(rank, token, part)` for this block's share of the tokens of all ranks that may have results here: none
 /// after a failed dispatch. `given` has found the token's results. The tokens of all ranks are interleaved, so a block
 /// knows its first token before it knows the token counts. `words`: in block-shared memory, one for each rank.
 template <class Element, class Body>
-SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Given<Element>& given, Body body) {
+SYMMETRA_DEVICE void each_given(const PartArgs& args, uint32_t* words, Given<Element>& given, Body body) {
   for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
     const uint32_t failed = ExpertState(args).failed(), tokens = Heads(args).tokens(rank);
     words[rank] = failed != 0 ? 0 : tokens;
@@ -147,57 +147,50 @@ SYMMETRA_DEVICE void each_given(const ExpertArgs& args, uint32_t* words, Given<E
   }
 }
 
-/// Writes the part of each token to the place that `Place` returns. `words`: in block-shared memory.
+/// Writes the part of each token to `place(rank, token)`. `words`: in block-shared memory.
 template <class Element, class Place>
-SYMMETRA_DEVICE void give_parts(const ExpertArgs& args, uint32_t* words) {
+SYMMETRA_DEVICE void give_parts(const PartArgs& args, uint32_t* words, Place place) {
   Given<Element> given(args, words + kMaxWorld);
   each_given(args, words, given, [&](uint32_t rank, uint32_t token, const TokenPart& part) {
     if (!given.has(args.step)) return;
-    const Row<Element> into(Place()(args, rank, token), 0, args.hidden);
+    const Row<Element> into(place(rank, token), 0, args.hidden);
     for (uint32_t packet = part.first; packet < into.packets(); packet += part.step) {
       into.store(packet, given.load(args.step, packet));
     }
   });
 }
 
-/// The place of a part in the own region, indexed by rank and token: for parts that this rank sends or receives.
-struct Here {
-  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const { return travelling(args, rank, token); }
-};
-/// The place of a part in the region of the token's rank.
-struct There {
-  SYMMETRA_DEVICE uint8_t* operator()(const ExpertArgs& args, uint32_t rank, uint32_t token) const {
-    return in_region(args, rank, args.rank, token);
-  }
-};
-
 /// Writes the part of each token into the own region. A block takes a token of a rank.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_give(SYMMETRA_ARGS(CombineArgs) args) {
   platform::wait_prior();
-  give_parts<Element, Here>(args, platform::shared<uint32_t>());
+  const auto place = [&](uint32_t rank, uint32_t token) { return of_token(args, args.sent, args.part_bytes, rank, token); };
+  give_parts<Element>(args, platform::shared<uint32_t>(), place);
   platform::release_next();
 }
 
 /// Writes the part of each token, between two barriers, into the region of the token's rank. A block takes a token of a
 /// rank.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_deliver(SYMMETRA_ARGS(CombineDirectArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   auto* const words = platform::shared<uint32_t>();
-  GridBarrier barrier(args, call, words);
+  GridBarrier barrier(args, args.peers, kOpCombine, call, words);
   barrier.greet();
-  if (barrier.enter()) give_parts<Element, There>(args, words + kMaxWorld);
+  const auto place = [&](uint32_t rank, uint32_t token) {
+    return of_token(args, args.peers.regions[rank] + args.parts_offset, args.part_bytes, args.rank, token);
+  };
+  if (barrier.enter()) give_parts<Element>(args, words + kMaxWorld, place);
   platform::release_next();
   barrier.leave(true);
   end_call(args.calls, args.wait, call.epoch, 0);
 }
 
 /// The first block notifies every rank that this rank has begun to send.
-SYMMETRA_DEVICE void greet(const ExpertArgs& args, const Call& call) {
+SYMMETRA_DEVICE void greet(const CombinePacketArgs& args, const Call& call) {
   if (platform::block() != 0 || call.poisoned != 0) return;
-  const ExpertPackets packets(args, call.epoch);
+  const ExpertPackets packets(args, args.packets, call.epoch);
   for (uint32_t rank = platform::thread(); rank < args.world; rank += platform::threads()) {
     platform::store_packet(packets.telling(rank, args.rank, 0), ByteProtocol::encode({{0, 0}}, call.epoch));
   }
@@ -215,18 +208,18 @@ SYMMETRA_DEVICE void await_greetings(const ExpertArgs& args, const ExpertPackets
 /// Sends the part of each token to the token's rank, in packets, and a start flag to every rank. A block takes a token
 /// of a rank.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return(SYMMETRA_ARGS(CombinePacketArgs) args) {
   auto* const words = platform::kept_shared<uint32_t>();
   platform::wait_prior();
   platform::release_next();  // the summing kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
-  const uint32_t row = row_packets<RowProtocol>(args.row_bytes);
+  const uint32_t row = row_packets<RowProtocol>(args.part_bytes);
   Given<Element> given(args, words + kMaxWorld);
   each_given(args, words, given, [&](uint32_t rank, uint32_t token, const TokenPart& part) {
     for (uint32_t step = 0; step < given.steps() && call.poisoned == 0; ++step) {
       if (!given.has(step)) continue;
       const uint64_t number = args.exact != 0 ? uint64_t{token} * args.top_k + step : uint64_t{args.rank} * args.max_tokens + token;
-      Packet* const into = ExpertPackets(args, call.epoch).row(rank, number, row);
+      Packet* const into = ExpertPackets(args, args.packets, call.epoch).row(rank, number, row);
       for (uint32_t packet = part.first; packet < packets_of<Element>(args.hidden); packet += part.step) {
         send_bytes<RowProtocol>(into, packet, given.load(step, packet), Element::kQuietNan, call.epoch);
       }
@@ -243,11 +236,11 @@ class LoadedParts {
  public:
   static constexpr bool kAllSteps = false;
   static constexpr uint32_t kCount = platform::kTeam == 1 ? 1 : 4;
-  SYMMETRA_DEVICE explicit LoadedParts(const ExpertArgs& args) : args_(args) {}
+  SYMMETRA_DEVICE explicit LoadedParts(const CombineArgs& args) : args_(args) {}
 
   SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t, uint32_t packet) {
     has_[number] = true;
-    parts_[number] = Row<Element, true>(travelling(args_, rank, token), 0, args_.hidden).load(packet);
+    parts_[number] = Row<Element, true>(of_token(args_, args_.received, args_.part_bytes, rank, token), 0, args_.hidden).load(packet);
   }
   SYMMETRA_DEVICE void none(uint32_t number) { has_[number] = false; }
   SYMMETRA_DEVICE bool has(uint32_t number) const { return has_[number]; }
@@ -255,7 +248,7 @@ class LoadedParts {
   SYMMETRA_DEVICE Words<4> data(uint32_t number) const { return parts_[number]; }
 
  private:
-  const ExpertArgs& args_;
+  const CombineArgs& args_;
   Words<4> parts_[kCount];
   bool has_[kCount];
 };
@@ -265,12 +258,12 @@ class ArrivingParts {
  public:
   static constexpr bool kAllSteps = true;
   static constexpr uint32_t kCount = platform::kTeam == 1 ? 1 : 4;
-  SYMMETRA_DEVICE ArrivingParts(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
+  SYMMETRA_DEVICE ArrivingParts(const CombinePacketArgs& args, const ExpertPackets& packets, device::Waiter& waiter)
       : args_(args), packets_(packets), waiter_(waiter) {}
 
   SYMMETRA_DEVICE void look(uint32_t number, uint32_t token, uint32_t rank, uint32_t step, uint32_t packet) {
     const uint64_t row = args_.exact != 0 ? uint64_t{token} * args_.top_k + step : uint64_t{rank} * args_.max_tokens + token;
-    incoming_.look(number, packets_.row(args_.rank, row, row_packets<RowProtocol>(args_.row_bytes)), packet, rank);
+    incoming_.look(number, packets_.row(args_.rank, row, row_packets<RowProtocol>(args_.part_bytes)), packet, rank);
   }
   SYMMETRA_DEVICE void none(uint32_t number) { incoming_.none(number); }
   SYMMETRA_DEVICE bool has(uint32_t number) const { return incoming_.has(number); }
@@ -278,7 +271,7 @@ class ArrivingParts {
   SYMMETRA_DEVICE Words<4> data(uint32_t number) const { return incoming_.data(number); }
 
  private:
-  const ExpertArgs& args_;
+  const CombinePacketArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   Incoming<RowProtocol, kCount> incoming_;
@@ -323,7 +316,7 @@ class Givers {
 /// Sums the parts of a token of this rank, in rank order; with `exact`, the token's results in the order of its
 /// experts, all at once or one in each step. All threads of the block call it.
 template <class Element, class Parts>
-SYMMETRA_DEVICE void take_token(const ExpertArgs& args, const TokenPart& part, Parts& parts, Givers& givers) {
+SYMMETRA_DEVICE void take_token(const PartArgs& args, const TokenPart& part, Parts& parts, Givers& givers) {
   const uint32_t token = part.unit;
   constexpr uint32_t kCount = kValues<Element, 4>;
   const bool exact = args.exact != 0, one = exact && !Parts::kAllSteps, weighs = exact && args.weighs != 0;
@@ -375,12 +368,12 @@ SYMMETRA_DEVICE uint32_t taken_tokens(const ExpertArgs& args) {
 
 /// Sums the parts of each token of this rank. A block takes a token.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(CombineArgs) args) {
   platform::wait_prior();
   Givers givers(args, platform::shared<uint32_t>());
   LoadedParts<Element> parts(args);
   const uint32_t tokens = taken_tokens(args);
-  for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
+  for (uint32_t item = platform::block(); item < tokens * args.sharers; item += platform::blocks()) {
     take_token<Element>(args, TokenPart(args, item), parts, givers);
   }
   platform::release_next();
@@ -390,12 +383,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_take(SYMMETRA_ARGS(Exper
 /// ranks. A block takes a token. After its sending kernel, this kernel starts immediately: its inputs arrive in packets
 /// or precede the sending kernel.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum(SYMMETRA_ARGS(ExpertArgs) args) {
-  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum(SYMMETRA_ARGS(CombinePacketArgs) args) {
+  receive_call(args, kOpCombine, [&](const ExpertPackets& packets, device::Waiter& waiter) {
     Givers givers(args, platform::kept_shared<uint32_t>());
     ArrivingParts parts(args, packets, waiter);
     const uint32_t tokens = taken_tokens(args);
-    for (uint32_t item = platform::block(); item < tokens * args.parts; item += platform::blocks()) {
+    for (uint32_t item = platform::block(); item < tokens * args.sharers; item += platform::blocks()) {
       take_token<Element>(args, TokenPart(args, item), parts, givers);
     }
     await_greetings(args, packets, waiter);

@@ -82,25 +82,25 @@ class Heads {
   /// Pair counts of all expert replicas, followed by token counts of all ranks.
   SYMMETRA_DEVICE uint32_t* counts(uint32_t rank) const { return reinterpret_cast<uint32_t*>(at(rank) + sizeof(ExpertHead)); }
   SYMMETRA_DEVICE uint32_t to_copy(uint32_t rank, uint32_t copy) const { return counts(rank)[copy]; }
-  SYMMETRA_DEVICE uint32_t to_rank(uint32_t rank, uint32_t target) const { return counts(rank)[args_.copies + target]; }
-  SYMMETRA_DEVICE uint16_t* copies(uint32_t rank) const { return reinterpret_cast<uint16_t*>(at(rank) + args_.copies_offset); }
+  SYMMETRA_DEVICE uint32_t to_rank(uint32_t rank, uint32_t target) const { return counts(rank)[args_.replicas + target]; }
+  SYMMETRA_DEVICE uint16_t* copies(uint32_t rank) const { return reinterpret_cast<uint16_t*>(at(rank) + args_.replicas_offset); }
   SYMMETRA_DEVICE float* weights(uint32_t rank) const { return reinterpret_cast<float*>(at(rank) + args_.weights_offset); }
 
   /// Whether an expert replica is on this rank. `copy` becomes its local number.
   SYMMETRA_DEVICE bool is_here(uint32_t& copy) const {
-    copy -= args_.first_copy;
+    copy -= args_.first_replica;
     return copy < args_.local;
   }
 
  private:
-  SYMMETRA_DEVICE uint8_t* at(uint32_t rank) const { return args_.heads + rank * args_.head_bytes; }
+  SYMMETRA_DEVICE uint8_t* at(uint32_t rank) const { return args_.headers + rank * args_.header_bytes; }
 
   const ExpertArgs& args_;
 };
 
 /// The first thread of the first block reports the error to the host. Returns true, on all threads.
 SYMMETRA_DEVICE bool reports(const ExpertArgs& args, uint32_t code, uint32_t peer, uint64_t first, uint64_t second) {
-  if (platform::block() == 0 && platform::thread() == 0) device::report(args.wait, code, args.op, peer, 0, first, second);
+  if (platform::block() == 0 && platform::thread() == 0) device::report(args.wait, code, kOpDispatch, peer, 0, first, second);
   return true;
 }
 
@@ -136,9 +136,12 @@ struct ExpertState {
 class Asked {
  public:
   /// Called after platform::wait_prior.
-  SYMMETRA_DEVICE explicit Asked(const ExpertArgs& args) : Asked(args, ExpertTable(args)) {}
-  SYMMETRA_DEVICE Asked(const ExpertArgs& args, const ExpertTable& table)
-      : args_(args), table_(table), claimed_(args.token_count != nullptr ? platform::load<uint32_t>(args.token_count) : args.tokens) {}
+  SYMMETRA_DEVICE Asked(const ExpertArgs& args, const ExpertRouting& routing) : Asked(args, routing, ExpertTable(args)) {}
+  SYMMETRA_DEVICE Asked(const ExpertArgs& args, const ExpertRouting& routing, const ExpertTable& table)
+      : args_(args),
+        routing_(routing),
+        table_(table),
+        claimed_(routing.token_count != nullptr ? platform::load<uint32_t>(routing.token_count) : args.tokens) {}
 
   /// The number of tokens, from device memory or from the host. Another stream may write the device count concurrently,
   /// so threads may have read different counts. Where threads branch before a sync, they continue with the count that
@@ -149,9 +152,9 @@ class Asked {
   SYMMETRA_DEVICE uint32_t tokens() const { return claimed_ <= args_.tokens ? claimed_ : 0; }
   SYMMETRA_DEVICE uint32_t pairs() const { return tokens() * args_.top_k; }
   SYMMETRA_DEVICE int64_t expert(uint32_t pair) const {
-    const auto* const ids = static_cast<const uint8_t*>(args_.ids);
-    return args_.id_bytes == 8 ? platform::load<int64_t>(ids + uint64_t{pair} * 8)
-                               : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
+    const auto* const ids = static_cast<const uint8_t*>(routing_.ids);
+    return routing_.id_bytes == 8 ? platform::load<int64_t>(ids + uint64_t{pair} * 8)
+                                  : int64_t{platform::load<int32_t>(ids + uint64_t{pair} * 4)};
   }
   SYMMETRA_DEVICE bool is_bad(uint32_t pair) const { return is_bad(expert(pair)); }
   SYMMETRA_DEVICE bool is_bad(int64_t expert) const { return expert != -1 && !table_.has(expert); }
@@ -168,6 +171,7 @@ class Asked {
 
  private:
   const ExpertArgs& args_;
+  const ExpertRouting& routing_;
   ExpertTable table_;
   uint32_t claimed_;
 };
@@ -203,23 +207,23 @@ SYMMETRA_DEVICE bool goes(const uint16_t* copies, uint32_t token, uint32_t top_k
 
 /// The caller's routing, with the token count that expert_head has stored: a count that changes between two reads would
 /// assign rows to places that were not counted.
-SYMMETRA_DEVICE Asked kept_asked(const ExpertArgs& args) {
-  Asked asked(args);
-  if (args.token_count != nullptr) asked.claim(Heads(args).head(args.rank)->claimed);
+SYMMETRA_DEVICE Asked kept_asked(const RouteArgs& args) {
+  Asked asked(args, args.routing);
+  if (args.routing.token_count != nullptr) asked.claim(Heads(args).head(args.rank)->claimed);
   return asked;
 }
 
 /// Writes the pairs of the own routing header, from the caller's routing. One thread stores the token count for the
 /// following kernels.
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_head(SYMMETRA_ARGS(RouteArgs) args) {
   const Heads heads(args);
   platform::wait_prior();
-  const Asked asked(args);
+  const Asked asked(args, args.routing);
   const uint32_t step = platform::blocks() * platform::threads();
   for (uint32_t pair = platform::block() * platform::threads() + platform::thread(); pair < asked.pairs(); pair += step) {
     const int64_t expert = asked.expert(pair);
     heads.copies(args.rank)[pair] = asked.is_bad(expert) ? kBadCopy : asked.target(pair, expert).copy;
-    heads.weights(args.rank)[pair] = args.weights != nullptr ? args.weights[pair] : 1.0f;
+    heads.weights(args.rank)[pair] = args.routing.weights != nullptr ? args.routing.weights[pair] : 1.0f;
   }
   if (platform::block() == 0 && platform::thread() == 0) heads.head(args.rank)->claimed = asked.claimed();
   platform::release_next();
@@ -246,7 +250,7 @@ SYMMETRA_DEVICE void judge_pairs(const ExpertArgs& args, const Asked& asked, uin
 
 /// Writes the rest of the own routing header, from its pairs. A block counts the pairs of a replica, counts the tokens
 /// for a rank, or looks for errors.
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(RouteArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const ExpertTable table(args);
   const Heads heads(args);
@@ -254,15 +258,15 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally(SYMMETRA_ARGS(Expe
   const Asked asked = kept_asked(args);
   const uint16_t* const copies = heads.copies(args.rank);
   const uint32_t pairs = asked.pairs();
-  for (uint32_t unit = platform::block(); unit <= args.copies + args.world; unit += platform::blocks()) {
+  for (uint32_t unit = platform::block(); unit <= args.replicas + args.world; unit += platform::blocks()) {
     uint32_t* const count = heads.counts(args.rank) + unit;
-    if (unit < args.copies) {
+    if (unit < args.replicas) {
       uint32_t mine = 0;
       each_pair(copies, pairs, [&](uint32_t, uint32_t copy) { mine += copy == unit; });
       const uint32_t all = block_sum(mine, words);
       if (platform::thread() == 0) *count = all;
-    } else if (unit < args.copies + args.world) {
-      const uint32_t first = table.first_copy(unit - args.copies), end = table.first_copy(unit - args.copies + 1);
+    } else if (unit < args.replicas + args.world) {
+      const uint32_t first = table.first_copy(unit - args.replicas), end = table.first_copy(unit - args.replicas + 1);
       uint32_t mine = 0;
       for (uint32_t token = platform::thread(); token < asked.tokens(); token += platform::threads()) {
         mine += goes(copies, token, args.top_k, first, end);

@@ -21,15 +21,15 @@ struct ReceiveShared {
   uint32_t* pair_places;  ///< for each pair of the block's tokens: its place, or kNone
   uint32_t* scan;         ///< kScanWords a thread
 
-  SYMMETRA_DEVICE ReceiveShared(const ExpertArgs& args, uint32_t* words)
+  SYMMETRA_DEVICE ReceiveShared(const ReceiveArgs& args, uint32_t* words)
       : room((args.max_tokens * args.top_k + 3) / 4 * 2),  // whole packets
         stride((args.top_k + 3) / 4 * 4),                  // read four at once
         places(words),
         experts(places + args.rows_at_once * stride),
         heads(experts + (args.rows_at_once * args.top_k + 3) / 4 * 4),
         copies(heads + kHeadWords * args.world),
-        pairs(copies + (args.holds != 0 ? args.world * room : 0)),
-        before(pairs + args.copies),
+        pairs(copies + (args.holds_replicas != 0 ? args.world * room : 0)),
+        before(pairs + args.replicas),
         rows(before + args.local),
         come(rows + 1),
         offsets(come + args.world),
@@ -41,14 +41,14 @@ struct ReceiveShared {
 /// waiting for them.
 class Heard {
  public:
-  SYMMETRA_DEVICE Heard(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, const ReceiveShared& shared)
+  SYMMETRA_DEVICE Heard(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, const ReceiveShared& shared)
       : args_(args),
         packets_(packets),
         waiter_(waiter),
         shared_(shared),
         teams_((platform::threads() + platform::kTeam - 1) / platform::kTeam) {
     SYMMETRA_ROLLED
-    for (uint32_t i = platform::thread(); i <= args.copies + args.local + args.world; i += platform::threads()) shared_.pairs[i] = 0;
+    for (uint32_t i = platform::thread(); i <= args.replicas + args.local + args.world; i += platform::threads()) shared_.pairs[i] = 0;
     // Teams share the headers: several teams process one header, so that headers are not processed one after the other.
     part_ = platform::thread() / platform::kTeam;
     while ((share_ + 1) * args.world <= teams_) ++share_;
@@ -86,13 +86,13 @@ class Heard {
   SYMMETRA_DEVICE uint32_t most() const { return most_; }
   /// The replicas of two consecutive pairs, of which the first has an even number.
   SYMMETRA_DEVICE uint32_t copies_of(uint32_t source, uint32_t two) const {
-    return args_.holds != 0 ? shared_.copies[source * shared_.room + two] : packets_.word(source, kHeadWords + two);
+    return args_.holds_replicas != 0 ? shared_.copies[source * shared_.room + two] : packets_.word(source, kHeadWords + two);
   }
   /// The replica of a pair.
   SYMMETRA_DEVICE uint32_t copy_of(uint32_t source, uint32_t pair) const { return copies_of(source, pair / 2) >> pair % 2 * 16 & 0xFFFF; }
   /// Whether a token has an expert here.
   SYMMETRA_DEVICE bool comes(uint32_t source, uint32_t token) const {
-    return goes(source, token, {args_.first_copy, args_.first_copy + args_.local});
+    return goes(source, token, {args_.first_replica, args_.first_replica + args_.local});
   }
 
   /// Consecutive replicas: the first, and the end.
@@ -140,7 +140,7 @@ class Heard {
         const uint32_t copies = copies_of(source, two);
         SYMMETRA_UNROLL
         for (uint32_t i = 0; i < 2; ++i) {
-          const uint32_t copy = i == 0 ? copies & 0xFFFF : copies >> 16, pair = two * 2 + i, expert = copy - args_.first_copy;
+          const uint32_t copy = i == 0 ? copies & 0xFFFF : copies >> 16, pair = two * 2 + i, expert = copy - args_.first_replica;
           if (copy == kNoCopy || pair >= pairs) continue;
           if (all) platform::add_shared(shared_.pairs + copy, 1);
           if (pair < ahead && expert < args_.local) platform::add_shared(shared_.before + expert, 1);
@@ -185,7 +185,7 @@ class Heard {
     const Words<2> data = ByteProtocol::decode(packet);
     if (2 * i < kHeadWords) {
       platform::store_shared(shared_.heads + source * kHeadWords + 2 * i, data);
-    } else if (args_.holds != 0) {
+    } else if (args_.holds_replicas != 0) {
       platform::store_shared(shared_.copies + source * shared_.room + 2 * i - kHeadWords, data);
     }
   }
@@ -194,7 +194,7 @@ class Heard {
   SYMMETRA_DEVICE bool fit() const {
     uint64_t rows = all_;
     if (args_.layout != kRowsByRank) rows *= args_.top_k;
-    if (args_.layout == kRowsByExpert) rows += uint64_t{args_.copies} * (args_.align - 1);
+    if (args_.layout == kRowsByExpert) rows += uint64_t{args_.replicas} * (args_.align - 1);
     return rows <= args_.capacity;
   }
 
@@ -204,7 +204,9 @@ class Heard {
     if (args_.layout != kRowsPadded) return true;
     bool any = false;
     SYMMETRA_ROLLED
-    for (uint32_t copy = platform::thread(); copy < args_.copies; copy += platform::threads()) any |= shared_.pairs[copy] > args_.capacity;
+    for (uint32_t copy = platform::thread(); copy < args_.replicas; copy += platform::threads()) {
+      any |= shared_.pairs[copy] > args_.capacity;
+    }
     return platform::sync_block_or(any);
   }
 
@@ -257,7 +259,7 @@ class Heard {
     return {table.first_copy(rank), table.first_copy(rank + 1)};
   }
 
-  const ExpertArgs& args_;
+  const ReceiveArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   ReceiveShared shared_;

@@ -30,17 +30,17 @@ using ByteProtocol = LL<I64>;
 /// The packets of one call.
 class ExpertPackets {
  public:
-  SYMMETRA_DEVICE ExpertPackets(const ExpertArgs& args, uint32_t epoch)
-      : args_(args), epoch_(epoch), start_(epoch % args.buffers * args.buffer_bytes) {}
+  SYMMETRA_DEVICE ExpertPackets(const ExpertArgs& args, const ExpertPacketArea& area, uint32_t epoch)
+      : args_(args), area_(area), epoch_(epoch), start_(epoch % area.buffers * area.buffer_bytes) {}
 
   SYMMETRA_DEVICE uint32_t epoch() const { return epoch_; }
   /// A packet of the routing header that `source` sends to `rank`.
   SYMMETRA_DEVICE Packet* telling(uint32_t rank, uint32_t source, uint32_t i) const {
-    return at(rank, args_.tellings_offset) + uint64_t{source} * args_.telling_packets + i;
+    return at(rank, area_.control_offset) + uint64_t{source} * area_.control_packets + i;
   }
   /// The packets of row `number` in the memory of `rank`, `packets` packets for each row.
   SYMMETRA_DEVICE Packet* row(uint32_t rank, uint64_t number, uint32_t packets) const {
-    return at(rank, args_.travelling_offset) + number * packets;
+    return at(rank, area_.data_offset) + number * packets;
   }
 
   /// A word of the routing header from `source`, once it has arrived.
@@ -68,9 +68,9 @@ class ExpertPackets {
   SYMMETRA_DEVICE void scrub(Tokens tokens) const {
     constexpr uint32_t kRarely = 16;
     if (platform::block() != platform::blocks() - 1 || platform::thread() != 0) return;
-    const uint32_t turn = epoch_ / args_.buffers;
+    const uint32_t turn = epoch_ / area_.buffers;
     if (turn % kRarely != 0) return;
-    const uint32_t i = turn / kRarely % args_.telling_packets;
+    const uint32_t i = turn / kRarely % area_.control_packets;
     for (uint32_t source = 0; source < args_.world; ++source) {
       if (!is_sent(i, tokens(source))) platform::store_packet(telling(args_.rank, source, i), Packet{});
     }
@@ -78,26 +78,28 @@ class ExpertPackets {
 
  private:
   SYMMETRA_DEVICE Packet* at(uint32_t rank, uint64_t offset) const {
-    return reinterpret_cast<Packet*>(args_.regions[rank] + offset + start_);
+    return reinterpret_cast<Packet*>(area_.regions[rank] + offset + start_);
   }
 
   const ExpertArgs& args_;
+  const ExpertPacketArea& area_;
   uint32_t epoch_;
   uint64_t start_;
 };
 
-/// The first and last steps of all receiving kernels. `body(packets, waiter)` waits for packets. After its sending
-/// kernel, such a kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
-template <class Body>
-SYMMETRA_DEVICE void receive_call(const ExpertArgs& args, Body body) {
+/// The first and last steps of all receiving kernels. `op`: kOp*, for the status. `body(packets, waiter)` waits for
+/// packets. After its sending kernel, such a kernel starts immediately: its inputs arrive in packets or precede the
+/// sending kernel.
+template <class Args, class Body>
+SYMMETRA_DEVICE void receive_call(const Args& args, uint32_t op, Body body) {
   if (args.follows == 0) platform::wait_prior();
   // With few blocks, the next kernel may start while these blocks wait. The next kernel then occupies multiprocessors
   // that many blocks would need.
   const bool few = platform::blocks() <= kFewBlocks;
   if (few) platform::release_next();
   const Call call = begin_call(args.calls, args.wait);
-  const ExpertPackets packets(args, call.epoch);
-  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
+  const ExpertPackets packets(args, args.packets, call.epoch);
+  device::Waiter waiter(args.wait, op, call.epoch, call.poisoned != 0);
   body(packets, waiter);
   if (args.follows != 0) platform::wait_prior();
   if (!few) platform::release_next();

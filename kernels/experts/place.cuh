@@ -65,7 +65,7 @@ SYMMETRA_DEVICE bool is_wrong(const ExpertArgs& args, const Heads& heads, uint32
 }
 
 /// Counts the rows of the local experts. One block.
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(RouteArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const Heads heads(args);
   const ExpertState state(args);
@@ -78,23 +78,23 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_count(SYMMETRA_ARGS(Expe
     const Run run(args.local);
     uint32_t mine = 0;
     for (uint32_t expert = run.begin; expert < run.end; ++expert)
-      mine += aligned_rows(args, pairs_of(args, heads, args.first_copy + expert));
+      mine += aligned_rows(args, pairs_of(args, heads, args.first_replica + expert));
     const uint32_t rows_here[1] = {mine};
     const Scanned<1> scanned = block_scan(rows_here, words);
     uint32_t offset = scanned.before[0];
     for (uint32_t expert = run.begin; expert < run.end; ++expert) {
-      const uint32_t pairs = pairs_of(args, heads, args.first_copy + expert);
+      const uint32_t pairs = pairs_of(args, heads, args.first_replica + expert);
       state.count(expert) = pairs;
       state.offset(expert) = args.layout == kRowsPadded ? expert * static_cast<uint32_t>(args.capacity) : offset;
-      if (args.into.counts != nullptr) args.into.counts[expert] = pairs;
-      if (args.into.offsets != nullptr) args.into.offsets[expert] = state.offset(expert);
+      if (args.counts.rows != nullptr) args.counts.rows[expert] = pairs;
+      if (args.counts.offsets != nullptr) args.counts.offsets[expert] = state.offset(expert);
       offset += aligned_rows(args, pairs);
     }
     const uint32_t end = args.layout == kRowsPadded ? args.local * static_cast<uint32_t>(args.capacity) : scanned.all[0];
     const uint32_t rows = args.layout == kRowsByRank ? rows_of(args, heads, args.rank, words) : end;
     if (platform::thread() == 0) {
       state.rows() = rows;
-      if (args.into.offsets != nullptr) args.into.offsets[args.local] = end;
+      if (args.counts.offsets != nullptr) args.counts.offsets[args.local] = end;
     }
   }
   platform::release_next();
@@ -115,7 +115,7 @@ SYMMETRA_DEVICE uint32_t place_of(const ExpertArgs& args, const Heads& heads, ui
 }
 
 /// By source, writes the rest of the own routing header from its pairs. Nothing is counted. One block.
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_tally_by_source(SYMMETRA_ARGS(RouteArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
   if (platform::block() == 0) judge_pairs(args, kept_asked(args), words);
@@ -142,13 +142,13 @@ SYMMETRA_DEVICE void place_tokens(const ExpertArgs& args, const Heads& heads, ui
 
 /// Computes places. A block walks the pairs of one rank for one local expert, the tokens of one rank for this rank, or
 /// the tokens of this rank for another rank. By rank, places of pairs are needed for the index only.
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(RouteArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   const Heads heads(args);
   const ExpertState state(args);
   const Places places(args);
   platform::wait_prior();
-  const uint32_t experts = is_by_token(args) && args.into.index == nullptr ? 0 : args.local;
+  const uint32_t experts = args.pair_places != 0 ? args.local : 0;
   const uint32_t units = state.failed() != 0 ? 0 : (2 + experts) * args.world;
   for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
     const uint32_t task = unit / args.world, other = unit % args.world;
@@ -160,7 +160,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_place(SYMMETRA_ARGS(Expe
       place_tokens(args, heads, args.rank, other, places.there + uint64_t{other} * args.max_tokens, words);
       continue;
     }
-    const uint32_t expert = task - 2, copy = args.first_copy + expert;
+    const uint32_t expert = task - 2, copy = args.first_replica + expert;
     uint32_t before = state.offset(expert);
     for (uint32_t earlier = 0; earlier < other; ++earlier) before += heads.to_copy(earlier, copy);
     const uint16_t* const copies = heads.copies(other);

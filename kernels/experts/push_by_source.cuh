@@ -10,8 +10,8 @@ namespace symmetra::kernels {
 class OwnPairs {
  public:
   /// `claimed`: a word in block-shared memory. A sync and `meet` must follow.
-  SYMMETRA_DEVICE OwnPairs(const ExpertArgs& args, uint32_t* claimed)
-      : args_(args), asked_(args), table_(args), heads_(args), claimed_(claimed), again_(args.follows != 0) {
+  SYMMETRA_DEVICE OwnPairs(const PushArgs& args, uint32_t* claimed)
+      : args_(args), asked_(args, args.routing), table_(args), heads_(args), claimed_(claimed), again_(args.again != 0) {
     const uint32_t before = again_ ? heads_.tokens(args.rank) : 0;
     tokens_ = !again_ ? asked_.tokens() : before < args.tokens ? before : args.tokens;
     if (platform::thread() == 0) *claimed_ = asked_.claimed();
@@ -48,7 +48,7 @@ class OwnPairs {
   /// address, eight pairs at once: each block takes a consecutive share, by its last threads. Padding rows are also
   /// written.
   SYMMETRA_DEVICE void share() const {
-    const bool places = args_.placed_ids != kStaged || args_.placed_weights != kStaged;
+    const bool places = args_.placed.ids != kStaged || args_.placed.weights != kStaged;
     const uint32_t pairs = (places ? args_.max_tokens : tokens_) * args_.top_k;
     const uint32_t eights = (pairs + 7) / 8, each = (eights + platform::blocks() - 1) / platform::blocks();
     const uint32_t begin = platform::block() * each, end = begin + each < eights ? begin + each : eights;
@@ -83,7 +83,7 @@ class OwnPairs {
     Words<4> copies, weights[2];
 
     SYMMETRA_DEVICE Eight(const OwnPairs& pairs, uint32_t eight) {
-      const ExpertArgs& args = pairs.args_;
+      const PushArgs& args = pairs.args_;
       copies = {{kNone, kNone, kNone, kNone}};
       weights[0] = weights[1] = {};
       SYMMETRA_UNROLL
@@ -91,7 +91,7 @@ class OwnPairs {
         const uint32_t pair = eight * 8 + i;
         if (pair >= pairs.tokens_ * args.top_k) continue;
         const uint32_t copy = pairs.again_ ? pairs.heads_.copies(args.rank)[pair] : pairs.asked_.copy(pair);
-        const float* const asked = pairs.again_ ? pairs.heads_.weights(args.rank) : args.weights;
+        const float* const asked = pairs.again_ ? pairs.heads_.weights(args.rank) : args.routing.weights;
         copies.word[i / 2] ^= (copy ^ 0xFFFF) << i % 2 * 16;
         weights[i / 4].word[i % 4] = platform::bits_of(asked != nullptr ? asked[pair] : 1.0f);
       }
@@ -101,11 +101,11 @@ class OwnPairs {
   /// The first pair of this thread's share with an invalid expert id; kNone: there is none. Each flag block takes a
   /// consecutive share.
   SYMMETRA_DEVICE uint32_t find_bad() const {
-    const uint32_t pairs = asked_.pairs(), threads = platform::threads(), each = 16 / args_.id_bytes;
+    const uint32_t pairs = asked_.pairs(), threads = platform::threads(), each = 16 / args_.routing.id_bytes;
     const uint32_t share = ((pairs + each - 1) / each + GridBarrier::greeters() - 1) / GridBarrier::greeters() * each;
     const uint32_t begin = platform::block() * share < pairs ? platform::block() * share : pairs;
     const uint32_t end = begin + share < pairs ? begin + share : pairs;
-    const auto* const ids = static_cast<const uint8_t*>(args_.ids) + uint64_t{begin} * args_.id_bytes;
+    const auto* const ids = static_cast<const uint8_t*>(args_.routing.ids) + uint64_t{begin} * args_.routing.id_bytes;
     uint32_t first_bad = kNone;
     const auto judge = [&](uint32_t pair, int64_t expert) {
       if (pair < first_bad && asked_.is_bad(expert)) first_bad = pair;
@@ -137,7 +137,7 @@ class OwnPairs {
 
   /// The distance in words from the own routing headers to those of a rank.
   SYMMETRA_DEVICE int64_t words_to(uint32_t rank) const {
-    return (reinterpret_cast<intptr_t>(args_.regions[rank]) - reinterpret_cast<intptr_t>(args_.regions[args_.rank])) / 4;
+    return (reinterpret_cast<intptr_t>(args_.peers.regions[rank]) - reinterpret_cast<intptr_t>(args_.peers.regions[args_.rank])) / 4;
   }
 
   /// Writes eight pairs to the headers of all ranks. `weighs`: peers also need the weights.
@@ -160,8 +160,8 @@ class OwnPairs {
     const uint64_t first = uint64_t{args_.rank} * pairs;
     each_rank(args_, [&](uint32_t rank) {
       const uint32_t begin = table_.first_copy(rank), local = table_.first_copy(rank + 1) - begin;
-      const Row<F32> ids(in_reach(args_, rank, args_.placed_ids), first, pairs);
-      const Row<F32> weights(in_reach(args_, rank, args_.placed_weights), first, pairs);
+      const Row<F32> ids(in_reach(args_.peers, rank, args_.placed.ids), first, pairs);
+      const Row<F32> weights(in_reach(args_.peers, rank, args_.placed.weights), first, pairs);
       SYMMETRA_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         if (eight * 8 + half * 4 >= pairs) continue;
@@ -172,13 +172,13 @@ class OwnPairs {
           experts.word[i] = expert < local ? expert : kNone;
           theirs.word[i] = expert < local ? its.weights[half].word[i] : 0;
         }
-        if (args_.placed_ids != kStaged) ids.store(eight * 2 + half, experts);
-        if (args_.placed_weights != kStaged) weights.store(eight * 2 + half, theirs);
+        if (args_.placed.ids != kStaged) ids.store(eight * 2 + half, experts);
+        if (args_.placed.weights != kStaged) weights.store(eight * 2 + half, theirs);
       }
     });
   }
 
-  const ExpertArgs& args_;
+  const PushArgs& args_;
   Asked asked_;
   ExpertTable table_;
   Heads heads_;
@@ -205,12 +205,12 @@ SYMMETRA_DEVICE void judge_ranks(const ExpertArgs& args, const GridBarrier& barr
 /// Writes the own rows to the places of their source and tokens on the ranks of their experts, and their pairs to all
 /// ranks, between two barriers: none if a rank found an error. A block takes a token, and already knows its next token.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_ARGS(PushArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   uint32_t* const lists = words + 2 * kMaxWorld;
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
-  GridBarrier barrier(args, call, words);
+  GridBarrier barrier(args, args.peers, kOpDispatch, call, words);
   Turns turns(args, call, args.tokens, words + kMaxWorld);
   static_assert(Turns::kWords < kMaxWorld);
   OwnPairs pairs(args, words + kMaxWorld + Turns::kWords);
@@ -223,7 +223,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push_by_source(SYMMETRA_
   const auto find = [&](uint32_t its) {
     TokenRanks(args, lists + list * kMostTopK).begin([&](uint32_t k) { return pairs.rank(its * args.top_k + k); });
   };
-  RowStream<Element> stream(args);
+  RowStream<Element> stream(args, args.rows);
   if (token < pairs.tokens()) {
     find(token);
     stream.begin(token);

@@ -11,8 +11,13 @@ namespace symmetra::kernels {
 template <class Protocol>
 class Receive {
  public:
-  SYMMETRA_DEVICE Receive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
-      : args_(args), packets_(packets), waiter_(waiter), shared_(args, words), heard_(args, packets, waiter, shared_), targets_(args) {
+  SYMMETRA_DEVICE Receive(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
+      : args_(args),
+        packets_(packets),
+        waiter_(waiter),
+        shared_(args, words),
+        heard_(args, packets, waiter, shared_),
+        targets_(args, args.into) {
     SYMMETRA_ROLLED
     for (uint32_t i = platform::thread(); i < args.rows_at_once * shared_.stride; i += platform::threads()) shared_.places[i] = kNone;
     source_ = platform::block();
@@ -91,7 +96,7 @@ class Receive {
     const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
     SYMMETRA_ROLLED
     for (uint32_t i = from_end(); i < count; i += platform::threads()) {
-      const uint32_t expert = heard_.copy_of(source_, first + i) - args_.first_copy;
+      const uint32_t expert = heard_.copy_of(source_, first + i) - args_.first_replica;
       shared_.experts[i] = expert < args_.local ? expert : kNone;
     }
   }
@@ -101,14 +106,16 @@ class Receive {
     const Run run(args_.local);
     uint32_t aligned = 0;
     SYMMETRA_ROLLED
-    for (uint32_t expert = run.begin; expert < run.end; ++expert) aligned += aligned_rows(args_, shared_.pairs[args_.first_copy + expert]);
+    for (uint32_t expert = run.begin; expert < run.end; ++expert) {
+      aligned += aligned_rows(args_, shared_.pairs[args_.first_replica + expert]);
+    }
     const uint32_t values[1] = {aligned};
     const Scanned<1> scanned = block_scan(values, shared_.scan);
     uint32_t offset = scanned.before[0];
     SYMMETRA_ROLLED
     for (uint32_t expert = run.begin; expert < run.end; ++expert) {
       shared_.offsets[expert] = offset;
-      offset += aligned_rows(args_, shared_.pairs[args_.first_copy + expert]);
+      offset += aligned_rows(args_, shared_.pairs[args_.first_replica + expert]);
     }
     end_ = scanned.all[0];
     platform::sync_block();
@@ -263,11 +270,11 @@ class Receive {
     const ExpertState state(args_);
     SYMMETRA_ROLLED
     for (uint32_t expert = platform::thread(); expert < args_.local; expert += platform::threads()) {
-      const uint32_t pairs = shared_.pairs[args_.first_copy + expert], offset = offset_of(expert);
+      const uint32_t pairs = shared_.pairs[args_.first_replica + expert], offset = offset_of(expert);
       state.count(expert) = pairs;
       state.offset(expert) = offset;
-      if (args_.into.counts != nullptr) args_.into.counts[expert] = pairs;
-      if (args_.into.offsets != nullptr) args_.into.offsets[expert] = offset;
+      if (args_.counts.rows != nullptr) args_.counts.rows[expert] = pairs;
+      if (args_.counts.offsets != nullptr) args_.counts.offsets[expert] = offset;
     }
     SYMMETRA_ROLLED
     for (uint32_t source = platform::thread(); source < args_.world; source += platform::threads()) {
@@ -276,10 +283,10 @@ class Receive {
     if (platform::thread() != 0) return;
     const uint32_t end = args_.layout == kRowsPadded ? args_.local * static_cast<uint32_t>(args_.capacity) : end_;
     state.rows() = args_.layout == kRowsByRank ? come_ : end;
-    if (args_.into.offsets != nullptr) args_.into.offsets[args_.local] = end;
+    if (args_.counts.offsets != nullptr) args_.counts.offsets[args_.local] = end;
   }
 
-  const ExpertArgs& args_;
+  const ReceiveArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   ReceiveShared shared_;
@@ -296,8 +303,8 @@ class Receive {
 /// Waits for the routing headers of all ranks and the rows of this rank, and writes the rows to their places. After its
 /// sending kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive(SYMMETRA_ARGS(ExpertArgs) args) {
-  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive(SYMMETRA_ARGS(ReceiveArgs) args) {
+  receive_call(args, kOpDispatch, [&](const ExpertPackets& packets, device::Waiter& waiter) {
     Receive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
     if (receive.hear()) {
       receive.run();

@@ -34,7 +34,7 @@ SYMMETRA_DEVICE void tell_head(const ExpertArgs& args, const ExpertPackets& pack
 
 /// By source, sends the fixed part of the routing header to every rank; the blocks of the tokens send the pairs.
 /// `words`: in block-shared memory.
-SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
+SYMMETRA_DEVICE void send_counts(const SendArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
   const uint32_t room = args.tokens * args.top_k;
   uint32_t first_bad = kNone;
   SYMMETRA_ROLLED
@@ -43,14 +43,14 @@ SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, con
     if (pair < first_bad && pair < asked.pairs() && asked.is_bad(expert)) first_bad = pair;
   }
   const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
-  if (call.poisoned == 0) tell_head(args, ExpertPackets(args, call.epoch), head);
+  if (call.poisoned == 0) tell_head(args, ExpertPackets(args, args.packets, call.epoch), head);
 }
 
 /// Writes run `number` of the routing header to every rank, and stores what combines need of it. A thread finds the
 /// replicas of pairs, then sends packets of the replicas that all threads have found. The first run includes the fixed
 /// part of the header, so its block validates all pairs. The loads depend neither on the state nor on the token count,
 /// so that they are all in flight at once. `words`: in block-shared memory, two for each pair of a run.
-SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
+SYMMETRA_DEVICE void send_head(const SendArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
   const Heads heads(args);
   const uint32_t room = args.tokens * args.top_k, threads = platform::threads(), mine = platform::thread();
   const uint32_t run = head_run(), first = number * run;
@@ -65,7 +65,7 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
   for (uint32_t i = mine; i < run; i += threads) {
     const uint32_t pair = first + i;
     const int64_t expert = pair < room ? asked.expert(pair) : -1;
-    const uint32_t weight = platform::bits_of(args.weights != nullptr && pair < room ? args.weights[pair] : 1.0f);
+    const uint32_t weight = platform::bits_of(args.routing.weights != nullptr && pair < room ? args.routing.weights[pair] : 1.0f);
     const uint16_t copy = asked.target(pair, expert).copy;
     copies[i] = copy;
     weights[i] = weight;
@@ -76,7 +76,7 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
   }
   const bool bad = platform::sync_block_or(first_bad != kNone);
   const uint32_t pairs = asked.pairs();
-  const ExpertPackets packets(args, call.epoch);
+  const ExpertPackets packets(args, args.packets, call.epoch);
   if (call.poisoned == 0 && first < pairs) {
     const uint32_t quarter = run / 4, left = pairs - first < run ? pairs - first : run;
     SYMMETRA_ROLLED
@@ -106,7 +106,7 @@ class RowSender {
   static constexpr uint32_t kWords = 3 * kMostTopK;
 
   /// Begins to find the targets.
-  SYMMETRA_DEVICE RowSender(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words)
+  SYMMETRA_DEVICE RowSender(const SendArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words)
       : args_(args),
         asked_(asked),
         call_(call),
@@ -116,8 +116,8 @@ class RowSender {
         weights_(copies_ + kMostTopK) {
     const auto rank = [&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
-      const float weight = tells() && args.weights != nullptr ? args.weights[pair] : 1.0f;  // loaded concurrently with
-                                                                                            // the expert
+      const float weight = tells() && args.routing.weights != nullptr ? args.routing.weights[pair] : 1.0f;  // loaded concurrently with
+                                                                                                            // the expert
       const Target target = asked.target(pair);
       copies_[k] = target.copy;
       weights_[k] = platform::bits_of(weight);
@@ -166,7 +166,7 @@ class RowSender {
     heads.weights(args_.rank)[pair] = platform::f32_of(weights_[k]);
   }
 
-  const ExpertArgs& args_;
+  const SendArgs& args_;
   const Asked& asked_;
   const Call& call_;
   uint32_t token_;
@@ -182,15 +182,15 @@ constexpr uint32_t kFewTokens = 8;
 /// depends on the state. `words`: in block-shared memory, those of the sender, followed by capacity for the scales of a
 /// row.
 template <class Element, class Protocol>
-SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words) {
+SYMMETRA_DEVICE void send_packets(const SendArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words) {
   RowSender<Protocol> sender(args, asked, call, token, words);
   const uint32_t codes_quiet = F8E4M3::kQuietNan, scales_at = static_cast<uint32_t>(args.scales_offset / 16);
   if constexpr (Element::kFloating) {
     using Codes = RowCodes<Element>;
-    const Codes row(args, token);
+    const Codes row(args, args.rows, token);
     uint32_t* const scales = words + RowSender<Protocol>::kWords;
     const bool bytes = args.scales == kCodeScalesE8M0;
-    const ExpertPackets packets(args, call.epoch);
+    const ExpertPackets packets(args, args.packets, call.epoch);
     const auto first = row.load(0);
     if (!sender.meet()) return;
     sender.tell(packets);
@@ -221,14 +221,14 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
     }
   } else {
     const bool codes = args.wire == kWireGivenF8;
-    const Bytes row(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes);
+    const Bytes row(args.rows.values, uint64_t{token} * args.payload_bytes, args.payload_bytes);
     const uint32_t quiet = codes ? codes_quiet : args.dtype == kF32 ? F32::kQuietNan : BF16::kQuietNan;
     const uint32_t bytes = code_groups(args) * 4, scale_packets = codes ? byte_packets(bytes) : 0;
-    const Bytes scales(args.row_scales, uint64_t{token} * bytes, bytes);
+    const Bytes scales(args.rows.scales, uint64_t{token} * bytes, bytes);
     const uint32_t threads = platform::threads(), first = platform::thread(), from_end = threads - 1 - first;
     const Words<4> data = first < row.packets() ? row.load(first) : Words<4>{};
     const Words<4> scale = from_end < scale_packets ? scales.load(from_end) : Words<4>{};
-    const ExpertPackets packets(args, call.epoch);
+    const ExpertPackets packets(args, args.packets, call.epoch);
     // The receiver needs the pairs first. With few tokens the pairs would not wait for rows, and sending them early
     // would delay the sync.
     const bool early = args.tokens > kFewTokens;
@@ -248,7 +248,7 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
 /// Sends the routing header to all ranks, and each row to the ranks of its token's experts. A block takes a run of the
 /// header, or by source the fixed part of the header, or a token.
 template <class Element, class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(SendArgs) args) {
   auto* words = platform::kept_shared<uint32_t>();
   // No kernel writes the table; only a placement does, while no call is in flight. So these loads need not wait for
   // earlier kernels.
@@ -262,7 +262,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(Exper
   platform::wait_prior();
   platform::release_next();  // the receiving kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
-  const Asked asked(args, ExpertTable(args, experts));
+  const Asked asked(args, args.routing, ExpertTable(args, experts));
   const bool by_source = args.layout == kRowsBySource;
   const uint32_t runs = by_source ? 1 : head_runs(args);
   for (uint32_t unit = platform::block(); unit < runs + args.tokens; unit += platform::blocks()) {
