@@ -1,7 +1,7 @@
 //! The comparison of calls beyond operation, type and size: the offsets of operands that peers access, and the caller's
 //! tags.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::experts::{Combine, Method, Received};
@@ -11,10 +11,15 @@ use symmetra::{
 
 use crate::expert_errors::{Operands, small};
 use crate::support::world::{Gate, meet, open};
-use crate::support::{Rank, config};
+use crate::support::{Rank, config, is_host};
 
-/// Elements of a rank's part of a small message, and of a large one, which peers access.
-const COUNTS: [usize; 2] = [64, 1 << 18];
+/// Elements of a rank's part of a small message.
+const SMALL: usize = 64;
+
+/// Elements of a rank's part of a large message, whose operands peers access: GPUs send up to 4 MiB as packets.
+fn large() -> usize {
+    if is_host() { 1 << 18 } else { 1 << 22 }
+}
 
 fn checked(check_calls: bool) -> Config {
     let mut config = config();
@@ -24,14 +29,16 @@ fn checked(check_calls: bool) -> Config {
     config
 }
 
-/// The error that a rank learns of after it made its calls.
+/// The error that a rank learns of after it made its calls. No deadline of `checked` is as long as this wait.
 fn failure(made: Result<()>, synchronize: impl Fn() -> Result<()>) -> Error {
+    let start = Instant::now();
     let mut result = made;
     loop {
         match result {
             Ok(()) => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => return error,
         }
+        assert!(start.elapsed() < Duration::from_secs(60), "the calls differ, and no rank found it in 60 s");
         result = synchronize();
     }
 }
@@ -67,12 +74,12 @@ const PLACED: [(&str, &str, Placed); 5] = [
 #[test]
 fn pitfall_04_operands_at_other_offsets_are_named_with_both() {
     for (what, operand, call) in PLACED {
-        for (check_calls, count) in [(true, COUNTS[0]), (true, COUNTS[1]), (false, COUNTS[1])] {
+        for (check_calls, count) in [(true, SMALL), (true, large()), (false, large())] {
             let gate = Gate::new(2);
             meet(2, |bootstrap| {
                 let rank = open(bootstrap, &checked(check_calls)).unwrap();
-                let memory = rank.communicator.symmetric::<f32>(2 * COUNTS[1] + 64).unwrap();
-                let plain = DeviceBuffer::<f32>::new(&rank.device, 2 * COUNTS[1]).unwrap();
+                let memory = rank.communicator.symmetric::<f32>(2 * large() + 64).unwrap();
+                let plain = DeviceBuffer::<f32>::new(&rank.device, 2 * large()).unwrap();
                 // Equal places first, which are no error.
                 call(&rank, &memory, &plain, [16, count]).unwrap();
                 rank.finish();
