@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use parking_lot::Mutex;
+use reference::element::Summand;
+use reference::norm::{normed, with_residual};
 use rustix::process::Signal;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::{
@@ -25,7 +27,6 @@ use symmetra::{
 };
 
 use support::data::mix;
-use support::norm::{Narrow, Norm, normed, with_residual};
 use support::process::{Child, Ranks, Said, this, within_a_second};
 use support::world::{Gate, bounded, meet, open, open_on};
 use support::{Rank, Sample, codec, config, fits};
@@ -126,11 +127,9 @@ impl Parts {
             Op::Quantised => codec::reduced(&codec(), &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>()),
             Op::Norm => {
                 let residual = part(0, 0, 0);
-                let weight: Vec<f32> = residual[..HIDDEN].iter().map(|weight| weight.wide()).collect();
                 let sum = |index: usize| bf16::reduce(Reduction::Sum, inputs.iter().map(|input| input[index]));
                 let x = with_residual(&(0..COUNT).map(sum).collect::<Vec<_>>(), Some(&residual));
-                let norm = Norm { weight: &weight, epsilon: 1e-6, weight_offset: 0.0, width: HIDDEN };
-                [normed(&x, norm), x].concat()
+                [normed(&x, &residual[..HIDDEN], RmsNorm::new(1e-6)), x].concat()
             }
         };
         assert!(self.output.read(stream).unwrap()[..expected.len()] == expected, "{op:?} of rank {own}");

@@ -4,6 +4,7 @@
 mod support;
 
 use half::{bf16, f16};
+use reference::element::Real;
 use symmetra::environment::{EnvConfig, Environment, InitMethod};
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::{
@@ -17,7 +18,7 @@ use support::extent::full;
 use support::process::{Ranks, this};
 use support::world::{alone, bounded, meet, open_on};
 
-use support::{Rank, Sample, config, narrow, threads};
+use support::{Rank, Sample, config, threads};
 
 /// Settings of a group with multicast.
 fn asking(multicast: Multicast) -> Config {
@@ -62,8 +63,8 @@ fn added<T: Sample>(values: impl ExactSizeIterator<Item = T>) -> u64 {
     // f32 holds more than twice the digits of f16, so a sum that is rounded to both is rounded once.
     let total = halves.reduce(|a, b| f16::from_f32(a.to_f32() + b.to_f32())).unwrap();
     match T::DTYPE {
-        Dtype::F8E4M3 => narrow::e4m3(total.to_f32()).to_bits().into(),
-        _ => narrow::e5m2(total.to_f32()).to_bits().into(),
+        Dtype::F8E4M3 => F8E4M3::of_single(total.to_f32()).to_bits().into(),
+        _ => F8E5M2::of_single(total.to_f32()).to_bits().into(),
     }
 }
 
@@ -204,8 +205,8 @@ fn check_near_ties<T: Sample>(rank: &Rank, encode: fn(f32) -> T) {
 fn sums_of_8_bit_floats_are_added_in_f16_in_rank_order() {
     for world in worlds() {
         with_multicast(world, &asking(Multicast::Require), |rank| {
-            check_near_ties(rank, narrow::e4m3);
-            check_near_ties(rank, narrow::e5m2);
+            check_near_ties(rank, F8E4M3::of_single);
+            check_near_ties(rank, F8E5M2::of_single);
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use reference::element::Real;
 use symmetra::op::Source;
 use symmetra::{Codec, Dtype};
 
@@ -11,7 +12,6 @@ use crate::program::{LENGTH, Placed, Program, Step, Through};
 use crate::support::call::Call;
 use crate::support::codec;
 use crate::support::data::{Data, Sample, mix};
-use crate::support::norm::Narrow;
 
 /// Buffers of the type of a bench: two symmetric, three plain, two plain ones with adopted memory, and two plain ones that hold the
 /// same on every rank. Behind them is [`WIDE`].
@@ -272,7 +272,7 @@ fn reduction<T: Sample>(call: &Call, inputs: Vec<Vec<T>>) -> Box<dyn Fn(usize, u
     Box::new(move |start, count| data.expected(options.algorithm, options.reduction, start, count))
 }
 
-fn by_codec<T: Sample, R: Narrow>(call: &Call, inputs: &[Vec<T>]) -> Vec<T> {
+fn by_codec<T: Sample, R: Real>(call: &Call, inputs: &[Vec<T>]) -> Vec<T> {
     let inputs: Vec<&[R]> = inputs.iter().map(|input| bytemuck::cast_slice(input)).collect();
     bytemuck::cast_slice(&codec::reduced(&call.options, &inputs)).to_vec()
 }

@@ -1,5 +1,7 @@
 //! A call that sums rows and norms them: its operands other than input and output, their effect, and the call.
 
+use reference::element::Real;
+use reference::norm::{normed, padded, with_residual};
 use serde::{Deserialize, Serialize};
 use symmetra::op::{ALL_REDUCE_NORM, Op, REDUCE_SCATTER_NORM_ALL_GATHER};
 use symmetra::{Communicator, Dtype, Operand, Operation, Queue, Ref, Result, RmsNorm, RowNorm};
@@ -7,7 +9,6 @@ use symmetra::{Communicator, Dtype, Operand, Operation, Queue, Ref, Result, RmsN
 use crate::narrow::{Memory, Narrow};
 use crate::program::Placed;
 use crate::support::Sample;
-use crate::support::norm::{Narrow as OfRows, Norm as Definition, normed, with_residual};
 
 /// The plain buffer of a bench for residuals and x of scattered rows: every rank has its own.
 pub(crate) const SHARES: usize = 4;
@@ -143,7 +144,7 @@ impl Norm {
         wide: &[f32],
     ) -> Effect<T> {
         let own = self.weight..self.weight + self.hidden;
-        let weight = if self.wide { wide[own].to_vec() } else { of_rows!(T, wide_of(&weights[own])) };
+        let weight = if self.wide { wide[own].to_vec() } else { of_rows!(T, single(&weights[own])) };
         of_rows!(T, effect_of(self, sum, residual, &weight))
     }
 
@@ -191,14 +192,13 @@ impl Norm {
     }
 }
 
-fn wide_of<T: Sample, R: OfRows>(values: &[T]) -> Vec<f32> {
-    bytemuck::cast_slice::<T, R>(values).iter().map(|value| value.wide()).collect()
+fn single<T: Sample, R: Real>(values: &[T]) -> Vec<f32> {
+    bytemuck::cast_slice::<T, R>(values).iter().map(|value| value.single()).collect()
 }
 
-fn effect_of<T: Sample, R: OfRows>(norm: &Norm, sum: &[T], residual: Option<&[T]>, weight: &[f32]) -> Effect<T> {
+fn effect_of<T: Sample, R: Real>(norm: &Norm, sum: &[T], residual: Option<&[T]>, weight: &[f32]) -> Effect<T> {
     let x = with_residual::<R>(bytemuck::cast_slice(sum), residual.map(bytemuck::cast_slice));
-    let RmsNorm { epsilon, weight_offset, .. } = norm.definition();
-    let output = normed(&x, Definition { weight, epsilon, weight_offset, width: norm.width });
-    let y = output.iter().map(|y| y.wide()).collect();
+    let output = padded(&normed(&x, weight, norm.definition()), norm.hidden, norm.width);
+    let y = output.iter().map(|y| y.single()).collect();
     Effect { x: bytemuck::cast_slice(&x).to_vec(), output: bytemuck::cast_slice(&output).to_vec(), y }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use half::bf16;
+use reference::element::Summand;
 use symmetra::bootstrap::Threads;
 use symmetra::{
     Algorithm, AllReduceOptions, BoundAllReduce, Communicator, Config, Device, DeviceBuffer, Error, Graph, Operand,

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use half::bf16;
+use reference::element::Summand;
+use reference::norm::{normed, with_residual};
 use symmetra::{
     Algorithm, AllReduceOptions, Codec, DeviceBuffer, Graph, Reduction, Result, RmsNorm, RowNorm, SymmetricBuffer,
 };
 
 use crate::support::data::{Random, Sample, assert_same, mix};
 use crate::support::extent::repeats;
-use crate::support::norm::{Narrow, Norm, normed, with_residual};
 use crate::support::process::apart;
 use crate::support::system::{Usage, assert_device_flat, free_device_bytes};
 use crate::support::world::behind;
@@ -78,7 +79,6 @@ struct Values<B> {
 fn states(model: Model, world: usize, room: usize, replays: usize) -> Vec<Vec<bf16>> {
     let count = model.count();
     let (weight, first) = (sample(1, model.hidden), sample(2, count));
-    let weight: Vec<f32> = weight.iter().map(|weight| weight.wide()).collect();
     let mut held = Values { state: sample(3, room), sums: sample(4, room), rows: sample(5, room) };
     let mut residual = first.clone();
     let of_ranks = |values: &[bf16]| -> Vec<Vec<bf16>> {
@@ -91,8 +91,7 @@ fn states(model: Model, world: usize, room: usize, replays: usize) -> Vec<Vec<bf
         for layer in 0..model.layers {
             let (input, before) = if layer == 0 { (&held.state, &first) } else { (&held.sums, &residual) };
             residual = with_residual(&sum(&of_ranks(input)), Some(before));
-            let norm = Norm { weight: &weight, epsilon: EPSILON, weight_offset: 0.0, width: model.hidden };
-            held.rows[..count].copy_from_slice(&normed(&residual, norm));
+            held.rows[..count].copy_from_slice(&normed(&residual, &weight, RmsNorm::new(EPSILON)));
             let (inputs, options) = (of_ranks(&held.rows), options(layer));
             let reduced = match options.codec {
                 Codec::None => sum(&inputs),

@@ -2,6 +2,8 @@
 //! limit.
 
 use half::bf16;
+use reference::element::Summand;
+use reference::norm::normed;
 use symmetra::bootstrap::Bootstrap;
 use symmetra::experts::{Combine, ExpertConfig, Layout, Method, Received, Routing};
 use symmetra::op::OPERATIONS;
@@ -15,7 +17,6 @@ use crate::support::batch::{Bench, ROOM, batches};
 use crate::support::codec::reduced;
 use crate::support::data::{Data, Sample, mix};
 use crate::support::device::{device, is_host};
-use crate::support::norm::{Narrow, Norm, normed};
 use crate::support::world::{meet, open_on};
 use crate::support::{Rank, config};
 
@@ -114,9 +115,7 @@ fn codecs_norms_and_signals() {
             let sums: Vec<bf16> = (0..ROWS * HIDDEN)
                 .map(|index| bf16::reduce(Reduction::Sum, inputs.iter().map(|input| input[index])))
                 .collect();
-            let wide: Vec<f32> = values(1, 0)[..HIDDEN].iter().map(|weight| weight.wide()).collect();
-            let norm = Norm { weight: &wide, epsilon: 1e-6, weight_offset: 0.0, width: HIDDEN };
-            let expected = normed(&sums, norm);
+            let expected = normed(&sums, &values(1, 0)[..HIDDEN], RmsNorm::new(1e-6));
             let ways = [
                 Algorithm::OneShotSentinel,
                 Algorithm::TwoShotSentinel,

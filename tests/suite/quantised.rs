@@ -3,6 +3,7 @@
 //! Calls by codecs among plain ones in one region. Refusals and failures.
 
 use half::{bf16, f16};
+use reference::element::Real;
 use symmetra::{
     Algorithm, AllReduceOptions, Codec, Config, Determinism, Device, DeviceBuffer, Dtype, Error, HostShape, Reduction,
     Stream, SymmetricBuffer,
@@ -11,7 +12,6 @@ use symmetra::{
 use crate::support::codec;
 use crate::support::data::{Random, assert_same, mix};
 use crate::support::extent::cases_of;
-use crate::support::norm::Narrow;
 use crate::support::specials::Bits;
 use crate::support::world::{meet, open_on};
 use crate::support::{Data, Rank, Sample, config, fits, is_host, threads};
@@ -53,38 +53,18 @@ enum Kind {
     Tiny,
 }
 
-trait Half: Bits {
-    fn of(value: f64) -> Self;
-    fn wide(self) -> f64;
-}
-impl Half for f16 {
-    fn of(value: f64) -> Self {
-        Self::from_f64(value)
-    }
-    fn wide(self) -> f64 {
-        self.to_f64()
-    }
-}
-impl Half for bf16 {
-    fn of(value: f64) -> Self {
-        Self::from_f64(value)
-    }
-    fn wide(self) -> f64 {
-        self.to_f64()
-    }
-}
-
-fn inputs<T: Half>(kind: Kind, world: usize, len: usize, seed: u64) -> Vec<Vec<T>> {
+fn inputs<T: Bits + Real>(kind: Kind, world: usize, len: usize, seed: u64) -> Vec<Vec<T>> {
     let value = |rank: usize, index: usize| {
         let bits = mix(mix(seed ^ (rank as u64) << 40) ^ index as u64);
         let value = normal(bits);
         let group = mix(seed ^ (index / GROUP) as u64);
-        T::of(match kind {
+        let value = match kind {
             Kind::Normal => value,
             Kind::Outliers => value * if mix(bits).is_multiple_of(40) { 100.0 } else { 1.0 },
             Kind::Wide => value * 10f64.powi((group % 61) as i32 - 30),
             Kind::Tiny => value * 2f64.powi(if T::DTYPE == Dtype::F16 { -20 } else { -125 - (group % 9) as i32 }),
-        })
+        };
+        T::of_single(value as f32)
     };
     (0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect()
 }
@@ -128,7 +108,7 @@ struct Buffers<T: Sample> {
     plain: [DeviceBuffer<T>; 2],
 }
 
-impl<T: Half> Buffers<T> {
+impl<T: Bits + Real> Buffers<T> {
     fn new(rank: &Rank, own: &[T]) -> Self {
         let symmetric = [0; 2].map(|_| rank.communicator.symmetric::<T>(own.len()).unwrap());
         let plain = [0; 2].map(|_| DeviceBuffer::<T>::new(&rank.device, own.len()).unwrap());
@@ -164,7 +144,7 @@ impl<T: Half> Buffers<T> {
 }
 
 /// Every count, codec and way of one type over one world, within the bounds and with the reference's bits on all ranks.
-fn sweep<T: Half + Narrow>(world: usize, kinds: &[Kind]) {
+fn sweep<T: Bits + Real>(world: usize, kinds: &[Kind]) {
     if !fits(world) {
         return;
     }
@@ -223,7 +203,7 @@ worlds! {
 }
 
 /// Runs one call on every rank, on symmetric memory.
-fn once<T: Half>(rank: &Rank, options: AllReduceOptions, own: &[T]) -> Vec<T> {
+fn once<T: Bits + Real>(rank: &Rank, options: AllReduceOptions, own: &[T]) -> Vec<T> {
     let buffers = Buffers::new(rank, own);
     let case = Case { options, count: own.len(), from: 0, to: 0, in_place: false, plain: false };
     buffers.run(rank, own, &case)
@@ -248,7 +228,7 @@ fn sums_of_normal_values_have_little_noise() {
 }
 
 /// Groups of every size that the type has, from its least denormal on: each value is off by at most the codec's bound.
-fn every_exponent<T: Half>(least: i32, largest: i32) {
+fn every_exponent<T: Bits + Real>(least: i32, largest: i32) {
     for world in [2, 3] {
         // The values of each rank are larger or smaller than those of the others by one exponent.
         let value = |rank: usize, index: usize| {
@@ -259,7 +239,7 @@ fn every_exponent<T: Half>(least: i32, largest: i32) {
             } else {
                 normal(bits).clamp(-1.0, 1.0)
             };
-            T::of(size * 2f64.powi(exponent))
+            T::of_single((size * 2f64.powi(exponent)) as f32)
         };
         let len = (largest - least + 1) as usize * GROUP;
         let data: Vec<Vec<T>> = (0..world).map(|rank| (0..len).map(|index| value(rank, index)).collect()).collect();

@@ -1,16 +1,15 @@
 //! The reference of all-reduces by codecs, from the description of the codecs alone: every step in single precision, the
 //! values of a group one by one. The result has exact bits.
 
+use reference::element::Real;
+use symmetra::float8::F8E4M3;
 use symmetra::{Algorithm, AllReduceOptions, Codec, Reduction};
-
-use super::narrow;
-use super::norm::Narrow;
 
 /// Elements that share a scale.
 const GROUP: usize = 32;
 
 /// The all-reduce of messages, one a rank, as every rank must have it.
-pub fn reduced<T: Narrow>(options: &AllReduceOptions, inputs: &[&[T]]) -> Vec<T> {
+pub fn reduced<T: Real>(options: &AllReduceOptions, inputs: &[&[T]]) -> Vec<T> {
     let AllReduceOptions { reduction, algorithm, codec, .. } = *options;
     let two_hops = match algorithm {
         Algorithm::Auto => codec.algorithm(inputs.len()) == Algorithm::TwoShotSentinel,
@@ -19,14 +18,14 @@ pub fn reduced<T: Narrow>(options: &AllReduceOptions, inputs: &[&[T]]) -> Vec<T>
     let over = if reduction == Reduction::Average { inputs.len() as f32 } else { 1.0 };
     let group = |start: usize| {
         let part = |input: &&[T]| {
-            let values = input[start..].iter().take(GROUP).map(|value| value.wide());
+            let values = input[start..].iter().take(GROUP).map(|value| value.single());
             passed(codec, values.collect())
         };
         let parts: Vec<Vec<f32>> = inputs.iter().map(part).collect();
         let sum = |index: usize| parts.iter().fold(0.0, |sum: f32, part| sum + part[index]);
         let sums: Vec<f32> = (0..parts[0].len()).map(|index| sum(index) / over).collect();
         let sums = if two_hops { passed(codec, sums) } else { sums };
-        sums.into_iter().map(T::of_wide).collect::<Vec<_>>()
+        sums.into_iter().map(T::of_single).collect::<Vec<_>>()
     };
     match inputs {
         // A rank alone sends nothing.
@@ -51,7 +50,7 @@ fn passed(codec: Codec, values: Vec<f32>) -> Vec<f32> {
     }
     let inverse = 1.0 / scale;
     let code = |value: f32| match codec {
-        Codec::Fp8 => narrow::e4m3(value * inverse).to_f32(),
+        Codec::Fp8 => F8E4M3::of_single(value * inverse).single(),
         _ => (value * inverse).round_ties_even(),
     };
     values.into_iter().map(|value| code(value) * scale + 0.0).collect()

@@ -11,8 +11,6 @@ pub mod codec;
 pub mod data;
 pub mod device;
 pub mod extent;
-pub mod narrow;
-pub mod norm;
 pub mod process;
 pub mod refusal;
 pub mod specials;

@@ -44,11 +44,7 @@ impl Data {
         (start..self.elems).map(move |index| {
             values.clear();
             values.extend(randoms.iter_mut().map(T::draw));
-            match algorithm {
-                Algorithm::Ring if ranks > 1 => self.around(reduction, index, &values),
-                Algorithm::RecursiveDoubling if ranks > 1 => doubled(reduction, &mut values),
-                _ => T::reduce(reduction, values.iter().copied()),
-            }
+            reduced_by(algorithm, reduction, &values, [index, self.elems])
         })
     }
 
@@ -83,18 +79,27 @@ impl Data {
         (0..start).map(|_| T::draw(&mut random)).for_each(|_| ());
         result.iter().filter(|element| !T::draw(&mut random).matches(**element)).count() as u64
     }
+}
 
-    /// The ring's result of the element at `index`. The sum starts at the rank with the number of the element's chunk and
-    /// is rounded at every rank.
-    fn around<T: Summand>(self, reduction: Reduction, index: usize, values: &[T]) -> T {
-        // A call takes 8 GiB at most, and chunks are of whole packets of 16 bytes.
-        let (call, packet, ranks) = ((1 << 33) / size_of::<T>(), 16 / size_of::<T>(), values.len());
-        let elems = call.min(self.elems - index / call * call);
-        let first = index % call / packet / elems.div_ceil(packet).div_ceil(ranks);
-        let at = |step: usize| values[(first + step) % ranks];
-        let partial = (1..ranks - 1).fold(at(0), |partial, step| pair(reduction, [partial, at(step)]));
-        last_pair(reduction, [partial, at(ranks - 1)], ranks)
+/// The result of an algorithm for one element. `values` has the element of every rank. `place`: the number of the
+/// element, and the number of elements.
+pub fn reduced_by<T: Summand>(algorithm: Algorithm, reduction: Reduction, values: &[T], place: [usize; 2]) -> T {
+    match algorithm {
+        Algorithm::Ring if values.len() > 1 => around(reduction, values, place),
+        Algorithm::RecursiveDoubling if values.len() > 1 => doubled(reduction, values.to_vec()),
+        _ => T::reduce(reduction, values.iter().copied()),
     }
+}
+
+/// The result of a ring. The sum starts at the rank with the number of the element's chunk and is rounded at every rank.
+fn around<T: Summand>(reduction: Reduction, values: &[T], [index, elems]: [usize; 2]) -> T {
+    // A call takes 8 GiB at most, and chunks are of whole packets of 16 bytes.
+    let (call, packet, ranks) = ((1 << 33) / size_of::<T>(), 16 / size_of::<T>(), values.len());
+    let elems = call.min(elems - index / call * call);
+    let first = index % call / packet / elems.div_ceil(packet).div_ceil(ranks);
+    let at = |step: usize| values[(first + step) % ranks];
+    let partial = (1..ranks - 1).fold(at(0), |partial, step| pair(reduction, [partial, at(step)]));
+    T::reduce_over(reduction, [partial, at(ranks - 1)].into_iter(), ranks)
 }
 
 /// The reduction of two of several values, rounded: a partial sum is not an average yet.
@@ -103,19 +108,9 @@ fn pair<T: Summand>(reduction: Reduction, both: [T; 2]) -> T {
     T::reduce(reduction, both.into_iter())
 }
 
-/// Reduces the last two partial results. An average divides by all `ranks`.
-fn last_pair<T: Summand>(reduction: Reduction, both: [T; 2], ranks: usize) -> T {
-    if reduction != Reduction::Average {
-        return pair(reduction, both);
-    }
-    let mut values = vec![T::zeroed(); ranks];
-    values[..2].copy_from_slice(&both);
-    T::reduce(reduction, values.into_iter())
-}
-
 /// The result by recursive doubling: ranks beyond a power of two join the first ones, then
 /// neighbours, neighbouring pairs and so on, rounded every time.
-fn doubled<T: Summand>(reduction: Reduction, values: &mut [T]) -> T {
+fn doubled<T: Summand>(reduction: Reduction, mut values: Vec<T>) -> T {
     let mut core = 1 << values.len().ilog2();
     for beyond in core..values.len() {
         values[beyond - core] = pair(reduction, [values[beyond - core], values[beyond]]);
@@ -124,7 +119,7 @@ fn doubled<T: Summand>(reduction: Reduction, values: &mut [T]) -> T {
         core /= 2;
         (0..core).for_each(|rank| values[rank] = pair(reduction, [values[2 * rank], values[2 * rank + 1]]));
     }
-    last_pair(reduction, [values[0], values[1]], values.len())
+    T::reduce_over(reduction, values[..2].iter().copied(), values.len())
 }
 
 /// A checksum that is equal for equal bits, in every process of this program.

@@ -1,6 +1,6 @@
 //! The comparison of the outputs of norms with the reference.
 
-use super::norm::Rows;
+use super::element::Real;
 use super::quantised::{Bytes, Format, quantised};
 
 /// A byte that no result has, so that unwritten bytes are found.
@@ -10,7 +10,7 @@ const STATIC_SCALE: f32 = 0.011;
 const GLOBAL_SCALE: f32 = 341.3;
 
 /// Elements that have not been written.
-pub fn unwritten<T: Rows>(elems: usize) -> Vec<T> {
+pub fn unwritten<T: Real>(elems: usize) -> Vec<T> {
     vec![bytemuck::pod_read_unaligned(&[UNWRITTEN; 4][..size_of::<T>()]); elems]
 }
 
@@ -20,14 +20,14 @@ pub fn known(form: Format) -> f32 {
 }
 
 /// How many elements have other bits.
-pub fn unlike<T: Rows>(found: &[T], right: &[T]) -> u64 {
+pub fn unlike<T: Real>(found: &[T], right: &[T]) -> u64 {
     let missing = found.len().abs_diff(right.len());
     (missing + found.iter().zip(right).filter(|(found, right)| !right.matches(**found)).count()) as u64
 }
 
 /// How many bytes of values and scales differ from those of normed rows of `width` elements. All bytes were
 /// [`UNWRITTEN`] before.
-pub fn wrong_codes<T: Rows>(found: &Bytes, y: &[T], width: usize, form: Format) -> u64 {
+pub fn wrong_codes<T: Real>(found: &Bytes, y: &[T], width: usize, form: Format) -> u64 {
     let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
     // No row of random values has an infinite factor.
     let right = quantised(&y, width, form, known(form), UNWRITTEN, |_| false);

@@ -206,7 +206,7 @@ fn values(to: Narrow) -> &'static [f64] {
 }
 
 /// The code of the nearest value; of two as near, the even code.
-fn nearest(to: Narrow, value: f32) -> u8 {
+pub fn nearest(to: Narrow, value: f32) -> u8 {
     if to == Narrow::I8 {
         // The negative range has one more code. NaN becomes 0.
         return f64::from(value).round_ties_even().clamp(-128.0, 127.0) as i8 as u8;

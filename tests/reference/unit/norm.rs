@@ -20,5 +20,8 @@ fn squares_are_added_in_columns_of_packets() {
 fn a_row_of_equal_values_has_the_size_of_its_weights() {
     let normed = normed(&[3.0f32, -3.0, 3.0, -3.0], &[1.0, 2.0], RmsNorm::gemma(0.0));
     assert_eq!(normed, [2.0, -3.0, 2.0, -3.0]);
-    assert_eq!(with_residual(&[1.0f32], &[2.0]), [3.0]);
+    // The mean square is 1, and 1 + 3 has the root 2.
+    assert_eq!(super::normed(&[1.0f32, -1.0], &[1.0f32, 3.0], RmsNorm::new(3.0)), [0.5, -1.5]);
+    assert_eq!(padded(&normed, 2, 3), [2.0, -3.0, 0.0, 2.0, -3.0, 0.0]);
+    assert_eq!(with_residual(&[1.0f32], Some(&[2.0])), [3.0]);
 }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use half::bf16;
+use reference::element::Real;
+use reference::norm;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, InitMethod};
 use symmetra::{Deadlines, DeviceBuffer, Dtype, Operation, Reduction, RmsNorm, RowNorm, Stream};
@@ -10,11 +12,10 @@ use symmetra::{Deadlines, DeviceBuffer, Dtype, Operation, Reduction, RmsNorm, Ro
 use symmetra::{Error, Result};
 
 use super::formats::{assert_quantised, operands};
-use crate::support::Data;
 use crate::support::data::assert_same;
 use crate::support::device::device;
-use crate::support::norm::{self, Narrow, Norm};
 use crate::support::world::meet;
+use crate::support::{Data, Sample};
 
 const HIDDEN: usize = 100;
 const NORM: RmsNorm = RmsNorm::gemma(1e-5);
@@ -35,7 +36,7 @@ fn environment(bootstrap: Threads, hosts: &[usize]) -> Environment {
 }
 
 /// Norms of `count` rows in place, padded, and with a residual; captured where the backend can.
-fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
+fn check<T: Real + Sample>(group: &Coordinator, count: usize, captured: bool) {
     let stream = Stream::new(group.device()).unwrap();
     let data = Data::<T>::new(count as u64, group.world_size(), HIDDEN * count);
     let before: Vec<T> = (0..HIDDEN * count).map(|index| T::sample(index as u64 * 31)).collect();
@@ -43,10 +44,7 @@ fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
     let input = DeviceBuffer::from_slice(&data.inputs[group.rank()], &stream).unwrap();
     let residual = DeviceBuffer::from_slice(&before, &stream).unwrap();
     let weight = DeviceBuffer::from_slice(&weights, &stream).unwrap();
-    let expected = |x: &[T], width| {
-        let norm = Norm { weight: &weights, epsilon: NORM.epsilon, weight_offset: NORM.weight_offset, width };
-        norm::normed(x, norm)
-    };
+    let expected = |x: &[T], width| norm::padded(&norm::normed(x, &weights, NORM), HIDDEN, width);
     let wide = DeviceBuffer::<T>::new(group.device(), (HIDDEN + 4) * count).unwrap();
     let codes = operands(group.device(), FORMAT, [count, HIDDEN + 4], &stream);
     let padded = || {
@@ -75,7 +73,7 @@ fn check<T: Narrow>(group: &Coordinator, count: usize, captured: bool) {
 }
 
 /// Norms of scattered rows: x in place of the residual, padded rows, no x, and the output in the input.
-fn check_scattered<T: Narrow>(group: &Coordinator, stream: &Stream, captured: bool) {
+fn check_scattered<T: Real + Sample>(group: &Coordinator, stream: &Stream, captured: bool) {
     let (world, share) = (group.world_size(), 3);
     let (own, width) = (share * HIDDEN, HIDDEN + 4);
     let data = Data::<T>::new(3, world, world * own);
@@ -107,10 +105,7 @@ fn check_scattered<T: Narrow>(group: &Coordinator, stream: &Stream, captured: bo
         group.reduce_scatter_norm_all_gather(in_place(), stream).unwrap();
     }
     group.synchronize(stream).unwrap();
-    let expected = |x: &[T], width| {
-        let norm = Norm { weight: &weights, epsilon: NORM.epsilon, weight_offset: NORM.weight_offset, width };
-        norm::normed(x, norm)
-    };
+    let expected = |x: &[T], width| norm::padded(&norm::normed(x, &weights, NORM), HIDDEN, width);
     let x = norm::with_residual(&data.sums, Some(&before));
     assert_same(&kept.read(stream).unwrap(), &x[mine.clone()], &world);
     assert_same(&own_wide.read(stream).unwrap(), &expected(&x[mine], width), &world);

@@ -2,10 +2,11 @@
 //! and weight.
 
 use half::{bf16, f16};
+use reference::element::{Real, Wide};
+use reference::norm;
 use symmetra::{DeviceBuffer, RmsNorm, RowNorm};
 
 use crate::support::data::{assert_same, mix};
-use crate::support::norm::{self, Narrow, Norm};
 use crate::support::specials::{Bits, special_data};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
 
@@ -13,7 +14,7 @@ const HIDDEN: usize = 37;
 const COUNT: usize = 60;
 
 /// Norms rows, and compares.
-fn check<T: Narrow>(rank: &Rank, data: &Data<T>, residual: &[T], weight: &[T], norm: RmsNorm) {
+fn check<T: Real + Sample>(rank: &Rank, data: &Data<T>, residual: &[T], weight: &[T], norm: RmsNorm) {
     let Rank { communicator, stream, device, .. } = rank;
     let input = communicator.symmetric::<T>(data.sums.len()).unwrap();
     input.write(&data.inputs[rank.rank()], stream).unwrap();
@@ -25,18 +26,15 @@ fn check<T: Narrow>(rank: &Rank, data: &Data<T>, residual: &[T], weight: &[T], n
     rank.finish();
     let x = norm::with_residual(&data.sums, Some(residual));
     assert_same(&residual_in.read(stream).unwrap(), &x, &(rank.rank(), norm));
-    let wide: Vec<f32> = weight.iter().map(|weight| weight.wide()).collect();
-    let RmsNorm { epsilon, weight_offset, .. } = norm;
-    let width = weight.len();
-    let expected = norm::normed(&x, Norm { weight: &wide, epsilon, weight_offset, width });
+    let expected = norm::normed(&x, weight, norm);
     assert_same(&output.read(stream).unwrap(), &expected, &(rank.rank(), norm));
 }
 
-fn specials<T: Bits + Narrow>(world: usize) {
+fn specials<T: Bits + Real>(world: usize) {
     let data = special_data::<T>(world, HIDDEN * COUNT);
     let others = special_data::<T>(2, HIDDEN * COUNT);
     let ordinary: Vec<T> = (0..HIDDEN).map(|index| T::sample(mix(index as u64))).collect();
-    let zeros = vec![T::of_wide(-0.0); HIDDEN * COUNT];
+    let zeros = vec![T::of_single(-0.0); HIDDEN * COUNT];
     threads(world, &config(), |rank| {
         let norms = [RmsNorm::new(0.0), RmsNorm::gemma(1e-5), RmsNorm::new(f32::INFINITY)];
         for norm in norms {
@@ -89,11 +87,11 @@ fn the_error_is_bounded() {
         rank.finish();
         let found = input.read(&rank.stream).unwrap();
         for (x, y) in data.sums.chunks(hidden).zip(found.chunks(hidden)) {
-            let mean = x.iter().map(|x| f64::from(x.wide()).powi(2)).sum::<f64>() / hidden as f64;
+            let mean = x.iter().map(|x| x.wide().powi(2)).sum::<f64>() / hidden as f64;
             for ((x, weight), y) in x.iter().zip(&weight).zip(y) {
-                let exact = f64::from(x.wide()) * f64::from(weight.wide()) / (mean + 1e-6).sqrt();
+                let exact = x.wide() * weight.wide() / (mean + 1e-6).sqrt();
                 let bound = exact.abs() * (0.5f64.powi(8) + 16.0 * 0.5f64.powi(24));
-                assert!((f64::from(y.wide()) - exact).abs() <= bound, "{y} for {exact}");
+                assert!((y.wide() - exact).abs() <= bound, "{y} for {exact}");
             }
         }
     });

@@ -7,9 +7,10 @@ use symmetra::{
 
 use crate::support::data::{Random, mix};
 use crate::support::extent::full;
-use crate::support::norm::{self, Narrow, Norm};
 use crate::support::{Data, Rank, Sample, config, fits, threads};
 use harness::codes::Codes;
+use reference::element::Real;
+use reference::norm;
 use reference::quantised::{Bytes, Format, quantised};
 
 const BEFORE: u8 = 0xA5;
@@ -53,8 +54,8 @@ pub(super) fn operands(device: &Device, name: &str, [rows, width]: [usize; 2], s
 }
 
 /// Compares operands with the codes and scales of normed rows.
-pub(super) fn assert_quantised<T: Narrow>(codes: &Codes, name: &str, y: &[T], width: usize, stream: &Stream) {
-    let (form, y): (Format, Vec<f32>) = (name.parse().unwrap(), y.iter().map(|y| y.wide()).collect());
+pub(super) fn assert_quantised<T: Real + Sample>(codes: &Codes, name: &str, y: &[T], width: usize, stream: &Stream) {
+    let (form, y): (Format, Vec<f32>) = (name.parse().unwrap(), y.iter().map(|y| y.single()).collect());
     let right = quantised(&y, width, form, known(form), BEFORE, |_| false);
     same(codes.read(stream).unwrap(), 0, right, &(T::DTYPE, name));
 }
@@ -100,7 +101,7 @@ impl Case {
 }
 
 /// Runs a case, and compares everything that it writes.
-fn check<T: Narrow>(rank: &Rank, data: &Data<T>, before: &[T], case: &Case) {
+fn check<T: Real + Sample>(rank: &Rank, data: &Data<T>, before: &[T], case: &Case) {
     let Rank { stream, device, communicator } = rank;
     let (elems, wide) = (case.count * case.hidden, case.count * case.width);
     let of_type = |seed: u64, len| (0..len).map(|index| T::sample(mix(seed + index as u64))).collect::<Vec<T>>();
@@ -129,15 +130,15 @@ fn check<T: Narrow>(rank: &Rank, data: &Data<T>, before: &[T], case: &Case) {
     rank.finish();
     let context = (T::DTYPE, rank.rank(), rank.world(), case.form.to_string(), case);
     let x = norm::with_residual(&data.sums[..elems], case.residual.then_some(&before[..elems]));
-    let weight: Vec<f32> = weights.iter().map(|weight| weight.wide()).collect();
-    let y = norm::normed(&x, Norm { weight: &weight, epsilon: EPSILON, weight_offset: 1.0, width: case.width });
+    let y = norm::normed(&x, &weights, RmsNorm::gemma(EPSILON));
+    let y = norm::padded(&y, case.hidden, case.width);
     if case.kept {
         crate::support::data::assert_same(&kept.read(stream).unwrap(), &x, &context);
     }
     if case.output {
         crate::support::data::assert_same(&output.read(stream).unwrap(), &y, &context);
     }
-    let y: Vec<f32> = y.iter().map(|y| y.wide()).collect();
+    let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
     same(
         codes.read(stream).unwrap(),
         case.at,
@@ -158,7 +159,7 @@ fn same(found: Bytes, at: usize, right: Bytes, context: &dyn std::fmt::Debug) {
     }
 }
 
-fn every_case<T: Narrow>(world: usize, number: usize) {
+fn every_case<T: Real + Sample>(world: usize, number: usize) {
     let mut random = Random(mix((world * 10 + number) as u64));
     let forms = forms();
     // A format has a case in one of three types at least.
@@ -222,8 +223,8 @@ fn scattered(rank: &Rank, data: &Data<bf16>, before: &[bf16], (form, [share, hid
     let context = (rank.rank(), rank.world(), form.to_string(), share, hidden);
     let x = norm::with_residual(&data.sums[own.clone()], Some(&before[own]));
     crate::support::data::assert_same(&residual.read(stream).unwrap(), &x, &context);
-    let y = norm::normed(&x, Norm { weight: &weights, epsilon: EPSILON, weight_offset: 0.0, width });
-    let y: Vec<f32> = y.iter().map(|y| y.wide()).collect();
+    let y = norm::padded(&norm::normed(&x, &weights, RmsNorm::new(EPSILON)), hidden, width);
+    let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
     same(codes.read(stream).unwrap(), 1, quantised(&y, width, form, known(form), BEFORE, |_| false), &context);
 }
 
@@ -265,16 +266,16 @@ fn groups_of_special_values() {
     });
 }
 
-fn specials<T: Narrow>(rank: &Rank, form: Format, known: f32, weights: &[f32]) {
+fn specials<T: Real + Sample>(rank: &Rank, form: Format, known: f32, weights: &[f32]) {
     let stream = &rank.stream;
-    let ones = DeviceBuffer::from_slice(&vec![T::of_wide(1.0); weights.len()], stream).unwrap();
+    let ones = DeviceBuffer::from_slice(&vec![T::of_single(1.0); weights.len()], stream).unwrap();
     let weight = DeviceBuffer::from_slice(weights, stream).unwrap();
     let codes = Codes::new(&rank.device, form, [1, weights.len(), 0], known, stream).unwrap();
     codes.fill(BEFORE, stream).unwrap();
     let rows = codes.asked(RowNorm::new(&ones, &weight, RmsNorm::new(0.0))).unwrap();
     rank.communicator.all_reduce_norm(rows, stream).unwrap();
     rank.finish();
-    let y: Vec<f32> = weights.iter().map(|weight| T::of_wide(weight + 0.0).wide()).collect();
+    let y: Vec<f32> = weights.iter().map(|weight| T::of_single(weight + 0.0).single()).collect();
     let right = quantised(&y, y.len(), form, known, BEFORE, |_| false);
     same(codes.read(stream).unwrap(), 0, right, &(T::DTYPE, form.to_string(), known));
 }

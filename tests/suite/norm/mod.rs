@@ -9,13 +9,13 @@ mod rows;
 mod scattered;
 
 use half::{bf16, f16};
+use reference::element::Real;
 use symmetra::{Algorithm, Determinism, DeviceBuffer, Dtype, RmsNorm, RowNorm};
 
 use crate::allocations::allocations;
 use crate::support::data::{Random, mix, shuffle};
 use crate::support::extent::cases_of;
-use crate::support::norm::Narrow;
-use crate::support::{Data, Rank, config, fits, threads};
+use crate::support::{Data, Rank, Sample, config, fits, threads};
 use rows::{Bench, Case, Form, ROOM, Weight};
 
 /// Elements of a row: around packets, columns and powers of two, and the lengths of language models.
@@ -46,7 +46,7 @@ fn cases(world: usize, number: usize) -> Vec<Case> {
     cases_of(world, number, cases)
 }
 
-fn every_case<T: Narrow>(world: usize, number: usize) {
+fn every_case<T: Real + Sample>(world: usize, number: usize) {
     let data = Data::<T>::new(world as u64 * 100 + number as u64, world, ROOM);
     let residual = Data::<T>::new(77 + number as u64, 1, ROOM);
     let cases = cases(world, number);

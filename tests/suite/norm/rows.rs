@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
+use reference::element::Real;
+use reference::norm;
 use symmetra::{
     Algorithm, Communicator, DeviceBuffer, Element, Operand, Queue, Reduction, Result, RmsNorm, RowNorm,
     SymmetricBuffer,
 };
 
 use crate::support::data::{Random, assert_same};
-use crate::support::norm::{self, Narrow, Norm};
-use crate::support::{Data, Rank};
+use crate::support::{Data, Rank, Sample};
 
 /// Elements of every buffer.
 pub(super) const ROOM: usize = 20_000;
@@ -173,7 +174,7 @@ impl Case {
     }
 
     /// The sum, in the order of the algorithm. Where rows of a padded output hold it, each row is a message.
-    fn sum<T: Narrow>(&self, data: &Data<T>) -> Vec<T> {
+    fn sum<T: Real + Sample>(&self, data: &Data<T>) -> Vec<T> {
         let by_rows = !matches!(self.kept, Some(Place::Kept | Place::Input)) && self.width() != self.hidden;
         let elems = self.count * self.hidden;
         let message = if by_rows { self.hidden } else { elems };
@@ -203,18 +204,18 @@ pub(super) struct Bench<'a, T: Element> {
 }
 
 /// Weights, which 16-bit types can hold.
-fn weights<T: Narrow>(hidden: usize) -> Vec<T> {
+fn weights<T: Real + Sample>(hidden: usize) -> Vec<T> {
     let mut random = Random(9);
-    (0..hidden).map(|_| T::of_wide(random.below(4096) as f32 / 1024.0 - 1.5)).collect()
+    (0..hidden).map(|_| T::of_single(random.below(4096) as f32 / 1024.0 - 1.5)).collect()
 }
 
-impl<'a, T: Narrow> Bench<'a, T> {
+impl<'a, T: Real + Sample> Bench<'a, T> {
     /// Collective.
     pub(super) fn new(rank: &'a Rank, data: &'a Data<T>, residual: &'a [T]) -> Self {
         let symmetric = [(); 4].map(|()| rank.communicator.symmetric::<T>(ROOM).unwrap());
         let plain = [(); 4].map(|()| DeviceBuffer::<T>::new(&rank.device, ROOM).unwrap());
         let weight = DeviceBuffer::from_slice(&weights::<T>(ROOM), &rank.stream).unwrap();
-        let same = weights::<T>(ROOM).into_iter().map(T::wide).collect();
+        let same = weights::<T>(ROOM).into_iter().map(T::single).collect();
         // Bits that no 16-bit type can hold.
         let wide: Vec<f32> = weights::<f32>(ROOM).iter().map(|weight| weight * 1.000_123).collect();
         let wide_weight = DeviceBuffer::from_slice(&wide, &rank.stream).unwrap();
@@ -229,12 +230,10 @@ impl<'a, T: Narrow> Bench<'a, T> {
         let filler: Vec<T> = (0..ROOM).map(|index| T::sample(index as u64 * 7)).collect();
         let before = [&self.data.inputs[self.rank.rank()], self.residual, &filler, &filler];
         let mut expected = before.map(<[T]>::to_vec);
-        let RmsNorm { epsilon, weight_offset, .. } = case.norm();
         let weight = &self.weights[case.weight as usize][..case.hidden];
-        let norm = Norm { weight, epsilon, weight_offset, width: case.width() };
         let residual = case.residual.then(|| &self.residual[case.all(Place::Residual, case.hidden)]);
         let x = norm::with_residual(&case.sum(self.data), residual);
-        let normed = norm::normed(&x, norm);
+        let normed = norm::padded(&norm::normed(&x, weight, case.norm()), case.hidden, case.width());
         if let Some(place) = case.kept {
             expected[place as usize][case.own(place, case.hidden)].copy_from_slice(&x[case.share(case.hidden)]);
         }
@@ -334,7 +333,7 @@ impl<'a, T: Narrow> Bench<'a, T> {
 
 /// Sums and norms rows in plain memory: first by an all-reduce and a norm in a group of this rank alone, then by one
 /// call. Asserts equal bits.
-pub(super) fn as_two_calls<T: Narrow>(rank: &Rank, alone: &Communicator, data: &Data<T>, algorithm: Algorithm) {
+pub(super) fn as_two_calls<T: Real + Sample>(rank: &Rank, alone: &Communicator, data: &Data<T>, algorithm: Algorithm) {
     let (stream, hidden) = (&rank.stream, 1000);
     let input = DeviceBuffer::from_slice(&data.inputs[rank.rank()], stream).unwrap();
     let weight = DeviceBuffer::from_slice(&weights::<T>(hidden), stream).unwrap();
@@ -353,7 +352,7 @@ pub(super) fn as_two_calls<T: Narrow>(rank: &Rank, alone: &Communicator, data: &
 }
 
 /// The bits of a normed row at `place` among `count` rows.
-pub(super) fn among_others<T: Narrow>(
+pub(super) fn among_others<T: Real + Sample>(
     rank: &Rank,
     row: &[T],
     count: usize,
@@ -375,7 +374,7 @@ pub(super) fn among_others<T: Narrow>(
 }
 
 /// Rows of many elements, in place, with a residual in place.
-pub(super) fn long<T: Narrow>(rank: &Rank, data: &Data<T>, hidden: usize, weight: Weight) {
+pub(super) fn long<T: Real + Sample>(rank: &Rank, data: &Data<T>, hidden: usize, weight: Weight) {
     let stream = &rank.stream;
     let input = &data.inputs[rank.rank()];
     let (buffer, before) = (rank.communicator.symmetric::<T>(input.len()).unwrap(), weights::<T>(input.len()));
@@ -393,11 +392,10 @@ pub(super) fn long<T: Narrow>(rank: &Rank, data: &Data<T>, hidden: usize, weight
     rank.communicator.all_reduce_norm(rows, stream).unwrap();
     rank.finish();
     let weight = match weight {
-        Weight::Same => same.iter().map(|weight| weight.wide()).collect(),
+        Weight::Same => same.iter().map(|weight| weight.single()).collect::<Vec<_>>(),
         Weight::Wide => wide,
     };
     let x = norm::with_residual(&data.sums, Some(&before));
     assert_same(&residual.read(stream).unwrap(), &x, &hidden);
-    let norm = Norm { weight: &weight, epsilon: EPSILON, weight_offset: 1.0, width: hidden };
-    assert_same(&buffer.read(stream).unwrap(), &norm::normed(&x, norm), &hidden);
+    assert_same(&buffer.read(stream).unwrap(), &norm::normed(&x, &weight, norm), &hidden);
 }

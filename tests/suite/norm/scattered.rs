@@ -4,21 +4,22 @@
 use std::time::Duration;
 
 use half::{bf16, f16};
+use reference::element::Real;
+use reference::norm;
 use symmetra::{Algorithm, DeviceBuffer, Dtype, Error, Operation, RmsNorm, RowNorm};
 
 use super::rows::{Bench, Case, Form, ROOM};
 use crate::support::data::{Random, assert_same, mix, shuffle};
 use crate::support::extent::{cases_of, full};
-use crate::support::norm::{self, Narrow, Norm};
 use crate::support::refusal::refused;
 use crate::support::world::{meet, open, until};
-use crate::support::{Data, Rank, config, fits, threads};
+use crate::support::{Data, Rank, Sample, config, fits, threads};
 
 /// Elements of a row: short of a packet, around packets and columns, and more than a block stages.
 const HIDDEN: [usize; 16] = [1, 3, 7, 8, 9, 16, 31, 64, 100, 127, 513, 1000, 1001, 2048, 2880, 8200];
 const NORM: RmsNorm = RmsNorm::new(1e-6);
 
-fn every_case<T: Narrow>(world: usize, number: usize) {
+fn every_case<T: Real + Sample>(world: usize, number: usize) {
     let data = Data::<T>::new(world as u64 * 10 + number as u64, world, ROOM);
     let residual = Data::<T>::new(7 + number as u64, 1, ROOM);
     let seed = mix((world * 100 + number) as u64);
@@ -146,8 +147,7 @@ fn large_messages_go_without_copies() {
             buffer.write(&data.inputs[rank.rank()], stream).unwrap();
             graph.launch(stream).unwrap();
             rank.finish();
-            let norm = Norm { weight: &weights, epsilon: NORM.epsilon, weight_offset: 0.0, width: hidden };
-            assert_same(&buffer.read(stream).unwrap(), &norm::normed(&data.sums, norm), &"output");
+            assert_same(&buffer.read(stream).unwrap(), &norm::normed(&data.sums, &weights, NORM), &"output");
             let own = &data.sums[rank.rank() * share..(rank.rank() + 1) * share];
             assert_same(&kept.read(stream).unwrap(), own, &"x");
         }

@@ -11,8 +11,9 @@ use harness::contest::step::{Library, Step};
 use harness::contest::turns::{Contender, Verdict};
 use harness::form::Form;
 use reference::data::checksum;
+use reference::element::Real;
 use reference::found::{unlike, wrong_codes};
-use reference::norm::{Rows, padded};
+use reference::norm::padded;
 
 /// The contents of the buffer of the sum at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +26,7 @@ pub(super) enum Holds {
 }
 
 /// One candidate, its operands, and its expected results.
-pub(super) struct Racer<'s, T: Rows> {
+pub(super) struct Racer<'s, T: Real> {
     pub(super) steps: Vec<Box<dyn Step<'s> + 's>>,
     /// The algorithm of the sum, with its name. `None`: an algorithm that rounds in an unknown order.
     pub(super) sums_by: Option<Algorithm>,
@@ -39,7 +40,7 @@ pub(super) struct Racer<'s, T: Rows> {
     pub(super) inputs: &'s Inputs<T>,
 }
 
-impl<'s, T: Rows> Contender<'s> for Racer<'s, T> {
+impl<'s, T: Real> Contender<'s> for Racer<'s, T> {
     fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
         (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.enqueue(stream)))
     }
@@ -61,7 +62,7 @@ impl<'s, T: Rows> Contender<'s> for Racer<'s, T> {
     }
 }
 
-impl<T: Rows> Racer<'_, T> {
+impl<T: Real> Racer<'_, T> {
     /// Without a norm: the sum of all rows that would be normed.
     fn verify_sum(&self, stream: &Stream) -> symmetra::Result<Verdict> {
         let elems = self.operands.elems(&self.operands.places.normed);

@@ -5,8 +5,9 @@ use symmetra::{Algorithm, Reduction};
 
 use super::NORM;
 use reference::data::Data;
+use reference::element::Real;
 use reference::found::unlike;
-use reference::norm::{Rows, normed, with_residual};
+use reference::norm::{normed, with_residual};
 
 /// The data of one number of tokens.
 pub(super) struct Inputs<T> {
@@ -17,7 +18,7 @@ pub(super) struct Inputs<T> {
     weight: Vec<T>,
 }
 
-impl<T: Rows> Inputs<T> {
+impl<T: Real> Inputs<T> {
     /// The inputs of `rank`, of `elems` elements in rows as long as the weight.
     pub(super) fn new(seed: u64, elems: usize, hidden: usize, [rank, ranks]: [usize; 2]) -> Self {
         let data = Data { seed, elems };
@@ -71,7 +72,7 @@ impl<T: Rows> Inputs<T> {
 
     /// The results of `operations` operations with this sum: the final residual, and the norm of the last operation.
     pub(super) fn expected(&self, sum: &[T], operations: u32) -> [Vec<T>; 2] {
-        let x = (0..operations).fold(self.residual.clone(), |x, _| with_residual(sum, &x));
+        let x = (0..operations).fold(self.residual.clone(), |x, _| with_residual(sum, Some(&x)));
         let y = normed(&x, &self.weight, NORM);
         [x, y]
     }

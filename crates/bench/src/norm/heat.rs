@@ -13,13 +13,13 @@ use harness::codes::{Codes, Scales, Values};
 use harness::collective::Collective;
 use harness::contest::step::{Library, Part, Step};
 use harness::form::{self, Form};
-use reference::norm::Rows;
+use reference::element::Real;
 
 type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
 
 /// One number of tokens.
 #[derive(Clone, Copy)]
-pub(super) struct Heat<'s, T: Rows> {
+pub(super) struct Heat<'s, T: Real> {
     pub(super) race: &'s NormRace,
     pub(super) communicator: &'s Communicator,
     /// A group of only this rank, which norms.
@@ -28,7 +28,7 @@ pub(super) struct Heat<'s, T: Rows> {
     pub(super) operands: &'s Operands<T>,
 }
 
-impl<'s, T: Rows> Heat<'s, T> {
+impl<'s, T: Real> Heat<'s, T> {
     /// Our candidates: all of --algorithm, the first one without quantisation where there is one, and the operation
     /// without its norm.
     pub(super) fn ours(self) -> symmetra::Result<Vec<Racer<'s, T>>> {

@@ -8,7 +8,7 @@ use super::NORM;
 use super::operands::Operands;
 use harness::contest::step::Step;
 use harness::form::Form;
-use reference::norm::Rows;
+use reference::element::Real;
 
 /// The output of a norm in addition to the residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum Written {
 }
 
 /// A norm, with the residual in place.
-pub(super) struct Norm<'s, T: Rows> {
+pub(super) struct Norm<'s, T: Real> {
     /// All ranks, or only this rank.
     pub(super) communicator: &'s Communicator,
     pub(super) op: Form,
@@ -34,7 +34,7 @@ pub(super) struct Norm<'s, T: Rows> {
     pub(super) operands: &'s Operands<T>,
 }
 
-impl<'s, T: Rows> Norm<'s, T> {
+impl<'s, T: Real> Norm<'s, T> {
     fn call(&self, queue: impl Queue<'s>) -> symmetra::Result<()> {
         let Operands { sum, output, residual, weight, codes, places, .. } = self.operands;
         let rows = RowNorm::new(self.input, weight, NORM).residual(residual).algorithm(self.algorithm);
@@ -53,7 +53,7 @@ impl<'s, T: Rows> Norm<'s, T> {
     }
 }
 
-impl<'s, T: Rows> Step<'s> for Norm<'s, T> {
+impl<'s, T: Real> Step<'s> for Norm<'s, T> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
         self.call(stream)
     }

@@ -9,8 +9,8 @@ use super::expected::Inputs;
 use harness::codes::Codes;
 use harness::contest::step::Part;
 use harness::form::elems_of;
+use reference::element::Real;
 use reference::found::{UNWRITTEN, known, unwritten};
-use reference::norm::Rows;
 
 /// The rows of this rank, by their numbers.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Places {
 }
 
 /// The operands of a rank. Buffers of rows have room for all rows, and a row is at its place among all rows.
-pub(super) struct Operands<T: Rows> {
+pub(super) struct Operands<T: Real> {
     pub(super) places: Places,
     pub(super) input: SymmetricBuffer<T>,
     /// The output of collectives that reduce. Also the sum with the residual, where a call may not overwrite the
@@ -42,7 +42,7 @@ pub(super) struct Operands<T: Rows> {
     pub(super) codes: Option<Codes<Communicator>>,
 }
 
-impl<T: Rows> Operands<T> {
+impl<T: Real> Operands<T> {
     pub(super) fn new(
         race: &NormRace,
         communicator: &Communicator,

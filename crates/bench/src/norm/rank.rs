@@ -14,7 +14,7 @@ use harness::contest::stopwatch::Stopwatch;
 use harness::contest::turns::{Mode, SideLap, Turns, usual_operations};
 use harness::failure::Failure;
 use harness::ranks::{Say, Task};
-use reference::norm::Rows;
+use reference::element::Real;
 
 /// The trials of one number of tokens in one mode on one rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl Task for NormRace {
 }
 
 impl NormRace {
-    fn race<T: Rows>(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
+    fn race<T: Real>(&self, communicator: &Communicator, say: Say<'_, Lap>) -> Result<(), Failure> {
         let nccl = Nccl::among(&self.competitors, communicator)?;
         let alone = alone(communicator)?;
         let stream = Stream::new(communicator.device())?;

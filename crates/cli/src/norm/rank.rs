@@ -17,8 +17,9 @@ use harness::guarded::{self, GUARD_BYTES};
 use harness::margins::Margins;
 use harness::ranks::{Say, Task};
 use reference::data::Data;
+use reference::element::Real;
 use reference::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
-use reference::norm::{Rows, normed, padded, with_residual};
+use reference::norm::{normed, padded, with_residual};
 use reference::quantised::Format;
 
 /// The measurement of one number of tokens on one rank.
@@ -85,7 +86,7 @@ struct Operands<T: symmetra::Element, M: Memory> {
     codes: Option<Codes<M>>,
 }
 
-impl<T: Rows, M: Memory> Operands<T, M> {
+impl<T: Real, M: Memory> Operands<T, M> {
     /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share are at their
     /// places among all rows.
     fn output(&self) -> &M::Of<T> {
@@ -106,14 +107,14 @@ impl<T: Rows, M: Memory> Operands<T, M> {
 }
 
 impl Bench<'_> {
-    fn of_type<T: Rows>(&self) -> Result<Sample, Failure> {
+    fn of_type<T: Real>(&self) -> Result<Sample, Failure> {
         match self.norms.plain {
             true => self.measure::<T, _>(&Margins(self.communicator.device().clone())),
             false => self.measure::<T, _>(self.communicator),
         }
     }
 
-    fn measure<T: Rows, M: Memory>(&self, memory: &M) -> Result<Sample, Failure> {
+    fn measure<T: Real, M: Memory>(&self, memory: &M) -> Result<Sample, Failure> {
         let Self { norms, communicator, stream, tokens, .. } = *self;
         let (elems, wide) = (self.elems(), tokens * norms.width());
         let new = |elems| memory.room::<T>(elems);
@@ -138,7 +139,7 @@ impl Bench<'_> {
         self.once(&operands, graphs.as_ref())?;
         communicator.synchronize(stream)?;
         let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as()?, 0).collect();
-        let x = if norms.residual { with_residual(&sum, &residual) } else { sum };
+        let x = with_residual(&sum, norms.residual.then_some(&residual[..]));
         let width = norms.width();
         let [of_y, of_x] = [elems_of(&self.normed(), width), elems_of(&self.kept(), norms.hidden)];
         let y = &padded(&normed(&x, &weights, norms.norm()), norms.hidden, width)[of_y.clone()];
@@ -167,7 +168,7 @@ impl Bench<'_> {
         Codes::new(memory, form, shape, known(form), self.stream)
     }
 
-    fn enqueue<'b, T: Rows, M: Memory>(
+    fn enqueue<'b, T: Real, M: Memory>(
         &self,
         operands: &'b Operands<T, M>,
         queue: impl Queue<'b>,
@@ -198,7 +199,7 @@ impl Bench<'_> {
     }
 
     /// A graph of one operation, and one of a batch.
-    fn capture<'b, T: Rows, M: Memory>(&self, operands: &'b Operands<T, M>) -> Result<[Graph<'b>; 2], Failure>
+    fn capture<'b, T: Real, M: Memory>(&self, operands: &'b Operands<T, M>) -> Result<[Graph<'b>; 2], Failure>
     where
         Self: 'b,
     {
@@ -210,7 +211,7 @@ impl Bench<'_> {
         Ok([capture(1)?, capture(self.ops())?])
     }
 
-    fn once<T: Rows, M: Memory>(
+    fn once<T: Real, M: Memory>(
         &self,
         operands: &Operands<T, M>,
         graphs: Option<&[Graph<'_>; 2]>,
@@ -218,7 +219,7 @@ impl Bench<'_> {
         graphs.map_or_else(|| self.enqueue(operands, self.stream), |[one, _]| one.launch(self.stream))
     }
 
-    fn batch<T: Rows, M: Memory>(
+    fn batch<T: Real, M: Memory>(
         &self,
         operands: &Operands<T, M>,
         graphs: Option<&[Graph<'_>; 2]>,
@@ -238,7 +239,7 @@ impl Bench<'_> {
 
     /// Microseconds of an operation in each batch. A batch starts after an operation that is not timed, in which the
     /// ranks meet.
-    fn time<T: Rows, M: Memory>(
+    fn time<T: Real, M: Memory>(
         &self,
         operands: &Operands<T, M>,
         graphs: Option<&[Graph<'_>; 2]>,
