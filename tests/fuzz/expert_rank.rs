@@ -8,7 +8,6 @@ use symmetra::experts::{
 };
 use symmetra::{Device, DeviceBuffer, Error, Queue, Ref, Result, Stream};
 
-use crate::expert_oracle::Value;
 use crate::experts::{Content, Layer, Misrouted, Round, Rounds, contents, misrouted, of_values};
 use crate::model::values;
 use crate::program::GUARD;
@@ -18,7 +17,7 @@ use crate::support::Sample;
 const BEHIND: u8 = 0xc3;
 
 /// The operands of a dispatch and its combine.
-struct Operands<T: Value> {
+struct Operands<T: Sample> {
     ids: Room<i64>,
     weights: Room<f32>,
     sent: Room<u32>,
@@ -41,7 +40,7 @@ struct Operands<T: Value> {
     asks: [bool; 3],
 }
 
-impl<T: Value> Operands<T> {
+impl<T: Sample> Operands<T> {
     /// Operands as large as `contents`.
     fn new(device: &Device, contents: &[Content], asks: [bool; 3]) -> Result<Self> {
         let mut sizes = contents.iter().map(|(dtype, bytes)| bytes.len() / dtype.bytes());
@@ -148,12 +147,12 @@ struct Calls<'q> {
 }
 
 impl<'q> Calls<'q> {
-    fn routing<'o, T: Value>(&self, own: &'o Operands<T>) -> Routing<'o> {
+    fn routing<'o, T: Sample>(&self, own: &'o Operands<T>) -> Routing<'o> {
         let routing = Routing::new(own.ids.part()).tokens(own.sent.part());
         if own.asks[0] { routing.weights(own.weights.part()) } else { routing }
     }
 
-    fn into<'o, T: Value>(&self, own: &'o Operands<T>) -> Received<'o> {
+    fn into<'o, T: Sample>(&self, own: &'o Operands<T>) -> Received<'o> {
         let config = self.experts.config();
         let into = match config.wire {
             Wire::Same => Received::rows(own.received.part()),
@@ -172,7 +171,7 @@ impl<'q> Calls<'q> {
         }
     }
 
-    fn dispatch<'o, T: Value>(&self, own: &'o Operands<T>, queue: impl Queue<'o> + Copy + 'q) -> Result<Routed<'q>> {
+    fn dispatch<'o, T: Sample>(&self, own: &'o Operands<T>, queue: impl Queue<'o> + Copy + 'q) -> Result<Routed<'q>> {
         let (experts, routing, into) = (self.experts, self.routing(own), self.into(own));
         if self.rounds.plans {
             let routed = experts.plan(&routing, queue)?;
@@ -187,7 +186,7 @@ impl<'q> Calls<'q> {
     }
 
     /// Rows on a routing that is there.
-    fn send<'o, T: Value>(
+    fn send<'o, T: Sample>(
         &self,
         routed: &Routed<'q>,
         (rows, codes): (Ref<'o, T>, Ref<'o, u8>),
@@ -202,7 +201,7 @@ impl<'q> Calls<'q> {
         }
     }
 
-    fn begin<'o, T: Value>(&self, own: &'o Operands<T>, queue: impl Queue<'o> + Copy + 'q) -> Result<Arriving<'q>> {
+    fn begin<'o, T: Sample>(&self, own: &'o Operands<T>, queue: impl Queue<'o> + Copy + 'q) -> Result<Arriving<'q>> {
         let routing = self.routing(own);
         match self.experts.config().wire {
             Wire::Same | Wire::F8(_) => self.experts.dispatch_begin(&routing, own.rows.part(), queue),
@@ -211,13 +210,13 @@ impl<'q> Calls<'q> {
         }
     }
 
-    fn options<'o, T: Value>(&self, own: &'o Operands<T>) -> Combine<'o> {
+    fn options<'o, T: Sample>(&self, own: &'o Operands<T>) -> Combine<'o> {
         let options = if own.asks[1] { Combine::default().add(own.sums.part()) } else { Combine::default() };
         if self.rounds.unweighted { options.unweighted() } else { options }
     }
 
     /// All rounds, of which `together` are in flight at once. The counts that the host reads are appended to `heard`.
-    fn enqueue<'o, T: Value>(
+    fn enqueue<'o, T: Sample>(
         &self,
         all: &'o [Operands<T>],
         queue: impl Queue<'o> + Copy + 'q,
@@ -276,7 +275,7 @@ pub(crate) fn run(experts: &Experts, layer: &Layer, rounds: &Rounds, here: Here<
     of_values!(layer.dtype(), run_of(experts, layer, rounds, here))
 }
 
-fn run_of<T: Value>(experts: &Experts, layer: &Layer, rounds: &Rounds, here: Here<'_>) -> Result<Vec<u8>> {
+fn run_of<T: Sample>(experts: &Experts, layer: &Layer, rounds: &Rounds, here: Here<'_>) -> Result<Vec<u8>> {
     let Here { member, stream, file } = here;
     let operands =
         |round: &Round| Operands::<T>::new(stream.device(), &contents(layer, round, member, 0), round.asks(member));
@@ -309,7 +308,7 @@ pub(crate) fn misroute(experts: &Experts, asked: &Misrouted, here: Here<'_>) -> 
     of_values!(asked.layer.dtype(), misroute_of(experts, asked, here))
 }
 
-fn misroute_of<T: Value>(experts: &Experts, asked: &Misrouted, here: Here<'_>) -> Result<()> {
+fn misroute_of<T: Sample>(experts: &Experts, asked: &Misrouted, here: Here<'_>) -> Result<()> {
     let Here { member, stream, file } = here;
     let own = Operands::<T>::new(stream.device(), &misrouted(asked, member), asked.round.asks(member))?;
     own.write(file, stream)?;

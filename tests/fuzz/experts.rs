@@ -1,12 +1,15 @@
-//! Experts of a program: their settings, their calls, and the outputs of a call, by the oracle of the suite.
+//! Experts of a program: their settings, their calls, and the outputs of a call, by the reference.
 
+use reference::element::Real;
+use reference::experts::arrivals::experts_of_ranks;
+use reference::experts::dispatch::RoutedOutputs;
 use serde::{Deserialize, Serialize};
 use symmetra::experts::{ExpertConfig, Layout, Method, Placement, ScaleOrder, Scales, Wire};
 use symmetra::{Determinism, Dtype};
 
-use crate::expert_cases::{before, inputs_of, room, row_bytes};
-use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched};
+use crate::expert_cases::{Inputs, before, dispatched, inputs_of, room, row_bytes, sums};
 use crate::model::values;
+use crate::support::Sample;
 use crate::support::data::mix;
 
 /// The experts of every rank of a group.
@@ -149,7 +152,7 @@ impl Round {
     }
 
     /// The inputs of a rank in a run of the calls.
-    fn inputs<T: Value>(&self, form: &ExpertConfig, member: usize, run: usize) -> Inputs<T> {
+    fn inputs<T: Real + Sample>(&self, form: &ExpertConfig, member: usize, run: usize) -> Inputs<T> {
         let (world, tokens) = (self.tokens.len(), self.tokens[member]);
         let seed = mix(self.seed ^ (run as u64) << 56);
         let mut inputs = inputs_of(form, member, [tokens, room(form, world, member)], seed);
@@ -164,7 +167,7 @@ impl Round {
     }
 
     /// Other rows of the same tokens.
-    fn rows_again<T: Value>(&self, form: &ExpertConfig, inputs: &mut Inputs<T>, member: usize, run: usize) {
+    fn rows_again<T: Real + Sample>(&self, form: &ExpertConfig, inputs: &mut Inputs<T>, member: usize, run: usize) {
         let tokens = [self.tokens[member], 0];
         let other = inputs_of(form, member, tokens, mix(!self.seed ^ (run as u64) << 56));
         (inputs.rows, inputs.bytes) = (other.rows, other.bytes);
@@ -175,17 +178,12 @@ fn bytes_of<E: bytemuck::NoUninit>(elements: &[E]) -> Vec<u8> {
     bytemuck::cast_slice(elements).to_vec()
 }
 
-/// The bytes of elements, of each of which the oracle has eight.
-fn narrow<T>(rows: &[u8]) -> Vec<u8> {
-    rows.chunks(8).flat_map(|element| element[..size_of::<T>()].iter().copied()).collect()
-}
-
 /// The contents of the operands of a rank before a run of a round.
 pub(crate) fn contents(layer: &Layer, round: &Round, member: usize, run: usize) -> Vec<Content> {
     of_values!(layer.dtype(), contents_of(layer, round, member, run))
 }
 
-fn contents_of<T: Value>(layer: &Layer, round: &Round, member: usize, run: usize) -> Vec<Content> {
+fn contents_of<T: Real + Sample>(layer: &Layer, round: &Round, member: usize, run: usize) -> Vec<Content> {
     // The contents before a run depend neither on the placement, except for the number of rows, nor on the order of
     // sums.
     let form = layer.form(false, &layer.lists);
@@ -197,8 +195,7 @@ fn contents_of<T: Value>(layer: &Layer, round: &Round, member: usize, run: usize
     let rows = |inputs: &Inputs<T>| if wide { bytes_of(&inputs.rows) } else { Vec::new() };
     let codes = |inputs: &Inputs<T>| if wide { Vec::new() } else { inputs.bytes.clone() };
     let same = form.wire == Wire::Same;
-    let (received, received_bytes) =
-        if same { (narrow::<T>(&found.rows), Vec::new()) } else { (Vec::new(), found.rows) };
+    let (received, received_bytes) = if same { (found.rows, Vec::new()) } else { (Vec::new(), found.rows) };
     let [counts, offsets, sources, index] = found.numbers;
     vec![
         (Dtype::I64, bytes_of(&inputs.ids)),
@@ -213,7 +210,7 @@ fn contents_of<T: Value>(layer: &Layer, round: &Round, member: usize, run: usize
         (T::DTYPE, received),
         (Dtype::U8, received_bytes),
         (Dtype::F32, bytes_of(&found.scales)),
-        (Dtype::U8, found.bytes_of_scales),
+        (Dtype::U8, found.exponents),
         (Dtype::U32, bytes_of(&counts)),
         (Dtype::U32, bytes_of(&offsets)),
         (Dtype::U32, bytes_of(&sources)),
@@ -291,7 +288,7 @@ const NAMES: [&str; 11] = [
     "sums",
 ];
 
-fn wrong<T: Value>(
+fn wrong<T: Real + Sample>(
     rounds: &Rounds,
     form: &ExpertConfig,
     round: &Round,
@@ -304,21 +301,21 @@ fn wrong<T: Value>(
         let each = all.iter_mut().enumerate();
         each.for_each(|(member, inputs)| round.rows_again(form, inputs, member, run));
     }
-    let local = crate::expert_oracle::lists(form, world)[member].len();
+    let local = experts_of_ranks(form, world)[member].len();
     let there = before(form, [room(form, world, member), local], &all[member]);
-    let Found { rows, scales, bytes_of_scales, numbers, ids, weights, .. } = dispatched(form, &all, member, &there);
+    let RoutedOutputs { rows, scales, exponents, numbers, ids, weights, .. } = dispatched(form, &all, member, there);
     if rounds.unweighted {
         all.iter_mut().for_each(|inputs| inputs.weights = None);
     }
-    let sums = combined(form, &all, member);
+    let sums = sums(form, &all, member);
     let same = form.wire == Wire::Same;
-    let (rows, codes) = if same { (narrow::<T>(&rows), Vec::new()) } else { (Vec::new(), rows) };
+    let (rows, codes) = if same { (rows, Vec::new()) } else { (Vec::new(), rows) };
     let [counts, offsets, sources, index] = numbers.map(|numbers| bytes_of(&numbers));
     let parts = [
         rows,
         codes,
         bytes_of(&scales),
-        bytes_of_scales,
+        exponents,
         counts,
         offsets,
         sources,

@@ -10,8 +10,6 @@ mod bench;
 mod cpp;
 #[path = "../suite/expert_cases.rs"]
 mod expert_cases;
-#[path = "../suite/expert_oracle.rs"]
-mod expert_oracle;
 mod expert_rank;
 mod experts;
 mod generate;

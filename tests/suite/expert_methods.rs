@@ -1,11 +1,14 @@
 //! Dispatch and combine, bit for bit against their definition, by every method, for any routing, layout, wire and placement.
 
 use half::{bf16, f16};
+use reference::element::Real;
+use reference::experts::arrivals::{experts_of_ranks, is_by_token};
+use reference::experts::dispatch::RoutedOutputs;
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, Scales, Wire};
 use symmetra::{Determinism, DeviceBuffer, Dtype, Element, Error, Operand, Stream, SymmetricBuffer};
 
-use crate::expert_cases::{before, inputs_of, room};
-use crate::expert_oracle::{Found, Inputs, Value, combined, dispatched, is_by_token, lists};
+use crate::expert_cases::{Inputs, before, dispatched, inputs_of, room, sums};
+use crate::support::Sample;
 use crate::support::data::{Random, mix};
 use crate::support::extent::one_in;
 use crate::support::{Rank, config, fits, threads};
@@ -63,7 +66,7 @@ fn any(random: &mut Random, dtype: Dtype, world: usize) -> ExpertConfig {
 }
 
 /// Random inputs of a rank for a call, from a seed. `room`: rows that its experts may receive.
-fn inputs<T: Value>(form: &ExpertConfig, rank: usize, room: usize, seed: u64) -> Inputs<T> {
+fn inputs<T: Real + Sample>(form: &ExpertConfig, rank: usize, room: usize, seed: u64) -> Inputs<T> {
     let tokens = Random(mix(seed ^ (rank as u64) << 40)).below(form.max_tokens + 1);
     inputs_of(form, rank, [tokens, room], seed)
 }
@@ -121,12 +124,12 @@ struct How {
 }
 
 /// One call of a rank. `H`: the kind of memory of the rows, of their metadata, and of results.
-fn call<T: Value, H: Home>(
+fn call<T: Real + Sample, H: Home>(
     rank: &Rank,
     (form, experts): (&ExpertConfig, &Experts),
     own: &Inputs<T>,
     How { halves, sources: asks_sources }: How,
-) -> Found<T>
+) -> RoutedOutputs<T>
 where
     for<'op> &'op H::Of<T>: Operand<'op, T>,
     for<'op> &'op H::Of<u8>: Operand<'op, u8>,
@@ -134,7 +137,7 @@ where
     for<'op> &'op H::Of<i32>: Operand<'op, i32>,
 {
     let stream = &rank.stream;
-    let Found { rows: patterns, scales, bytes_of_scales, numbers, ids: ids_before, weights: weights_before, sums } =
+    let RoutedOutputs { rows: patterns, scales, exponents, numbers, ids: ids_before, weights: weights_before, sums } =
         before(form, [experts.capacity(), experts.local_experts().len()], own);
     let ids = DeviceBuffer::from_slice(&own.ids, stream).unwrap();
     let weights = DeviceBuffer::from_slice(own.weights.as_deref().unwrap_or_default(), stream).unwrap();
@@ -149,7 +152,7 @@ where
     let into_rows = H::Of::<T>::of(rank, &vec![T::sample(1); experts.capacity() * form.hidden]);
     let into_bytes = H::Of::<u8>::of(rank, if form.wire == Wire::Same { &[] } else { &patterns });
     let into_scales = H::Of::<f32>::of(rank, &scales);
-    let into_e8m0 = H::Of::<u8>::of(rank, &bytes_of_scales);
+    let into_e8m0 = H::Of::<u8>::of(rank, &exponents);
     let [counts, offsets, sources, index] = numbers.map(|words| DeviceBuffer::from_slice(&words, stream).unwrap());
     let into_ids = H::Of::<i32>::of(rank, &ids_before);
     let into_weights = H::Of::<f32>::of(rank, &weights_before);
@@ -218,13 +221,13 @@ where
     } else {
         assert_eq!(routed.counts().unwrap(), counts.iter().map(|count| *count as usize).collect::<Vec<_>>());
     }
-    Found {
+    RoutedOutputs {
         rows: match form.wire {
-            Wire::Same => into_rows.values(stream).iter().flat_map(|row| row.bits().to_le_bytes()).collect(),
+            Wire::Same => bytemuck::cast_slice(&into_rows.values(stream)).to_vec(),
             _ => into_bytes.values(stream),
         },
         scales: into_scales.values(stream),
-        bytes_of_scales: into_e8m0.values(stream),
+        exponents: into_e8m0.values(stream),
         numbers: [counts, offsets.read(stream).unwrap(), sources.read(stream).unwrap(), index.read(stream).unwrap()],
         ids: into_ids.values(stream),
         weights: into_weights.values(stream),
@@ -232,14 +235,14 @@ where
     }
 }
 
-fn every_method<T: Value>(world: usize, number: u64) {
+fn every_method<T: Real + Sample>(world: usize, number: u64) {
     let mut random = Random(mix(world as u64 * 10 + number));
     let forms = (0..6 / one_in(world).min(3)).map(|_| (any(&mut random, T::DTYPE, world), random.next()));
     equal_definition::<T>(world, &forms.collect::<Vec<_>>(), &METHODS);
 }
 
 /// Layouts with one row a token, in whole packets except in one wire format, by direct access: symmetric rows go to their places.
-fn in_place<T: Value>(world: usize, layout: Layout) {
+fn in_place<T: Real + Sample>(world: usize, layout: Layout) {
     let mut random = Random(mix(world as u64));
     let wires =
         [Wire::Same, Wire::F8(Scales::F32), Wire::F8(Scales::E8M0), Wire::GivenF8, Wire::Bytes(64), Wire::Bytes(20)];
@@ -253,7 +256,7 @@ fn in_place<T: Value>(world: usize, layout: Layout) {
 }
 
 /// Two calls of each form by each method. With a row a token, the second is all in symmetric memory, some without sources.
-fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], methods: &[Method]) {
+fn equal_definition<T: Real + Sample>(world: usize, forms: &[(ExpertConfig, u64)], methods: &[Method]) {
     if !fits(world) {
         return;
     }
@@ -263,7 +266,7 @@ fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], metho
     threads(world, &config, |rank| {
         for (form, seed) in forms {
             let me = rank.rank();
-            let sizes = [room(form, world, me), lists(form, world)[me].len()];
+            let sizes = [room(form, world, me), experts_of_ranks(form, world)[me].len()];
             let shared = [false, is_by_token(form)];
             let calls = [0, 1].map(|number| {
                 let seed = seed ^ number as u64;
@@ -273,8 +276,8 @@ fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], metho
                     let order = all[0].order;
                     all.iter_mut().for_each(|inputs| inputs.order = order);
                 }
-                let mut expected = dispatched(form, &all, me, &before(form, sizes, &all[me]));
-                expected.sums = combined(form, &all, me);
+                let mut expected = dispatched(form, &all, me, before(form, sizes, &all[me]));
+                expected.sums = sums(form, &all, me);
                 let sources = !shared[number] || seed.is_multiple_of(3);
                 if !sources {
                     expected.numbers[2].fill(7);
@@ -297,7 +300,7 @@ fn equal_definition<T: Value>(world: usize, forms: &[(ExpertConfig, u64)], metho
                     assert_eq!(found.ids, expected.ids, "{}", context());
                     assert!(found.rows == expected.rows, "rows, {}", context());
                     assert_eq!(found.scales, expected.scales, "{}", context());
-                    assert_eq!(found.bytes_of_scales, expected.bytes_of_scales, "{}", context());
+                    assert_eq!(found.exponents, expected.exponents, "{}", context());
                     assert_eq!(found.weights, expected.weights, "{}", context());
                     assert!(found.sums == expected.sums, "sums, {}", context());
                 }

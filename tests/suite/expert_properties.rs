@@ -2,12 +2,12 @@
 //! dispatches in flight, operands of every place, special values, and large shapes.
 
 use half::bf16;
+use reference::element::Real;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Backend, Coordinator, EnvConfig, Environment, InitMethod};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Layout, Method, Placement, Received, Routing, expert_bytes};
 use symmetra::{Determinism, DeviceBuffer, Dtype, Error, Operand, Stream};
 
-use crate::expert_oracle::Value;
 use crate::support::data::{Random, Sample, mix};
 use crate::support::device::device;
 use crate::support::extent::full;
@@ -24,7 +24,7 @@ struct Tokens<T> {
     weights: Option<Vec<f32>>,
 }
 
-impl<T: Value> Tokens<T> {
+impl<T: Real + Sample> Tokens<T> {
     /// Any rows, experts and weights, by chance from a seed; a few pairs have no expert.
     fn any(form: &ExpertConfig, tokens: usize, seed: u64) -> Self {
         let mut random = Random(mix(seed));
@@ -53,16 +53,16 @@ impl<T: Value> Tokens<T> {
             for pair in token * form.top_k..(token + 1) * form.top_k {
                 let Ok(expert) = usize::try_from(self.ids[pair]) else { continue };
                 let weight = self.weights.as_ref().map_or(1.0, |weights| weights[pair]);
-                sums.iter_mut().zip(apply(expert, row)).for_each(|(sum, result)| *sum += result.get() * weight);
+                sums.iter_mut().zip(apply(expert, row)).for_each(|(sum, result)| *sum += result.single() * weight);
             }
-            sums.into_iter().map(T::of).collect::<Vec<_>>()
+            sums.into_iter().map(T::of_single).collect::<Vec<_>>()
         };
         self.rows.chunks_exact(form.hidden).enumerate().flat_map(token).collect()
     }
 }
 
 /// The combined rows for the tokens of this rank, whose experts are applied on the host.
-fn round_trip<T: Value>(
+fn round_trip<T: Real + Sample>(
     (experts, stream): (&Experts, &Stream),
     tokens: &Tokens<T>,
     options: Combine<'_>,
@@ -73,9 +73,9 @@ fn round_trip<T: Value>(
     let rows = DeviceBuffer::from_slice(&tokens.rows, stream).unwrap();
     let ids = DeviceBuffer::from_slice(&tokens.ids, stream).unwrap();
     let weights = DeviceBuffer::from_slice(tokens.weights.as_deref().unwrap_or_default(), stream).unwrap();
-    let received = DeviceBuffer::from_slice(&vec![T::of(7.0); experts.capacity() * hidden], stream).unwrap();
+    let received = DeviceBuffer::from_slice(&vec![T::of_single(7.0); experts.capacity() * hidden], stream).unwrap();
     let locals = DeviceBuffer::from_slice(&vec![-1i32; experts.capacity()], stream).unwrap();
-    let output = DeviceBuffer::from_slice(&vec![T::of(7.0); tokens.rows.len()], stream).unwrap();
+    let output = DeviceBuffer::from_slice(&vec![T::of_single(7.0); tokens.rows.len()], stream).unwrap();
     let mut routing = Routing::new(&ids);
     if tokens.weights.is_some() {
         routing = routing.weights(&weights);
@@ -94,17 +94,17 @@ fn round_trip<T: Value>(
     output.read(stream).unwrap()
 }
 
-fn identity<T: Value>(_: usize, row: &[T]) -> Vec<T> {
+fn identity<T: Real + Sample>(_: usize, row: &[T]) -> Vec<T> {
     row.to_vec()
 }
 
 /// Results that depend on the expert.
 fn scaled(expert: usize, row: &[bf16]) -> Vec<bf16> {
     let factor = |at: usize| f32::sample(mix((expert << 16 | at) as u64));
-    row.iter().enumerate().map(|(at, value)| bf16::of(value.get() * factor(at))).collect()
+    row.iter().enumerate().map(|(at, value)| bf16::of_single(value.single() * factor(at))).collect()
 }
 
-fn bits<T: Value>(values: &[T]) -> Vec<u64> {
+fn bits<T: Real + Sample>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.bits()).collect()
 }
 

@@ -19,7 +19,6 @@ mod expert_cases;
 mod expert_errors;
 mod expert_halves;
 mod expert_methods;
-mod expert_oracle;
 mod expert_properties;
 mod expert_slots;
 mod expert_survivors;

@@ -221,7 +221,7 @@ impl MoeRace {
     }
 
     /// The settings of the experts of every method, with room for all received rows.
-    fn settings(&self, oracle: &Oracle<'_>, tokens: usize) -> Vec<ExpertConfig> {
+    fn settings(&self, oracle: &Oracle, tokens: usize) -> Vec<ExpertConfig> {
         let setting = |way: &Way| {
             let mut config = self.shape.config(tokens);
             config.wire = self.wire.setting();

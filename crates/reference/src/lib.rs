@@ -6,6 +6,7 @@
 pub mod bounds;
 pub mod data;
 pub mod element;
+pub mod experts;
 pub mod found;
 pub mod norm;
 pub mod quantised;

@@ -1,15 +1,17 @@
 //! The candidates: a phase of the exchange, and its expected results.
 
 use symmetra::experts::{Experts, Routed};
+use symmetra::half::bf16;
 use symmetra::{Capture, Queue, Stream};
 
 use super::MoeRace;
 use super::operands::{Inputs, Operands};
-use super::oracle::{Expected, Oracle, Rows};
+use super::oracle::{Oracle, Rows};
 use super::routes::Routes;
 use harness::contest::turns::{Contender, Verdict};
 use harness::experts::Layout;
 use reference::data::checksum;
+use reference::experts::dispatch::RoutedOutputs;
 
 /// A part of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +52,9 @@ pub(super) trait Side<'s> {
 /// Rows in one order: the received rows of each rank, the inputs of a rank, and its expected results.
 pub(super) struct Order<'a> {
     pub(super) layout: Layout,
-    pub(super) oracle: Oracle<'a>,
+    pub(super) oracle: Oracle,
     pub(super) inputs: Inputs<'a>,
-    pub(super) expected: Expected,
+    pub(super) expected: RoutedOutputs<bf16>,
 }
 
 impl<'a> Order<'a> {

@@ -6,9 +6,11 @@ use symmetra::{Element, Queue, Stream};
 
 use super::BESIDE;
 use super::memory::{Home, Memory, with_buffer};
-use super::oracle::{Expected, Image, Oracle, Rows, unwritten};
+use super::oracle::{Oracle, Rows, given, unwritten};
 use super::routes::Routes;
 use harness::experts::{Layout, Shape, Wire, groups};
+use reference::experts::dispatch::RoutedOutputs;
+use reference::experts::wire::WireRow;
 
 /// Rows as they are passed in, or as they travel.
 pub(super) enum Lines {
@@ -65,15 +67,13 @@ impl Lines {
         }
     }
 
-    fn write(&self, image: &Image, stream: &Stream) -> symmetra::Result<()> {
-        match (self, image) {
-            (Self::Same(rows), Image::Same(from)) => rows.write(from, stream),
-            (Self::F8 { codes, scales }, Image::F8 { codes: from, scales: scales_from }) => {
-                codes.write(from, stream)?;
-                scales.write(scales_from, stream)
+    fn write(&self, WireRow { bytes, scales: values, .. }: &WireRow, stream: &Stream) -> symmetra::Result<()> {
+        match self {
+            Self::Same(rows) => rows.write(&bytemuck::pod_collect_to_vec(bytes), stream),
+            Self::F8 { codes, scales } => {
+                codes.write(bytes, stream)?;
+                scales.write(values, stream)
             }
-            // All rows of a comparison are passed in alike.
-            _ => Ok(()),
         }
     }
 
@@ -87,14 +87,12 @@ impl Lines {
         }
     }
 
-    fn unlike(&self, image: &Image, stream: &Stream) -> symmetra::Result<u64> {
-        match (self, image) {
-            (Self::Same(rows), Image::Same(right)) => unlike(rows, right, stream),
-            (Self::F8 { codes, scales }, Image::F8 { codes: right, scales: right_scales }) => {
-                Ok(unlike(codes, right, stream)? + unlike(scales, right_scales, stream)?)
+    fn unlike(&self, right: &RoutedOutputs<bf16>, stream: &Stream) -> symmetra::Result<u64> {
+        match self {
+            Self::Same(rows) => unlike(rows, &bytemuck::pod_collect_to_vec(&right.rows), stream),
+            Self::F8 { codes, scales } => {
+                Ok(unlike(codes, &right.rows, stream)? + unlike(scales, &right.scales, stream)?)
             }
-            (Self::Same(rows), _) => Ok(rows.len() as u64),
-            (Self::F8 { codes, .. }, _) => Ok(codes.len() as u64),
         }
     }
 }
@@ -105,7 +103,7 @@ const SHARED_BUFFERS: u64 = 5;
 /// The inputs of this rank, and the results of its experts for the received rows.
 pub(super) struct Inputs<'a> {
     pub(super) routes: &'a Routes,
-    rows: Image,
+    rows: WireRow,
     results: Vec<bf16>,
 }
 
@@ -117,10 +115,9 @@ impl<'a> Inputs<'a> {
         rank: usize,
         [tokens, results]: [usize; 2],
     ) -> Self {
-        let given = (0..tokens).map(|token| (token, rows.token(rank, token)));
         Self {
             routes,
-            rows: Image::new(wire.given(), [tokens, rows.hidden()], given),
+            rows: given((0..tokens).map(|token| rows.token(rank, token)), wire),
             results: (0..results).flat_map(|at| rows.result(rank, at)).collect(),
         }
     }
@@ -151,26 +148,25 @@ impl Operands {
     pub(super) fn new(
         home: Home<'_>,
         (shape, wire, layout): (Shape, Wire, Layout),
-        oracle: &Oracle<'_>,
+        oracle: &Oracle,
         [rank, tokens]: [usize; 2],
     ) -> symmetra::Result<Self> {
         let Shape { top_k, hidden, .. } = shape;
-        let (rows, experts) = (oracle.rows(rank), oracle.experts_on(rank).len());
-        let only = |when: bool, elems: usize| if when { elems } else { 0 };
-        let (own, beside) = (Home::Own(home.device()), only(layout.is_by_token(), rows * top_k));
+        let (own, outputs) = (Home::Own(home.device()), oracle.unwritten(rank, wire));
+        let [counts, offsets, ..] = &outputs.numbers;
         Ok(Self {
             layout,
             rank,
             ids: Memory::new(own, tokens * top_k)?,
             weights: Memory::new(own, tokens * top_k)?,
             rows: Lines::new(own, wire.given(), [tokens, hidden])?,
-            output: Memory::new(own, tokens * hidden)?,
-            received: Lines::new(home, wire, [rows, hidden])?,
-            counts: Memory::new(own, only(layout != Layout::BySource, experts))?,
-            offsets: Memory::new(own, only(layout == Layout::ByExpert, experts + 1))?,
-            local_ids: Memory::new(home, beside)?,
-            local_weights: Memory::new(home, beside)?,
-            results: Memory::new(home, rows * hidden)?,
+            output: Memory::new(own, outputs.sums.len())?,
+            received: Lines::new(home, wire, [oracle.rows(rank), hidden])?,
+            counts: Memory::new(own, counts.len())?,
+            offsets: Memory::new(own, offsets.len())?,
+            local_ids: Memory::new(home, outputs.ids.len())?,
+            local_weights: Memory::new(home, outputs.weights.len())?,
+            results: Memory::new(home, oracle.rows(rank) * hidden)?,
         })
     }
 
@@ -221,21 +217,21 @@ impl Operands {
     }
 
     /// How many elements of received rows are wrong. Blocks.
-    pub(super) fn wrong_rows(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
-        self.received.unlike(&right.received, stream)
+    pub(super) fn wrong_rows(&self, right: &RoutedOutputs<bf16>, stream: &Stream) -> symmetra::Result<u64> {
+        self.received.unlike(right, stream)
     }
 
     /// How many metadata values of received rows are wrong. Blocks.
-    pub(super) fn wrong_numbers(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
-        Ok(unlike(&self.counts, &right.counts, stream)?
-            + unlike(&self.offsets, &right.offsets, stream)?
+    pub(super) fn wrong_numbers(&self, right: &RoutedOutputs<bf16>, stream: &Stream) -> symmetra::Result<u64> {
+        Ok(unlike(&self.counts, &right.numbers[0], stream)?
+            + unlike(&self.offsets, &right.numbers[1], stream)?
             + unlike(&self.local_ids, &right.ids, stream)?
             + unlike(&self.local_weights, &right.weights, stream)?)
     }
 
     /// How many elements of the output are wrong. Blocks.
-    pub(super) fn wrong_sums(&self, right: &Expected, stream: &Stream) -> symmetra::Result<u64> {
-        unlike(&self.output, &right.output, stream)
+    pub(super) fn wrong_sums(&self, right: &RoutedOutputs<bf16>, stream: &Stream) -> symmetra::Result<u64> {
+        unlike(&self.output, &right.sums, stream)
     }
 }
 

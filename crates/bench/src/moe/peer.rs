@@ -13,6 +13,7 @@ use harness::alone::alone_with;
 use harness::contest::step::{Cargo, Library, Parcel, Step};
 use harness::experts::{Layout, Shape, Wire, groups};
 use harness::failure::Failure;
+use reference::experts::arrivals::RoutedPair;
 
 /// The order of the peer's rows for our order. A message leaves no room for rows that do not come, so the peer
 /// keeps rows by rank where ours are by source, without reordering.
@@ -59,20 +60,27 @@ impl Between {
         let (device, rank, ranks) = (communicator.device(), communicator.rank(), communicator.world_size());
         let (wire, hidden) = (race.wire, race.shape.hidden);
         let most = race.shape.top_k.min(ranks);
-        let targets = (0..tokens).flat_map(|token| {
-            let to = (0..ranks).filter(move |to| oracle.comes(*to, rank, token)).map(|to| to as i32);
-            to.chain(std::iter::repeat(-1)).take(most)
-        });
-        let targets: Vec<i32> = targets.collect();
-        let count = |source: usize, to: usize| (0..tokens).filter(|token| oracle.comes(to, source, *token)).count();
-        let sent: Vec<usize> = (0..ranks).map(|to| count(rank, to)).collect();
-        let came: Vec<usize> = (0..ranks).map(|source| count(source, rank)).collect();
-        let [out, into] = [&sent, &came].map(|rows| rows.iter().sum::<usize>());
+        // The ranks of each token of this rank, in their order.
+        let (mut targets, mut filled) = (vec![-1; tokens * most], vec![0; tokens]);
+        let (mut sent, mut came) = (vec![0; ranks], vec![0; ranks]);
+        for to in 0..ranks {
+            for RoutedPair { source, token, .. } in oracle.coming(to).map(|pairs| pairs[0]) {
+                if source == rank {
+                    targets[token * most + filled[token]] = to as i32;
+                    filled[token] += 1;
+                    sent[to] += 1;
+                }
+                if to == rank {
+                    came[source] += 1;
+                }
+            }
+        }
+        let [out, into] = [&sent, &came].map(|rows: &Vec<usize>| rows.iter().sum::<usize>());
 
         let mut packing = Shape { experts: ranks, top_k: most, hidden }.config(tokens);
         (packing.wire, packing.layout) = (wire.setting(), Layout::ByExpert.setting(0));
         (packing.capacity, packing.method) = (Some(out.max(1)), Method::Gather);
-        let local = oracle.experts_on(rank).len();
+        let local = oracle.experts_on(rank);
         let mut unpacking = Shape { experts: local.max(1), ..race.shape }.config(into.max(1));
         (unpacking.layout, unpacking.capacity) = (layout.setting(oracle.room), Some(oracle.most));
         unpacking.method = Method::Gather;

@@ -92,7 +92,7 @@ impl Size {
         // In and out of each rank, except to itself.
         let mut rows = vec![[0; 2]; race.ranks];
         for to in 0..race.ranks {
-            for (source, _) in oracle.coming(to).filter(|(source, _)| *source != to) {
+            for source in oracle.coming(to).map(|pairs| pairs[0].source).filter(|source| *source != to) {
                 rows[to][0] += 1;
                 rows[source][1] += 1;
             }

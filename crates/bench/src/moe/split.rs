@@ -4,12 +4,13 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 use symmetra::experts::{Combine, Experts, Routed};
+use symmetra::half::bf16;
 use symmetra::{Communicator, DeviceKind, Event, Stream, SymmetricBuffer};
 
 use super::MoeRace;
 use super::memory::Home;
 use super::operands::{Inputs, Lines, Operands};
-use super::oracle::{Expected, Oracle, Rows};
+use super::oracle::{Oracle, Rows};
 use crate::flags::OutputArgs;
 use crate::squares::{Squares, usual_size};
 use harness::contest::repeats::Repeats;
@@ -20,6 +21,7 @@ use harness::failure::Failure;
 use harness::ranks::{RanksAs, Run, Say, Task};
 use harness::statistics::{median, slowest};
 use harness::table::Table;
+use reference::experts::dispatch::RoutedOutputs;
 
 /// The task: both halves of each call, for every number of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -101,7 +103,7 @@ struct Halves<'a> {
 
 impl Halves<'_> {
     /// Runs both halves of both calls, and counts wrong elements after each.
-    fn wrong(&self, communicator: &Communicator, expected: &Expected) -> symmetra::Result<[u64; 2]> {
+    fn wrong(&self, communicator: &Communicator, expected: &RoutedOutputs<bf16>) -> symmetra::Result<[u64; 2]> {
         let stream = self.stopwatch.stream();
         let routed = self.dispatch(true)?;
         self.combine(&routed, true)?;
