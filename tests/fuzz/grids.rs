@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use reference::mesh::MeshCall;
 use serde::{Deserialize, Serialize};
-use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::mixed::{MixedConfig, MixedMode, MixedOperation};
 use symmetra::{Dtype, Reduction};
 
-use crate::matrices::Value;
+use crate::model::typed;
 use crate::products::Left;
 use crate::program::{GUARD, Kind};
-use crate::support::data::{Random, mix};
+use crate::support::data::{Random, Sample, mix};
 
 /// The value of elements that no call accesses.
 const FILL: u8 = 0xa5;
@@ -63,9 +63,9 @@ impl Shape {
         self.tensor * self.data
     }
 
-    /// Tensor ranks are numbered first.
-    fn data_rank(&self, member: usize) -> usize {
-        member / self.tensor
+    /// The data rank of each rank: tensor ranks are numbered first.
+    fn data_ranks(&self) -> Vec<usize> {
+        (0..self.world()).map(|member| member / self.tensor).collect()
     }
 }
 
@@ -118,18 +118,13 @@ impl Mix {
         self.rows.iter().any(|rows| *rows != self.rows[0]).then_some(&self.rows)
     }
 
-    fn scatters(&self) -> bool {
-        matches!(self.operation(), MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce)
-    }
-
-    fn gathers(&self) -> bool {
-        matches!(self.operation(), MixedOperation::AllGather | MixedOperation::AllReduceAllGather)
-    }
-
     /// Elements of input and output of a rank.
     pub(crate) fn elems(&self, shape: &Shape, member: usize) -> [usize; 2] {
-        let (own, all) = (self.rows[shape.data_rank(member)], self.rows.iter().sum());
-        [if self.scatters() { all } else { own }, if self.gathers() { all } else { own }]
+        self.call(&shape.data_ranks()).elems(member)
+    }
+
+    fn call<'a>(&'a self, data_ranks: &'a [usize]) -> MeshCall<'a> {
+        MeshCall { operation: self.operation(), reduction: self.reduction(), rows: &self.rows, data_ranks }
     }
 
     /// Elements of the memory of input and output, as many on every rank. An output in place has no memory.
@@ -160,30 +155,7 @@ impl Mix {
     /// The output of a rank.
     fn output(&self, shape: &Shape, member: usize, run: usize) -> Vec<i64> {
         let inputs: Vec<Vec<i64>> = (0..shape.world()).map(|member| self.input(shape, member, run)).collect();
-        let own = shape.data_rank(member);
-        if self.gathers() {
-            let of =
-                |at: usize| inputs[at * shape.tensor..][..shape.tensor].iter().map(Vec::as_slice).collect::<Vec<_>>();
-            return (0..shape.data).flat_map(|at| self.reduced(&of(at), self.rows[at])).collect();
-        }
-        let start = if self.scatters() { self.rows[..own].iter().sum() } else { 0 };
-        let parts: Vec<&[i64]> = inputs.iter().map(|input| &input[start..]).collect();
-        self.reduced(&parts, self.rows[own])
-    }
-
-    fn reduced(&self, parts: &[&[i64]], elems: usize) -> Vec<i64> {
-        let of = |elem: usize| {
-            let values = parts.iter().map(|part| part[elem]);
-            match self.reduction() {
-                _ if !self.operation().reduces() => parts[0][elem],
-                Reduction::Product => values.product(),
-                Reduction::Min => values.min().unwrap(),
-                Reduction::Max => values.max().unwrap(),
-                Reduction::Average => values.sum::<i64>() / parts.len() as i64,
-                _ => values.sum(),
-            }
-        };
-        (0..elems).map(of).collect()
+        self.call(&shape.data_ranks()).output(&inputs, member)
     }
 
     /// Memory of an operand with these values.
@@ -191,7 +163,7 @@ impl Mix {
         let (dtype, room) = (self.dtype(), self.rooms(shape)[which]);
         let mut bytes = vec![FILL; room * dtype.bytes()];
         if room > 0 {
-            let values = encoded(dtype, values);
+            let values = typed!(dtype, encoded(values));
             bytes[self.at[which] * dtype.bytes()..][..values.len()].copy_from_slice(&values);
         }
         bytes
@@ -213,18 +185,6 @@ impl Mix {
     }
 }
 
-/// Whole numbers in a type that has them all.
-fn encoded(dtype: Dtype, values: &[i64]) -> Vec<u8> {
-    fn of<T: bytemuck::NoUninit>(values: &[i64], convert: impl Fn(i64) -> T) -> Vec<u8> {
-        bytemuck::cast_slice(&values.iter().map(|value| convert(*value)).collect::<Vec<T>>()).to_vec()
-    }
-    match dtype {
-        Dtype::F32 => of(values, |value| value as f32),
-        Dtype::F64 => of(values, |value| value as f64),
-        Dtype::F16 => of(values, |value| half::f16::from_f64(value as f64)),
-        Dtype::BF16 => of(values, |value| half::bf16::from_f64(value as f64)),
-        Dtype::F8E4M3 => of(values, |value| <F8E4M3 as Value>::round(value as f32)),
-        Dtype::F8E5M2 => of(values, |value| <F8E5M2 as Value>::round(value as f32)),
-        dtype => values.iter().flat_map(|value| value.to_le_bytes()[..dtype.bytes()].to_vec()).collect(),
-    }
+fn encoded<T: Sample>(values: &[i64]) -> Vec<u8> {
+    bytemuck::cast_slice(&values.iter().map(|value| T::whole(*value)).collect::<Vec<T>>()).to_vec()
 }

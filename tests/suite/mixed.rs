@@ -4,14 +4,13 @@
 mod pieces;
 
 use half::bf16;
+use reference::mesh::MeshCall;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::mixed::{Grid, Mixed, MixedConfig, MixedMode, MixedOperation, MixedOptions};
-use symmetra::{
-    Determinism, DeviceBuffer, Dtype, Element, Error, Reduction, Stream, Transport, TunedGrid, TunedRow, Tuning,
-};
+use symmetra::{Determinism, DeviceBuffer, Dtype, Error, Reduction, Stream, Transport, TunedGrid, TunedRow, Tuning};
 
-use crate::support::data::{Random, mix};
+use crate::support::data::{Random, Sample, mix};
 #[cfg(feature = "gloo")]
 use crate::support::device::is_host;
 use crate::support::device::{device, kind};
@@ -60,30 +59,6 @@ fn values(seed: u64, rank: usize, elems: usize) -> Vec<i64> {
     (0..elems).map(|_| random.below(7) as i64 - 3).collect()
 }
 
-trait Number: Element + PartialEq + std::fmt::Debug {
-    fn of(value: i64) -> Self;
-}
-impl Number for f32 {
-    fn of(value: i64) -> Self {
-        value as f32
-    }
-}
-impl Number for bf16 {
-    fn of(value: i64) -> Self {
-        bf16::from_f64(value as f64)
-    }
-}
-impl Number for i32 {
-    fn of(value: i64) -> Self {
-        value as i32
-    }
-}
-impl Number for u8 {
-    fn of(value: i64) -> Self {
-        value as u8
-    }
-}
-
 /// One call: of every data rank the elements of `x`, or of its slice.
 struct Case<'a> {
     operation: MixedOperation,
@@ -102,55 +77,27 @@ enum Memory {
 }
 
 impl Case<'_> {
-    fn is_scattered(&self) -> bool {
-        matches!(self.operation, MixedOperation::ReduceScatter | MixedOperation::ReduceScatterAllReduce)
-    }
-
-    fn is_gathered(&self) -> bool {
-        matches!(self.operation, MixedOperation::AllGather | MixedOperation::AllReduceAllGather)
-    }
-
-    /// The input of a rank with data rank `at`.
-    fn input(&self, (seed, world, at, rank): (u64, usize, usize, usize)) -> Vec<i64> {
-        let elems = if self.is_scattered() { self.rows.iter().sum() } else { self.rows[at] };
+    /// The input and the output of a rank, from the data ranks of all ranks.
+    fn operands(&self, data_ranks: &[usize], seed: u64, rank: usize) -> [Vec<i64>; 2] {
+        let Self { operation, reduction, rows, .. } = *self;
+        let call = MeshCall { operation, reduction, rows, data_ranks };
         // Averages of multiples of the world size are exact.
-        let times = if self.reduction == Reduction::Average { world as i64 } else { 1 };
-        values(seed, rank, elems).into_iter().map(|value| value * times).collect()
-    }
-
-    /// The expected output of a rank, stated from the table of operations.
-    fn expected(&self, sizes: [usize; 4], hosts: &[usize], seed: u64, rank: usize) -> Vec<i64> {
-        let (world, places) = (hosts.len(), (0..hosts.len()).map(|rank| place(sizes, hosts, rank).1));
-        let data: Vec<usize> = places.collect();
-        let inputs: Vec<Vec<i64>> = (0..world).map(|rank| self.input((seed, world, data[rank], rank))).collect();
-        let reduced = |elem: usize, of: &dyn Fn(usize) -> bool| -> i64 {
-            let values: Vec<i64> = (0..world).filter(|rank| of(*rank)).map(|rank| inputs[rank][elem]).collect();
-            match self.reduction {
-                _ if self.operation == MixedOperation::AllGather => values[0],
-                Reduction::Product => values.iter().product(),
-                Reduction::Min => *values.iter().min().unwrap(),
-                Reduction::Max => *values.iter().max().unwrap(),
-                Reduction::Average => values.iter().sum::<i64>() / values.len() as i64,
-                _ => values.iter().sum(),
-            }
+        let times = if reduction == Reduction::Average { data_ranks.len() as i64 } else { 1 };
+        let input = |rank: usize| -> Vec<i64> {
+            values(seed, rank, call.elems(rank)[0]).into_iter().map(|value| value * times).collect()
         };
-        let (own, start) = (data[rank], self.rows[..data[rank]].iter().sum::<usize>());
-        if self.is_gathered() {
-            let block = |at: usize| (0..self.rows[at]).map(move |elem| (at, elem));
-            let all = (0..self.rows.len()).flat_map(block);
-            return all.map(|(at, elem)| reduced(elem, &|rank| data[rank] == at)).collect();
-        }
-        let start = if self.is_scattered() { start } else { 0 };
-        (0..self.rows[own]).map(|elem| reduced(start + elem, &|_| true)).collect()
+        let mut inputs: Vec<Vec<i64>> = (0..data_ranks.len()).map(input).collect();
+        let output = call.output(&inputs, rank);
+        [inputs.swap_remove(rank), output]
     }
 
     /// Runs the call, and again in a graph where it can be captured.
-    fn check<T: Number>(&self, mixed: &Mixed, group: &Coordinator, (sizes, hosts): (&[usize; 4], &[usize]), seed: u64) {
+    fn check<T: Sample>(&self, mixed: &Mixed, group: &Coordinator, (sizes, hosts): (&[usize; 4], &[usize]), seed: u64) {
         let stream = Stream::new(group.device()).unwrap();
-        let (rank, at) = (group.rank(), mixed.data_rank());
-        let converted = |values: Vec<i64>| -> Vec<T> { values.into_iter().map(T::of).collect() };
-        let input = converted(self.input((seed, hosts.len(), at, rank)));
-        let expected = converted(self.expected(*sizes, hosts, seed, rank));
+        let data_ranks: Vec<usize> = (0..hosts.len()).map(|rank| place(*sizes, hosts, rank).1).collect();
+        let [input, expected] = self
+            .operands(&data_ranks, seed, group.rank())
+            .map(|values| values.into_iter().map(T::whole).collect::<Vec<T>>());
         let what = format!(
             "{} by {}, {:?} of {:?} {} in {:?} memory",
             self.operation,
@@ -173,7 +120,7 @@ impl Case<'_> {
                 mixed.synchronize(&stream).unwrap();
                 assert_eq!(into.read(&stream).unwrap(), expected, "{what}");
                 if is_captured(hosts) && room > 0 {
-                    into.write(&vec![T::of(1); expected.len()], &stream).unwrap();
+                    into.write(&vec![T::whole(1); expected.len()], &stream).unwrap();
                     let graph = group
                         .capture(&stream, |capture| mixed.perform(self.operation, &from, &into, options, capture))
                         .unwrap();
@@ -185,7 +132,7 @@ impl Case<'_> {
             }
             Memory::Symmetric => {
                 let [from, into] = [0; 2].map(|_| group.local().symmetric::<T>(room).unwrap());
-                let padding = std::iter::repeat(T::of(0));
+                let padding = std::iter::repeat(T::whole(0));
                 from.write(&input.iter().copied().chain(padding).take(room).collect::<Vec<_>>(), &stream).unwrap();
                 let operands = (from.slice(0..input.len()).unwrap(), into.slice(0..expected.len()).unwrap());
                 mixed.perform(self.operation, operands.0, operands.1, options, &stream).unwrap();
@@ -211,7 +158,7 @@ impl Case<'_> {
 }
 
 /// Every operation and mode of a grid, for one type.
-fn check<T: Number>(
+fn check<T: Sample>(
     mixed: &Mixed,
     group: &Coordinator,
     sizes: [usize; 4],

@@ -8,5 +8,6 @@ pub mod data;
 pub mod element;
 pub mod experts;
 pub mod found;
+pub mod mesh;
 pub mod norm;
 pub mod quantised;

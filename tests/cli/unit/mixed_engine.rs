@@ -38,7 +38,7 @@ fn run(operation: MixedOperation, [tensor, data]: [usize; 2], count: usize) {
     // The ranks of a host as a mesh numbers them.
     let places: Vec<Place> =
         (0..tensor * data).map(|rank| Place { tensor_rank: rank % tensor, data_rank: rank / tensor }).collect();
-    let oracle = Oracle { operation, seed: 5, count, places: places.clone(), data_ranks: data };
+    let oracle = Oracle::new(operation, 5, count, &places, data);
     let mut ranks: Vec<Memory> = (0..places.len())
         .map(|rank| Memory { place: places[rank], input: oracle.input(rank), output: vec![POISON; oracle.lens()[1]] })
         .collect();

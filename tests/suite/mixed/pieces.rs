@@ -24,7 +24,7 @@ fn rows(mixed: &Mixed, len: usize) -> Vec<Vec<usize>> {
     all
 }
 
-fn check_type<T: Number>(
+fn check_type<T: Sample>(
     (mixed, group): (&Mixed, &Coordinator),
     at: (&[usize; 4], &[usize]),
     most_elems: usize,

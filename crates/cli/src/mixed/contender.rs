@@ -4,13 +4,13 @@ use symmetra::environment::Coordinator;
 use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
 use symmetra::{Capture, Communicator, Queue, Stream};
 
-use super::oracle::Whole;
 use harness::buffer::Buffer;
 use harness::contest::step::Step;
 use harness::contest::team::Team;
 use harness::contest::turns::{Contender, Verdict};
 use harness::guarded;
 use reference::data::checksum;
+use reference::element::Summand;
 
 /// All ranks of a mesh.
 pub(super) struct Grid<'g> {
@@ -60,7 +60,7 @@ pub(super) struct Racer<'s, T, B> {
     pub(super) numbers: &'s Numbers<T>,
 }
 
-impl<'s, T: Whole, B: Buffer<T>> Racer<'s, T, B> {
+impl<'s, T: Summand, B: Buffer<T>> Racer<'s, T, B> {
     fn run(
         &self,
         operations: u32,
@@ -76,11 +76,11 @@ impl<'s, T: Whole, B: Buffer<T>> Racer<'s, T, B> {
     }
 
     fn wrong(&self, found: &[T]) -> u64 {
-        found.iter().zip(&self.numbers.due).filter(|(found, due)| found != due).count() as u64
+        found.iter().zip(&self.numbers.due).filter(|(found, due)| !found.matches(**due)).count() as u64
     }
 }
 
-impl<'s, T: Whole, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
+impl<'s, T: Summand, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
     fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
         self.run(operations, stream, &|step| step.enqueue(stream))
     }

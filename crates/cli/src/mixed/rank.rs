@@ -9,13 +9,14 @@ use symmetra::{Communicator, Stream, SymmetricBuffer};
 use super::Grids;
 use super::contender::{Grid, Numbers, Racer, Way};
 use super::engine::{self, Engine, Memory};
-use super::oracle::{Oracle, Place, Whole};
+use super::oracle::{Oracle, Place};
 use harness::contest::repeats::Repeats;
 use harness::contest::stopwatch::Stopwatch;
 use harness::contest::turns::{Mode, SideLap, Turns};
 use harness::failure::Failure;
 use harness::guarded::{GUARD_BYTES, Guarded};
 use harness::ranks::{Say, Task};
+use reference::element::Summand;
 
 /// Most batches: enough for a median.
 const BATCHES: u32 = 10;
@@ -80,13 +81,7 @@ impl Grids {
         let launches = Repeats { timed: self.iterations.min(BATCHES), warmup: self.warmup };
         let turns = Turns { team: &team, graphs: &graphs, calls: &calls, launches };
         for (size, count) in self.sizes_elems.iter().copied().enumerate() {
-            let oracle = Oracle {
-                operation: self.operation,
-                seed: self.seed ^ count as u64,
-                count,
-                places: places.clone(),
-                data_ranks: mixed.data_size(),
-            };
+            let oracle = Oracle::new(self.operation, self.seed ^ count as u64, count, &places, mixed.data_size());
             let heat = Heat { grids: self, group, mixed, engine: engine.as_ref(), turns: &turns, oracle };
             let (sides, runs) = with_element!(self.dtype, T => match self.plain {
                 true => heat.run(|elems| Guarded::<T>::new(group.device(), elems)),
@@ -125,7 +120,7 @@ struct Heat<'a, 'w> {
 
 impl Heat<'_, '_> {
     /// All modes, then the engine, in turn on the same operands. Returns their trials, and the modes that ran.
-    fn run<T: Whole, B: Memory<T>>(
+    fn run<T: Summand, B: Memory<T>>(
         &self,
         make: impl Fn(usize) -> symmetra::Result<B>,
     ) -> Result<(Vec<SideLap>, Vec<String>), Failure> {
@@ -145,7 +140,7 @@ impl Heat<'_, '_> {
         let mut racers: Vec<Racer<'_, T, B>> = grids.modes.iter().map(|mode| racer(Way::Mode(*mode))).collect();
         let mut runs = grids.modes.iter().map(|mode| self.runs(*mode)).collect::<Result<Vec<_>, Failure>>()?;
         if let Some(engine) = engine {
-            let planned = engine::plan(operation, (mixed.data_rank(), mixed.data_size()), oracle.count)?;
+            let planned = engine::plan(operation, (mixed.data_rank(), mixed.data_size()), oracle.count())?;
             runs.push(engine::words(&planned));
             racers.push(racer(Way::Engine(engine.steps(planned, [&input, &output])?)));
         }
@@ -157,7 +152,7 @@ impl Heat<'_, '_> {
     /// The mode that runs.
     fn runs(&self, mode: MixedMode) -> Result<String, Failure> {
         let Self { grids, mixed, oracle, .. } = self;
-        let bytes = (oracle.count * grids.dtype.bytes()) as u64;
+        let bytes = (oracle.count() * grids.dtype.bytes()) as u64;
         Ok(match mode {
             MixedMode::Auto => mixed.select(grids.operation, grids.dtype, !grids.plain, bytes)?,
             mode => mode,
