@@ -15,10 +15,6 @@ mod experts;
 mod generate;
 mod grid_rank;
 mod grids;
-// The suite also bounds errors.
-#[allow(dead_code)]
-#[path = "../suite/matrices.rs"]
-mod matrices;
 mod model;
 mod narrow;
 mod norm;

@@ -1,17 +1,18 @@
-//! Plans of a program: their GEMMs and collectives, their calls, and the outputs, by the GEMMs of the suite. Factors
+//! Plans of a program: their GEMMs and collectives, their calls, and the outputs, by the reference. Factors
 //! are small whole numbers, so every order of a sum has the same bits.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use fastrand::Rng;
+use reference::element::Real;
+use reference::gemm::{GemmCase, shard, stored, summed};
 use serde::{Deserialize, Serialize};
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::matmul::{F8, Numeric, Order, Product, Scaling};
 use symmetra::{Dtype, Reduction};
 
-use crate::matrices::{Case, Value, stored};
 use crate::program::GUARD;
 use crate::support::data::mix;
 
@@ -189,19 +190,15 @@ impl Asked {
 
     /// A rank's part of a tensor of this shape, or of one with another or no last dimension.
     fn part<T: Copy>(&self, whole: &[T], member: usize) -> Vec<T> {
-        let (start, outer) =
-            (self.lens[..member].iter().sum::<usize>(), self.shape[..self.dim].iter().product::<usize>());
-        let inner = whole.len() / (outer * self.shape[self.dim]);
-        let row = |number: usize| (number * self.shape[self.dim] + start) * inner;
-        (0..outer).flat_map(|number| whole[row(number)..][..self.lens[member] * inner].to_vec()).collect()
+        shard(whole, &self.shape, self.dim, &self.lens, member)
     }
 
     /// The factors of a rank with small whole numbers, so that all sums are exact. Ranks have their right factors, and one left
     /// factor in a plan that gathers it.
-    fn cases(&self, seed: u64, member: usize) -> Vec<Case<f32, f32, f32>> {
+    fn cases(&self, seed: u64, member: usize) -> Vec<GemmCase<f32, f32, f32>> {
         let number = |random: &mut Rng| if random.u8(0..3) == 0 { random.i32(-2..=2) as f32 } else { 0.0 };
         let draw = |product: Product, rows: usize, seed: u64| {
-            Case::<f32, f32, f32>::draw(product, rows, &mut Rng::with_seed(mix(seed)), number)
+            GemmCase::<f32, f32, f32>::draw(product, rows, &mut Rng::with_seed(mix(seed)), number)
         };
         let own = seed ^ (1 + member as u64) << 32;
         let gathers = self.combines == Combines::Gather;
@@ -228,7 +225,7 @@ impl Asked {
         let cases = self.cases(mix(call.seed) ^ run as u64, member);
         let scales = |scales: &[f32]| if self.scaling == 0 { Vec::new() } else { scales.to_vec() };
         let gathers = self.combines == Combines::Gather;
-        let Case { left, scales: [left_scales, _], .. } = &cases[0];
+        let GemmCase { left, scales: [left_scales, _], .. } = &cases[0];
         let cuts_scales = gathers && self.scaling == 2 && !self.cuts_rows();
         let mut all = vec![
             if gathers { self.part(left, member) } else { left.clone() },
@@ -304,18 +301,8 @@ impl Asked {
             };
             return (0..world).map(of_member).collect();
         }
-        let partial = |member: usize| {
-            let mut case = self.cases(seed, member).remove(0);
-            case.product.bias &= member == 0 || self.average;
-            narrow(case.expected())
-        };
-        let mut sum = partial(0);
-        for member in 1..world {
-            sum.iter_mut().zip(partial(member)).for_each(|(sum, value)| *sum += value);
-        }
-        if self.average {
-            sum.iter_mut().for_each(|sum| *sum /= world as f32);
-        }
+        let sum = summed((0..world).map(|member| self.cases(seed, member).remove(0)), self.reduction());
+        let sum: Vec<f32> = sum.into_iter().map(|value| value as f32).collect();
         let scatters = self.combines == Combines::Scatter;
         let part = |member: usize| if scatters { self.part(&sum, member) } else { sum.clone() };
         (0..world).map(|member| vec![Vec::new(), part(member)]).collect()
@@ -334,9 +321,9 @@ impl Asked {
 
 /// Values in the type of an operand, and the rest of the operand's memory.
 fn encoded(extent: &Extent, values: &[f32]) -> Vec<u8> {
-    fn of<T: Value>(values: &[f32]) -> Vec<u8> {
+    fn of<T: Real>(values: &[f32]) -> Vec<u8> {
         // Sums begin with +0.
-        bytemuck::cast_slice(&values.iter().map(|value| T::round(value + 0.0)).collect::<Vec<T>>()).to_vec()
+        bytemuck::cast_slice(&values.iter().map(|value| T::of_single(value + 0.0)).collect::<Vec<T>>()).to_vec()
     }
     let mut bytes = match extent.dtype {
         Dtype::F16 => of::<half::f16>(values),

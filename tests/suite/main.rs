@@ -33,7 +33,6 @@ mod hostile;
 mod hosts;
 mod layers;
 mod low_contention;
-mod matrices;
 mod mixed;
 mod mixed_tuning;
 mod most_blocks;

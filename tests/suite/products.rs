@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use reference::element::{Real, Wide};
+use reference::gemm::{GemmCase, stored};
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
 use symmetra::matmul::{F8, Multiplier, Numeric, Order, Product, Scaling, Tensor};
 use symmetra::{Device, DeviceBuffer, Dtype, Element, Error, HostShape, Stream, launch_host};
 
-use crate::matrices::{Case, Value, stored};
 use crate::support::device::{device, is_host};
 
 /// A rank's device with a stream and a GEMM handle.
@@ -39,26 +40,24 @@ impl Bench {
     }
 }
 
-impl<L: Value, R: Value, D: Value> Case<L, R, D> {
-    /// Multiplies on the device.
-    fn run(&self, bench: &Bench) -> Vec<D> {
-        let Product { inner, columns, count, .. } = self.product;
-        let left = bench.upload(&stored(&self.left, self.product.left, [count, self.rows, inner]));
-        let right = bench.upload(&stored(&self.right, self.product.right, [count, inner, columns]));
-        let result = DeviceBuffer::<D>::new(&bench.device, count * self.rows * columns).unwrap();
-        let (bias, scales) = (bench.upload(&self.bias), self.scales.each_ref().map(|scales| bench.upload(scales)));
-        let (mut first, mut second) = (Tensor::of(&left), Tensor::of(&right));
-        if self.product.scaling != Scaling::None {
-            (first, second) = (first.scaled(&scales[0]), second.scaled(&scales[1]));
-        }
-        if self.product.bias {
-            second = second.biased(&bias);
-        }
-        let operands = [first, second, Tensor::of(&result)];
-        let enqueued = bench.multiplier.enqueue(&self.product, self.rows, operands, &bench.stream);
-        enqueued.unwrap_or_else(|error| panic!("{:?} of {} rows: {error}", self.product, self.rows));
-        result.read(&bench.stream).unwrap()
+/// Multiplies on the device.
+fn run<L: Real, R: Real, D: Real>(case: &GemmCase<L, R, D>, bench: &Bench) -> Vec<D> {
+    let Product { inner, columns, count, .. } = case.product;
+    let left = bench.upload(&stored(&case.left, case.product.left, [count, case.rows, inner]));
+    let right = bench.upload(&stored(&case.right, case.product.right, [count, inner, columns]));
+    let result = DeviceBuffer::<D>::new(&bench.device, count * case.rows * columns).unwrap();
+    let (bias, scales) = (bench.upload(&case.bias), case.scales.each_ref().map(|scales| bench.upload(scales)));
+    let (mut first, mut second) = (Tensor::of(&left), Tensor::of(&right));
+    if case.product.scaling != Scaling::None {
+        (first, second) = (first.scaled(&scales[0]), second.scaled(&scales[1]));
     }
+    if case.product.bias {
+        second = second.biased(&bias);
+    }
+    let operands = [first, second, Tensor::of(&result)];
+    let enqueued = bench.multiplier.enqueue(&case.product, case.rows, operands, &bench.stream);
+    enqueued.unwrap_or_else(|error| panic!("{:?} of {} rows: {error}", case.product, case.rows));
+    result.read(&bench.stream).unwrap()
 }
 
 /// Runs `$check::<L, R, D>($numeric, $result)` for every kind of factors and result.
@@ -76,7 +75,7 @@ macro_rules! each_kind {
 }
 
 /// GEMMs of a type in many shapes.
-fn products<D: Value>(numeric: Numeric, random: &mut Rng) -> Vec<(Product, usize)> {
+fn products<D: Real>(numeric: Numeric, random: &mut Rng) -> Vec<(Product, usize)> {
     let f8 = matches!(numeric, Numeric::F8 { .. });
     // Around the sizes of tiles on the CPU, 64 rows, 256 columns and 256 of the sum.
     let shapes = if f8 { [(16, 16), (272, 32), (32, 272)] } else { [(1, 1), (257, 5), (9, 260)] };
@@ -105,20 +104,22 @@ fn products<D: Value>(numeric: Numeric, random: &mut Rng) -> Vec<(Product, usize
 }
 
 /// Whole numbers whose sums f32 and the result's type hold: an element in the wrong place, missing or twice is found.
-fn whole_numbers<L: Value, R: Value, D: Value>(numeric: Numeric) {
+fn whole_numbers<L: Real, R: Real, D: Real>(numeric: Numeric) {
     let (bench, mut random) = (Bench::new(), Rng::new());
     for (product, rows) in products::<D>(numeric, &mut random).into_iter().filter(|(product, _)| bench.has(product)) {
         // Few numbers other than 0, so that sums stay small.
         let sparse = product.inner.div_ceil(16);
-        let case = Case::<L, R, D>::draw(product, rows, &mut random, |random| match random.usize(0..sparse) {
+        let case = GemmCase::<L, R, D>::draw(product, rows, &mut random, |random| match random.usize(0..sparse) {
             0 => random.i32(-2..=2) as f32,
             _ => 0.0,
         });
-        let found = case.run(&bench);
+        let found = run(&case, &bench);
         let expected = case.expected();
         assert_eq!(found.len(), expected.len());
-        let wrong =
-            found.iter().zip(&expected).position(|(found, [value, _])| found.wide() != D::round(*value as f32).wide());
+        let wrong = found
+            .iter()
+            .zip(&expected)
+            .position(|(found, [value, _])| found.wide() != D::of_single(*value as f32).wide());
         let shown = wrong.map(|place| (place, found[place].wide(), expected[place][0]));
         assert_eq!(shown, None, "{product:?} of {rows} rows");
     }
@@ -139,22 +140,20 @@ fn lost(numeric: Numeric, inner: usize) -> f64 {
 }
 
 /// Any numbers: sums in any order, then one rounding.
-fn random_numbers<L: Value, R: Value, D: Value>(numeric: Numeric) {
+fn random_numbers<L: Real, R: Real, D: Real>(numeric: Numeric) {
     let (bench, mut random) = (Bench::new(), Rng::new());
     for (product, rows) in products::<D>(numeric, &mut random).into_iter().filter(|(product, _)| bench.has(product)) {
-        let case = Case::<L, R, D>::draw(product, rows, &mut random, |random| random.f32() * 2.0 - 1.0);
+        let case = GemmCase::<L, R, D>::draw(product, rows, &mut random, |random| random.f32() * 2.0 - 1.0);
         let sums = lost(numeric, product.inner);
-        let (all, expected) = (case.run(&bench), case.expected());
+        let (all, expected) = (run(&case, &bench), case.expected());
         for (place, (found, [value, absolute])) in all.iter().zip(&expected).enumerate() {
-            let (error, bound) = (
-                (found.wide() - value).abs(),
-                sums * absolute + 2f64.powi(D::ROUNDING) * (value.abs() + sums * absolute),
-            );
+            let (error, bound) =
+                ((found.wide() - value).abs(), sums * absolute + D::ROUNDOFF * (value.abs() + sums * absolute));
             // A GPU's library may round the sum before it adds the bias. Where relu has made the element zero, the sum is at
             // most as large as the bias.
             let bias = if case.product.bias { case.bias[place % case.product.columns].wide() } else { 0.0 };
             let sum = if is_host() || bias == 0.0 { 0.0 } else { (value - bias).abs().max(bias.abs()) };
-            let bound = bound + 2f64.powi(D::ROUNDING) * sum;
+            let bound = bound + D::ROUNDOFF * sum;
             // The least normal value of f16 is 2^-14: below it the distance of values is 2^-24.
             assert!(
                 error <= bound + 2f64.powi(-25),
@@ -166,17 +165,17 @@ fn random_numbers<L: Value, R: Value, D: Value>(numeric: Numeric) {
 }
 
 /// How many elements are the values rounded once, and how many are the sums rounded before the bias comes and once more.
-fn roundings<L: Value, R: Value, D: Value>(case: &Case<L, R, D>, found: &[D], expected: &[[f64; 2]]) -> String {
+fn roundings<L: Real, R: Real, D: Real>(case: &GemmCase<L, R, D>, found: &[D], expected: &[[f64; 2]]) -> String {
     let count = |round: &dyn Fn(usize) -> f64| {
         let shown = |place: usize| if case.product.relu { round(place).max(0.0) } else { round(place) };
         (0..found.len()).filter(|place| found[*place].wide() == shown(*place)).count()
     };
     // Of elements that relu has made zero the sum is not known.
     let bias = |place: usize| if case.product.bias { case.bias[place % case.product.columns].wide() } else { 0.0 };
-    let once = count(&|place| D::round(expected[place][0] as f32).wide());
+    let once = count(&|place| D::of_single(expected[place][0] as f32).wide());
     let twice = count(&|place| {
-        let sum = D::round((expected[place][0] - bias(place)) as f32).wide();
-        D::round((sum + bias(place)) as f32).wide()
+        let sum = D::of_single((expected[place][0] - bias(place)) as f32).wide();
+        D::of_single((sum + bias(place)) as f32).wide()
     });
     format!("of {} elements {once} are rounded once, {twice} before the bias too", found.len())
 }
@@ -187,16 +186,17 @@ fn random_numbers_stay_within_the_bound() {
 }
 
 /// The bits of an element on the CPU depend on its row and column alone.
-fn parts<L: Value, R: Value, D: Value>(numeric: Numeric) {
+fn parts<L: Real, R: Real, D: Real>(numeric: Numeric) {
     let (bench, mut random) = (Bench::new(), Rng::new());
     let mut product = Product::new(272, 272, numeric);
     (product.result, product.relu) = (D::DTYPE, true);
-    let case = Case::<L, R, D>::draw(product, 150, &mut random, |random| random.f32() - 0.5);
-    let whole = case.run(&bench);
+    let case = GemmCase::<L, R, D>::draw(product, 150, &mut random, |random| random.f32() - 0.5);
+    let whole = run(&case, &bench);
     for rows in [0..1, 1..64, 64..150, 17..131] {
         let left = case.left[rows.start * 272..rows.end * 272].to_vec();
         let (right, bias) = (case.right.clone(), case.bias.clone());
-        let part = Case { product, rows: rows.len(), left, right, bias, scales: case.scales.clone() }.run(&bench);
+        let part = GemmCase { product, rows: rows.len(), left, right, bias, scales: case.scales.clone() };
+        let part = run(&part, &bench);
         let same = &whole[rows.start * 272..rows.end * 272];
         assert_eq!(
             bytemuck::cast_slice::<D, u8>(&part),
@@ -233,12 +233,12 @@ fn a_graph_multiplies_what_its_operands_hold() {
     let Bench { multiplier, stream, .. } = bench;
     drop(multiplier);
     for _ in 0..3 {
-        let case = Case::<bf16, bf16, bf16>::draw(product, 32, &mut random, |random| random.i32(-2..=2) as f32);
+        let case = GemmCase::<bf16, bf16, bf16>::draw(product, 32, &mut random, |random| random.i32(-2..=2) as f32);
         left.write(&case.left, &stream).unwrap();
         right.write(&stored(&case.right, Order::Columns, [1, 64, 96]), &stream).unwrap();
         graph.launch(&stream).unwrap();
         let expected: Vec<f64> = case.expected().iter().map(|[value, _]| *value).collect();
-        assert_eq!(result.read(&stream).unwrap().into_iter().map(Value::wide).collect::<Vec<_>>(), expected);
+        assert_eq!(result.read(&stream).unwrap().into_iter().map(Wide::wide).collect::<Vec<_>>(), expected);
     }
 }
 
@@ -247,7 +247,7 @@ fn calls_on_several_streams_run_one_after_another() {
     let bench = Bench::new();
     let mut random = Rng::new();
     let product = Product::new(96, 96, Numeric::F32);
-    let case = Case::<f32, f32, f32>::draw(product, 96, &mut random, |random| random.i32(-1..=1) as f32);
+    let case = GemmCase::<f32, f32, f32>::draw(product, 96, &mut random, |random| random.i32(-1..=1) as f32);
     let right = bench.upload(&stored(&case.right, Order::Columns, [1, 96, 96]));
     let chain = [(); 5].map(|()| DeviceBuffer::<f32>::new(&bench.device, 96 * 96).unwrap());
     chain[0].write(&case.left, &bench.stream).unwrap();

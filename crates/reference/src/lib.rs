@@ -8,6 +8,7 @@ pub mod data;
 pub mod element;
 pub mod experts;
 pub mod found;
+pub mod gemm;
 pub mod mesh;
 pub mod norm;
 pub mod quantised;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use reference::gemm::{GemmCase, stored};
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::half::bf16;
 use symmetra::matmul::{Multiplier, Numeric, Order, Product, Tensor};
 use symmetra::{Determinism, DeviceBuffer, Reduction, Stream};
 
 use super::{Setup, Sums, gather, gather_cases, partial_case, sum};
-use crate::matrices::{Case, stored};
 use crate::support::{Rank, config, fits, is_host, threads};
 
 fn any_numbers(random: &mut Rng) -> f32 {
@@ -40,7 +40,7 @@ fn both_ways_have_the_bits_of_collective_and_product() {
             let mut product = Product::new(inner, columns, Numeric::BF16);
             product.bias = true;
             let multiplier = Multiplier::new(&rank.device).unwrap();
-            let alone = |case: &Case<bf16, bf16, bf16>| {
+            let alone = |case: &GemmCase<bf16, bf16, bf16>| {
                 let upload = |values: &[bf16]| DeviceBuffer::from_slice(values, &rank.stream).unwrap();
                 let (left, bias) = (upload(&case.left), upload(&case.bias));
                 let right = upload(&stored(&case.right, Order::Columns, [1, inner, columns]));

@@ -1,13 +1,14 @@
 //! GEMMs fused with collectives: values against an exact reference.
 
 use fastrand::Rng;
+use reference::element::{Real, Wide};
+use reference::gemm::{GemmCase, shard, stored, summed};
 use symmetra::float8::F8E4M3;
 use symmetra::fused::{FusedOptions, Way};
 use symmetra::half::{bf16, f16};
 use symmetra::matmul::{F8, Numeric, Order, Product, Scaling, Tensor};
 use symmetra::{DeviceBuffer, Element, Reduction, Result, SymmetricBuffer};
 
-use crate::matrices::{Case, Value, stored};
 use crate::support::extent::one_in;
 use crate::support::{Rank, config, fits, is_host, threads};
 
@@ -102,13 +103,9 @@ impl Setup {
         shape
     }
 
-    /// A rank's part of a tensor of this shape, or of one with another last dimension.
+    /// A rank's part of a tensor of this shape, or of a tensor with another last dimension.
     fn part<T: Copy>(&self, whole: &[T], rank: usize) -> Vec<T> {
-        let start: usize = self.lens[..rank].iter().sum();
-        let outer: usize = self.shape[..self.dim].iter().product();
-        let inner = whole.len() / (outer * self.shape[self.dim]).max(1);
-        let row = |row: usize| (row * self.shape[self.dim] + start) * inner;
-        (0..outer).flat_map(|number| whole[row(number)..][..self.lens[rank] * inner].to_vec()).collect()
+        shard(whole, &self.shape, self.dim, &self.lens, rank)
     }
 
     /// Whether a pipeline has such parts.
@@ -161,16 +158,16 @@ fn setups(world: usize, last: usize, random: &mut Rng) -> Vec<Setup> {
 }
 
 /// The factors of a rank: the left factor of all ranks, and its own right factors.
-fn gather_cases<L: Value, R: Value, D: Value>(
+fn gather_cases<L: Real, R: Real, D: Real>(
     products: &[Product],
     rows: usize,
     (seed, rank): (u64, usize),
     draw: fn(&mut Rng) -> f32,
-) -> Vec<Case<L, R, D>> {
-    let shared = Case::<L, R, D>::draw(products[0], rows, &mut Rng::with_seed(seed), draw);
+) -> Vec<GemmCase<L, R, D>> {
+    let shared = GemmCase::<L, R, D>::draw(products[0], rows, &mut Rng::with_seed(seed), draw);
     let own = products.iter().enumerate().map(|(number, product)| {
         let mut random = Rng::with_seed(seed ^ (1 + number as u64 + 16 * rank as u64));
-        let mut case = Case::draw(*product, rows, &mut random, draw);
+        let mut case = GemmCase::draw(*product, rows, &mut random, draw);
         case.left.clone_from(&shared.left);
         case.scales[0].clone_from(&shared.scales[0]);
         case
@@ -179,7 +176,7 @@ fn gather_cases<L: Value, R: Value, D: Value>(
 }
 
 /// The results of a plan of all-gather + matmul, and whether the gathered factor is right.
-fn gather<L: Value, R: Value, D: Value>(rank: &Rank, setup: &Setup, cases: &[Case<L, R, D>]) -> Vec<Vec<D>> {
+fn gather<L: Real, R: Real, D: Real>(rank: &Rank, setup: &Setup, cases: &[GemmCase<L, R, D>]) -> Vec<Vec<D>> {
     let me = rank.rank();
     let products: Vec<Product> = cases.iter().map(|case| case.product).collect();
     let (whole, rows) = (&cases[0].left, cases[0].rows);
@@ -246,7 +243,7 @@ fn whole_numbers(random: &mut Rng) -> f32 {
 }
 
 /// GEMMs of one left factor.
-fn products<D: Value>(inner: usize, numeric: Numeric, random: &mut Rng) -> Vec<Product> {
+fn products<D: Real>(inner: usize, numeric: Numeric, random: &mut Rng) -> Vec<Product> {
     let f8 = matches!(numeric, Numeric::F8 { .. });
     let scaling =
         if f8 { *random.choice(&[Scaling::None, Scaling::Tensor, Scaling::Rows]).unwrap() } else { Scaling::None };
@@ -271,7 +268,7 @@ fn has(numeric: Numeric, scaling: Scaling, rank: &Rank) -> bool {
     is_host() || !f8 || (capability >= (8, 9) && (scaling != Scaling::Rows || capability == (9, 0)))
 }
 
-fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
+fn gathers_exactly<L: Real, R: Real, D: Real>(world: usize, numeric: Numeric) {
     let seed = fastrand::u64(..);
     eprintln!("{numeric} as {} on {world} ranks: seed {seed}", D::DTYPE);
     threads(world, &config(), |rank| {
@@ -291,7 +288,7 @@ fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric)
             let cases = gather_cases::<L, R, D>(&products, rows, (seed + number as u64, rank.rank()), whole_numbers);
             for (case, found) in cases.iter().zip(gather(rank, &setup, &cases)) {
                 let expected: Vec<f64> = case.expected().iter().map(|[value, _]| *value).collect();
-                let found: Vec<f64> = found.into_iter().map(Value::wide).collect();
+                let found: Vec<f64> = found.into_iter().map(Wide::wide).collect();
                 assert_eq!(found, expected, "rank {}: {setup:?}, {:?}", rank.rank(), case.product);
             }
         }
@@ -299,15 +296,15 @@ fn gathers_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric)
 }
 
 /// The left factor and the right factor of a rank, whose GEMM is a part of a sum.
-fn partial_case<L: Value, R: Value, D: Value>(
+fn partial_case<L: Real, R: Real, D: Real>(
     product: Product,
     rows: usize,
     (seed, rank): (u64, usize),
     draw: fn(&mut Rng) -> f32,
-) -> Case<L, R, D> {
-    let mut case = Case::draw(product, rows, &mut Rng::with_seed(seed ^ (1 + rank as u64)), draw);
+) -> GemmCase<L, R, D> {
+    let mut case = GemmCase::draw(product, rows, &mut Rng::with_seed(seed ^ (1 + rank as u64)), draw);
     // The bias is that of the sum, so every rank has the same.
-    case.bias = Case::<L, R, D>::draw(product, 0, &mut Rng::with_seed(seed), draw).bias;
+    case.bias = GemmCase::<L, R, D>::draw(product, 0, &mut Rng::with_seed(seed), draw).bias;
     case
 }
 
@@ -319,7 +316,7 @@ enum Sums {
 }
 
 /// This rank's result of a plan that sums GEMMs.
-fn sum<L: Value, R: Value, D: Value>(rank: &Rank, sums: Sums, setup: &Setup, case: &Case<L, R, D>) -> Vec<D> {
+fn sum<L: Real, R: Real, D: Real>(rank: &Rank, sums: Sums, setup: &Setup, case: &GemmCase<L, R, D>) -> Vec<D> {
     let (me, product, rows) = (rank.rank(), case.product, case.rows);
     let Product { inner, columns, right, .. } = product;
     let mut left_shape = setup.shape.clone();
@@ -369,13 +366,13 @@ fn sum<L: Value, R: Value, D: Value>(rank: &Rank, sums: Sums, setup: &Setup, cas
 }
 
 /// A GEMM whose sum over the ranks a plan computes.
-fn partial_product<D: Value>(inner: usize, columns: usize, numeric: Numeric, random: &mut Rng) -> Product {
+fn partial_product<D: Real>(inner: usize, columns: usize, numeric: Numeric, random: &mut Rng) -> Product {
     let mut product = products::<D>(inner, numeric, random).remove(0);
     (product.columns, product.relu) = (columns, false);
     product
 }
 
-fn sums_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
+fn sums_exactly<L: Real, R: Real, D: Real>(world: usize, numeric: Numeric) {
     let seed = fastrand::u64(..);
     eprintln!("{numeric} as {} on {world} ranks: seed {seed}", D::DTYPE);
     threads(world, &config(), |rank| {
@@ -398,18 +395,10 @@ fn sums_exactly<L: Value, R: Value, D: Value>(world: usize, numeric: Numeric) {
             }
             let case = |of: usize| partial_case::<L, R, D>(product, rows, (seed + number as u64, of), whole_numbers);
             let found = sum(rank, sums, &setup, &case(rank.rank()));
-            let mut expected = vec![0.0; rows * columns];
-            for of in 0..world {
-                let mut case = case(of);
-                case.product.bias &= of == 0 || setup.reduction == Reduction::Average;
-                expected.iter_mut().zip(case.expected()).for_each(|(sum, [value, _])| *sum += value);
-            }
-            if setup.reduction == Reduction::Average {
-                expected.iter_mut().for_each(|sum| *sum /= world as f64);
-            }
+            let expected = summed((0..world).map(case), setup.reduction);
             let expected = if sums == Sums::Scattered { setup.part(&expected, rank.rank()) } else { expected };
-            let expected: Vec<f64> = expected.into_iter().map(|value| D::round(value as f32).wide()).collect();
-            let found: Vec<f64> = found.into_iter().map(Value::wide).collect();
+            let expected: Vec<f64> = expected.into_iter().map(|value| D::of_single(value as f32).wide()).collect();
+            let found: Vec<f64> = found.into_iter().map(Wide::wide).collect();
             assert_eq!(found, expected, "rank {}: {sums:?}, {setup:?}, {product:?}", rank.rank());
         }
     });

@@ -5,11 +5,12 @@ use symmetra::matmul::Multiplier;
 use symmetra::{Capture, Communicator, Queue, Stream};
 
 use super::layers::Fusion;
-use super::numbers::{Factor, Number};
+use super::numbers::Factor;
 use super::operands::{Before, Inputs, Operands};
 use harness::contest::step::Step;
 use harness::contest::turns::{Contender, Verdict};
 use reference::data::checksum;
+use reference::element::Real;
 
 /// A plan of the library.
 pub(super) enum Fused {
@@ -159,7 +160,7 @@ impl<'s, F: Factor> Contender<'s> for Racer<'s, F> {
 }
 
 /// Every element must be equal.
-fn compare<T: Number>(found: &[T], right: &[T]) -> Verdict {
+fn compare<T: Real>(found: &[T], right: &[T]) -> Verdict {
     let unequal = found.iter().zip(right).filter(|(found, right)| found.wide() != right.wide()).count();
     let wrong = (unequal + found.len().abs_diff(right.len())) as u64;
     Verdict { wrong, checksum: checksum(found) }

@@ -6,7 +6,7 @@ use symmetra::float8::F8E4M3;
 use symmetra::half::{bf16, f16};
 use symmetra::matmul::{F8, Numeric, Scaling};
 
-use reference::element::Summand;
+use reference::element::Real;
 
 /// The type of the factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -51,41 +51,11 @@ impl Scales {
     }
 }
 
-/// A type of matrices.
-pub(super) trait Number: Summand {
-    /// The nearest number.
-    fn of(value: f32) -> Self;
-}
-
 /// A type of factors.
-pub(super) trait Factor: Number {
+pub(super) trait Factor: Real {
     /// The type of the result.
-    type Result: Number;
+    type Result: Real;
     const NUMERIC: Numeric;
-}
-
-impl Number for f32 {
-    fn of(value: f32) -> Self {
-        value
-    }
-}
-
-impl Number for f16 {
-    fn of(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-}
-
-impl Number for bf16 {
-    fn of(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-}
-
-impl Number for F8E4M3 {
-    fn of(value: f32) -> Self {
-        Self::from_f32(value)
-    }
 }
 
 impl Factor for f32 {

@@ -5,10 +5,11 @@ use symmetra::{Communicator, DeviceBuffer, Element, Stream, SymmetricBuffer, Sym
 
 use super::MatmulRace;
 use super::layers::Layer;
-use super::numbers::{Factor, Number, Scales};
+use super::numbers::{Factor, Scales};
 use super::oracle::Oracle;
 use crate::data::Data;
 use harness::contest::step::Part;
+use reference::element::Real;
 
 /// The operands of a rank. A buffer that the collective does not need has one element.
 pub(super) struct Operands<F: Factor> {
@@ -191,7 +192,7 @@ impl<F: Factor> Inputs<F> {
             left_scales: own.to_vec(),
             all_scales: all.to_vec(),
             right_scales: oracle.right_scales().to_vec(),
-            noise: (0..most.min(PERIOD)).map(|_| F::of(random.f32() - 0.5)).collect(),
+            noise: (0..most.min(PERIOD)).map(|_| F::of_single(random.f32() - 0.5)).collect(),
         }
     }
 }
@@ -259,7 +260,7 @@ impl<F: Factor> Operands<F> {
 }
 
 /// Writes these values, if the buffer has as many, else values that no result has.
-fn fill<T: Number>(buffer: &SymmetricBuffer<T>, values: Option<&Vec<T>>, stream: &Stream) -> symmetra::Result<()> {
+fn fill<T: Real>(buffer: &SymmetricBuffer<T>, values: Option<&Vec<T>>, stream: &Stream) -> symmetra::Result<()> {
     match values.filter(|values| values.len() == buffer.len()) {
         Some(values) => buffer.write(values, stream),
         None => buffer.write(&Data::poison(buffer.len()), stream),
@@ -267,8 +268,8 @@ fn fill<T: Number>(buffer: &SymmetricBuffer<T>, values: Option<&Vec<T>>, stream:
 }
 
 /// The values, followed by zeros.
-fn padded<T: Number>(values: &[T], elems: usize) -> Vec<T> {
+fn padded<T: Real>(values: &[T], elems: usize) -> Vec<T> {
     let mut padded = values.to_vec();
-    padded.resize(elems, T::of(0.0));
+    padded.resize(elems, T::of_single(0.0));
     padded
 }

@@ -19,7 +19,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fastrand::Rng;
 
 use super::layers::{Fusion, Layer};
-use super::numbers::{Number, Scales};
+use super::numbers::Scales;
+use reference::element::Real;
 
 type Pair = [i32; 2];
 
@@ -121,15 +122,15 @@ impl Oracle {
     }
 
     /// Some rows of a rank's left factor.
-    pub(super) fn left<T: Number>(&self, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
+    pub(super) fn left<T: Real>(&self, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
         let Factors { u, p, .. } = &self.ranks[rank];
-        u[rows].iter().flat_map(|u| p.iter().map(|p| T::of(dot(*u, *p) as f32))).collect()
+        u[rows].iter().flat_map(|u| p.iter().map(|p| T::of_single(dot(*u, *p) as f32))).collect()
     }
 
     /// A rank's right factor, column after column.
-    pub(super) fn right<T: Number>(&self, rank: usize) -> Vec<T> {
+    pub(super) fn right<T: Real>(&self, rank: usize) -> Vec<T> {
         let Factors { q, v, .. } = &self.ranks[rank];
-        v.iter().flat_map(|v| q.iter().map(|q| T::of(dot(*q, *v) as f32))).collect()
+        v.iter().flat_map(|v| q.iter().map(|q| T::of_single(dot(*q, *v) as f32))).collect()
     }
 
     /// The scales of all rows, equal on all ranks; one for the whole factor; or none.
@@ -143,18 +144,18 @@ impl Oracle {
     }
 
     /// The product of one rank's factors.
-    pub(super) fn product<T: Number>(&self, rank: usize) -> Vec<T> {
+    pub(super) fn product<T: Real>(&self, rank: usize) -> Vec<T> {
         self.sum(rank..rank + 1, rank, 0..self.tokens)
     }
 
     /// The expected rows of the final result of a rank: its product of the gathered factor, or sums of all products.
-    pub(super) fn result<T: Number>(&self, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
+    pub(super) fn result<T: Real>(&self, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
         let all = if self.fusion.sums() { 0..self.ranks.len() } else { rank..rank + 1 };
         self.sum(all, rank, rows)
     }
 
     /// Some rows of the sum of some ranks' products.
-    fn sum<T: Number>(&self, ranks: std::ops::Range<usize>, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
+    fn sum<T: Real>(&self, ranks: std::ops::Range<usize>, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
         let columns = self.ranks[rank].v.len();
         let summed: Vec<(Vec<Pair>, &[Pair])> =
             self.ranks[ranks].iter().map(|factors| (factors.rows(rows.clone()), factors.v.as_slice())).collect();
@@ -171,7 +172,7 @@ impl Oracle {
             }
             let of_row = scale(&self.left_scales, row);
             let scaled = line.iter().enumerate();
-            result.extend(scaled.map(|(at, sum)| T::of(*sum as f32 * of_row * scale(&self.right_scales, at))));
+            result.extend(scaled.map(|(at, sum)| T::of_single(*sum as f32 * of_row * scale(&self.right_scales, at))));
         }
         result
     }
