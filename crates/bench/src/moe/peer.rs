@@ -63,12 +63,12 @@ impl Between {
         // The ranks of each token of this rank, in their order.
         let (mut targets, mut filled) = (vec![-1; tokens * most], vec![0; tokens]);
         let (mut sent, mut came) = (vec![0; ranks], vec![0; ranks]);
-        for to in 0..ranks {
+        for (to, sent) in sent.iter_mut().enumerate() {
             for RoutedPair { source, token, .. } in oracle.coming(to).map(|pairs| pairs[0]) {
                 if source == rank {
                     targets[token * most + filled[token]] = to as i32;
                     filled[token] += 1;
-                    sent[to] += 1;
+                    *sent += 1;
                 }
                 if to == rank {
                     came[source] += 1;
