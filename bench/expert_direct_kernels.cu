@@ -20,20 +20,20 @@ constexpr int kCalls = 10, kGraphs = 15;
 /// The layer, and the layout of a rank's memory.
 struct Plan {
   uint32_t experts, top_k, hidden, tokens;
-  uint64_t scale_bytes, row_bytes, copies_at, weights_at, head_bytes, rows_at, barrier_at, received_at, scales_at, ids_at, into_weights_at,
-      results_at, bytes;
+  uint64_t scale_bytes, row_bytes, replicas_at, weights_at, header_bytes, rows_at, barrier_at, received_at, scales_at, ids_at,
+      into_weights_at, results_at, bytes;
 
   Plan(uint32_t experts, uint32_t top_k, uint32_t hidden, uint32_t tokens)
       : experts(experts), top_k(top_k), hidden(hidden), tokens(tokens) {
     const uint64_t pairs = uint64_t{tokens} * top_k, rows = uint64_t{kWorld} * tokens;
     scale_bytes = hidden / kCodeGroup * 4;
     row_bytes = hidden + scale_bytes;
-    copies_at = up(sizeof(ExpertHead) + 4 * (experts + kWorld), 16);
-    weights_at = up(copies_at + 2 * pairs, 16);
-    head_bytes = up(weights_at + 4 * pairs, 256);
-    rows_at = kWorld * head_bytes;
+    replicas_at = up(sizeof(RoutingHeader) + 4 * (experts + kWorld), 16);
+    weights_at = up(replicas_at + 2 * pairs, 16);
+    header_bytes = up(weights_at + 4 * pairs, 256);
+    rows_at = kWorld * header_bytes;
     barrier_at = up(rows_at + rows * row_bytes, 256);
-    received_at = up(barrier_at + kExpertGreetingBytes + kExpertVerdictBytes + kWorld * kMaxBlocks * 4, 256);
+    received_at = up(barrier_at + kStartFlagBytes + kVerdictBytes + kWorld * kMaxBlocks * 4, 256);
     scales_at = up(received_at + rows * hidden, 256);
     ids_at = up(scales_at + rows * scale_bytes, 256);
     into_weights_at = up(ids_at + kWorld * pairs * 4, 256);
@@ -112,8 +112,8 @@ struct Group {
     args.headers = rank.memory;
     args.state = rank.state;
     args.places = rank.places;
-    args.header_bytes = plan.head_bytes;
-    args.replicas_offset = plan.copies_at;
+    args.header_bytes = plan.header_bytes;
+    args.replicas_offset = plan.replicas_at;
     args.weights_offset = plan.weights_at;
     args.capacity = uint64_t{kWorld} * plan.tokens;
   }

@@ -26,13 +26,13 @@ constexpr int kCalls = 20, kGraphs = 30;
 /// The layout of a region.
 struct Plan {
   static constexpr uint64_t row = kHidden + kScaleBytes, part = kHidden * 2;
-  static constexpr uint64_t copies = up(sizeof(ExpertHead) + 4 * (kExperts + kWorld), 16), weights = up(copies + 2 * kPairs, 16);
-  static constexpr uint64_t head = up(weights + 4 * kPairs, 16), telling = sizeof(ExpertHead) / 8 + kPairs;
-  static constexpr uint64_t heads = up(kWorld * head, 256), rows = heads + up(kWorld * telling * 16, 256);
-  static constexpr uint64_t dispatch = rows + up(kWorld * kMostTokens * row, 256) - heads;
-  static constexpr uint64_t greetings = heads + kBuffers * dispatch, parts = greetings + 256;
-  static constexpr uint64_t combine = parts + up(kWorld * kMostTokens * part, 256) - greetings;
-  static constexpr uint64_t bytes = greetings + kBuffers * combine;
+  static constexpr uint64_t replicas = up(sizeof(RoutingHeader) + 4 * (kExperts + kWorld), 16), weights = up(replicas + 2 * kPairs, 16);
+  static constexpr uint64_t header = up(weights + 4 * kPairs, 16), control = sizeof(RoutingHeader) / 8 + kPairs;
+  static constexpr uint64_t headers = up(kWorld * header, 256), rows = headers + up(kWorld * control * 16, 256);
+  static constexpr uint64_t dispatch = rows + up(kWorld * kMostTokens * row, 256) - headers;
+  static constexpr uint64_t flags = headers + kBuffers * dispatch, parts = flags + 256;
+  static constexpr uint64_t combine = parts + up(kWorld * kMostTokens * part, 256) - flags;
+  static constexpr uint64_t bytes = flags + kBuffers * combine;
 };
 
 struct Rank {
@@ -98,8 +98,8 @@ void fill(ExpertArgs& args, const Rank& rank, uint32_t layout, uint32_t tokens, 
   args.headers = rank.region;
   args.state = rank.state;
   args.places = rank.places;
-  args.header_bytes = Plan::head;
-  args.replicas_offset = Plan::copies;
+  args.header_bytes = Plan::header;
+  args.replicas_offset = Plan::replicas;
   args.weights_offset = Plan::weights;
   args.capacity = kWorld * kMostTokens;
 }
@@ -118,7 +118,7 @@ Args dispatched(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number
   args.scales_offset = args.payload_bytes = kHidden;
   args.wire = kWireF8;
   args.dtype = kBF16;
-  args.packets = packets(ranks, Plan::dispatch, Plan::heads, Plan::rows, Plan::telling);
+  args.packets = packets(ranks, Plan::dispatch, Plan::headers, Plan::rows, Plan::control);
   return args;
 }
 
@@ -166,7 +166,7 @@ void combine(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, u
     args.task = task;
     args.own_stays = by_token;
     args.follows = task == kCombineReceive;
-    args.packets = packets(ranks, Plan::combine, Plan::greetings, Plan::parts, 1);
+    args.packets = packets(ranks, Plan::combine, Plan::flags, Plan::parts, 1);
     launch(kernel, rank.place, args, units * sharers, up(items, rounds) / rounds, kMostAheadThreads);
   };
   const uint64_t units = std::max(tokens * (kWorld - by_token), 8u);

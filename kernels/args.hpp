@@ -372,7 +372,7 @@ static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Multicast) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PairEnd) == 32, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ExpertHead) == 32, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(RoutingHeader) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 20, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

@@ -9,10 +9,10 @@ namespace symmetra::kernels {
 struct BlockState;
 
 /// The tasks of the expert kernels. A kind of launch without a task has one kernel for each type of rows.
-constexpr uint32_t kRouteHead = 0;   ///< writes the expert replicas of this rank's tokens into the own routing header
-constexpr uint32_t kRouteTally = 1;  ///< counts the pairs that kRouteHead wrote, and validates them
-constexpr uint32_t kRouteCount = 2;  ///< validates the routing headers of all ranks, and counts rows
-constexpr uint32_t kRoutePlace = 3;  ///< computes the place of every received row and of every own row
+constexpr uint32_t kRouteHeader = 0;  ///< writes the expert replicas of this rank's tokens into the own routing header
+constexpr uint32_t kRouteTally = 1;   ///< counts the pairs that kRouteHeader wrote, and validates them
+constexpr uint32_t kRouteCount = 2;   ///< validates the routing headers of all ranks, and counts rows
+constexpr uint32_t kRoutePlace = 3;   ///< computes the place of every received row and of every own row
 constexpr uint32_t kRouteTasks = 4;
 constexpr uint32_t kMoveStage = 0;     ///< stages this rank's rows in their wire format
 constexpr uint32_t kMoveCopy = 1;      ///< copies received rows to their places
@@ -63,11 +63,11 @@ constexpr uint32_t kExpertWords = 2 * kMaxWorld + 4 * kMostTopK;
 constexpr uint32_t kMostAheadThreads = 512;
 
 /// Most blocks of an expert kernel that send start flags to other ranks.
-constexpr uint32_t kExpertGreeters = 8;
+constexpr uint32_t kStartFlagBlocks = 8;
 /// Layout of the barrier area of a region: start flags of all ranks, one word for each flag block; then the verdicts of
-/// the own flag blocks, one ExpertHead each; then the end flags of the blocks of each rank, one word each.
-constexpr uint32_t kExpertGreetingBytes = 512;
-constexpr uint32_t kExpertVerdictBytes = 384;
+/// the own flag blocks, one RoutingHeader each; then the end flags of the blocks of each rank, one word each.
+constexpr uint32_t kStartFlagBytes = 512;
+constexpr uint32_t kVerdictBytes = 384;
 
 /// No token, no row, no place.
 constexpr uint32_t kNone = 0xFFFFFFFFu;
@@ -77,7 +77,7 @@ constexpr uint64_t kStaged = 0xFFFFFFFFFFFFFFFFu;
 /// The routing header of a rank. It is followed by a u32 count of pairs for each expert replica; a u32 count of tokens
 /// for each rank; the u16 expert replica of each pair, where 0xFFFF means none and 0xFFFE an invalid expert id; and the
 /// f32 weight of each pair.
-struct ExpertHead {
+struct RoutingHeader {
   uint32_t tokens;     ///< tokens that take part; 0 if this rank found an error
   uint32_t claimed;    ///< tokens that the count in device memory asks for
   uint32_t room;       ///< tokens that the caller has rows for
@@ -132,7 +132,7 @@ struct ExpertCounts {
 
 /// Routing headers and places, on this rank alone.
 struct RouteArgs : ExpertArgs {
-  ExpertRouting routing;  ///< kRouteHead, kRouteTally
+  ExpertRouting routing;  ///< kRouteHeader, kRouteTally
   ExpertCounts counts;    ///< kRouteCount
   uint32_t task;          ///< kRoute*
   uint32_t pair_places;   ///< kRoutePlace: nonzero: computes the places of pairs too

@@ -12,7 +12,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
   platform::wait_prior();
   platform::release_next();  // the summing kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
-  const Heads heads(args);
+  const Headers headers(args);
   const Places places(args);
   const uint32_t own_stays = args.own_stays != 0, ranks = args.world - own_stays, row = row_packets<RowProtocol>(args.part_bytes);
   const bool may_send = ExpertState(args).failed() == 0;
@@ -21,7 +21,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
     uint32_t most = 0;
     SYMMETRA_ROLLED
     for (uint32_t rank = platform::thread() % platform::kTeam; rank < args.world; rank += platform::kTeam) {
-      const uint32_t tokens = heads.tokens(rank);
+      const uint32_t tokens = headers.tokens(rank);
       most = tokens > most ? tokens : most;
     }
     return platform::team_max(platform::kTeam, most);
@@ -38,7 +38,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
       if (token >= end) break;
     }
     const uint64_t unit = uint64_t{rank} * args.max_tokens + token;
-    const uint32_t tokens = heads.tokens(rank), found = places.tokens[unit];
+    const uint32_t tokens = headers.tokens(rank), found = places.tokens[unit];
     // By source the place of a row is known, so the row is loaded concurrently with the words that decide whether it is
     // sent.
     const uint64_t place = args.layout == kRowsBySource ? unit : found;
@@ -60,9 +60,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_return_rows
       }
     }
   }
-  greet(args, call);
+  send_start_flags(args, call);
   platform::sync_block();  // all threads have read the state
-  end_telling(args.calls, call.epoch, 0);
+  advance_state(args.calls, call.epoch, 0);
 }
 
 /// The sums of own tokens, from the view of a block. `kAhead`: packets of a row that a thread loads at once, each from
@@ -113,12 +113,12 @@ class RowSums {
     const uint32_t token = part.unit;
     Incoming<RowProtocol, kRanks> coming[kAhead];
     Words<4> own[kAhead];
-    uint32_t gives[kRanks];
+    uint32_t places[kRanks];
     const uint32_t own_place = own_ != kNone && args_.layout == kRowsByRank ? Places(args_).tokens[own_unit(token)] : own_unit(token);
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kRanks; ++i) {
       const uint32_t rank = begin + i;
-      gives[i] = rank < args_.world ? Places(args_).there[uint64_t{rank} * args_.max_tokens + token] : kNone;
+      places[i] = rank < args_.world ? Places(args_).there[uint64_t{rank} * args_.max_tokens + token] : kNone;
       SYMMETRA_UNROLL
       for (uint32_t j = 0; j < kAhead; ++j) {
         const uint32_t packet = first + j * part.step;
@@ -131,7 +131,7 @@ class RowSums {
     }
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kRanks; ++i) {
-      if (!there || gives[i] == kNone || !stays(begin + i)) continue;  // nothing is known of a padding token
+      if (!there || places[i] == kNone || !stays(begin + i)) continue;  // nothing is known of a padding token
       const Row<Element> from(args_.results, uint64_t{own_place} * args_.hidden, args_.hidden);
       SYMMETRA_UNROLL
       for (uint32_t j = 0; j < kAhead; ++j) {
@@ -143,14 +143,14 @@ class RowSums {
     for (uint32_t j = 0; j < kAhead; ++j) {
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kRanks; ++i) {
-        if (gives[i] == kNone) coming[j].none(i);
+        if (places[i] == kNone) coming[j].none(i);
       }
       if (!coming[j].await(waiter_, packets_.epoch())) return false;
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kRanks; ++i) {
         if (coming[j].has(i)) {
           add_packet<Element>(sums[j], coming[j].data(i), false, 1.0f);
-        } else if (gives[i] != kNone && stays(begin + i) && first + j * part.step < count) {
+        } else if (places[i] != kNone && stays(begin + i) && first + j * part.step < count) {
           add_packet<Element>(sums[j], own[j], false, 1.0f);
         }
       }
@@ -176,11 +176,11 @@ template <class Element, uint32_t kRanks, uint32_t kAhead>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_sum_rows(SYMMETRA_ARGS(CombinePacketArgs) args) {
   receive_call(args, kOpCombine, [&](const ExpertPackets& packets, device::Waiter& waiter) {
     RowSums<Element, kRanks, kAhead> sums(args, packets, waiter);
-    const uint32_t tokens = taken_tokens(args);
+    const uint32_t tokens = summed_tokens(args);
     for (uint32_t item = platform::block(); item < args.tokens * args.sharers; item += platform::blocks()) {
       sums.sum(TokenPart(args, item), tokens);
     }
-    await_greetings(args, packets, waiter);
+    await_start_flags(args, packets, waiter);
   });
 }
 

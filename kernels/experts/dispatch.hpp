@@ -34,8 +34,8 @@ typename Backend::Entry wired_kernel(const RowArgs& args, Of of) {
 template <class Backend>
 typename Backend::Entry experts_kernel(const RouteArgs& args) {
   switch (args.task) {
-    case kRouteHead:
-      return Backend::template entry<&expert_head>();
+    case kRouteHeader:
+      return Backend::template entry<&expert_header>();
     case kRouteTally:
       if (args.layout == kRowsBySource) return Backend::template entry<&expert_tally_by_source>();
       return Backend::template entry<&expert_tally>();
@@ -55,7 +55,7 @@ typename Backend::Entry experts_kernel(const MoveArgs& args) {
     case kMoveCopy:
       return Backend::template entry<&expert_copy>();
     case kMoveMetadata:
-      return Backend::template entry<&expert_beside>();
+      return Backend::template entry<&expert_metadata>();
     default:
       return {};
   }
@@ -84,8 +84,8 @@ template <class Backend>
 typename Backend::Entry experts_kernel(const CombineArgs& args) {
   return rows_kernel<Backend>(args.dtype, [&](auto element) {
     using Element = decltype(element);
-    if (args.task == kCombineSend) return Backend::template entry<&expert_give<Element>>();
-    return Backend::template entry<&expert_take<Element>>();
+    if (args.task == kCombineSend) return Backend::template entry<&expert_combine_send<Element>>();
+    return Backend::template entry<&expert_combine_receive<Element>>();
   });
 }
 template <class Backend>

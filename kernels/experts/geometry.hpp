@@ -44,7 +44,7 @@ constexpr uint64_t expert_words(const SendArgs& args, uint32_t threads) {
 /// A receiving block has routing headers, counts and lists, except by source.
 constexpr uint64_t expert_words(const ReceiveArgs& args, uint32_t threads) {
   if (args.layout == kRowsBySource) return expert_words(static_cast<const ExpertArgs&>(args), threads);
-  const uint64_t headers = sizeof(ExpertHead) / 4 * uint64_t{args.world}, top_k = args.top_k, pairs = args.rows_at_once * top_k;
+  const uint64_t headers = sizeof(RoutingHeader) / 4 * uint64_t{args.world}, top_k = args.top_k, pairs = args.rows_at_once * top_k;
   const uint64_t lists = args.rows_at_once * ((top_k + 3) / 4 * 4) + (pairs + 3) / 4 * 4 + pairs;
   const uint64_t held = args.holds_replicas != 0 ? args.world * ((args.max_tokens * top_k + 3) / 4 * 2) : 0;
   return uint64_t{threads} * kScanWords + headers + args.replicas + 2 * uint64_t{args.local} + 1 + args.world + lists + held;

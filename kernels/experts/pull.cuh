@@ -90,10 +90,10 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMET
   const Call call = begin_call(args.calls, args.wait);
   auto* const words = platform::shared<uint32_t>();
   GridBarrier barrier(args, args.peers, kOpCombine, call, words);
-  barrier.greet();
+  barrier.begin();
   Turns turns(args, call, uint64_t{args.tokens} * args.sharers, words + kMaxWorld);
   Puller<Element> puller(args);
-  const uint32_t items = taken_tokens(args) * args.sharers;
+  const uint32_t items = summed_tokens(args) * args.sharers;
   const auto find = [&](uint32_t item) {
     if (item < items) puller.find(TokenPart(args, item).unit);
   };

@@ -56,9 +56,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(PushA
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
-  const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
+  const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Headers(args).tokens(args.rank);
   GridBarrier barrier(args, args.peers, kOpDispatch, call, words);
-  barrier.greet();
+  barrier.begin();
   Turns turns(args, call, args.tokens, words + kMaxWorld);
   platform::sync_block();
   RowStream<Element> stream(args, args.rows);

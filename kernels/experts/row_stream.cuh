@@ -202,7 +202,7 @@ class OwnRegion {
 template <class Element>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(MoveArgs) args) {
   platform::wait_prior();
-  const uint32_t tokens = Heads(args).tokens(args.rank), step = platform::blocks();
+  const uint32_t tokens = Headers(args).tokens(args.rank), step = platform::blocks();
   RowStream<Element> stream(args, args.rows);
   if (platform::block() < tokens) stream.begin(platform::block());
   for (uint32_t token = platform::block(); token < tokens; token += step) {

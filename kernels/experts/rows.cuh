@@ -77,7 +77,7 @@ class TokenRanks {
   uint32_t ranks_ = 0;  ///< one bit for each rank, and kSkips
 };
 
-/// Copies bytes between rows by the threads of the block.
+/// Replicas bytes between rows by the threads of the block.
 SYMMETRA_DEVICE void copy_bytes(const Bytes& into, const Bytes& from) {
   for (uint32_t packet = platform::thread(); packet < from.packets(); packet += platform::threads()) into.store(packet, from.load(packet));
 }
@@ -85,7 +85,7 @@ SYMMETRA_DEVICE void copy_bytes(const Bytes& into, const Bytes& from) {
 /// Writes the metadata of received rows.
 class RowOutputs {
  public:
-  SYMMETRA_DEVICE RowOutputs(const RowArgs& args, const ExpertOutputs& into) : args_(args), into_(into), heads_(args), places_(args) {}
+  SYMMETRA_DEVICE RowOutputs(const RowArgs& args, const ExpertOutputs& into) : args_(args), into_(into), headers_(args), places_(args) {}
 
   /// The bits of the scale of a group of a staged row.
   SYMMETRA_DEVICE uint32_t scale(const uint8_t* from, uint32_t group) const {
@@ -138,19 +138,19 @@ class RowOutputs {
 
   /// The replica of one of a token's experts, and its weight.
   struct Expert {
-    uint32_t copy;
+    uint32_t replica;
     float weight;
   };
   SYMMETRA_DEVICE Expert expert_of(uint32_t k, uint32_t rank, uint32_t token) const {
     const uint32_t pair = token * args_.top_k + k;
-    return {heads_.copies(rank)[pair], into_.weights != nullptr ? heads_.weights(rank)[pair] : 0.0f};
+    return {headers_.replicas(rank)[pair], into_.weights != nullptr ? headers_.weights(rank)[pair] : 0.0f};
   }
 
   /// By rank and by source, writes one of the experts of a token whose row is at `place`.
   SYMMETRA_DEVICE void put_expert(Expert expert, uint32_t k, uint32_t place, uint32_t rank, uint32_t token) const {
-    const bool here = heads_.is_here(expert.copy);
+    const bool here = headers_.is_here(expert.replica);
     const uint64_t at = uint64_t{place} * args_.top_k + k;
-    if (into_.ids != nullptr) into_.ids[at] = here ? static_cast<int32_t>(expert.copy) : -1;
+    if (into_.ids != nullptr) into_.ids[at] = here ? static_cast<int32_t>(expert.replica) : -1;
     if (into_.weights != nullptr) into_.weights[at] = here ? expert.weight : 0.0f;
     if (into_.index != nullptr && here) {
       const uint64_t pair = (uint64_t{rank} * args_.max_tokens + token) * args_.top_k + k;
@@ -166,7 +166,7 @@ class RowOutputs {
   }
 
   /// By source, writes expert id -1 and weight 0 for one expert of a token without an expert here.
-  SYMMETRA_DEVICE void nobody(uint32_t place, uint32_t k) const {
+  SYMMETRA_DEVICE void no_expert(uint32_t place, uint32_t k) const {
     if (args_.layout != kRowsBySource) return;
     const uint64_t at = uint64_t{place} * args_.top_k + k;
     if (into_.ids != nullptr) into_.ids[at] = -1;
@@ -174,8 +174,8 @@ class RowOutputs {
   }
 
   /// By source, writes expert id -1 and weight 0 for all experts of a token without an expert here, by the threads of the block.
-  SYMMETRA_DEVICE void nobody(uint32_t place) const {
-    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) nobody(place, k);
+  SYMMETRA_DEVICE void no_expert(uint32_t place) const {
+    for (uint32_t k = platform::thread(); k < args_.top_k; k += platform::threads()) no_expert(place, k);
   }
 
  private:
@@ -189,21 +189,21 @@ class RowOutputs {
 
   const RowArgs& args_;
   const ExpertOutputs& into_;
-  Heads heads_;
+  Headers headers_;
   Places places_;
 };
 
-/// Copies received rows to their places. A block takes a token of a rank.
+/// Replicas received rows to their places. A block takes a token of a rank.
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(MoveArgs) args) {
-  const Heads heads(args);
+  const Headers headers(args);
   const Places places(args);
   const RowOutputs outputs(args, args.into);
   platform::wait_prior();
   const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
   for (uint32_t unit = platform::block(); unit < units; unit += platform::blocks()) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
-    if (token >= heads.tokens(rank)) {
-      outputs.nobody(unit);
+    if (token >= headers.tokens(rank)) {
+      outputs.no_expert(unit);
       continue;
     }
     const uint8_t* const from = of_token(args, args.staged, args.row_bytes, rank, token);
@@ -213,9 +213,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(MoveA
       if (platform::thread() == 0) outputs.source(place, rank, token);
     };
     if (is_by_token(args)) {
-      const uint32_t found = place_of(args, heads, rank, token);
+      const uint32_t found = place_of(args, headers, rank, token);
       if (found == kNone) {
-        outputs.nobody(unit);
+        outputs.no_expert(unit);
         continue;
       }
       put(found, 0);
@@ -224,11 +224,11 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(MoveA
     }
     for (uint32_t k = 0; k < args.top_k; ++k) {
       const uint32_t pair = token * args.top_k + k;
-      uint32_t copy = heads.copies(rank)[pair];
-      if (!heads.is_here(copy)) continue;
+      uint32_t replica = headers.replicas(rank)[pair];
+      if (!headers.is_here(replica)) continue;
       const uint32_t place = places.pairs[uint64_t{rank} * args.max_tokens * args.top_k + pair];
-      put(place, copy);
-      outputs.expert(place, copy, args.into.weights != nullptr ? heads.weights(rank)[pair] : 0.0f);
+      put(place, replica);
+      outputs.expert(place, replica, args.into.weights != nullptr ? headers.weights(rank)[pair] : 0.0f);
     }
   }
   platform::release_next();
@@ -236,8 +236,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_copy(SYMMETRA_ARGS(MoveA
 
 /// Writes the metadata of rows that are already in their places, for layouts with one row for each token. A thread
 /// takes a scale or an expert of a token of a rank.
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(MoveArgs) args) {
-  const Heads heads(args);
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_metadata(SYMMETRA_ARGS(MoveArgs) args) {
+  const Headers headers(args);
   const RowOutputs outputs(args, args.into);
   platform::wait_prior();
   const uint32_t units = ExpertState(args).failed() != 0 ? 0 : args.world * args.max_tokens;
@@ -247,14 +247,14 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_beside(SYMMETRA_ARGS(Mov
   const uint32_t mine = platform::thread() / lanes, first = platform::thread() - mine * lanes;
   for (uint32_t unit = platform::block() * at_once + mine; unit < units && mine < at_once; unit += platform::blocks() * at_once) {
     const uint32_t rank = unit / args.max_tokens, token = unit % args.max_tokens;
-    const uint32_t tokens = heads.tokens(rank), place = place_of(args, heads, rank, token);
+    const uint32_t tokens = headers.tokens(rank), place = place_of(args, headers, rank, token);
     const uint8_t* const scales = of_token(args, args.staged, args.row_bytes, rank, token) + args.scales_offset;
     for (uint32_t item = first; item < width; item += lanes) {
       // All loads are issued at once, even for a token without a row here.
       const uint32_t scale = item < groups ? outputs.scale(scales, item) : 0;
       const RowOutputs::Expert expert = item < args.top_k ? outputs.expert_of(item, rank, token) : RowOutputs::Expert{};
       if (token >= tokens || place == kNone) {
-        if (item < args.top_k) outputs.nobody(unit, item);
+        if (item < args.top_k) outputs.no_expert(unit, item);
         continue;
       }
       if (item < groups) outputs.put_scale(scale, item, place, 0);

@@ -6,29 +6,29 @@
 namespace symmetra::kernels {
 
 /// Sends packet `i` of the routing header to every rank.
-SYMMETRA_DEVICE void tell(const ExpertArgs& args, const ExpertPackets& packets, uint32_t i, const Words<2>& data) {
+SYMMETRA_DEVICE void send_control(const ExpertArgs& args, const ExpertPackets& packets, uint32_t i, const Words<2>& data) {
   const Packet packet = ByteProtocol::encode(data, packets.epoch());
-  each_rank(args, [&](uint32_t rank) { platform::store_packet(packets.telling(rank, args.rank, i), packet); });
+  each_rank(args, [&](uint32_t rank) { platform::store_packet(packets.control(rank, args.rank, i), packet); });
 }
 
 /// Pairs of a routing header that a block finds and sends. Packets of replicas begin at multiples of four pairs.
-SYMMETRA_DEVICE uint32_t head_run() { return (platform::threads() + 3) / 4 * 4; }
+SYMMETRA_DEVICE uint32_t header_run() { return (platform::threads() + 3) / 4 * 4; }
 
 /// The number of runs of pairs in the own routing header.
-SYMMETRA_DEVICE uint32_t head_runs(const ExpertArgs& args) {
+SYMMETRA_DEVICE uint32_t header_runs(const ExpertArgs& args) {
   const uint32_t room = args.tokens * args.top_k;
-  return room == 0 ? 1 : (room + head_run() - 1) / head_run();
+  return room == 0 ? 1 : (room + header_run() - 1) / header_run();
 }
 
 /// Sends the fixed part of the routing header to every rank. The last threads send it, because they have the least
 /// other work.
-SYMMETRA_DEVICE void tell_head(const ExpertArgs& args, const ExpertPackets& packets, const ExpertHead& head) {
-  const auto expert = static_cast<uint64_t>(head.bad_expert);
+SYMMETRA_DEVICE void send_fixed_part(const ExpertArgs& args, const ExpertPackets& packets, const RoutingHeader& header) {
+  const auto expert = static_cast<uint64_t>(header.bad_expert);
   SYMMETRA_ROLLED
-  for (uint32_t i = platform::threads() - 1 - platform::thread(); i < kHeadWords / 2; i += platform::threads()) {
-    const uint32_t first_word = i == 0 ? head.tokens : i == 1 ? head.room : i == 2 ? static_cast<uint32_t>(expert) : head.wrong;
-    const uint32_t second_word = i == 0 ? head.claimed : i == 1 ? head.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
-    tell(args, packets, i, {{first_word, second_word}});
+  for (uint32_t i = platform::threads() - 1 - platform::thread(); i < kHeaderWords / 2; i += platform::threads()) {
+    const uint32_t first_word = i == 0 ? header.tokens : i == 1 ? header.room : i == 2 ? static_cast<uint32_t>(expert) : header.wrong;
+    const uint32_t second_word = i == 0 ? header.claimed : i == 1 ? header.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
+    send_control(args, packets, i, {{first_word, second_word}});
   }
 }
 
@@ -42,19 +42,19 @@ SYMMETRA_DEVICE void send_counts(const SendArgs& args, const Asked& asked, const
     const int64_t expert = asked.expert(pair);
     if (pair < first_bad && pair < asked.pairs() && asked.is_bad(expert)) first_bad = pair;
   }
-  const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
-  if (call.poisoned == 0) tell_head(args, ExpertPackets(args, args.packets, call.epoch), head);
+  const RoutingHeader header = asked.header(platform::sync_block_or(first_bad != kNone), first_bad, words);
+  if (call.poisoned == 0) send_fixed_part(args, ExpertPackets(args, args.packets, call.epoch), header);
 }
 
 /// Writes run `number` of the routing header to every rank, and stores what combines need of it. A thread finds the
 /// replicas of pairs, then sends packets of the replicas that all threads have found. The first run includes the fixed
 /// part of the header, so its block validates all pairs. The loads depend neither on the state nor on the token count,
 /// so that they are all in flight at once. `words`: in block-shared memory, two for each pair of a run.
-SYMMETRA_DEVICE void send_head(const SendArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
-  const Heads heads(args);
+SYMMETRA_DEVICE void send_header(const SendArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
+  const Headers headers(args);
   const uint32_t room = args.tokens * args.top_k, threads = platform::threads(), mine = platform::thread();
-  const uint32_t run = head_run(), first = number * run;
-  uint32_t* const copies = words;
+  const uint32_t run = header_run(), first = number * run;
+  uint32_t* const replicas = words;
   uint32_t* const weights = words + run;
   uint32_t first_bad = kNone;
   const auto judge = [&](uint32_t pair, int64_t expert) {
@@ -66,13 +66,13 @@ SYMMETRA_DEVICE void send_head(const SendArgs& args, const Asked& asked, const C
     const uint32_t pair = first + i;
     const int64_t expert = pair < room ? asked.expert(pair) : -1;
     const uint32_t weight = platform::bits_of(args.routing.weights != nullptr && pair < room ? args.routing.weights[pair] : 1.0f);
-    const uint16_t copy = asked.target(pair, expert).copy;
-    copies[i] = copy;
+    const uint16_t replica = asked.target(pair, expert).replica;
+    replicas[i] = replica;
     weights[i] = weight;
     if (pair >= asked.pairs()) continue;
     judge(pair, expert);
-    heads.copies(args.rank)[pair] = copy;
-    heads.weights(args.rank)[pair] = platform::f32_of(weight);
+    headers.replicas(args.rank)[pair] = replica;
+    headers.weights(args.rank)[pair] = platform::f32_of(weight);
   }
   const bool bad = platform::sync_block_or(first_bad != kNone);
   const uint32_t pairs = asked.pairs();
@@ -83,18 +83,18 @@ SYMMETRA_DEVICE void send_head(const SendArgs& args, const Asked& asked, const C
     for (uint32_t i = mine; i < 3 * quarter; i += threads) {
       const uint32_t two = i - quarter;
       if (i < quarter && i * 4 < left) {
-        tell(args, packets, (kHeadWords + first / 2) / 2 + i,
-             {{copies[4 * i] | copies[4 * i + 1] << 16, copies[4 * i + 2] | copies[4 * i + 3] << 16}});
+        send_control(args, packets, (kHeaderWords + first / 2) / 2 + i,
+                     {{replicas[4 * i] | replicas[4 * i + 1] << 16, replicas[4 * i + 2] | replicas[4 * i + 3] << 16}});
       }
       if (i >= quarter && two * 2 < left) {
-        tell(args, packets, packets.weights_at() + first / 2 + two, {{weights[2 * two], weights[2 * two + 1]}});
+        send_control(args, packets, packets.weights_at() + first / 2 + two, {{weights[2 * two], weights[2 * two + 1]}});
       }
     }
   }
   if (number != 0) return;
   if (bad) platform::sync_block();  // all threads have read the lists
-  const ExpertHead head = asked.head(bad, first_bad, words);
-  if (call.poisoned == 0) tell_head(args, packets, head);
+  const RoutingHeader header = asked.header(bad, first_bad, words);
+  if (call.poisoned == 0) send_fixed_part(args, packets, header);
 }
 
 /// Sends the row of a token to the ranks of its experts, by all threads of the block; by source, also sends its pairs
@@ -112,14 +112,14 @@ class RowSender {
         call_(call),
         token_(token),
         targets_(args, words),
-        copies_(words + kMostTopK),
-        weights_(copies_ + kMostTopK) {
+        replicas_(words + kMostTopK),
+        weights_(replicas_ + kMostTopK) {
     const auto rank = [&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
-      const float weight = tells() && args.routing.weights != nullptr ? args.routing.weights[pair] : 1.0f;  // loaded concurrently with
-                                                                                                            // the expert
+      const float weight = sends_pairs() && args.routing.weights != nullptr ? args.routing.weights[pair] : 1.0f;  // loaded concurrently
+                                                                                                                  // with the expert
       const Target target = asked.target(pair);
-      copies_[k] = target.copy;
+      replicas_[k] = target.replica;
       weights_[k] = platform::bits_of(weight);
       return uint32_t{target.rank};
     };
@@ -139,9 +139,9 @@ class RowSender {
     });
   }
   /// By source, sends the pairs, before or after `meet`. The threads that found the targets send them.
-  SYMMETRA_DEVICE void tell(const ExpertPackets& packets) const {
-    if (!tells() || !sends()) return;
-    for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
+  SYMMETRA_DEVICE void send_pairs(const ExpertPackets& packets) const {
+    if (!sends_pairs() || !sends()) return;
+    for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) send_pair(packets, k);
   }
   /// Stores for combines whether the row is on a rank, for layouts with one row for each token; called after `meet`. By
   /// rank only the receiver knows the place of the row.
@@ -155,15 +155,15 @@ class RowSender {
  private:
   /// Whether the token takes part, as read by this thread.
   SYMMETRA_DEVICE bool sends() const { return token_ < asked_.tokens() && call_.poisoned == 0; }
-  SYMMETRA_DEVICE bool tells() const { return args_.layout == kRowsBySource; }
+  SYMMETRA_DEVICE bool sends_pairs() const { return args_.layout == kRowsBySource; }
   SYMMETRA_DEVICE static uint32_t from_end() { return platform::threads() - 1 - platform::thread(); }
   /// Sends a pair, and stores what combines need of it.
-  SYMMETRA_DEVICE void tell_pair(const ExpertPackets& packets, uint32_t k) const {
+  SYMMETRA_DEVICE void send_pair(const ExpertPackets& packets, uint32_t k) const {
     const uint32_t pair = token_ * args_.top_k + k;
-    kernels::tell(args_, packets, packets.pair_at(pair), {{copies_[k], weights_[k]}});
-    const Heads heads(args_);
-    heads.copies(args_.rank)[pair] = static_cast<uint16_t>(copies_[k]);
-    heads.weights(args_.rank)[pair] = platform::f32_of(weights_[k]);
+    send_control(args_, packets, packets.pair_at(pair), {{replicas_[k], weights_[k]}});
+    const Headers headers(args_);
+    headers.replicas(args_.rank)[pair] = static_cast<uint16_t>(replicas_[k]);
+    headers.weights(args_.rank)[pair] = platform::f32_of(weights_[k]);
   }
 
   const SendArgs& args_;
@@ -171,8 +171,8 @@ class RowSender {
   const Call& call_;
   uint32_t token_;
   TokenRanks targets_;
-  uint32_t* copies_;   ///< of the token's pairs
-  uint32_t* weights_;  ///< as bits
+  uint32_t* replicas_;  ///< of the token's pairs
+  uint32_t* weights_;   ///< as bits
 };
 
 /// The largest number of tokens of a rank for which pairs are sent after the sync.
@@ -193,7 +193,7 @@ SYMMETRA_DEVICE void send_packets(const SendArgs& args, const Asked& asked, cons
     const ExpertPackets packets(args, args.packets, call.epoch);
     const auto first = row.load(0);
     if (!sender.meet()) return;
-    sender.tell(packets);
+    sender.send_pairs(packets);
     for (uint32_t round = 0; round < row.rounds(); ++round) {
       Words<4> codes[Codes::kPackets];
       row.encode(round, round == 0 ? first : row.load(round), codes, [&](uint32_t group, const CodeScale& scale) {
@@ -232,9 +232,9 @@ SYMMETRA_DEVICE void send_packets(const SendArgs& args, const Asked& asked, cons
     // The receiver needs the pairs first. With few tokens the pairs would not wait for rows, and sending them early
     // would delay the sync.
     const bool early = args.tokens > kFewTokens;
-    if (early) sender.tell(packets);
+    if (early) sender.send_pairs(packets);
     if (!sender.meet()) return;
-    if (!early) sender.tell(packets);
+    if (!early) sender.send_pairs(packets);
     if (first < row.packets()) sender.send(packets, first, data, quiet);
     if (from_end < scale_packets) sender.send(packets, scales_at + from_end, scale, F32::kQuietNan);
     for (uint32_t i = first + threads; i < row.packets(); i += threads) sender.send(packets, i, row.load(i), quiet);
@@ -264,19 +264,19 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(SendA
   const Call call = begin_call(args.calls, args.wait);
   const Asked asked(args, args.routing, ExpertTable(args, experts));
   const bool by_source = args.layout == kRowsBySource;
-  const uint32_t runs = by_source ? 1 : head_runs(args);
+  const uint32_t runs = by_source ? 1 : header_runs(args);
   for (uint32_t unit = platform::block(); unit < runs + args.tokens; unit += platform::blocks()) {
     if (unit < runs && by_source) {
       send_counts(args, asked, call, words);
     } else if (unit < runs) {
-      send_head(args, asked, call, unit, words);
+      send_header(args, asked, call, unit, words);
     } else {
       send_packets<Element, Protocol>(args, asked, call, unit - runs, words);
     }
     platform::sync_block();  // the words are free again
   }
   platform::sync_block();  // all threads have read the state
-  end_telling(args.calls, call.epoch, 0);
+  advance_state(args.calls, call.epoch, 0);
 }
 
 }  // namespace symmetra::kernels

@@ -356,7 +356,7 @@ fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Resul
         let limit = format!("the world size is {world_size}");
         return Err(Error::invalid("the number of lists of experts", lists.len(), limit));
     }
-    let copies: usize = lists.iter().map(Vec::len).sum();
+    let replicas: usize = lists.iter().map(Vec::len).sum();
     let mut homes = vec![None; experts];
     for (rank, list) in lists.iter().enumerate() {
         for expert in list {
@@ -374,7 +374,7 @@ fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Resul
     if let Some(expert) = homes.iter().position(Option::is_none) {
         return Err(Error::invalid("an expert that no rank has", expert, "each is on at least one rank"));
     }
-    check("the number of copies of experts", copies, 1, args::kMostReplicas as usize)
+    check("the number of copies of experts", replicas, 1, args::kMostReplicas as usize)
 }
 
 /// The names that [`ExpertConfig::backend`] accepts.

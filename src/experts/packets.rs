@@ -23,7 +23,7 @@ const TEAM: usize = 32;
 /// Alignment of all parts of a region.
 const ALIGN: usize = 256;
 /// Most expert replicas: a receiving block counts all of them in its shared memory.
-const MOST_COPIES: usize = 2048;
+const MOST_REPLICAS: usize = 2048;
 /// Most tokens of all ranks: every receiving block visits all of them.
 pub(super) const MOST_TOKENS: usize = 8192;
 /// Most rows that a receiving block takes at once.
@@ -57,20 +57,20 @@ pub(super) struct PacketForm {
 /// Packets of one direction. Each buffer contains control packets, followed by rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Area {
-    tellings_at: usize,
+    control_at: usize,
     /// Control packets from one rank to another.
-    telling_packets: usize,
+    control_packets: usize,
     rows_at: usize,
     rows_bytes: usize,
     buffer_bytes: usize,
 }
 
 impl Area {
-    fn new(start: usize, [world, telling_packets]: [usize; 2], row_packets: usize) -> Self {
-        let rows_at = start + (world * telling_packets * PACKET_BYTES).next_multiple_of(ALIGN);
+    fn new(start: usize, [world, control_packets]: [usize; 2], row_packets: usize) -> Self {
+        let rows_at = start + (world * control_packets * PACKET_BYTES).next_multiple_of(ALIGN);
         let rows_bytes = (row_packets * PACKET_BYTES).next_multiple_of(ALIGN);
         let buffer_bytes = rows_at + rows_bytes - start;
-        Self { tellings_at: start, telling_packets, rows_at, rows_bytes, buffer_bytes }
+        Self { control_at: start, control_packets, rows_at, rows_bytes, buffer_bytes }
     }
 }
 
@@ -79,14 +79,14 @@ impl PacketForm {
     pub(super) fn new(config: &ExpertConfig, form: &Form, exact: bool) -> Self {
         let Form { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
-        let dispatch_at = form.heads_at(config.in_flight);
+        let dispatch_at = form.headers_at(config.in_flight);
         // A packet contains four replica numbers, or two weights. By source, a packet contains one pair.
         let pair_packets =
             if config.layout == Layout::BySource { pairs } else { pairs.div_ceil(4) + pairs.div_ceil(2) };
-        let head_packets = size_of::<args::ExpertHead>() / 8 + pair_packets;
+        let header_packets = size_of::<args::RoutingHeader>() / 8 + pair_packets;
         // Rows of arbitrary bytes use packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
-        let dispatch = Area::new(dispatch_at, [world, head_packets], world * max_tokens * per_row);
+        let dispatch = Area::new(dispatch_at, [world, header_packets], world * max_tokens * per_row);
         let parts = if exact { pairs } else { world * max_tokens };
         let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
         let combine = Area::new(combine_at, [world, 1], parts * (form.part_bytes / PACKET_BYTES));
@@ -102,7 +102,9 @@ impl PacketForm {
         };
         match form.world * form.max_tokens {
             tokens if tokens > MOST_TOKENS => refuse("the number of tokens of all ranks", tokens, MOST_TOKENS),
-            _ if form.copies > MOST_COPIES => refuse("the number of copies of experts", form.copies, MOST_COPIES),
+            _ if form.replicas > MOST_REPLICAS => {
+                refuse("the number of copies of experts", form.replicas, MOST_REPLICAS)
+            }
             _ => Ok(()),
         }
     }
@@ -149,10 +151,10 @@ impl Inner {
         let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
         let packets = args::ExpertPacketArea {
             buffer_bytes: area.buffer_bytes as u64,
-            control_offset: area.tellings_at as u64,
+            control_offset: area.control_at as u64,
             data_offset: area.rows_at as u64,
             buffers: form.buffers as u32,
-            control_packets: area.telling_packets as u32,
+            control_packets: area.control_packets as u32,
             ..args::ExpertPacketArea::NONE
         };
         Ok((packets, states.of(kernel)))
@@ -222,8 +224,8 @@ impl Inner {
             into: self.outputs(into),
         };
         // Control packets get their own warps: in a warp with rows they would wait for packets of rows, one after the other.
-        let told = at_once * form.top_k + if by_source { form.world } else { 0 };
-        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + told;
+        let control = at_once * form.top_k + if by_source { form.world } else { 0 };
+        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + control;
         Ok(self.packed(ExpertBlock::Receive(receive), [expected.div_ceil(at_once), items]))
     }
 

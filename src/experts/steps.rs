@@ -22,12 +22,12 @@ const PACKET_BYTES: usize = 16;
 
 /// Threads of a block that writes header pairs, of a block that visits pairs by source, and of a block that writes the metadata
 /// of rows.
-const HEAD_THREADS: usize = 256;
+const HEADER_THREADS: usize = 256;
 const TALLY_THREADS: usize = 1024;
-const BESIDE_THREADS: usize = 512;
+const METADATA_THREADS: usize = 512;
 
 /// Pairs that a block writes into the metadata of peers' rows: eight for each of 32 threads.
-const BESIDE_PAIRS: usize = 256;
+const METADATA_PAIRS: usize = 256;
 
 /// An in-flight dispatch: its slot, and its number of tokens.
 #[derive(Clone, Copy)]
@@ -87,17 +87,17 @@ impl Inner {
             max_tokens: form.max_tokens as u32,
             align,
             hidden: form.hidden as u32,
-            first_replica: form.first_copy as u32,
+            first_replica: form.first_replica as u32,
             layout,
             local: form.local as u32,
             experts: form.experts as u32,
-            replicas: form.copies as u32,
+            replicas: form.replicas as u32,
             table: self.table.as_raw().cast_const(),
-            headers: region.at(form.heads_at(underway.slot)),
+            headers: region.at(form.headers_at(underway.slot)),
             state: slot.state.as_raw(),
             places: slot.places.as_raw(),
-            header_bytes: form.head_bytes as u64,
-            replicas_offset: form.copies_offset as u64,
+            header_bytes: form.header_bytes as u64,
+            replicas_offset: form.replicas_offset as u64,
             weights_offset: form.weights_offset as u64,
             capacity: form.most_rows as u64,
         }
@@ -207,8 +207,8 @@ impl Inner {
 
     /// Bytes from the region of a rank to the metadata of directly written rows by source: scales, expert ids and weights.
     /// `kStaged` for metadata that the caller does not request; `None` if peers cannot write all requested metadata.
-    fn placed_beside(&self, into: &Received<'_>) -> Option<[u64; 3]> {
-        if !self.heads_travel() || into.sources.is_some() {
+    fn placed_metadata(&self, into: &Received<'_>) -> Option<[u64; 3]> {
+        if !self.headers_with_rows() || into.sources.is_some() {
             return None;
         }
         let of = |operand: Option<&Held>| operand.map_or(Some(args::kStaged), |held| self.offset(held));
@@ -249,20 +249,20 @@ impl Inner {
 
     /// Whether routing headers are sent together with rows: by direct access by source, because no place depends on the tokens
     /// of other ranks.
-    pub(super) fn heads_travel(&self) -> bool {
+    pub(super) fn headers_with_rows(&self) -> bool {
         self.method == Method::Direct && self.config.layout == Layout::BySource
     }
 
     /// Sends the routing headers of this rank's tokens to all ranks.
-    pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: Target<'_>) -> Result<()> {
+    pub(super) fn send_headers(&self, underway: Underway, routing: &Routing<'_>, queue: Target<'_>) -> Result<()> {
         let form = &self.form;
         let pairs = underway.tokens * form.top_k;
         let tally = match self.config.layout {
             Layout::BySource => [1, TALLY_THREADS],
-            _ => [form.copies + form.world + 1, pairs.div_ceil(8)],
+            _ => [form.replicas + form.world + 1, pairs.div_ceil(8)],
         };
-        let head = [pairs.div_ceil(HEAD_THREADS).max(1), HEAD_THREADS];
-        for (task, work) in [(args::kRouteHead, head), (args::kRouteTally, tally)] {
+        let header = [pairs.div_ceil(HEADER_THREADS).max(1), HEADER_THREADS];
+        for (task, work) in [(args::kRouteHeader, header), (args::kRouteTally, tally)] {
             let route = args::RouteArgs {
                 base: self.args(underway, std::ptr::null_mut()),
                 routing: routing_of(routing),
@@ -271,7 +271,7 @@ impl Inner {
             };
             self.step(ExpertBlock::Route(route), work, queue)?;
         }
-        self.share(form.heads_at(underway.slot), form.head_bytes, queue)
+        self.share(form.headers_at(underway.slot), form.header_bytes, queue)
     }
 
     /// Sends the rows of this rank's tokens, and puts received rows into their places, which are already computed. `routing`: for
@@ -285,7 +285,7 @@ impl Inner {
     ) -> Result<()> {
         let form = &self.form;
         let placed_rows = self.placed(&into.rows, form.payload_bytes.is_multiple_of(PACKET_BYTES));
-        let beside = self.placed_beside(into).filter(|_| placed_rows != args::kStaged);
+        let metadata = self.placed_metadata(into).filter(|_| placed_rows != args::kStaged);
         let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
         let moving = args::MoveArgs {
             base: self.row_args(underway, std::ptr::null_mut()),
@@ -293,19 +293,19 @@ impl Inner {
             ..args::MoveArgs::NONE
         };
         if self.method == Method::Direct {
-            let [scales, ids, weights] = beside.unwrap_or([args::kStaged; 3]);
+            let [scales, ids, weights] = metadata.unwrap_or([args::kStaged; 3]);
             let push = args::PushArgs {
                 base: self.row_args(underway, self.barrier_calls()),
                 rows: rows_of(rows),
                 routing: routing.map_or(args::ExpertRouting::NONE, routing_of),
                 staged_offset: form.rows_at(self.config.in_flight) as u64,
                 placed: args::PlacedRows { rows: placed_rows, scales, ids, weights },
-                again: (self.heads_travel() && routing.is_none()).into(),
+                again: (self.headers_with_rows() && routing.is_none()).into(),
                 ..args::PushArgs::NONE
             };
             // Expert ids are also written for padding tokens.
-            let pairs = if beside.is_some() { form.max_tokens * form.top_k } else { 0 };
-            let units = underway.tokens.max(pairs.div_ceil(BESIDE_PAIRS));
+            let pairs = if metadata.is_some() { form.max_tokens * form.top_k } else { 0 };
+            let units = underway.tokens.max(pairs.div_ceil(METADATA_PAIRS));
             let work = [units, form.row_bytes / PACKET_BYTES];
             self.meet((Operation::Dispatch, underway), (ExpertBlock::Push(push), form.row_bytes), work, queue)?;
         } else {
@@ -313,15 +313,15 @@ impl Inner {
             self.step(ExpertBlock::Move(stage), [underway.tokens, row_packets], queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
         }
-        if beside.is_some() {
+        if metadata.is_some() {
             return Ok(());
         }
         let rows = form.world * form.max_tokens;
         let (task, work) = if placed_rows == args::kStaged {
             (args::kMoveCopy, [rows, row_packets])
         } else {
-            let at_once = (BESIDE_THREADS / form.groups.max(form.top_k)).max(1);
-            (args::kMoveMetadata, [rows.div_ceil(at_once), BESIDE_THREADS])
+            let at_once = (METADATA_THREADS / form.groups.max(form.top_k)).max(1);
+            (args::kMoveMetadata, [rows.div_ceil(at_once), METADATA_THREADS])
         };
         let arrived = args::MoveArgs { into: self.outputs(Some(into)), task, ..moving };
         self.step(ExpertBlock::Move(arrived), work, queue)
@@ -335,7 +335,7 @@ impl Inner {
             task: args::kRouteCount,
             ..args::RouteArgs::NONE
         };
-        self.step(ExpertBlock::Route(route), [1, self.form.copies], queue)
+        self.step(ExpertBlock::Route(route), [1, self.form.replicas], queue)
     }
 
     /// Computes the place of every row that this rank receives, and of every row that it sends. By rank, places of pairs only if
@@ -357,7 +357,7 @@ impl Inner {
     }
 
     /// Sends this rank's results back, and sums the results of this rank's tokens.
-    pub(super) fn give_and_take(
+    pub(super) fn combine_by_steps(
         &self,
         underway: Underway,
         [results, output]: [&Held; 2],

@@ -109,7 +109,7 @@ const _: () = {
     ["Offset of field: Multicast::world"][::std::mem::offset_of!(Multicast, world) - 24usize];
     ["Offset of field: Multicast::reserved"][::std::mem::offset_of!(Multicast, reserved) - 28usize];
 };
-pub const kRouteHead: u32 = 0;
+pub const kRouteHeader: u32 = 0;
 pub const kRouteTally: u32 = 1;
 pub const kRouteCount: u32 = 2;
 pub const kRoutePlace: u32 = 3;
@@ -144,14 +144,14 @@ pub const kMostReplicas: u32 = 65534;
 pub const kMostStagedExperts: u32 = 1024;
 pub const kExpertWords: u32 = 288;
 pub const kMostAheadThreads: u32 = 512;
-pub const kExpertGreeters: u32 = 8;
-pub const kExpertGreetingBytes: u32 = 512;
-pub const kExpertVerdictBytes: u32 = 384;
+pub const kStartFlagBlocks: u32 = 8;
+pub const kStartFlagBytes: u32 = 512;
+pub const kVerdictBytes: u32 = 384;
 pub const kNone: u32 = 4294967295;
 pub const kStaged: u64 = 18446744073709551615;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct ExpertHead {
+pub struct RoutingHeader {
     pub tokens: u32,
     pub claimed: u32,
     pub room: u32,
@@ -162,15 +162,15 @@ pub struct ExpertHead {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExpertHead"][::std::mem::size_of::<ExpertHead>() - 32usize];
-    ["Alignment of ExpertHead"][::std::mem::align_of::<ExpertHead>() - 8usize];
-    ["Offset of field: ExpertHead::tokens"][::std::mem::offset_of!(ExpertHead, tokens) - 0usize];
-    ["Offset of field: ExpertHead::claimed"][::std::mem::offset_of!(ExpertHead, claimed) - 4usize];
-    ["Offset of field: ExpertHead::room"][::std::mem::offset_of!(ExpertHead, room) - 8usize];
-    ["Offset of field: ExpertHead::bad_token"][::std::mem::offset_of!(ExpertHead, bad_token) - 12usize];
-    ["Offset of field: ExpertHead::bad_expert"][::std::mem::offset_of!(ExpertHead, bad_expert) - 16usize];
-    ["Offset of field: ExpertHead::wrong"][::std::mem::offset_of!(ExpertHead, wrong) - 24usize];
-    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 28usize];
+    ["Size of RoutingHeader"][::std::mem::size_of::<RoutingHeader>() - 32usize];
+    ["Alignment of RoutingHeader"][::std::mem::align_of::<RoutingHeader>() - 8usize];
+    ["Offset of field: RoutingHeader::tokens"][::std::mem::offset_of!(RoutingHeader, tokens) - 0usize];
+    ["Offset of field: RoutingHeader::claimed"][::std::mem::offset_of!(RoutingHeader, claimed) - 4usize];
+    ["Offset of field: RoutingHeader::room"][::std::mem::offset_of!(RoutingHeader, room) - 8usize];
+    ["Offset of field: RoutingHeader::bad_token"][::std::mem::offset_of!(RoutingHeader, bad_token) - 12usize];
+    ["Offset of field: RoutingHeader::bad_expert"][::std::mem::offset_of!(RoutingHeader, bad_expert) - 16usize];
+    ["Offset of field: RoutingHeader::wrong"][::std::mem::offset_of!(RoutingHeader, wrong) - 24usize];
+    ["Offset of field: RoutingHeader::reserved"][::std::mem::offset_of!(RoutingHeader, reserved) - 28usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1246,7 +1246,7 @@ impl Multicast {
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
 }
-impl ExpertHead {
+impl RoutingHeader {
     /// All numbers 0, and all addresses null.
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };

@@ -1,6 +1,6 @@
 //! The argument block of an expert kernel of any kind, and what its launch depends on.
 
-use super::args::{self, Block, ExpertArgs, ExpertHead, Kind, PartArgs, ReceiveArgs};
+use super::args::{self, Block, ExpertArgs, Kind, PartArgs, ReceiveArgs, RoutingHeader};
 
 /// The argument block of an expert kernel.
 #[derive(Clone, Copy)]
@@ -120,7 +120,7 @@ fn receive_words(block: &ReceiveArgs) -> u32 {
     let (common, rows) = (&block.base.base, block.rows_at_once);
     let pairs = rows * common.top_k;
     let lists = rows * common.top_k.next_multiple_of(4) + pairs.next_multiple_of(4) + pairs;
-    let headers = size_of::<ExpertHead>() as u32 / 4 * common.world;
+    let headers = size_of::<RoutingHeader>() as u32 / 4 * common.world;
     let held = match block.holds_replicas {
         0 => 0,
         _ => common.world * 2 * (common.max_tokens * common.top_k).div_ceil(4),

@@ -28,7 +28,7 @@ constexpr int32_t kUntouched = 7;
 /// The parameters that are equal in all calls.
 struct Setting {
   uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once, parts;
-  bool packets, bytes, exact, weighs, holds, in_place, beside;
+  bool packets, bytes, exact, weighs, holds, in_place, metadata;
   std::vector<std::vector<uint32_t>> placed;  ///< the experts of each rank
 };
 
@@ -120,21 +120,21 @@ class Trial {
   };
 
   void lay_out() {
-    const uint32_t copies = starts_.back(), pairs = set_.max_tokens * set_.top_k;
+    const uint32_t replicas = starts_.back(), pairs = set_.max_tokens * set_.top_k;
     part_bytes_ = up(set_.hidden * 4, 16);
     row_bytes_ = up(set_.payload_bytes, 16);
-    copies_offset_ = up(sizeof(ExpertHead) + 4 * (copies + set_.world), 16);
-    weights_offset_ = up(copies_offset_ + 2 * pairs, 16);
-    head_bytes_ = up(weights_offset_ + 4 * pairs, 16);
-    capacity_ = is_by_token() ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
-    telling_ = sizeof(ExpertHead) / 8 + (set_.layout == kRowsBySource ? pairs : (pairs + 3) / 4 + (pairs + 1) / 2);
-    tellings_at_ = up(set_.world * head_bytes_, 256);
-    rows_at_ = tellings_at_ + up(set_.world * telling_ * 16, 256);
+    replicas_offset_ = up(sizeof(RoutingHeader) + 4 * (replicas + set_.world), 16);
+    weights_offset_ = up(replicas_offset_ + 2 * pairs, 16);
+    header_bytes_ = up(weights_offset_ + 4 * pairs, 16);
+    capacity_ = is_by_token() ? set_.world * set_.max_tokens : set_.world * pairs + replicas * (set_.align - 1);
+    control_packets_ = sizeof(RoutingHeader) / 8 + (set_.layout == kRowsBySource ? pairs : (pairs + 3) / 4 + (pairs + 1) / 2);
+    control_at_ = up(set_.world * header_bytes_, 256);
+    rows_at_ = control_at_ + up(set_.world * control_packets_ * 16, 256);
     const uint64_t per_row = row_bytes_ * (set_.bytes ? 2 : 1), parts = set_.exact ? pairs : uint64_t{set_.world} * set_.max_tokens;
     const uint64_t most = std::max(set_.world * set_.max_tokens * std::max(per_row, part_bytes_), parts * part_bytes_);
-    buffer_bytes_ = rows_at_ + up(most, 256) - tellings_at_;
-    flags_at_ = tellings_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
-    received_at_ = flags_at_ + kExpertGreetingBytes + kExpertVerdictBytes + kMaxBlocks * kMaxWorld * 4;
+    buffer_bytes_ = rows_at_ + up(most, 256) - control_at_;
+    flags_at_ = control_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
+    received_at_ = flags_at_ + kStartFlagBytes + kVerdictBytes + kMaxBlocks * kMaxWorld * 4;
     uint64_t rows = 0;
     for (uint32_t rank = 0; rank < set_.world; ++rank) rows = std::max(rows, most_rows(rank));
     results_at_ = received_at_ + up(rows * set_.payload_bytes, 256);
@@ -169,9 +169,9 @@ class Trial {
     std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
     for (uint32_t i = 0; i < 5 * kMaxBlocks; ++i) rank.calls->as<BlockState>()[i].epoch = i < 4 * kMaxBlocks ? kEpochModulus - 2 : begun_;
     // The state after earlier calls: start flags hold the step from bit 10 on.
-    auto* const greetings = reinterpret_cast<uint32_t*>(rank.region->as() + flags_at_);
-    std::fill_n(greetings, kExpertGreetingBytes / 4, begun_ << 10);
-    std::fill_n(greetings + (kExpertGreetingBytes + kExpertVerdictBytes) / 4, kMaxBlocks * kMaxWorld, begun_);
+    auto* const flags = reinterpret_cast<uint32_t*>(rank.region->as() + flags_at_);
+    std::fill_n(flags, kStartFlagBytes / 4, begun_ << 10);
+    std::fill_n(flags + (kStartFlagBytes + kVerdictBytes) / 4, kMaxBlocks * kMaxWorld, begun_);
   }
 
   /// Rows that operands of a rank have room for.
@@ -254,8 +254,8 @@ class Trial {
     args.headers = rank.region->as();
     args.state = rank.state->as<uint32_t>();
     args.places = rank.places->as<uint32_t>();
-    args.header_bytes = head_bytes_;
-    args.replicas_offset = copies_offset_;
+    args.header_bytes = header_bytes_;
+    args.replicas_offset = replicas_offset_;
     args.weights_offset = weights_offset_;
     args.capacity = capacity_;
   }
@@ -319,10 +319,10 @@ class Trial {
     const uint64_t before = combine ? 2 * buffer_bytes_ : 0;
     ExpertPacketArea area{};
     area.buffer_bytes = buffer_bytes_;
-    area.control_offset = tellings_at_ + before;
+    area.control_offset = control_at_ + before;
     area.data_offset = rows_at_ + before;
     area.buffers = 2;
-    area.control_packets = combine ? 1 : static_cast<uint32_t>(telling_);
+    area.control_packets = combine ? 1 : static_cast<uint32_t>(control_packets_);
     for (uint32_t rank = 0; rank < set_.world; ++rank) area.regions[rank] = ranks_[rank].region->as();
     return area;
   }
@@ -366,10 +366,11 @@ class Trial {
     push.rows = rows;
     push.routing = routing(number);
     push.staged_offset = rows_at_;
-    push.placed = {set_.in_place ? received_at_ : kStaged, kStaged, set_.beside ? ids_at_ : kStaged, set_.beside ? weights_at_ : kStaged};
+    push.placed = {set_.in_place ? received_at_ : kStaged, kStaged, set_.metadata ? ids_at_ : kStaged,
+                   set_.metadata ? weights_at_ : kStaged};
     push.peers = peers();
     kernel(push, launches);
-    if (set_.beside) return;
+    if (set_.metadata) return;
     auto move = rows_of<MoveArgs>(number, kNone);
     move.staged = ranks_[number].region->as() + rows_at_;
     move.into = outputs(number);
@@ -385,7 +386,7 @@ class Trial {
     args.counts = counts(number);
     args.pair_places = !is_by_token();
     for (args.task = 0; args.task < kRouteTasks; ++args.task) {
-      if (args.task == kRouteCount) alone(launches, [this, number] { gather_heads(number); });
+      if (args.task == kRouteCount) alone(launches, [this, number] { gather_headers(number); });
       kernel(args, launches, args.task == kRouteCount);
     }
   }
@@ -437,18 +438,18 @@ class Trial {
     std::copy(tokens.weights.begin(), tokens.weights.end(), rank.weights->as<float>());
     std::copy(tokens.rows.begin(), tokens.rows.end(), rank.rows->as());
     std::memset(received(number), 0x5A, received_bytes(number));
-    const uint64_t beside = most_rows(number) * set_.top_k;
-    std::fill_n(got_ids(number), beside, kUntouched);
-    std::fill_n(got_weights(number), beside, static_cast<float>(kUntouched));
+    const uint64_t metadata = most_rows(number) * set_.top_k;
+    std::fill_n(got_ids(number), metadata, kUntouched);
+    std::fill_n(got_weights(number), metadata, static_cast<float>(kUntouched));
   }
 
   /// An all-gather of heads.
-  void gather_heads(uint32_t number) {
+  void gather_headers(uint32_t number) {
     meet_.arrive_and_wait();
     for (uint32_t other = 0; other < set_.world; ++other) {
       if (other == number) continue;
-      const uint64_t at = other * head_bytes_;
-      std::memcpy(ranks_[number].region->as() + at, ranks_[other].region->as() + at, head_bytes_);
+      const uint64_t at = other * header_bytes_;
+      std::memcpy(ranks_[number].region->as() + at, ranks_[other].region->as() + at, header_bytes_);
     }
     meet_.arrive_and_wait();
   }
@@ -495,7 +496,7 @@ class Trial {
     each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
       std::memcpy(&all[uint64_t{place} * bytes], &routes_[call][source].rows[uint64_t{token} * bytes], bytes);
       const uint32_t* const from = rank.sources->as<uint32_t>() + 2 * place;
-      wrong_[number] += !set_.beside && (from[0] != source || from[1] != token);
+      wrong_[number] += !set_.metadata && (from[0] != source || from[1] != token);
       for (uint32_t i = 0; i < set_.hidden; ++i)
         results(number)[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
       for (uint32_t j = 0; j < set_.top_k && is_by_token(); ++j) {
@@ -530,7 +531,7 @@ class Trial {
     for (uint32_t token = 0; token < tokens.count; ++token) {
       for (uint32_t i = 0; i < set_.hidden; ++i) {
         std::vector<float> parts(set_.world);
-        std::vector<bool> gives(set_.world);
+        std::vector<bool> has_part(set_.world);
         float sum = 0;
         for (uint32_t k = 0; k < set_.top_k; ++k) {
           const uint32_t pair = token * set_.top_k + k;
@@ -539,11 +540,11 @@ class Trial {
           const float value = result(call, holder, number, token, by_token ? 0 : local, i);
           const float term = set_.weighs && !by_token ? value * tokens.weights[pair] : value;
           parts[holder] = by_token ? value : parts[holder] + term;
-          gives[holder] = true;
+          has_part[holder] = true;
           if (exact) sum += term;
         }
         for (uint32_t holder = 0; holder < set_.world && !exact; ++holder) {
-          if (gives[holder]) sum += parts[holder];
+          if (has_part[holder]) sum += parts[holder];
         }
         wrong_[number] += ranks_[number].output->as<float>()[token * set_.hidden + i] != sum;
       }
@@ -559,9 +560,9 @@ class Trial {
   std::vector<std::vector<Tokens>> routes_;
   uint32_t begun_ = 0;  ///< the epoch of the first barrier
   uint64_t timeout_ns_ = 100'000'000'000;
-  uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
-  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0, ids_at_ = 0,
-           weights_at_ = 0, region_bytes_ = 0;
+  uint64_t part_bytes_ = 0, row_bytes_ = 0, replicas_offset_ = 0, weights_offset_ = 0, header_bytes_ = 0, capacity_ = 0;
+  uint64_t control_packets_ = 0, control_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0,
+           ids_at_ = 0, weights_at_ = 0, region_bytes_ = 0;
 };
 
 Setting draw(uint32_t trial, std::mt19937_64& random) {
@@ -586,7 +587,7 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.weighs = !by_token && below(4) != 0;
   set.holds = below(2) == 0;
   set.in_place = !set.packets && by_token && below(2) == 0;
-  set.beside = set.in_place && set.layout == kRowsBySource && below(2) == 0;
+  set.metadata = set.in_place && set.layout == kRowsBySource && below(2) == 0;
   if (set.in_place) {
     set.hidden = static_cast<uint32_t>(up(set.hidden, 4));
     set.payload_bytes = set.bytes ? static_cast<uint32_t>(up(set.payload_bytes, 16)) : 4 * set.hidden;
