@@ -285,9 +285,8 @@ template <class Backend>
 typename Backend::Entry kernel(const FusedNormArgs& args) {
   return norm_kernel<Backend>(args);
 }
-/// Kernels of experts, whose blocks begin alike.
-template <class Backend, class Args, std::enable_if_t<std::is_base_of_v<ExpertArgs, Args>, int> = 0>
-typename Backend::Entry kernel(const Args& args) {
+template <class Backend>
+typename Backend::Entry kernel(const ExpertArgs& args) {
   return experts_kernel<Backend>(args);
 }
 template <class Backend>

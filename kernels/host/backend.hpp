@@ -48,13 +48,6 @@ extern template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args
 // multicast.cc
 extern template host::Entry multicast_kernel<host::Backend>(const MulticastArgs& args);
 // experts.cc
-extern template host::Entry experts_kernel<host::Backend>(const RouteArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const MoveArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const PushArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const SendArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const ReceiveArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const CombineArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const CombineDirectArgs& args);
-extern template host::Entry experts_kernel<host::Backend>(const CombinePacketArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const ExpertArgs& args);
 
 }  // namespace symmetra::kernels

@@ -192,7 +192,7 @@ impl Routed<'_> {
         }
         let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.combine_by_steps(self.slot.underway, rows, options, queue)
+        inner.give_and_take(self.slot.underway, rows, options, queue)
     }
 
     /// Enqueues the sending kernel of a combine. Returns the parts of the combine's handle.
@@ -252,7 +252,7 @@ impl Routed<'_> {
         }
         let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
-        if !inner.headers_with_rows() {
+        if !inner.heads_travel() {
             inner.count(self.slot.underway, Some(into), queue)?;
         }
         if into.index.is_some() {

@@ -3,5 +3,4 @@
 //! [`args`] is the contract with `kernels/args.hpp`. Every layer may use it.
 
 pub(crate) mod args;
-pub(crate) mod expert_block;
 pub(crate) mod geometry;
