@@ -24,6 +24,7 @@ fn large() -> usize {
 fn checked(check_calls: bool) -> Config {
     let mut config = config();
     config.check_calls = check_calls;
+    config.heap_bytes = 64 << 20;
     let limit = Duration::from_secs(20);
     (config.deadlines.first_use, config.deadlines.steady) = (limit, limit);
     config
