@@ -73,7 +73,7 @@ impl<'a> MulticastExchange<'a> {
 
     pub(super) fn enqueue(&self, turn: &mut Turn<'_>) -> Result<()> {
         let Self { exchange, task, own, arena_bytes, offset_bytes } = *self;
-        let (call, inner, queue) = (exchange.call, turn.inner, turn.queue);
+        let (call, inner) = (exchange.call, turn.inner);
         turn.order()?;
         let whole = call_args(&inner.arena, task, call.dtype, call.op.operation.number())?;
         let place = exchange.place(Some(arena_bytes - offset_bytes));
