@@ -14,8 +14,11 @@ use crate::support::{Rank, config, is_host, threads};
 
 const WORLDS: [usize; 4] = [2, 3, 4, 8];
 
+/// A setting by name.
+type Setting = (&'static str, fn(&mut EnvConfig));
+
 /// The settings of a group that change which backend serves a call, by name.
-const SETTINGS: [(&str, fn(&mut EnvConfig)); 6] = [
+const SETTINGS: [Setting; 6] = [
     ("default", |_| ()),
     ("exact", |config| config.communicator.determinism = Determinism::Exact),
     ("own", |config| config.backend = Some(Backend::Own)),
