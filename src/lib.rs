@@ -190,7 +190,7 @@ pub use memory::{
 pub use op::{
     Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,
 };
-pub use stream::{Capture, Event, Graph, NativeCapture, NativeGraph, Queue, Stream, launch_host};
+pub use stream::{AnyQueue, Capture, Event, Graph, NativeCapture, NativeGraph, Queue, Stream, launch_host};
 pub use types::{Dtype, Element, Reduction, Transport};
 
 // Their types are a part of this interface: elements, and values of `environment::NamedValue`.

@@ -26,7 +26,7 @@ pub use capture::Capture;
 pub use graph::Graph;
 pub use launch_host::launch_host;
 pub use native::{NativeCapture, NativeGraph};
-pub use queue::Queue;
+pub use queue::{AnyQueue, Queue};
 
 pub(crate) use launch_host::HostLaunch;
 pub(crate) use order::Order;

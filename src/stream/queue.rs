@@ -1,5 +1,7 @@
 //! The places where an operation may be enqueued: a stream, or a capture of a stream.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{Capture, Event, Recording, Stream};
@@ -38,6 +40,62 @@ impl sealed::Sealed for &Capture<'_, '_> {
 impl sealed::Sealed for &Recording {
     fn target(&self) -> Target<'_> {
         Target::Captured(self)
+    }
+}
+
+/// A stream or a capture behind one type, for trait objects and closures: a generic function over [`Queue`] cannot be
+/// one. Operands live for `'env`, as long as the graph of a capture, also where the queue is a stream.
+///
+/// ```no_run
+/// # use symmetra::{AnyQueue, Graph, Result, Stream};
+/// type Work<'env> = Box<dyn Fn(AnyQueue<'_, 'env>) -> Result<()> + 'env>;
+///
+/// fn twice<'env>(work: &Work<'env>, stream: &Stream) -> Result<Graph<'env>> {
+///     work(stream.into())?;
+///     stream.capture(|capture| work(capture.into()))
+/// }
+/// ```
+///
+/// An operand that lives shorter than the graph is refused:
+///
+/// ```compile_fail,E0597
+/// # use symmetra::{AnyQueue, Communicator, DeviceBuffer, Result};
+/// fn enqueue<'env>(communicator: &Communicator, queue: AnyQueue<'_, 'env>) -> Result<()> {
+///     let buffer = DeviceBuffer::<f32>::new(communicator.device(), 1)?;
+///     communicator.all_reduce(&buffer, &buffer, queue)
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct AnyQueue<'q, 'env> {
+    target: Target<'q>,
+    /// Invariant, as the lives of a capture are.
+    _lives: PhantomData<Cell<&'env ()>>,
+}
+
+impl<'q> AnyQueue<'q, '_> {
+    /// The stream, or the stream that is captured: work that another library enqueues there becomes a part of the graph.
+    pub fn stream(self) -> &'q Stream {
+        self.target.stream()
+    }
+}
+
+impl<'op: 'env, 'env> Queue<'op> for AnyQueue<'_, 'env> {}
+
+impl sealed::Sealed for AnyQueue<'_, '_> {
+    fn target(&self) -> Target<'_> {
+        self.target
+    }
+}
+
+impl<'q> From<&'q Stream> for AnyQueue<'q, '_> {
+    fn from(stream: &'q Stream) -> Self {
+        Self { target: stream.into(), _lives: PhantomData }
+    }
+}
+
+impl<'q, 'env> From<&'q Capture<'_, 'env>> for AnyQueue<'q, 'env> {
+    fn from(capture: &'q Capture<'_, 'env>) -> Self {
+        Self { target: capture.into(), _lives: PhantomData }
     }
 }
 
