@@ -1,4 +1,4 @@
-//! Sets the commit that `symmetra --version` names.
+//! Sets the commit that `symmetra --version` and the results of `symmetra-bench` name.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn main() {
     let commit = git(&["rev-parse", "--short=9", "HEAD"]).filter(|_| ours).unwrap_or_else(|| "unknown".to_owned());
     // Cargo sets this for the programs that it runs, too: a name with our prefix would count as a setting there.
     println!("cargo:rustc-env=BUILD_COMMIT={commit}");
-    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=../cli/build.rs");
     // HEAD names a branch, whose commit is in a file of its own or in a list.
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
     for name in ["HEAD"].into_iter().chain(branch.as_deref()).chain(["packed-refs"]) {

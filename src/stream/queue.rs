@@ -43,7 +43,7 @@ impl sealed::Sealed for &Recording {
     }
 }
 
-/// A stream or a capture behind one type, for trait objects and closures: a generic function over [`Queue`] cannot be
+/// A stream or a capture as one type, for trait objects and closures: a generic function over [`Queue`] cannot be
 /// one. Operands live for `'env`, as long as the graph of a capture, also where the queue is a stream.
 ///
 /// ```no_run

@@ -77,10 +77,10 @@ fn halves_with_work_between_them() {
     for (number_of, row) in rows.iter().enumerate() {
         assert_eq!((&row["tokens"], &row["layout"]), (&[1, 5][number_of / 2].into(), &"padded".into()), "{row}");
         assert_eq!(row["call"], ["dispatch", "combine"][number_of % 2], "{row}");
-        let [receive_us, behind_us] = ["receive_us", "behind_us"].map(|name| number(&row[name]));
-        assert!(receive_us > 0.0 && behind_us > 0.0 && number(&row["begin_us"]) > 0.0, "{row}");
+        let [receive_us, after_us] = ["receive_us", "receive_after_us"].map(|name| number(&row[name]));
+        assert!(receive_us > 0.0 && after_us > 0.0 && number(&row["begin_us"]) > 0.0, "{row}");
         assert!(number(&row["work_us"]) > 0.0, "{row}");
-        assert!((number(&row["hidden"]) - (1.0 - behind_us / receive_us)).abs() < 1e-9, "{row}");
+        assert!((number(&row["hidden"]) - (1.0 - after_us / receive_us)).abs() < 1e-9, "{row}");
     }
     for (layout, wire) in [("by-rank", "same"), ("by-source", "given-f8")] {
         let args =

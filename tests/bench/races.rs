@@ -11,6 +11,19 @@ fn object(run: &Run) -> serde_json::Value {
     objects.into_iter().next().unwrap()
 }
 
+/// The file of `--output`, which has the fields of files of bench/results.
+fn results(path: &std::path::Path) -> serde_json::Value {
+    let written: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut fields: Vec<&String> = written.as_object().unwrap().keys().collect();
+    fields.sort();
+    let expected = ["columns", "command", "commit", "date", "device", "driver", "peers", "ranks", "rows", "title"];
+    assert_eq!(fields, expected);
+    assert_eq!((&written["device"], &written["driver"]), (&"CPU".into(), &serde_json::Value::Null));
+    let cells = written["columns"].as_array().unwrap().len();
+    assert!(written["rows"].as_array().unwrap().iter().all(|row| row.as_array().unwrap().len() == cells));
+    written
+}
+
 fn positive(value: &serde_json::Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
@@ -111,24 +124,25 @@ fn integers_and_a_plot_of_copy_engines() {
 fn plain_memory_races_all_reduces() {
     for (ranks_as, more) in [("threads", ""), ("processes", ""), ("threads", "--algorithm ring")] {
         let directory = tempfile::tempdir().unwrap();
-        let (svg, json) = (directory.path().join("out.svg"), directory.path().join("out.json"));
+        let (svg, file) = (directory.path().join("out.svg"), directory.path().join("out.json"));
         let run = wide(&format!(
             "all-reduce --with plain {more} --device host --ranks 3 --ranks-as {ranks_as} --min-bytes 1000 \
              --max-bytes 64000 --operations 3 --launches 2 --graph --eager --plot {} --output {}",
             svg.display(),
-            json.display()
+            file.display()
         ))
         .ok();
         let head: Vec<&str> = run.stdout.lines().next().unwrap().split_whitespace().collect();
         let columns = "bytes mode algorithm symmetra us plain us ratio symmetra host us plain host us busbw GB/s plain GB/s wrong";
         assert_eq!(head.join(" "), columns);
-        let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-        assert_eq!(report["sides"], serde_json::json!(["symmetra", "plain"]));
-        let rows = report["rows"].as_array().unwrap();
+        let written = results(&file);
+        let (columns, rows) = (written["columns"].as_array().unwrap(), written["rows"].as_array().unwrap());
         assert_eq!(rows.len(), 2 * 7, "{rows:?}");
+        let column = |name: &str| columns.iter().position(|column| column == name).unwrap();
         for row in rows {
-            assert_eq!(row["wrong"]["plain"], 0, "{row}");
-            assert!(positive(&row["time_us"]["plain"]) && positive(&row["busbw_gbps"]["plain"]), "{row}");
+            assert_eq!(row[column("wrong")], 0, "{row}");
+            assert!(positive(&row[column("plain us")]) && row[column("plain GB/s")].is_number(), "{row}");
+            assert_eq!(row[column("plain host us")].is_null(), row[column("mode")] == "graph", "{row}");
         }
         let svg = std::fs::read_to_string(svg).unwrap();
         assert!(svg.contains("plain, eager"), "{svg}");
@@ -153,8 +167,14 @@ fn a_table_and_files() {
     assert!(lines.iter().any(|line| line.starts_with("barrier of all ranks")), "{}", run.stdout);
     assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
 
-    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-    assert_eq!((&report["seed"], report["rows"].as_array().unwrap().len()), (&7.into(), 3));
+    let written = results(&json);
+    assert_eq!((&written["ranks"], written["rows"].as_array().unwrap().len()), (&2.into(), 3));
+    assert_eq!(written["title"], "all-reduce, bf16");
+    let command = written["command"].as_str().unwrap();
+    assert!(
+        command.starts_with("symmetra-bench all-reduce --device host") && !command.contains("out.json"),
+        "{command}"
+    );
 
     let svg = std::fs::read_to_string(svg).unwrap();
     assert_eq!(unclosed(&svg), [""; 0]);
@@ -284,16 +304,14 @@ fn a_link_that_leads_nowhere_yet_is_kept() {
     bench(&format!("{floor} {} --ranks 99", link.display())).refused(2, &[]);
     bench(&format!("{floor} {}", link.display())).ok();
     assert!(link.is_symlink());
-    let report: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
-    assert_eq!(report["ranks"], 2);
+    assert_eq!(results(&folder.path().join("out.json"))["ranks"], 2);
     // A pipe is written as it is.
     let run = bench(&format!("{floor} /dev/stdout")).ok();
     assert!(run.stdout.contains("\"ranks\": 2"), "{}", run.stdout);
 }
 
 #[test]
-fn a_collective_runs_beside_products() {
+fn a_collective_runs_with_products() {
     for collective in ["all-gather", "reduce-scatter"] {
         let run = bench(&format!(
             "overlap --device host --ranks 2 --ranks-as threads --collective {collective} --bytes 10000 --size 64 \
@@ -304,7 +322,7 @@ fn a_collective_runs_beside_products() {
         assert_eq!(rows.len(), 2, "{rows:?}");
         for (row, kind) in rows.iter().zip(["kernels", "copy-engine"]) {
             assert_eq!((&row["kind"], &row["wrong"]), (&kind.into(), &0.into()), "{row}");
-            let times = ["matmul_us", "collective_us", "together_us", "matmul_beside_us"];
+            let times = ["matmul_us", "collective_us", "together_us", "matmul_overlapped_us"];
             assert!(times.iter().all(|time| positive(&row[time])), "{row}");
         }
     }

@@ -13,7 +13,8 @@ const TRIED: [&str; 5] =
     ["tests/forks.rs", "tests/forks/", "tests/metadata/forks.rs", "tests/nvshmem.rs", "tests/unit/nccl/"];
 
 /// Public types that are tried as a part of another object, and why.
-const APART: [(&str, &str); 25] = [
+const APART: [(&str, &str); 26] = [
+    ("AnyQueue", "a queue: a stream or a capture"),
     ("BroadcastRing", "either end of a ring"),
     ("Capture", "within the closure of a capture: its stream is refused"),
     ("Config", "settings, of which one has the name of a device's object"),

@@ -1,33 +1,33 @@
-//! Flags that several benches have.
+//! Flags that several commands have.
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-use symmetra::MAX_WORLD_SIZE;
+use symmetra::{DeviceKind, MAX_WORLD_SIZE};
 
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::Mode;
+use super::pace::Pace;
+use harness::comparison::competitor::{self, Competitor};
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Mode;
 use harness::devices::RankDevice;
 use harness::failure::Failure;
-use harness::live::Live;
+use harness::names::distinct;
 use harness::ranks::RankArgs;
-use harness::table::Table;
-use harness::{output, target};
+use harness::target;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
-/// Which ranks measure.
+/// Which ranks measure: at least `LEAST`.
 #[derive(clap::Args)]
-pub(super) struct BenchRanks {
+pub(super) struct BenchRanks<const LEAST: u64 = 2> {
     /// How many ranks
-    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=MAX))]
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(LEAST..=MAX))]
     ranks: u64,
 
     #[command(flatten)]
     pub(super) run: RankArgs,
 }
 
-impl BenchRanks {
+impl<const LEAST: u64> BenchRanks<LEAST> {
     pub(super) fn count(&self) -> usize {
         self.ranks as usize
     }
@@ -37,20 +37,16 @@ impl BenchRanks {
     }
 }
 
-/// How often operations run, and how they are called.
+/// Flags of every race.
 #[derive(clap::Args)]
-pub(super) struct PaceArgs {
-    /// Operations of a launch [default: 40; fewer of large messages on the CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(super) operations: Option<u32>,
-
+pub(super) struct RaceArgs<const LEAST: u64 = 2> {
     #[command(flatten)]
-    pub(super) launch: LaunchArgs,
-}
+    pub(super) ranks: BenchRanks<LEAST>,
 
-/// How launches are called, how many are timed, and on which data.
-#[derive(clap::Args)]
-pub(super) struct LaunchArgs {
+    /// Peers, separated by commas [default: none]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
+    pub(super) against: Vec<Competitor>,
+
     /// Time operations of a captured graph (so it is without --eager)
     #[arg(long)]
     graph: bool,
@@ -59,11 +55,45 @@ pub(super) struct LaunchArgs {
     #[arg(long)]
     eager: bool,
 
-    /// Timed launches of each candidate
-    #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[command(flatten)]
+    launches: LaunchArgs,
+
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
+
+impl<const LEAST: u64> RaceArgs<LEAST> {
+    /// The pace, without the number of operations. Refuses peers that the devices cannot have.
+    pub(super) fn pace(&self, kind: DeviceKind, on_our_buffers: bool) -> Result<Pace, Failure> {
+        let check = if on_our_buffers { competitor::check_on_our_buffers } else { competitor::check };
+        let graph = (self.graph || !self.eager).then_some(Mode::Graph);
+        Ok(Pace {
+            ranks: self.ranks.count(),
+            competitors: distinct("--against", &self.against, Competitor::name, |other| check(other, kind))?,
+            modes: graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect(),
+            operations: None,
+            launches: self.launches.repeats(),
+            seed: self.launches.seed(),
+        })
+    }
+}
+
+/// How many operations a launch has.
+#[derive(clap::Args)]
+pub(super) struct OperationsArgs {
+    /// Operations of a launch [default: 40; fewer of large messages on the CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) operations: Option<u32>,
+}
+
+/// How many launches are timed, and on which data.
+#[derive(clap::Args)]
+pub(super) struct LaunchArgs<const TIMED: u32 = 7> {
+    /// Timed launches of each candidate or operation
+    #[arg(long, alias = "launches", value_name = "N", default_value_t = TIMED, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 
-    /// Warm-up launches of each candidate before the timed launches
+    /// Warm-up launches of each before the timed launches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     warmup: u32,
 
@@ -72,12 +102,7 @@ pub(super) struct LaunchArgs {
     seed: Option<u64>,
 }
 
-impl LaunchArgs {
-    pub(super) fn modes(&self) -> Vec<Mode> {
-        let graph = (self.graph || !self.eager).then_some(Mode::Graph);
-        graph.into_iter().chain(self.eager.then_some(Mode::Eager)).collect()
-    }
-
+impl<const TIMED: u32> LaunchArgs<TIMED> {
     pub(super) fn repeats(&self) -> Repeats {
         Repeats { timed: self.iterations, warmup: self.warmup }
     }
@@ -93,53 +118,16 @@ impl LaunchArgs {
 pub(super) struct OutputArgs {
     /// Print one JSON object instead of the table
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 
-    /// Write that object into this file too
+    /// Write the table into this file, as JSON with device, driver, commit and date: a file for bench/results
     #[arg(long, value_name = "PATH")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
 }
 
 impl OutputArgs {
     /// Checks the output file. Called before the work.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.output.as_deref().map_or(Ok(()), |path| target::check_written("--output", path))
-    }
-
-    /// Prints the new rows. The object is printed at the end, or when a signal ends the command.
-    pub(super) fn show(&self, live: &mut Live, table: &Table, object: &impl Serialize) -> Result<(), Failure> {
-        if self.json { live.keep_object(object) } else { live.show(table) }
-    }
-
-    /// Prints the rest of the table, and lines below it, or the object, and writes the object to the requested file.
-    pub(super) fn end(&self, live: Live, below: &str, object: &impl Serialize) -> Result<(), Failure> {
-        match (self.json, below) {
-            (true, _) => live.forget(),
-            (false, "") => live.finish()?,
-            (false, below) => {
-                live.finish()?;
-                output::line(below)?;
-            }
-        }
-        if self.json {
-            output::json(object)?;
-        }
-        self.save(object)
-    }
-
-    /// Prints the table, and writes the object to the requested file.
-    pub(super) fn write(&self, table: impl std::fmt::Display, object: &impl Serialize) -> Result<(), Failure> {
-        if self.json {
-            output::json(object)?
-        } else {
-            output::line(table)?
-        }
-        self.save(object)
-    }
-
-    fn save(&self, object: &impl Serialize) -> Result<(), Failure> {
-        let Some(path) = &self.output else { return Ok(()) };
-        let text = serde_json::to_string_pretty(object).map_err(Failure::doing("write JSON"))?;
-        std::fs::write(path, text + "\n").map_err(Failure::doing(format!("write {}", path.display())))
     }
 }

@@ -3,15 +3,15 @@
 mod heap;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
+use symmetra::Communicator;
 
-use super::flags::{BenchRanks, OutputArgs};
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
+use super::flags::{BenchRanks, LaunchArgs, OutputArgs};
+use super::limits::{self, Line, Times};
+use super::report::{Place, Ran};
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Turns;
 use harness::failure::Failure;
-use harness::ranks::{Run, Say, Task};
-use harness::statistics::{median, slowest};
-use harness::table::Table;
+use harness::ranks::{Say, Task};
 
 /// Times of the hardware: an empty graph node, a barrier, copies and stores to peers, a kernel's accesses to a peer's
 /// memory.
@@ -37,17 +37,8 @@ pub(super) struct Args {
     #[command(flatten)]
     ranks: BenchRanks,
 
-    /// Timed launches of each operation
-    #[arg(long, alias = "launches", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    iterations: u32,
-
-    /// Warm-up launches of each operation before the timed launches
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
-    warmup: u32,
-
-    /// Seed of the random data [default: a new one every run, printed with --json]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    launches: LaunchArgs,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -73,187 +64,22 @@ impl Task for Floor {
     type Found = Found;
 
     fn heap_bytes(&self) -> u64 {
-        3 * (64 << 10) + 2 * self.bytes + heap::heap_bytes(self.bytes)
+        4 * (64 << 10) + 2 * self.bytes + heap::heap_bytes(self.bytes)
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
-        let stream = Stream::new(communicator.device())?;
-        let meeting = communicator.symmetric::<f32>(1)?;
-        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let times = Times::measure(communicator, &meeting, &stopwatch, self.launches)?;
-        let heap = heap::measure(communicator, &stopwatch, self.launches, self.bytes, self.seed)?;
-        say(Found { times, heap })
+        Turns::open(communicator, communicator, self.launches, |turns| {
+            let times = Times::measure(communicator, turns)?;
+            let heap = heap::measure(communicator, turns, self.bytes, self.seed)?;
+            say(Found { times, heap })
+        })
     }
 }
 
-/// One rank's times of one operation, for every launch.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Times {
-    bytes: u64,
-    /// Times in the order of [`QUANTITIES`].
-    times_us: Vec<Vec<f64>>,
-}
-
-/// A measured operation: its name, and to how many of the other ranks one operation sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Quantity {
-    words: &'static str,
-    kind: Kind,
-    all: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    EmptyNode,
-    Barrier,
-    Copy,
-    Store,
-}
-
-const QUANTITIES: [Quantity; 6] = [
-    Quantity { words: "empty kernel, one graph node to the next", kind: Kind::EmptyNode, all: false },
-    Quantity { words: "barrier of all ranks, 1 block", kind: Kind::Barrier, all: false },
-    Quantity { words: "copy engine to the next rank", kind: Kind::Copy, all: false },
-    Quantity { words: "copy engine to all ranks, one after the other", kind: Kind::Copy, all: true },
-    Quantity { words: "16-byte stores to the next rank", kind: Kind::Store, all: false },
-    Quantity { words: "16-byte stores to all ranks at once", kind: Kind::Store, all: true },
-];
-
-impl Quantity {
-    /// Operations of one graph.
-    fn operations(self, device: DeviceKind) -> usize {
-        match (self.kind, device) {
-            (Kind::EmptyNode | Kind::Barrier, _) => 40,
-            (_, DeviceKind::Cuda) => 8,
-            _ => 2,
-        }
-    }
-
-    /// Messages that a rank sends in one operation.
-    fn messages(self, ranks: usize) -> usize {
-        match self.kind {
-            Kind::EmptyNode | Kind::Barrier => 0,
-            _ => {
-                if self.all {
-                    ranks - 1
-                } else {
-                    1
-                }
-            }
-        }
-    }
-}
-
-/// Operands of the measured operations.
-struct Buffers<'a> {
-    communicator: &'a Communicator,
-    meeting: &'a SymmetricBuffer<f32>,
-    from: &'a SymmetricBuffer<f32>,
-    to: &'a SymmetricBuffer<f32>,
-}
-
-impl<'a> Buffers<'a> {
-    fn record(&self, quantity: Quantity, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
-        let (communicator, from, to) = (self.communicator, self.from, self.to);
-        let ranks = communicator.world_size();
-        // Every rank starts with its right neighbour, so that no two ranks write to the same rank.
-        let right = |distance: usize| (communicator.rank() + distance) % ranks;
-        let peers: Vec<usize> = (1..=quantity.messages(ranks)).map(right).collect();
-        match quantity.kind {
-            Kind::EmptyNode => communicator.probe_launches(1, 32, 1, capture),
-            Kind::Barrier => self.meeting.signals().barrier(0, capture),
-            Kind::Copy => peers.iter().try_for_each(|peer| communicator.put(from, to, *peer, capture)),
-            Kind::Store => communicator.probe_stores(from, to, &peers, capture),
-        }
-    }
-}
-
-impl Times {
-    /// Size of a message: large enough for bandwidth.
-    pub(super) fn bytes(kind: DeviceKind) -> u64 {
-        match kind {
-            DeviceKind::Cuda => 64 << 20,
-            _ => 1 << 20,
-        }
-    }
-
-    /// One rank's part. Collective; blocks.
-    pub(super) fn measure(
-        communicator: &Communicator,
-        meeting: &SymmetricBuffer<f32>,
-        stopwatch: &Stopwatch<'_>,
-        launches: Repeats,
-    ) -> Result<Self, Failure> {
-        let kind = communicator.device().kind();
-        let bytes = Self::bytes(kind);
-        let elems = bytes as usize / size_of::<f32>();
-        let (from, to) = (communicator.symmetric::<f32>(elems)?, communicator.symmetric::<f32>(elems)?);
-        let buffers = Buffers { communicator, meeting, from: &from, to: &to };
-        let mut times_us = Vec::new();
-        for quantity in QUANTITIES {
-            let operations = quantity.operations(kind);
-            let graph = stopwatch
-                .stream()
-                .capture(|capture| (0..operations).try_for_each(|_| buffers.record(quantity, capture)))?;
-            let mut times = Vec::new();
-            for timed in launches.runs() {
-                let time = stopwatch.time(|| graph.launch(stopwatch.stream()))?;
-                times.extend(timed.then_some(time.device_us / operations as f64));
-            }
-            times_us.push(times);
-        }
-        Ok(Self { bytes, times_us })
-    }
-}
-
-/// One line of the floor.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Line {
-    pub(super) name: &'static str,
-    /// Absent where the line was not measured.
-    pub(super) time_us: Option<f64>,
-    /// The bandwidth of a rank, if it sends.
-    pub(super) gbps: Option<f64>,
-    /// Received words that differ from the sent words, on all ranks; absent where no words are compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wrong: Option<u64>,
-    /// Why the line was not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    skipped: Option<String>,
-}
-
-/// Combines the measurements of all ranks.
-pub(super) fn lines(floors: &[&Times]) -> Vec<Line> {
-    let line = |(number, quantity): (usize, &Quantity)| {
-        let times = floors.iter().filter_map(|floor| floor.times_us.get(number)).map(Vec::as_slice);
-        let time_us = median(slowest(times));
-        let sent = quantity.messages(floors.len()) as f64 * floors.first().map_or(0, |floor| floor.bytes) as f64;
-        let gbps = (sent > 0.0 && time_us > 0.0).then(|| sent / time_us / 1e3);
-        Line { name: quantity.words, time_us: Some(time_us), gbps, wrong: None, skipped: None }
-    };
-    QUANTITIES.iter().enumerate().map(line).collect()
-}
-
-/// The text lines of the table.
-pub(super) fn table(lines: &[Line]) -> Table {
-    let compared = lines.iter().any(|line| line.wrong.is_some());
-    let mut headings = vec!["floor", "time us", "GB/s a rank"];
-    headings.extend(compared.then_some("wrong"));
-    let mut table = Table::new(headings.iter().copied(), 1..headings.len());
-    let dash = || "-".to_owned();
-    for line in lines {
-        let time = line.time_us.map_or_else(dash, |time_us| format!("{time_us:.2}"));
-        let gbps = line.gbps.map_or_else(dash, |gbps| format!("{gbps:.1}"));
-        let wrong = compared.then(|| line.wrong.map_or_else(dash, |wrong| wrong.to_string()));
-        table.add_row([line.name.to_owned(), time, gbps].into_iter().chain(wrong));
-    }
-    table
-}
-
-/// The table, and below it why lines were not measured.
-fn text(lines: &[Line]) -> String {
+/// Why lines were not measured.
+fn skipped(lines: &[Line]) -> String {
     let why = |line: &Line| line.skipped.as_ref().map(|why| format!("\n{}: not measured, {why}", line.name));
-    format!("{}{}", table(lines), lines.iter().filter_map(why).collect::<String>())
+    lines.iter().filter_map(why).collect()
 }
 
 /// Fails if any word was wrong.
@@ -268,9 +94,8 @@ fn verdict(lines: &[Line], seed: u64) -> Result<(), Failure> {
 /// The object that `--json` writes.
 #[derive(Serialize)]
 struct Report<'a> {
-    ranks: usize,
-    device: &'a str,
-    ranks_as: &'a str,
+    #[serde(flatten)]
+    ran: Ran,
     bytes: u64,
     launches: u32,
     seed: u64,
@@ -280,25 +105,15 @@ struct Report<'a> {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
-    let devices = args.ranks.devices()?;
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let bytes = Times::bytes(kind);
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-    let launches = Repeats { timed: args.iterations, warmup: args.warmup };
-    let task = Floor { launches, bytes, seed };
-    let found = Run::new(&devices, task).collect(args.ranks.run.ranks_as)?;
-    let mut lines = lines(&found.iter().map(|found| &found.times).collect::<Vec<_>>());
+    let place = Place::new(&args.ranks)?;
+    let (bytes, seed, launches) = (Times::bytes(place.kind), args.launches.seed(), args.launches.repeats());
+    place.note("floor of the hardware", seed)?;
+    let found = place.collect(Floor { launches, bytes, seed })?;
+    let mut lines = limits::lines(&found.iter().map(|found| &found.times).collect::<Vec<_>>());
     lines.extend(heap::lines(&found.iter().map(|found| found.heap.as_slice()).collect::<Vec<_>>(), bytes));
-    let report = Report {
-        ranks: devices.len(),
-        device: kind.name(),
-        ranks_as: args.ranks.run.ranks_as.name(),
-        bytes,
-        launches: args.iterations,
-        seed,
-        floor: &lines,
-    };
-    args.output.write(text(&lines), &report)?;
+    let report = Report { ran: place.ran(), bytes, launches: launches.timed, seed, floor: &lines };
+    let below = skipped(&lines);
+    place.write(&args.output, "Hardware floor", &limits::columns(&lines), &lines, (&below, &report))?;
     verdict(&lines, seed)
 }
 

@@ -2,8 +2,8 @@
 //! strategy of the library, and with NCCL's collectives, in turn.
 
 mod bounds;
+mod candidate;
 mod check;
-mod contender;
 mod operands;
 mod rank;
 mod report;
@@ -14,20 +14,15 @@ mod way;
 mod weights;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{DeviceKind, MAX_WORLD_SIZE, RmsNorm};
+use symmetra::{DeviceKind, RmsNorm};
 
-use super::flags::{LaunchArgs, OutputArgs};
-use super::hearing;
-use harness::contest::competitor::{self, Competitor};
-use harness::contest::nccl;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::Mode;
+use super::driver;
+use super::flags::RaceArgs;
+use super::pace::Pace;
 use harness::failure::Failure;
 use harness::names::distinct;
-use harness::output;
-use harness::ranks::RankArgs;
 use shape::Shape;
-use way::{ALL, PeerWay, Way};
+use way::{ALL, Way};
 
 /// The norm of every candidate.
 const NORM: RmsNorm = RmsNorm::new(1e-5);
@@ -70,12 +65,8 @@ Examples:
   symmetra-bench layer --ranks 4 --tokens 4096,8192 --way scatter,fused,pipeline --layers 2 --json
   symmetra-bench layer --ranks 2 --hidden 256 --heads 8 --kv-heads 2 --intermediate 512 --tokens 4")]
 pub(super) struct Args {
-    /// How many ranks
-    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX_WORLD_SIZE as u64))]
-    ranks: u64,
-
     #[command(flatten)]
-    run: RankArgs,
+    race: RaceArgs<1>,
 
     /// Elements of a row [default: 8192; 1024 on the CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
@@ -104,36 +95,21 @@ pub(super) struct Args {
     /// Our strategies, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     way: Vec<Way>,
-
-    /// Peers, separated by commas: NCCL on the same buffers [default: none]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
-    against: Vec<Competitor>,
-
-    #[command(flatten)]
-    launch: LaunchArgs,
-
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
-/// The task: the candidates and the numbers of tokens.
+/// The candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LayerRace {
     shape: Shape,
-    ranks: usize,
     tokens: Vec<usize>,
     /// Layers of a launch.
     layers: u32,
     ways: Vec<Way>,
-    competitors: Vec<Competitor>,
-    modes: Vec<Mode>,
-    /// Timed launches.
-    launches: Repeats,
-    seed: u64,
+    pace: Pace,
 }
 
 impl LayerRace {
-    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
+    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, Failure> {
         // A CPU takes minutes for a layer of the model.
         let (tokens, hidden, intermediate, layers): (&[u64], _, _, _) = match kind {
             DeviceKind::Host => (&[1, 16], 1024, 3584, 1),
@@ -147,21 +123,15 @@ impl LayerRace {
                 kv_heads: args.kv_heads as usize,
                 intermediate: args.intermediate.unwrap_or(intermediate) as usize,
             },
-            ranks: args.ranks as usize,
             tokens: tokens.iter().map(|tokens| *tokens as usize).collect(),
             layers: args.layers.unwrap_or(layers),
             ways: match args.way.as_slice() {
                 [] => ALL.to_vec(),
                 named => distinct("--way", named, Way::name, |_| Ok(()))?,
             },
-            competitors: distinct("--against", &args.against, Competitor::name, |other| {
-                competitor::check_on_our_buffers(other, kind)
-            })?,
-            modes: args.launch.modes(),
-            launches: args.launch.repeats(),
-            seed: args.launch.seed(),
+            pace,
         };
-        race.shape.check(race.ranks)?;
+        race.shape.check(race.pace.ranks)?;
         race.check_shares()?;
         Ok(race)
     }
@@ -169,42 +139,17 @@ impl LayerRace {
     /// Refuses numbers of tokens that no strategy can run.
     fn check_shares(&self) -> Result<(), Failure> {
         let all_share = self.ways.iter().all(|way| way.shares());
-        match self.tokens.iter().find(|tokens| !tokens.is_multiple_of(self.ranks)) {
-            Some(tokens) if all_share => {
-                let ranks = self.ranks;
-                Err(Failure::usage(format!(
-                    "--tokens: {tokens} rows have no equal shares for {ranks} ranks, and every --way needs such shares"
-                )))
-            }
+        let ranks = self.pace.ranks;
+        match self.tokens.iter().find(|tokens| !tokens.is_multiple_of(ranks)) {
+            Some(tokens) if all_share => Err(Failure::usage(format!(
+                "--tokens: {tokens} rows have no equal shares for {ranks} ranks, and every --way needs such shares"
+            ))),
             _ => Ok(()),
         }
-    }
-
-    /// The candidates by name: our strategies, and the peers.
-    fn side_names(&self) -> Vec<&'static str> {
-        let peers = PeerWay::ALL.iter().filter(|_| !self.competitors.is_empty()).map(|way| way.name());
-        self.ways.iter().map(|way| way.name()).chain(peers).collect()
     }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    args.output.check()?;
-    if !args.against.is_empty() {
-        nccl::keep_multicast_off();
-    }
-    let devices = args.run.devices(args.ranks as usize)?;
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let race = LayerRace::new(args, kind)?;
-    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
-    let ranks_as = args.run.ranks_as;
-    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
-    let Shape { hidden, heads, kv_heads, intermediate } = race.shape;
-    let shape = format!("hidden {hidden}, heads {heads} and {kv_heads}, intermediate {intermediate}");
-    output::note(format_args!("{ranks}, {} layers, {shape}, bf16, seed {}", race.layers, race.seed))?;
-    if let Some(line) = &about_peers {
-        output::note(line)?;
-    }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
-    report.verdict()
+    driver::run(&args.race, None, |kind, pace| LayerRace::new(args, kind, pace))
 }

@@ -1,24 +1,22 @@
 //! The program `symmetra-bench`: the library compared with other libraries, times of the hardware, the cost of a call.
 
-mod data;
-#[cfg_attr(not(feature = "nccl"), path = "no_entrant.rs")]
-mod entrant;
-mod entry;
-mod expected;
+mod collective;
+mod driver;
 mod flags;
 mod floor;
-mod gathered;
-mod hearing;
 mod layer;
+mod limits;
 mod matmul;
 mod moe;
 mod norm;
 mod overhead;
 mod overlap;
+mod pace;
+mod pattern;
 mod plot;
 mod race;
 mod report;
-mod side;
+mod results;
 mod squares;
 
 use std::process::ExitCode;
@@ -26,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use symmetra::Algorithm;
 
-use entry::{AllReduceArgs, ExchangeArgs};
+use collective::{AllReduceArgs, CollectiveRace, ExchangeArgs};
 use floor::Floor;
 use harness::collective::Collective;
 use harness::failure::Failure;
@@ -38,7 +36,7 @@ use moe::{MoeRace, MoeSplit};
 use norm::NormRace;
 use overhead::Overhead;
 use overlap::Overlap;
-use race::Race;
+use race::{Race, Raced};
 
 /// GPU collectives compared with other libraries, the floor of the hardware, the cost of a call.
 #[derive(Parser)]
@@ -75,11 +73,11 @@ enum Command {
 fn rank() -> Result<(), Failure> {
     let rank = RankProcess::begin()?;
     match rank.task() {
-        Race::NAME => rank.work::<Race>(),
-        NormRace::NAME => rank.work::<NormRace>(),
-        LayerRace::NAME => rank.work::<LayerRace>(),
-        MatmulRace::NAME => rank.work::<MatmulRace>(),
-        MoeRace::NAME => rank.work::<MoeRace>(),
+        CollectiveRace::NAME => rank.work::<Raced<CollectiveRace>>(),
+        NormRace::NAME => rank.work::<Raced<NormRace>>(),
+        LayerRace::NAME => rank.work::<Raced<LayerRace>>(),
+        MatmulRace::NAME => rank.work::<Raced<MatmulRace>>(),
+        MoeRace::NAME => rank.work::<Raced<MoeRace>>(),
         MoeSplit::NAME => rank.work::<MoeSplit>(),
         Floor::NAME => rank.work::<Floor>(),
         Overhead::NAME => rank.work::<Overhead>(),
@@ -96,10 +94,10 @@ fn run(command: Command) -> Result<(), Failure> {
     match &command {
         Command::AllReduce(args) => args.run(),
         Command::AllReduceNorm(args) => norm::run(args),
-        Command::AllGather(args) => args.race.run(Collective::AllGather, Algorithm::Auto),
-        Command::ReduceScatter(args) => args.race.run(Collective::ReduceScatter, Algorithm::Auto),
-        Command::AllToAll(args) => args.race.run(Collective::AllToAll, Algorithm::Auto),
-        Command::Broadcast(args) => args.race.run(Collective::Broadcast, Algorithm::Auto),
+        Command::AllGather(args) => args.args.run(Collective::AllGather, Algorithm::Auto),
+        Command::ReduceScatter(args) => args.args.run(Collective::ReduceScatter, Algorithm::Auto),
+        Command::AllToAll(args) => args.args.run(Collective::AllToAll, Algorithm::Auto),
+        Command::Broadcast(args) => args.args.run(Collective::Broadcast, Algorithm::Auto),
         Command::Layer(args) => layer::run(args),
         Command::Matmul(args) => matmul::run(args),
         Command::Moe(args) => moe::run(args),

@@ -1,7 +1,7 @@
 //! `symmetra-bench matmul`: GEMMs with the collectives of tensor parallelism, by our plans, unfused, and with NCCL's
 //! collectives, in turn.
 
-mod contender;
+mod candidate;
 mod layers;
 mod numbers;
 mod operands;
@@ -14,19 +14,14 @@ use symmetra::DeviceKind;
 use symmetra::fused::Way;
 use symmetra::matmul::Product;
 
-use super::flags::{BenchRanks, OutputArgs, PaceArgs};
-use super::hearing;
-use harness::contest::competitor::{self, Competitor};
-use harness::contest::nccl;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::Mode;
+use super::driver;
+use super::flags::{OperationsArgs, RaceArgs};
+use super::pace::Pace;
+use harness::buffer::BUFFER_BYTES;
 use harness::failure::Failure;
-use harness::names;
-use harness::names::distinct;
-use harness::output;
+use harness::names::{self, distinct};
 use layers::{Fusion, Layer, MOST, Model, Sizes};
 use numbers::{Precision, Scales};
-use rank::{COLLECTIVE, PRODUCT};
 
 /// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, schedule, ratio to the best peer.
 ///
@@ -55,7 +50,7 @@ Examples:
   symmetra-bench matmul --collective reduce-scatter --shape 4096,8192,8192")]
 pub(super) struct Args {
     #[command(flatten)]
-    ranks: BenchRanks,
+    race: RaceArgs,
 
     /// The collective that is fused with the GEMM
     #[arg(long, value_enum)]
@@ -93,22 +88,14 @@ pub(super) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = names::parser::<Way>(Way::ALL.map(Way::name)))]
     way: Vec<Way>,
 
-    /// Peers, separated by commas: NCCL on the same buffers [default: none]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
-    against: Vec<Competitor>,
-
     #[command(flatten)]
-    pace: PaceArgs,
-
-    #[command(flatten)]
-    output: OutputArgs,
+    operations: OperationsArgs,
 }
 
-/// The task: the candidates and the layers.
+/// The candidates and the layers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MatmulRace {
     fusion: Fusion,
-    ranks: usize,
     precision: Precision,
     scales: Scales,
     layers: Vec<Layer>,
@@ -116,13 +103,7 @@ pub(crate) struct MatmulRace {
     ways: Vec<Way>,
     /// Whether the user named the schedules: then a layer must support all of them.
     named: bool,
-    competitors: Vec<Competitor>,
-    modes: Vec<Mode>,
-    /// Operations of one launch; `None`: by size.
-    operations: Option<u32>,
-    /// Timed launches.
-    launches: Repeats,
-    seed: u64,
+    pace: Pace,
 }
 
 /// Elements of the symmetric buffers of a rank.
@@ -133,29 +114,19 @@ struct Elems {
     result: usize,
 }
 
-/// The bytes of a symmetric buffer in addition to its elements, at most.
-const BESIDE: u64 = 64 << 10;
-
 impl MatmulRace {
-    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
+    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, Failure> {
         let race = Self {
             fusion: args.collective,
-            ranks: args.ranks.count(),
             precision: args.dtype,
             scales: args.scaling,
-            layers: layers(args, kind)?,
+            layers: layers(args, kind, pace.ranks)?,
             ways: match args.way.as_slice() {
                 [] => Way::ALL.to_vec(),
                 named => distinct("--way", named, Way::name, |_| Ok(()))?,
             },
             named: !args.way.is_empty(),
-            competitors: distinct("--against", &args.against, Competitor::name, |other| {
-                competitor::check_on_our_buffers(other, kind)
-            })?,
-            modes: args.pace.launch.modes(),
-            operations: args.pace.operations,
-            launches: args.pace.launch.repeats(),
-            seed: args.pace.launch.seed(),
+            pace: Pace { operations: args.operations.operations, ..pace },
         };
         for layer in &race.layers {
             race.product(layer).check().map_err(|error| Failure::usage(format!("{}: {error}", layer.name)))?;
@@ -176,7 +147,7 @@ impl MatmulRace {
 
     /// Ranks with fewer rows have as many elements as the ranks with most rows: symmetric buffers are equally long.
     fn elems(&self, layer: &Layer) -> Elems {
-        let most = layer.tokens.div_ceil(self.ranks);
+        let most = layer.tokens.div_ceil(self.pace.ranks);
         let moved = layer.moved_elems(self.fusion);
         let sums = self.fusion.sums();
         Elems {
@@ -197,19 +168,13 @@ impl MatmulRace {
         let moved = layer.moved_elems(self.fusion) * if self.fusion.sums() { result } else { factor };
         let plans = self.ways.len();
         let scales = 4 * layer.tokens * (2 + plans);
-        (operands + (plans + 4) * moved + scales) as u64 + (8 + 4 * plans as u64) * BESIDE
-    }
-
-    /// The candidates by name: our schedules, both operations alone, the peers.
-    fn side_names(&self) -> Vec<&'static str> {
-        let ways = self.ways.iter().map(|way| way.name());
-        ways.chain([PRODUCT, COLLECTIVE]).chain(self.competitors.iter().map(|other| other.name())).collect()
+        (operands + (plans + 4) * moved + scales) as u64 + (8 + 4 * plans as u64) * BUFFER_BYTES
     }
 }
 
 /// The requested layers, or all of a model.
-fn layers(args: &Args, kind: DeviceKind) -> Result<Vec<Layer>, Failure> {
-    let (fusion, ranks) = (args.collective, args.ranks.count());
+fn layers(args: &Args, kind: DeviceKind, ranks: usize) -> Result<Vec<Layer>, Failure> {
+    let fusion = args.collective;
     if !args.shape.is_empty() {
         return args.shape.iter().map(|sizes| Layer::of("shape", *sizes, fusion, ranks)).collect();
     }
@@ -227,25 +192,5 @@ fn layers(args: &Args, kind: DeviceKind) -> Result<Vec<Layer>, Failure> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    args.output.check()?;
-    if !args.against.is_empty() {
-        nccl::keep_multicast_off();
-    }
-    let devices = args.ranks.devices()?;
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let race = MatmulRace::new(args, kind)?;
-    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
-    let ranks_as = args.ranks.run.ranks_as;
-    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
-    let MatmulRace { fusion, precision, seed, .. } = &race;
-    output::note(format_args!(
-        "{ranks}, matmul and {}, {}, seed {seed}",
-        fusion.collective().name(),
-        precision.numeric()
-    ))?;
-    if let Some(line) = &about_peers {
-        output::note(line)?;
-    }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
-    report.verdict()
+    driver::run(&args.race, None, |kind, pace| MatmulRace::new(args, kind, pace))
 }

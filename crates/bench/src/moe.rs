@@ -1,6 +1,6 @@
 //! `symmetra-bench moe`: rows to experts and back, by several of our methods and by messages of NCCL, in turn.
 
-mod contender;
+mod candidate;
 mod memory;
 mod operands;
 mod oracle;
@@ -17,17 +17,13 @@ use serde::{Deserialize, Serialize};
 use symmetra::experts::{ExpertConfig, expert_bytes, expert_method};
 use symmetra::{Config, DeviceKind};
 
-use super::flags::{BenchRanks, OutputArgs, PaceArgs};
-use super::hearing;
-use super::plot;
-use harness::contest::competitor::{self, Competitor};
-use harness::contest::nccl;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::Mode;
+use super::driver;
+use super::flags::{OperationsArgs, RaceArgs};
+use super::pace::Pace;
+use harness::buffer::BUFFER_BYTES;
 use harness::experts::{Layout, Shape, Way, Wire};
 use harness::failure::Failure;
 use harness::names::distinct;
-use harness::output;
 use operands::Operands;
 use oracle::Oracle;
 use routes::{Routes, Traffic};
@@ -68,7 +64,7 @@ Examples:
   symmetra-bench moe --ranks 4 --tokens 64,128 --split --size 4096")]
 pub(super) struct Args {
     #[command(flatten)]
-    ranks: BenchRanks,
+    race: RaceArgs,
 
     /// The layer: deepseek (256,8,7168), mixtral (8,2,4096), or experts, experts of a token and elements of a row
     #[arg(long, default_value = "deepseek", value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
@@ -99,10 +95,6 @@ pub(super) struct Args {
     #[arg(long, default_value = "uniform", value_name = "uniform|zipf|one|FILE.npy")]
     routing: String,
 
-    /// Peers, separated by commas: NCCL's grouped sends [default: none]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
-    against: Vec<Competitor>,
-
     /// Time both halves of each call by packets, and how much of the receive other work hides
     #[arg(long, conflicts_with_all = ["method", "against", "plot", "graph", "eager", "operations"])]
     split: bool,
@@ -112,14 +104,11 @@ pub(super) struct Args {
     size: Option<u32>,
 
     #[command(flatten)]
-    pace: PaceArgs,
+    operations: OperationsArgs,
 
     /// Draw times and bandwidth over numbers of tokens into this SVG file
     #[arg(long, value_name = "PATH")]
     plot: Option<PathBuf>,
-
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
 /// The workloads of engines, by how many tokens a rank has.
@@ -148,37 +137,29 @@ impl Load {
     }
 }
 
-/// The task: the candidates and the numbers of tokens.
+/// The candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MoeRace {
     shape: Shape,
-    ranks: usize,
     tokens: Vec<usize>,
     wire: Wire,
     /// The layout; `None`: by the number of tokens.
     layout: Option<Layout>,
     methods: Vec<Way>,
     traffic: Traffic,
-    competitors: Vec<Competitor>,
-    modes: Vec<Mode>,
-    /// Operations of one launch; `None`: by size.
-    operations: Option<u32>,
-    /// Timed launches.
-    launches: Repeats,
-    seed: u64,
+    pace: Pace,
     /// Bytes of the symmetric heap.
     heap_bytes: u64,
 }
 
 impl MoeRace {
-    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
-        let (ranks, group) = (args.ranks.count(), Config::default());
+    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, Failure> {
+        let (ranks, group) = (pace.ranks, Config::default());
         // Checked before any allocation whose size follows from the settings.
         expert_bytes(ranks, &group, &args.shape.config(1)).map_err(refused)?;
         let traffic = Traffic::asked(&args.routing, args.shape, ranks)?;
         let mut race = Self {
             shape: args.shape,
-            ranks,
             tokens: tokens(args, &traffic, kind)?,
             wire: args.wire,
             layout: args.layout,
@@ -188,14 +169,8 @@ impl MoeRace {
                 distinct("--method", &args.method, Way::name, |_| Ok(()))?
             },
             traffic,
-            competitors: distinct("--against", &args.against, Competitor::name, |other| {
-                competitor::check_on_our_buffers(other, kind)
-            })?,
-            modes: args.pace.launch.modes(),
-            operations: args.pace.operations,
-            launches: args.pace.launch.repeats(),
-            seed: args.pace.launch.seed(),
-            heap_bytes: 2 * BESIDE,
+            pace: Pace { operations: args.operations.operations, ..pace },
+            heap_bytes: 2 * BUFFER_BYTES,
         };
         for tokens in race.tokens.clone() {
             expert_bytes(ranks, &group, &race.shape.config(tokens)).map_err(refused)?;
@@ -204,9 +179,9 @@ impl MoeRace {
             if race.layout(tokens).is_by_token() {
                 race.heap_bytes += Operands::shared_bytes(race.shape, race.wire, oracle.most);
             }
-            for config in race.settings(&oracle, tokens) {
+            for config in race.configs(&oracle, tokens) {
                 expert_method(kind, ranks, true, &group, &config).map_err(refused)?;
-                race.heap_bytes += expert_bytes(ranks, &group, &config).map_err(refused)? + BESIDE;
+                race.heap_bytes += expert_bytes(ranks, &group, &config).map_err(refused)? + BUFFER_BYTES;
             }
         }
         Ok(race)
@@ -217,11 +192,11 @@ impl MoeRace {
     }
 
     fn routes(&self, tokens: usize) -> Routes {
-        self.traffic.routes(self.seed, self.shape, [tokens, self.ranks])
+        self.traffic.routes(self.pace.seed, self.shape, [tokens, self.pace.ranks])
     }
 
     /// The settings of the experts of every method, with room for all received rows.
-    fn settings(&self, oracle: &Oracle, tokens: usize) -> Vec<ExpertConfig> {
+    fn configs(&self, oracle: &Oracle, tokens: usize) -> Vec<ExpertConfig> {
         let setting = |way: &Way| {
             let mut config = self.shape.config(tokens);
             config.wire = self.wire.setting();
@@ -238,15 +213,12 @@ impl MoeRace {
         (tokens * self.shape.top_k * self.shape.hidden * 2) as u64
     }
 
-    /// The candidates by name: our methods, and the peers.
-    fn side_names(&self) -> Vec<&'static str> {
+    /// Our methods, and the peers.
+    fn methods(&self) -> Vec<&'static str> {
         let methods = self.methods.iter().map(|way| way.name());
-        methods.chain(self.competitors.iter().map(|other| other.name())).collect()
+        methods.chain(self.pace.competitors.iter().map(|other| other.name())).collect()
     }
 }
-
-/// The bytes of a symmetric buffer in addition to its elements, at most.
-const BESIDE: u64 = 64 << 10;
 
 /// The error for a requested setting that the library refuses.
 fn refused(error: symmetra::Error) -> Failure {
@@ -274,32 +246,8 @@ fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    args.output.check()?;
-    args.plot.as_deref().map_or(Ok(()), plot::check)?;
-    if !args.against.is_empty() {
-        nccl::keep_multicast_off();
-    }
-    let devices = args.ranks.devices()?;
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let race = MoeRace::new(args, kind)?;
-    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
-    let ranks_as = args.ranks.run.ranks_as;
-    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
-    let MoeRace { shape, wire, traffic, seed, .. } = &race;
-    output::note(format_args!(
-        "{ranks}, experts {shape}, rows as {}, {} routing, seed {seed}",
-        wire.name(),
-        traffic.name()
-    ))?;
-    if let Some(line) = &about_peers {
-        output::note(line)?;
-    }
     if args.split {
-        return split::run((race, args.size), &devices, ranks_as, &args.output);
+        return split::run(args);
     }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
-    if let Some(path) = &args.plot {
-        plot::draw(&report.panels(), path)?;
-    }
-    report.verdict()
+    driver::run(&args.race, args.plot.as_deref(), |kind, pace| MoeRace::new(args, kind, pace))
 }

@@ -1,32 +1,26 @@
 //! `symmetra-bench all-reduce-norm`: rows summed over ranks and normed by several of our algorithms, the operation
 //! without its norm, and NCCL's collectives with a kernel that norms, in turn.
 
-mod contender;
+mod candidate;
 mod expected;
-mod heat;
 mod kernel;
 mod operands;
 mod rank;
 mod report;
+mod round;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, DeviceKind, Dtype, RmsNorm, ScaleLayout};
+use symmetra::{Algorithm, Dtype, RmsNorm, ScaleLayout};
 
-use super::flags::{BenchRanks, OutputArgs, PaceArgs};
-use super::hearing;
-use harness::contest::competitor::{self, Competitor};
-use harness::contest::nccl;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::Mode;
+use super::driver;
+use super::flags::{OperationsArgs, RaceArgs};
+use super::pace::Pace;
 use harness::failure::Failure;
-use harness::form::MOST_HIDDEN;
-use harness::form::{self, Form};
-use harness::names;
-use harness::names::distinct;
-use harness::output;
+use harness::form::{self, Form, MOST_HIDDEN};
+use harness::names::{self, distinct};
 use reference::quantised::Format;
 
 /// The norm of every candidate.
@@ -64,11 +58,7 @@ Examples:
   symmetra-bench all-reduce-norm --ranks 2 --hidden 2880 --eager --output out.json")]
 pub(super) struct Args {
     #[command(flatten)]
-    ranks: BenchRanks,
-
-    /// Peers, separated by commas: NCCL on the same buffers [default: none]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
-    against: Vec<Competitor>,
+    race: RaceArgs,
 
     /// Our candidates, separated by commas: `auto` is the library's choice, the sentinel algorithms norm in their
     /// kernel, others sum before a kernel that norms; `apart` is single calls by the library's choice and that kernel
@@ -96,10 +86,7 @@ pub(super) struct Args {
     dtype: Dtype,
 
     #[command(flatten)]
-    pace: PaceArgs,
-
-    #[command(flatten)]
-    output: OutputArgs,
+    operations: OperationsArgs,
 }
 
 /// How our library sums and norms.
@@ -153,7 +140,7 @@ impl TryFrom<String> for Way {
     }
 }
 
-/// The task: the candidates and the numbers of tokens.
+/// The candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NormRace {
     op: Form,
@@ -164,36 +151,23 @@ pub(crate) struct NormRace {
     quantise: Option<Format>,
     tokens: Vec<usize>,
     ways: Vec<Way>,
-    competitors: Vec<Competitor>,
-    modes: Vec<Mode>,
-    /// Operations of one launch; `None`: by size.
-    operations: Option<u32>,
-    /// Timed launches.
-    launches: Repeats,
-    seed: u64,
+    pace: Pace,
 }
 
 /// The name of the first candidate when it writes normed rows and the others quantise.
 const UNQUANTISED: &str = "unquantised";
 
 impl NormRace {
-    fn new(args: &Args, kind: DeviceKind) -> Result<Self, Failure> {
-        let (usual, ranks) = ([1, 4, 16, 64, 256, 1024], args.ranks.count() as u64);
-        let tokens = args.op.tokens(args.dtype, &args.tokens, &usual, ranks)?;
+    fn new(args: &Args, pace: Pace) -> Result<Self, Failure> {
+        let usual = [1, 4, 16, 64, 256, 1024];
         let race = Self {
             op: args.op,
             quantise: args.quantise,
             dtype: args.dtype,
             hidden: args.hidden as usize,
-            tokens,
+            tokens: args.op.tokens(args.dtype, &args.tokens, &usual, pace.ranks as u64)?,
             ways: distinct("--algorithm", &args.algorithm, Way::name, |_| Ok(()))?,
-            competitors: distinct("--against", &args.against, Competitor::name, |other| {
-                competitor::check_on_our_buffers(other, kind)
-            })?,
-            modes: args.pace.launch.modes(),
-            operations: args.pace.operations,
-            launches: args.pace.launch.repeats(),
-            seed: args.pace.launch.seed(),
+            pace: Pace { operations: args.operations.operations, ..pace },
         };
         race.check_gathers()?;
         Ok(race)
@@ -202,7 +176,7 @@ impl NormRace {
     /// Refuses formats whose shares are not contiguous, for candidates that gather with single all-gathers.
     fn check_gathers(&self) -> Result<(), Failure> {
         let apart = self.ways.contains(&Way::Apart).then_some("--algorithm apart");
-        let gathering = apart.or((!self.competitors.is_empty()).then_some("--against nccl"));
+        let gathering = apart.or((!self.pace.competitors.is_empty()).then_some("--against nccl"));
         match (self.op, self.quantise, gathering) {
             (Form::ReduceScatterAllGather, Some(format), Some(option)) if format.layout() != ScaleLayout::Rows => {
                 Err(Failure::usage(format!("{option}: all-gathers do not put scales of {format} together")))
@@ -239,36 +213,13 @@ impl NormRace {
     }
 
     /// Our candidates by name: all of --algorithm, the first of them unquantised, and the operation without its norm.
-    fn own_sides(&self) -> Vec<&'static str> {
+    fn own(&self) -> Vec<&'static str> {
         let ways = self.ways.iter().map(|way| way.name());
         ways.chain(self.quantise.map(|_| UNQUANTISED)).chain([self.op.name()]).collect()
-    }
-
-    /// The candidates by name: ours, and the peers.
-    fn side_names(&self) -> Vec<&'static str> {
-        let peers = self.competitors.iter().map(|other| other.name());
-        self.own_sides().into_iter().chain(peers).collect()
     }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    args.output.check()?;
-    if !args.against.is_empty() {
-        nccl::keep_multicast_off();
-    }
-    let devices = args.ranks.devices()?;
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let race = NormRace::new(args, kind)?;
-    let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
-    let ranks_as = args.ranks.run.ranks_as;
-    let NormRace { op, dtype, hidden, seed, .. } = race;
-    let quantised = race.quantise.map_or_else(String::new, |format| format!(", quantised as {format}"));
-    let ranks = format!("{} ranks as {} on {kind}", devices.len(), ranks_as.name());
-    output::note(format_args!("{ranks}, {}, rows of {hidden} {dtype}{quantised}, seed {seed}", op.name()))?;
-    if let Some(line) = &about_peers {
-        output::note(line)?;
-    }
-    let report = hearing::run(&devices, ranks_as, &race, about_peers, &args.output)?;
-    report.verdict()
+    driver::run(&args.race, None, |_, pace| NormRace::new(args, pace))
 }

@@ -8,11 +8,12 @@ use symmetra::half::bf16;
 use symmetra::{Communicator, Config, DeviceBuffer, Stream};
 
 use super::flags::{BenchRanks, OutputArgs};
-use harness::contest::repeats::Repeats;
+use super::report::{Place, Ran};
+use harness::columns::Column;
+use harness::comparison::repeats::Repeats;
 use harness::failure::Failure;
-use harness::ranks::{Run, Say, Task};
+use harness::ranks::{Say, Task};
 use harness::statistics::{median, slowest};
-use harness::table::Table;
 
 /// The host's time for one eager all-reduce of 1 KiB of bf16, called and bound, compared with a bare launch of the same
 /// shape; and for one dispatch of a token to experts, by packets, compared with two bare launches.
@@ -115,9 +116,8 @@ impl Task for Overhead {
 /// The object that `--json` writes.
 #[derive(Serialize)]
 struct Report {
-    ranks: usize,
-    device: &'static str,
-    ranks_as: &'static str,
+    #[serde(flatten)]
+    ran: Ran,
     bytes: usize,
     calls: u32,
     rounds: u32,
@@ -134,9 +134,9 @@ struct Report {
 }
 
 impl Report {
-    fn table(&self) -> Table {
-        let mut table = Table::new(["host time of", "us"], [1]);
-        for (name, us) in [
+    /// The lines of the table: a name and microseconds.
+    fn lines(&self) -> [(&'static str, f64); 8] {
+        [
             ("bare launch", self.bare_us),
             ("all-reduce", self.call_us),
             ("all-reduce beyond it", self.overhead_us),
@@ -145,26 +145,20 @@ impl Report {
             ("two bare launches of a dispatch", self.bare_pair_us),
             ("dispatch", self.dispatch_us),
             ("dispatch beyond them", self.dispatch_overhead_us),
-        ] {
-            table.add_row([name.to_owned(), format!("{us:.3}")]);
-        }
-        table
+        ]
     }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
-    let devices = args.ranks.devices()?;
+    let place = Place::new(&args.ranks)?;
     let rounds = Repeats { timed: args.iterations, warmup: args.warmup };
-    let run = Run::new(&devices, Overhead { ranks: devices.len(), calls: args.calls, rounds });
-    let costs = run.collect(args.ranks.run.ranks_as)?;
+    let costs = place.collect(Overhead { ranks: args.ranks.count(), calls: args.calls, rounds })?;
     let [bare_us, call_us, bound_us, bare_pair_us, dispatch_us] =
         [0, 1, 2, 3, 4].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
     let report = Report {
-        ranks: devices.len(),
-        device: devices.first().map_or("host", |device| device.kind().name()),
-        ranks_as: args.ranks.run.ranks_as.name(),
+        ran: place.ran(),
         bytes: BYTES,
         calls: args.calls,
         rounds: args.iterations,
@@ -177,5 +171,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         dispatch_us,
         dispatch_overhead_us: dispatch_us - bare_pair_us,
     };
-    args.output.write(report.table(), &report)
+    let columns = [
+        Column::text("host time of", |line: &(&'static str, f64)| line.0.to_owned()),
+        Column::number("us", 3, |line: &(&'static str, f64)| Some(line.1)),
+    ];
+    place.write(&args.output, "Host time of an eager call", &columns, &report.lines(), ("", &report))
 }

@@ -4,19 +4,19 @@ mod rank;
 
 use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
-use symmetra::{Communicator, DeviceKind};
+use symmetra::Communicator;
 
-use super::flags::{BenchRanks, OutputArgs};
+use super::flags::{BenchRanks, LaunchArgs, OutputArgs};
+use super::report::{Place, Report, verdict};
 use super::squares::usual_size;
 use harness::bytes;
 use harness::collective::Collective;
-use harness::contest::repeats::Repeats;
+use harness::columns::Column;
+use harness::comparison::repeats::Repeats;
 use harness::failure::Failure;
 use harness::names::Mover;
-use harness::output;
-use harness::ranks::{Run, Say, Task};
+use harness::ranks::{Say, Task};
 use harness::statistics::{median, slowest};
-use harness::table::Table;
 
 /// A collective concurrent with a matmul on another stream: each alone, and both together, by kernels and by
 /// copy engines.
@@ -51,17 +51,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     matmuls: u32,
 
-    /// Timed launches of each
-    #[arg(long, alias = "launches", value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    iterations: u32,
-
-    /// Warm-up launches of each before the timed launches
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
-    warmup: u32,
-
-    /// Seed of the random data [default: a new one every run, printed]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    launches: LaunchArgs<11>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -98,7 +89,7 @@ struct KindTimes {
     alone_us: Vec<f64>,
     together_us: Vec<f64>,
     /// The time of the matmul while both run.
-    beside_us: Vec<f64>,
+    overlapped_us: Vec<f64>,
     wrong: u64,
 }
 
@@ -122,18 +113,18 @@ impl Task for Overlap {
 
 /// One kind of collective.
 #[derive(Debug, Serialize)]
-struct Row {
+struct KindRow {
     kind: &'static str,
     matmul_us: f64,
     collective_us: f64,
     together_us: f64,
-    matmul_beside_us: f64,
+    matmul_overlapped_us: f64,
     /// The hidden share of the shorter of the two.
     hidden: f64,
     wrong: u64,
 }
 
-impl Row {
+impl KindRow {
     fn new(kind: usize, ranks: &[Times]) -> Self {
         let of_matmul = median(slowest(ranks.iter().map(|rank| rank.matmul_us.as_slice())));
         let of = |times: fn(&KindTimes) -> &[f64]| {
@@ -146,84 +137,66 @@ impl Row {
             matmul_us: of_matmul,
             collective_us,
             together_us,
-            matmul_beside_us: of(|times| &times.beside_us),
+            matmul_overlapped_us: of(|times| &times.overlapped_us),
             hidden: if shorter_us > 0.0 { (of_matmul + collective_us - together_us) / shorter_us } else { 0.0 },
             wrong: ranks.iter().filter_map(|rank| rank.kinds.get(kind)).map(|times| times.wrong).sum(),
         }
     }
 }
 
-/// The object that `--json` writes.
+/// The collective, and the matrices.
 #[derive(Serialize)]
-struct Report {
-    ranks: usize,
-    ranks_as: &'static str,
+struct Settings {
     collective: &'static str,
     bytes: u64,
     size: u32,
     matmuls: u32,
-    launches: u32,
-    seed: u64,
-    rows: Vec<Row>,
 }
 
-impl Report {
-    fn table(&self) -> Table {
-        let headings =
-            ["kind", "matmul us", "collective us", "together us", "matmul overlapped us", "hidden %", "wrong"];
-        let mut table = Table::new(headings, 1..headings.len());
-        for row in &self.rows {
-            let times = [row.matmul_us, row.collective_us, row.together_us, row.matmul_beside_us, 100.0 * row.hidden];
-            let times = times.map(|number| format!("{number:.1}"));
-            table.add_row([row.kind.to_owned()].into_iter().chain(times).chain([row.wrong.to_string()]));
-        }
-        table
-    }
+fn columns() -> Vec<Column<KindRow>> {
+    vec![
+        Column::text("kind", |row: &KindRow| row.kind.to_owned()),
+        Column::number("matmul us", 1, |row: &KindRow| Some(row.matmul_us)),
+        Column::number("collective us", 1, |row: &KindRow| Some(row.collective_us)),
+        Column::number("together us", 1, |row: &KindRow| Some(row.together_us)),
+        Column::number("matmul overlapped us", 1, |row: &KindRow| Some(row.matmul_overlapped_us)),
+        Column::number("hidden %", 1, |row: &KindRow| Some(100.0 * row.hidden)),
+        Column::count("wrong", |row: &KindRow| row.wrong),
+    ]
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.output.check()?;
-    let devices = args.ranks.devices()?;
+    let place = Place::new(&args.ranks)?;
     let [gather, scatter] = COLLECTIVES;
     let collective = if args.collective == gather.name() { gather } else { scatter };
-    let ranks = devices.len();
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let size = args.size.unwrap_or_else(|| usual_size(kind));
+    let (ranks, size) = (args.ranks.count(), args.size.unwrap_or_else(|| usual_size(place.kind)));
     let task = Overlap {
         collective,
         ranks,
         elems: (args.bytes as usize / 2 / ranks).max(1) * ranks,
         size: size as usize,
         matmuls: args.matmuls,
-        launches: Repeats { timed: args.iterations, warmup: args.warmup },
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        launches: args.launches.repeats(),
+        seed: args.launches.seed(),
     };
-    output::note(format_args!(
-        "{ranks} ranks, {} of {} bytes of bf16, seed {}",
-        collective.name(),
-        2 * task.elems,
-        task.seed
-    ))?;
-    let times = Run::new(&devices, task.clone()).collect(args.ranks.run.ranks_as)?;
+    let (bytes, seed, launches) = (2 * task.elems as u64, task.seed, task.launches.timed);
+    let title = format!("{} of {bytes} bytes of bf16", collective.name());
+    place.note(&title, seed)?;
+    let times = place.collect(task)?;
     let report = Report {
-        ranks,
-        ranks_as: args.ranks.run.ranks_as.name(),
-        collective: collective.name(),
-        bytes: 2 * task.elems as u64,
-        size,
-        matmuls: args.matmuls,
-        launches: args.iterations,
-        seed: task.seed,
-        rows: (0..MOVERS.len()).map(|kind| Row::new(kind, &times)).collect(),
+        ran: place.ran(),
+        settings: Settings { collective: collective.name(), bytes, size, matmuls: args.matmuls },
+        seed,
+        launches,
+        sides: Vec::new(),
+        about_peers: None,
+        floor: Vec::new(),
+        rows: (0..MOVERS.len()).map(|kind| KindRow::new(kind, &times)).collect(),
     };
-    args.output.write(report.table(), &report)?;
-    match report.rows.iter().find(|row| row.wrong > 0) {
-        None => Ok(()),
-        Some(row) => {
-            Err(Failure::failed(format!("{}: {} elements are wrong (seed {})", row.kind, row.wrong, report.seed)))
-        }
-    }
+    place.write(&args.output, &title, &columns(), &report.rows, ("", &report))?;
+    verdict(&report.rows, seed, |row| (row.kind.to_owned(), row.wrong))
 }
 
 #[cfg(test)]

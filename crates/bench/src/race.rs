@@ -1,303 +1,228 @@
-//! One rank's part of a comparison: every candidate is verified at every size, then the candidates are timed in turn.
+//! A race: candidates that take turns over sizes. Each command that compares is one implementation.
 
-use harness::with_element;
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Capture, Codec, Communicator, DeviceBuffer, Dtype, Reduction, Stream, SymmetricBuffer};
+use symmetra::{Communicator, Stream};
 
-use super::data::Data;
-use super::entrant::Entrant;
-use super::expected::Shape;
-use super::floor::Times;
-use super::side::{How, Ours, Side, With};
-use harness::collective::Collective;
-use harness::contest::competitor::Competitor;
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
-use harness::contest::turns::{Contender, Mode, SideLap, Turns, Verdict, usual_operations};
+use super::limits::Times;
+use super::pace::Pace;
+use super::plot::Panel;
+use super::report::Report;
+use harness::columns::Column;
+use harness::comparison::candidate::{Candidate, Trial};
+use harness::comparison::lockstep::WithNccl;
+use harness::comparison::nccl::Nccl;
+use harness::comparison::turns::{Mode, Turns, usual_operations};
 use harness::failure::Failure;
-use harness::names::by_name;
-use harness::nvshmem::{self, Heap};
 use harness::ranks::{Say, Task};
-use reference::bounds::Bounds;
-use reference::data::checksum;
-use reference::element::Summand;
+use harness::statistics::{median, slowest};
 
-/// The task: the candidates and the sizes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Race {
-    #[serde(with = "by_name")]
-    pub(super) dtype: Dtype,
-    pub(super) collective: Collective,
-    /// The algorithm of an all-reduce.
-    #[serde(with = "by_name")]
-    pub(super) algorithm: Algorithm,
-    pub(super) ranks: usize,
-    /// Elements of the input.
-    pub(super) sizes_elems: Vec<usize>,
-    /// Other candidates of this library.
-    pub(super) with: Vec<With>,
-    pub(super) competitors: Vec<Competitor>,
-    pub(super) modes: Vec<Mode>,
-    /// Operations of one launch; `None`: by size.
-    pub(super) operations: Option<u32>,
-    /// Timed launches.
-    pub(super) launches: Repeats,
-    /// Message size of the floor.
-    pub(super) floor_bytes: u64,
-    pub(super) seed: u64,
+/// A comparison of candidates, which every rank runs at every size in every mode.
+pub(super) trait Race: Clone + Serialize + DeserializeOwned + Send + 'static {
+    /// The name by which the process of a rank selects the race.
+    const NAME: &'static str;
+    /// Whether peers have no memory of their own.
+    const ON_OUR_BUFFERS: bool = true;
+    /// Whether the floor of the hardware is measured first.
+    const WITH_FLOOR: bool = false;
+    /// Facts of a size in addition to the trials: the algorithm of a candidate, or why a candidate does not run.
+    type Notes: Clone + Serialize + DeserializeOwned + Send + 'static;
+    /// The settings in the report, between the ranks and the seed.
+    type Settings: Serialize;
+    type Row: Serialize;
+
+    fn pace(&self) -> &Pace;
+    fn settings(&self) -> Self::Settings;
+    /// The settings in words.
+    fn about(&self) -> String;
+    /// Bytes of symmetric memory of a rank.
+    fn heap_bytes(&self) -> u64;
+    /// Variables that the process of a rank gets.
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        Vec::new()
+    }
+    /// The names of the candidates, in the order of the columns.
+    fn candidates(&self) -> Vec<&'static str>;
+    /// The name of each size.
+    fn sizes(&self) -> Vec<String>;
+    /// One rank's part.
+    fn measure(&self, bench: &mut Bench<'_, '_, Self::Notes>) -> Result<(), Failure>;
+    /// The candidates whose results have equal bits on all ranks.
+    fn equal_bits(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+    /// The rows of one size in one mode.
+    fn rows(&self, size: usize, combined: Combined<Self::Notes>) -> Vec<Self::Row>;
+    fn columns(&self) -> Vec<Column<Self::Row>>;
+    /// The panels of `--plot`.
+    fn panels(_: &Report<Self::Settings, Self::Row>) -> Option<[Panel; 2]> {
+        None
+    }
+}
+
+/// A race as the task of ranks.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent, bound = "")]
+pub(super) struct Raced<R: Race>(pub(super) R);
+
+/// A result of a rank.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Found<N> {
+    Floor(Times),
+    Trials(Trials<N>),
 }
 
 /// The trials of one size in one mode on one rank.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Lap {
+pub(super) struct Trials<N> {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) mode: Mode,
-    pub(super) algorithm: String,
     pub(super) operations: u32,
-    /// Our first candidate, then our other candidates, then the peers, in their order.
-    pub(super) sides: Vec<SideLap>,
+    pub(super) notes: N,
+    /// The trials of the candidates that ran, by name.
+    pub(super) trials: BTreeMap<String, Trial>,
 }
 
-/// A result of a rank: the floor, then a trial for each size in each mode.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Found {
-    Floor(Times),
-    Lap(Lap),
-}
+impl<R: Race> Task for Raced<R> {
+    const NAME: &'static str = R::NAME;
+    type Found = Found<R::Notes>;
 
-impl Task for Race {
-    const NAME: &'static str = "race";
-    type Found = Found;
-
-    /// Input and output of the largest size, the staging of copy engines, and the buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
-        4 * (64 << 10) + 2 * self.largest_bytes().max(self.floor_bytes) + self.workspace_bytes()
+        self.0.heap_bytes()
     }
 
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
-        if self.with.contains(&With::Nvshmem) { nvshmem::variables() } else { Vec::new() }
+        self.0.variables()
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
-        if self.workspace_bytes() > 0 {
-            communicator.reserve_workspace(self.workspace_bytes() as usize)?;
-        }
-        let stream = Stream::new(communicator.device())?;
-        let meeting = communicator.symmetric::<f32>(1)?;
-        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let with_hosts = Stopwatch::after(1, communicator, &meeting, &stream)?;
-        say(Found::Floor(Times::measure(communicator, &meeting, &stopwatch, self.launches)?))?;
-        with_element!(self.dtype, T => self.race::<T>(communicator, [&stopwatch, &with_hosts], say))
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {
+        let pace = self.0.pace();
+        let nccl = Nccl::among(&pace.competitors, communicator)?;
+        let ranks = WithNccl { communicator, nccl: nccl.as_ref() };
+        Turns::open(&ranks, communicator, pace.launches, |turns| {
+            if R::WITH_FLOOR {
+                say(Found::Floor(Times::measure(communicator, turns)?))?;
+            }
+            self.0.measure(&mut Bench { communicator, nccl: nccl.as_ref(), turns, pace, say })
+        })
     }
 }
 
-impl Race {
-    /// Bytes of the input.
-    pub(super) fn bytes(&self, elems: usize) -> u64 {
-        (elems * self.dtype.bytes()) as u64
+/// One rank of a race.
+pub(super) struct Bench<'a, 'w, N> {
+    pub(super) communicator: &'a Communicator,
+    pub(super) nccl: Option<&'a Nccl>,
+    turns: &'a Turns<'w>,
+    pace: &'a Pace,
+    say: Say<'a, Found<N>>,
+}
+
+impl<'a, N: Clone> Bench<'a, '_, N> {
+    pub(super) fn stream(&self) -> &'a Stream {
+        self.turns.stream()
     }
 
-    pub(super) fn shape(&self, elems: usize) -> Shape {
-        Shape { collective: self.collective, elems, ranks: self.ranks }
+    /// Operations of one launch, by the bytes of an operation.
+    pub(super) fn operations(&self, bytes: u64) -> u32 {
+        let usual = usual_operations(self.communicator.device().kind(), bytes);
+        self.pace.operations.unwrap_or(usual)
     }
 
-    /// Bytes of the larger operand of the largest size.
-    fn largest_bytes(&self) -> u64 {
-        let larger = |elems: &usize| self.bytes(self.shape(*elems).larger_elems());
-        self.sizes_elems.iter().map(larger).max().unwrap_or(0)
-    }
-
-    fn workspace_bytes(&self) -> u64 {
-        if self.with.contains(&With::CopyEngine) { self.largest_bytes() } else { 0 }
-    }
-
-    fn race<T: Summand>(
-        &self,
-        communicator: &Communicator,
-        [stopwatch, with_hosts]: [&Stopwatch<'_>; 2],
-        say: Say<'_, Found>,
+    /// Verifies and times the candidates of a size in every mode, and reports the trials.
+    pub(super) fn run<'s, C: Candidate<'s>>(
+        &mut self,
+        size: usize,
+        operations: u32,
+        candidates: &[C],
+        notes: &N,
     ) -> Result<(), Failure> {
-        let nccl = Entrant::open(&self.competitors, communicator, self.collective, self.largest_bytes() as usize)?;
-        let plain = self.plain::<T>(communicator)?;
-        let shmem = self.with.contains(&With::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
-        for ((size, elems), [plain_input, plain_output]) in self.sizes_elems.iter().copied().enumerate().zip(&plain) {
-            let shape = self.shape(elems);
-            let input: SymmetricBuffer<T> = communicator.symmetric(elems)?;
-            let output: SymmetricBuffer<T> = communicator.symmetric(shape.output_elems())?;
-            let of_shmem = match &shmem {
-                Some(heap) => Some([heap.buffer::<T>(elems)?, heap.buffer::<T>(shape.output_elems())?]),
-                None => None,
-            };
-            let kernels = How::Kernels(self.algorithm.into());
-            let symmetric = |how, exact| self.ours(communicator, how, exact, [&input, &output]);
-            let exact = self.is_exact(communicator, elems, &[true]);
-            let mut sides: Vec<Box<dyn Side<'_, T> + '_>> = vec![Box::new(symmetric(kernels, exact))];
-            for with in &self.with {
-                sides.push(match with {
-                    With::CopyEngine => Box::new(symmetric(How::CopyEngine, true)),
-                    With::Fp8 | With::Int8 | With::Int6 | With::Int4 => {
-                        Box::new(symmetric(How::Kernels(with.codec().into()), false))
-                    }
-                    With::Plain => {
-                        let exact = self.is_exact(communicator, elems, &[true, false]);
-                        Box::new(self.ours(communicator, kernels, exact, [plain_input, plain_output]))
-                    }
-                    With::Nvshmem => match &of_shmem {
-                        Some([input, output]) => Box::new(self.ours(communicator, kernels, exact, [input, output])),
-                        None => continue,
-                    },
-                });
-            }
-            for (competitor, nccl) in self.competitors.iter().zip(nccl.iter().cycle()) {
-                sides.push(nccl.side(*competitor, &input, &output)?);
-            }
-            let turns = Turns { team: communicator, graphs: stopwatch, calls: with_hosts, launches: self.launches };
-            Heat { race: self, communicator, turns, size, shape }.run(&sides, say)?;
-        }
-        shmem.map_or(Ok(()), |heap| heap.close())
-    }
-
-    /// A candidate of this library on these operands.
-    fn ours<'a, B>(
-        &self,
-        communicator: &'a Communicator,
-        how: How,
-        exact: bool,
-        [input, output]: [&'a B; 2],
-    ) -> Ours<'a, B> {
-        Ours { communicator, collective: self.collective, how, exact, input, output }
-    }
-
-    /// Input and output of each size for the candidate on plain memory; empty without such a candidate. All buffers
-    /// live to the end: peers map the memory that a graph registers, and unmap it some time after the graph is dropped.
-    fn plain<T: Summand>(&self, communicator: &Communicator) -> symmetra::Result<Vec<[DeviceBuffer<T>; 2]>> {
-        let buffer = |elems: usize| {
-            let elems = if self.with.contains(&With::Plain) { elems } else { 0 };
-            DeviceBuffer::new(communicator.device(), elems)
-        };
-        let of_size = |elems: &usize| Ok([buffer(*elems)?, buffer(self.shape(*elems).output_elems())?]);
-        self.sizes_elems.iter().map(of_size).collect()
-    }
-
-    /// Whether our sums are in rank order, rounded once, for each value of `direct`: whether peers can address the
-    /// operands. This holds except for some all-reduces.
-    fn is_exact(&self, communicator: &Communicator, elems: usize, direct: &[bool]) -> bool {
-        let exact = |direct: &bool| {
-            let algorithm = self.algorithm(communicator, *direct, self.bytes(elems));
-            algorithm.is_exact(self.dtype, communicator.world_size())
-        };
-        self.collective != Collective::AllReduce || direct.iter().all(exact)
-    }
-
-    /// The algorithm of an all-reduce of a size: the requested algorithm, or the table's choice.
-    fn algorithm(&self, communicator: &Communicator, direct: bool, bytes: u64) -> Algorithm {
-        match self.algorithm {
-            Algorithm::Auto => communicator.chosen(self.dtype, Reduction::Sum, direct, bytes),
-            named => named,
-        }
-    }
-}
-
-/// One size.
-struct Heat<'h, 'w> {
-    race: &'h Race,
-    communicator: &'h Communicator,
-    turns: Turns<'h, 'w>,
-    size: usize,
-    shape: Shape,
-}
-
-impl Heat<'_, '_> {
-    /// The candidates, ours first.
-    fn run<'a, T: Summand>(&self, sides: &[Box<dyn Side<'a, T> + '_>], say: Say<'_, Found>) -> Result<(), Failure> {
-        let Shape { collective, elems, ranks } = self.shape;
-        let communicator = self.communicator;
-        let larger_bytes = self.race.bytes(self.shape.larger_elems());
-        let usual = usual_operations(communicator.device().kind(), larger_bytes);
-        let operations = self.race.operations.unwrap_or(usual);
-        let data = Data::<T>::new(self.race.seed, elems, ranks);
-        let algorithm = match collective {
-            Collective::AllReduce => self.race.algorithm(communicator, true, larger_bytes).to_string(),
-            _ => self.shape.transport(communicator, T::DTYPE),
-        };
-        let rank = communicator.rank();
-        let checked = |(number, side)| {
-            let bounds = self.race.bounds(number);
-            Checked { side, bounds, data: &data, shape: self.shape, rank }
-        };
-        let contenders: Vec<_> = sides.iter().map(AsRef::as_ref).enumerate().map(checked).collect();
-        for mode in &self.race.modes {
-            let laps = self.turns.laps(*mode, operations, &contenders)?;
-            let algorithm = algorithm.clone();
-            say(Found::Lap(Lap { size: self.size, mode: *mode, algorithm, operations, sides: laps }))?;
+        for mode in self.pace.modes.iter().copied() {
+            let trials = self.turns.trials(mode, operations, candidates)?;
+            let trials = candidates.iter().map(Candidate::name).zip(trials).collect();
+            (self.say)(Found::Trials(Trials { size, mode, operations, notes: notes.clone(), trials }))?;
         }
         Ok(())
     }
 }
 
-/// A candidate, and its expected data.
-struct Checked<'s, 'a, T> {
-    side: &'s (dyn Side<'a, T> + 's),
-    /// The error bounds of a codec.
-    bounds: Option<Bounds>,
-    data: &'s Data<T>,
-    shape: Shape,
-    rank: usize,
+/// The trials of all ranks for one size in one mode, by candidate.
+pub(super) struct Combined<N> {
+    pub(super) mode: Mode,
+    pub(super) operations: u32,
+    pub(super) notes: N,
+    pub(super) time_us: BTreeMap<String, f64>,
+    /// The host's time for one operation; for a graph, an equal share of the launch.
+    pub(super) host_us: BTreeMap<String, f64>,
+    pub(super) wrong: BTreeMap<String, u64>,
 }
 
-impl<'a, T: Summand> Contender<'a> for Checked<'_, 'a, T> {
-    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        (0..operations).try_for_each(|_| self.side.enqueue(stream))
+impl<N> Combined<N> {
+    /// `None` without ranks.
+    pub(super) fn new(mut ranks: Vec<Trials<N>>) -> Option<Self> {
+        let (mut time_us, mut host_us, mut wrong) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for name in ranks.first()?.trials.keys() {
+            let trials = || ranks.iter().filter_map(|rank| rank.trials.get(name));
+            let of = |times: fn(&Trial) -> &[f64]| median(slowest(trials().map(times)));
+            time_us.insert(name.clone(), of(|trial| &trial.times_us));
+            host_us.insert(name.clone(), of(|trial| &trial.host_us));
+            wrong.insert(name.clone(), trials().map(|trial| trial.wrong).sum());
+        }
+        let Trials { mode, operations, notes, .. } = ranks.swap_remove(0);
+        Some(Self { mode, operations, notes, time_us, host_us, wrong })
     }
 
-    fn record(&self, operations: u32, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
-        (0..operations).try_for_each(|_| self.side.record(capture))
+    /// The times of these candidates, as far as they ran.
+    pub(super) fn times<'n>(&self, names: impl IntoIterator<Item = &'n &'static str>) -> Vec<f64> {
+        names.into_iter().filter_map(|name| self.time_us.get(*name)).copied().collect()
     }
 
-    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
-        let output = match self.shape.gives_output(self.rank) {
-            true => self.data.of(self.rank),
-            false => Data::poison(self.shape.output_elems()),
+    /// The row of all candidates. `fields` come first.
+    pub(super) fn outcome<F>(self, fields: F, ratio: Option<f64>) -> Outcome<F> {
+        let Self { mode, operations, time_us, host_us, wrong, .. } = self;
+        Outcome { fields, mode, operations, time_us, host_us, ratio, wrong }
+    }
+}
+
+/// One size in one mode, with all candidates by name.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome<F> {
+    #[serde(flatten)]
+    pub(super) fields: F,
+    pub(super) mode: Mode,
+    pub(super) operations: u32,
+    pub(super) time_us: BTreeMap<String, f64>,
+    pub(super) host_us: BTreeMap<String, f64>,
+    /// The best peer's time divided by ours.
+    pub(super) ratio: Option<f64>,
+    pub(super) wrong: BTreeMap<String, u64>,
+}
+
+impl<F: 'static> Outcome<F> {
+    pub(super) fn mode() -> Column<Self> {
+        Column::text("mode", |row: &Self| row.mode.name().to_owned())
+    }
+
+    /// A column for the time of each candidate.
+    pub(super) fn times(names: &[&'static str]) -> Vec<Column<Self>> {
+        let column = |name: &'static str| {
+            Column::number(format!("{name} us"), 2, move |row: &Self| row.time_us.get(name).copied())
         };
-        self.side.write(&self.data.of(self.rank), &output, stream)
+        names.iter().copied().map(column).collect()
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        let (result, stretches) = (self.side.read(stream)?, self.shape.stretches(self.rank));
-        let wrong = match &self.bounds {
-            Some(bounds) => self.data.count_beyond(bounds, &result, [self.rank, self.shape.ranks]),
-            None if self.side.is_exact() => self.data.count_unequal(&result, &stretches),
-            None => self.data.count_far(&result, &stretches),
-        };
-        Ok(Verdict { wrong, checksum: checksum(&result) })
+    pub(super) fn ratio() -> Column<Self> {
+        Column::number("ratio", 2, |row: &Self| row.ratio)
+    }
+
+    pub(super) fn wrong() -> Column<Self> {
+        Column::count("wrong", |row: &Self| row.wrong.values().sum())
     }
 }
 
-impl Race {
-    /// The candidates by name, ours first.
-    pub(super) fn side_names(&self) -> Vec<&'static str> {
-        let own = [OURS].into_iter().chain(self.with.iter().map(|with| with.name()));
-        own.chain(self.competitors.iter().map(|competitor| competitor.name())).collect()
-    }
-
-    /// The error bounds of the codec of a candidate, if it has one.
-    fn bounds(&self, side: usize) -> Option<Bounds> {
-        let codec = self.with.get(side.checked_sub(1)?)?.codec();
-        let algorithm = codec.algorithm(self.ranks);
-        (codec != Codec::None).then_some(Bounds { codec, reduction: Reduction::Sum, algorithm })
-    }
-
-    /// The candidates that have codecs, by name.
-    pub(super) fn coded_sides(&self) -> Vec<&'static str> {
-        self.with.iter().filter(|with| with.codec() != Codec::None).map(|with| with.name()).collect()
-    }
-
-    /// How many of the candidates are ours.
-    pub(super) fn own_sides(&self) -> usize {
-        1 + self.with.len()
-    }
+/// Tokens in words, for the sizes of a race.
+pub(super) fn of_tokens(tokens: &[usize]) -> Vec<String> {
+    tokens.iter().map(|tokens| format!("{tokens} tokens")).collect()
 }
-
-/// The name of this library's first candidate.
-pub(super) const OURS: &str = "symmetra";

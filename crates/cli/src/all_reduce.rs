@@ -19,7 +19,6 @@ use harness::output;
 use harness::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 
 pub(crate) use operations::commands;
-use report::Report;
 pub(crate) use shards::Shards;
 pub(crate) use sweep::Sweep;
 
@@ -142,9 +141,7 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
         if sweep.bound { ", bound" } else { "" },
         sweep.seed,
     ))?;
-    let mut report = Report::new(ranks, run.device_kind(), sweep, json)?;
-    run.attend(ranks_as, |rank, sample| report.hear(rank, sample))?;
-    report.finish()
+    report::measure(run, ranks_as, json)
 }
 
 /// Refuses an algorithm that does not support this reduction of this type.

@@ -1,6 +1,6 @@
 //! `symmetra mixed`: collectives over meshes of tensor and data parallelism, measured and verified.
 
-mod contender;
+mod candidate;
 mod engine;
 mod oracle;
 mod rank;
@@ -14,15 +14,14 @@ use symmetra::{Dtype, MAX_WORLD_SIZE, Tuning};
 
 use crate::grid::{GridArgs, GridWorld};
 use harness::bytes;
-use harness::contest::competitor::{self, Competitor};
-use harness::contest::nccl;
+use harness::comparison::competitor::{self, Competitor};
+use harness::comparison::nccl;
 use harness::failure::Failure;
 use harness::names::{self, by_name};
 use harness::output;
 use harness::ranks::{GroupArgs, RankArgs, Run};
 use harness::sizes::SizeArgs;
 use harness::table::Table;
-use report::Hearing;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -224,7 +223,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let about_peer = match against {
         Some(peer) => {
             competitor::check_on_our_buffers(peer, run.device_kind())?;
-            Some(nccl::describe()?)
+            Some(nccl::describe()?.0)
         }
         None => None,
     };
@@ -242,9 +241,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = about_peer {
         output::note(line)?;
     }
-    let mut hearing = Hearing::new(&run, args.json)?;
-    run.attend(args.run.ranks_as, |rank, sample| hearing.hear(rank, sample))?;
-    hearing.finish()
+    report::measure(&run, args.run.ranks_as, args.json)
 }
 
 /// The steps of one mode, as `--json` prints them.

@@ -6,14 +6,14 @@ mod rank;
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
 
+use harness::columns::Column;
 use harness::failure::Failure;
 use harness::form::{self, Form, MOST_HIDDEN};
-use harness::live::Live;
+use harness::gathering::Gathering;
 use harness::names::{self, by_name, by_name_if_any};
 use harness::output;
 use harness::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 use harness::statistics::{median, slowest};
-use harness::table::Table;
 use rank::Sample;
 use reference::quantised::Format;
 
@@ -220,27 +220,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if args.graph { ", in graphs" } else { "" },
         run.task.seed,
     ))?;
-    let mut samples: Vec<Vec<Sample>> = run.task.tokens.iter().map(|_| Vec::new()).collect();
-    let mut rows: Vec<Row> = Vec::new();
-    let mut live = (!args.json).then(Live::new).transpose()?;
-    run.attend(args.run.ranks_as, |rank, sample| {
+    let mut gathering = Gathering::new(ranks, run.task.tokens.len(), columns(&run.task), args.json)?;
+    run.attend(args.run.ranks_as, |rank, sample: Sample| {
         let size = sample.size;
-        let Some(of_size) = samples.get_mut(size) else {
-            return Err(Failure::failed(format!("rank {rank} measured an unknown size {size}")));
-        };
-        of_size.push(sample);
-        if of_size.len() < ranks {
-            return Ok(());
-        }
-        rows.push(row(&run, size, of_size));
-        match &mut live {
-            Some(live) => live.show(&table(&rows, &run.task)),
-            None => rows.last().map_or(Ok(()), output::json),
-        }
+        gathering.add(rank, size, sample, |samples| vec![row(&run, size, samples)])
     })?;
-    live.map_or(Ok(()), Live::finish)?;
-    let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
-    match wrong {
+    match gathering.finish(|_| None)?.iter().map(|row| row.wrong).sum::<u64>() {
         0 => Ok(()),
         wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
     }
@@ -270,22 +255,16 @@ fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
     }
 }
 
-fn table(rows: &[Row], norms: &Norms) -> Table {
-    let headings = ["tokens", "hidden", "bytes", "dtype", "algorithm", "time us", "wrong"];
+fn columns(norms: &Norms) -> Vec<Column<Row>> {
     let tokens = norms.tokens.iter().max().copied().unwrap_or(0);
-    let [tokens, bytes] = [tokens, tokens * norms.hidden * norms.dtype.bytes()].map(|most| most.to_string());
-    let expected = [tokens.as_str(), "", &bytes, "", Algorithm::TwoShotZeroCopy.name(), "99999.99", "0"];
-    let mut table = Table::new(headings, [0, 1, 2, 5, 6]).expecting(expected);
-    for row in rows {
-        table.add_row([
-            row.tokens.to_string(),
-            row.hidden.to_string(),
-            row.bytes.to_string(),
-            row.dtype.to_owned(),
-            row.algorithm.clone(),
-            format!("{:.2}", row.time_us),
-            row.wrong.to_string(),
-        ]);
-    }
-    table
+    let bytes = tokens * norms.hidden * norms.dtype.bytes();
+    vec![
+        Column::count("tokens", |row: &Row| row.tokens as u64).expecting(tokens.to_string()),
+        Column::count("hidden", |row: &Row| row.hidden as u64),
+        Column::count("bytes", |row: &Row| row.bytes).expecting(bytes.to_string()),
+        Column::text("dtype", |row: &Row| row.dtype.to_owned()),
+        Column::text("algorithm", |row: &Row| row.algorithm.clone()).expecting(Algorithm::TwoShotZeroCopy.name()),
+        Column::number("time us", 2, |row: &Row| Some(row.time_us)).expecting("99999.99"),
+        Column::count("wrong", |row: &Row| row.wrong).expecting("0"),
+    ]
 }

@@ -18,7 +18,7 @@ use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, expl
 use crate::grid::{GridArgs, GridWorld};
 use experts::Layer;
 use grids::Grids;
-use harness::contest::repeats::Repeats;
+use harness::comparison::repeats::Repeats;
 use harness::devices::{self, Choice, GPUS};
 use harness::experts::Shape;
 use harness::failure::Failure;

@@ -6,6 +6,9 @@ use std::ops::Range;
 use symmetra::AdoptedSlice;
 use symmetra::{DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
+/// Bytes of a symmetric buffer in addition to its elements, at most: its signals and guards.
+pub const BUFFER_BYTES: u64 = 64 << 10;
+
 /// Memory for operands.
 pub trait Buffer<T: Element>: Sized {
     /// Some elements of the memory, as an operand.

@@ -61,7 +61,7 @@ fn data_repeat_after_their_period() {
 #[test]
 fn ranks_share_the_groups_of_a_codec() {
     let data = Data::<bf16>::new(3, 100, 2);
-    let sum = |index: usize| data.ranks.iter().map(|values| values[index].to_f32()).sum::<f32>();
+    let sum = |index: usize| data.ranks.iter().map(|values| values.values()[index].to_f32()).sum::<f32>();
     let mut result: Vec<bf16> = (0..100).map(|index| bf16::from_f32(sum(index))).collect();
     let bounds = Bounds { codec: Codec::Int8, reduction: Reduction::Sum, algorithm: Algorithm::OneShotSentinel };
     let counts = |result: &[bf16]| [0, 1].map(|rank| data.count_beyond(&bounds, result, [rank, 2]));

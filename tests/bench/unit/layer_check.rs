@@ -3,16 +3,18 @@ use symmetra::matmul::Multiplier;
 use symmetra::{Config, Device};
 
 use super::super::LayerRace;
-use super::super::contender::Racer;
+use super::super::candidate::LayerCandidate;
 use super::super::operands::Inputs;
 use super::super::shape::Shape;
-use super::super::sides::Heat;
+use super::super::sides::Round;
 use super::super::way::Way;
 use super::super::weights::weights;
 use super::*;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::{Contender, Mode};
-use harness::ranks::Task;
+use crate::pace::Pace;
+use crate::race::Race;
+use harness::comparison::candidate::Candidate;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Mode;
 
 const TOKENS: usize = 4;
 const LAYERS: u32 = 2;
@@ -20,14 +22,17 @@ const LAYERS: u32 = 2;
 fn race() -> LayerRace {
     LayerRace {
         shape: Shape { hidden: 64, heads: 4, kv_heads: 2, intermediate: 96 },
-        ranks: 1,
         tokens: vec![TOKENS],
         layers: LAYERS,
         ways: vec![Way::AllReduce],
-        competitors: Vec::new(),
-        modes: vec![Mode::Eager],
-        launches: Repeats { timed: 1, warmup: 0 },
-        seed: 1,
+        pace: Pace {
+            ranks: 1,
+            competitors: Vec::new(),
+            modes: vec![Mode::Eager],
+            operations: None,
+            launches: Repeats { timed: 1, warmup: 0 },
+            seed: 1,
+        },
     }
 }
 
@@ -39,11 +44,11 @@ fn a_row_that_was_not_written_is_found() {
     let mut config = Config::default();
     config.heap_bytes = race.heap_bytes();
     let communicator = Communicator::open(Threads::new(1).unwrap().remove(0), &device, config).unwrap();
-    let drawn = Drawn { seed: race.seed, shape: race.shape, rank: 0, ranks: 1 };
+    let drawn = Drawn { seed: race.pace.seed, shape: race.shape, rank: 0, ranks: 1 };
     let operands = Operands::new(&race, &communicator, TOKENS).unwrap();
-    let inputs = Inputs::new(race.seed, TOKENS * race.shape.hidden);
+    let inputs = Inputs::new(race.pace.seed, TOKENS * race.shape.hidden);
     let weights = weights(drawn, LAYERS, &communicator, &stream).unwrap();
-    let heat = Heat {
+    let round = Round {
         communicator: &communicator,
         alone: &communicator,
         multiplier: &Multiplier::new(&device).unwrap(),
@@ -51,24 +56,24 @@ fn a_row_that_was_not_written_is_found() {
         weights: &weights,
         operands: &operands,
     };
-    let side = heat.ours(Way::AllReduce, None).unwrap();
+    let side = round.ours(Way::AllReduce, None).unwrap();
     let check = Check::new(&communicator, &operands, drawn, LAYERS);
-    let racer = Racer { side, operands: &operands, inputs: &inputs, check: &check };
-    racer.prepare(&stream).unwrap();
-    racer.enqueue(LAYERS, &stream).unwrap();
+    let candidate = LayerCandidate { side, operands: &operands, inputs: &inputs, check: &check };
+    candidate.prepare(&stream).unwrap();
+    candidate.enqueue(LAYERS, (&stream).into()).unwrap();
     communicator.synchronize(&stream).unwrap();
-    let wrong = || check.wrong(&racer.side, &stream).unwrap();
+    let wrong = || check.wrong(&candidate.side, &stream).unwrap();
     assert_eq!(wrong(), 0);
     let [attention, mlp] = race.shape.halves(1);
     let row = 1..2;
     let spoilt = [
         ("normed rows before", operands.normed_here(2, &row)),
         ("qkv", operands.first(2, elems(&row, attention.first.columns))),
-        ("the stream behind o", operands.x(3, &row)),
-        ("normed rows behind o", operands.normed_here(3, &row)),
+        ("the stream after o", operands.x(3, &row)),
+        ("normed rows after o", operands.normed_here(3, &row)),
         ("gate_up", operands.first(3, elems(&row, mlp.first.columns))),
-        ("the stream behind down", operands.x(4, &row)),
-        ("normed rows behind down", operands.normed_here(4, &row)),
+        ("the stream after down", operands.x(4, &row)),
+        ("normed rows after down", operands.normed_here(4, &row)),
     ];
     for (name, place) in spoilt {
         let place = place.unwrap();

@@ -5,16 +5,18 @@ use symmetra::bootstrap::Threads;
 use symmetra::{Config, Device, Stream};
 
 use super::super::LayerRace;
+use super::super::candidate::LayerCandidate;
 use super::super::check::Check;
-use super::super::contender::Racer;
 use super::super::operands::Inputs;
 use super::super::shape::Shape;
 use super::super::weights::{Drawn, weights};
 use super::*;
+use crate::pace::Pace;
+use crate::race::Race;
 use harness::alone::alone;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::{Contender, Mode};
-use harness::ranks::Task;
+use harness::comparison::candidate::Candidate;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Mode;
 
 const RANKS: usize = 2;
 const TOKENS: usize = 6;
@@ -23,25 +25,28 @@ const LAYERS: u32 = 2;
 fn work(bootstrap: Threads) {
     let race = LayerRace {
         shape: Shape { hidden: 64, heads: 4, kv_heads: 2, intermediate: 96 },
-        ranks: RANKS,
         tokens: vec![TOKENS],
         layers: LAYERS,
         ways: vec![Way::AllReduce],
-        competitors: Vec::new(),
-        modes: vec![Mode::Eager],
-        launches: Repeats { timed: 1, warmup: 0 },
-        seed: 3,
+        pace: Pace {
+            ranks: RANKS,
+            competitors: Vec::new(),
+            modes: vec![Mode::Eager],
+            operations: None,
+            launches: Repeats { timed: 1, warmup: 0 },
+            seed: 3,
+        },
     };
     let device = Device::host().unwrap();
     let stream = Stream::new(&device).unwrap();
     let mut config = Config::default();
     config.heap_bytes = race.heap_bytes();
     let communicator = Communicator::open(bootstrap, &device, config).unwrap();
-    let drawn = Drawn { seed: race.seed, shape: race.shape, rank: communicator.rank(), ranks: RANKS };
+    let drawn = Drawn { seed: race.pace.seed, shape: race.shape, rank: communicator.rank(), ranks: RANKS };
     let operands = Operands::new(&race, &communicator, TOKENS).unwrap();
-    let inputs = Inputs::new(race.seed, TOKENS * race.shape.hidden);
+    let inputs = Inputs::new(race.pace.seed, TOKENS * race.shape.hidden);
     let weights = weights(drawn, LAYERS, &communicator, &stream).unwrap();
-    let heat = Heat {
+    let round = Round {
         communicator: &communicator,
         alone: &alone(&communicator).unwrap(),
         multiplier: &Multiplier::new(&device).unwrap(),
@@ -50,15 +55,15 @@ fn work(bootstrap: Threads) {
         operands: &operands,
     };
     let check = Check::new(&communicator, &operands, drawn, LAYERS);
-    let mut sides = vec![heat.ours(Way::AllReduce, None).unwrap()];
-    sides.extend(PeerWay::ALL.map(|way| heat.peer(way, &communicator).unwrap()));
+    let mut sides = vec![round.ours(Way::AllReduce, None).unwrap()];
+    sides.extend(PeerWay::ALL.map(|way| round.peer(way, &communicator).unwrap()));
     for side in sides {
-        let racer = Racer { side, operands: &operands, inputs: &inputs, check: &check };
-        racer.prepare(&stream).unwrap();
+        let candidate = LayerCandidate { side, operands: &operands, inputs: &inputs, check: &check };
+        candidate.prepare(&stream).unwrap();
         communicator.group().barrier().unwrap();
-        racer.enqueue(LAYERS, &stream).unwrap();
+        candidate.enqueue(LAYERS, (&stream).into()).unwrap();
         communicator.synchronize(&stream).unwrap();
-        assert_eq!(racer.verify(LAYERS, &stream).unwrap().wrong, 0, "{}", racer.side.name);
+        assert_eq!(candidate.verify(LAYERS, &stream).unwrap().wrong, 0, "{}", candidate.side.name);
     }
 }
 

@@ -1,16 +1,16 @@
 //! Tests of `crates/bench/src/moe/peer.rs`, whose module they are: on ranks of the host device, where our own
 //! all-to-all plays the peer.
 
+use symmetra::Device;
 use symmetra::bootstrap::Threads;
-use symmetra::{Device, SymmetricBuffer};
 
-use super::super::contender::{Ours, Racer};
+use super::super::candidate::{Ours, PhaseCandidate};
 use super::super::oracle::Rows;
 use super::super::routes::Traffic;
 use super::*;
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
-use harness::contest::turns::{Mode, Turns};
+use crate::pace::Pace;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::{Mode, Turns};
 use harness::experts::Way;
 
 const TOKENS: usize = 5;
@@ -18,33 +18,32 @@ const TOKENS: usize = 5;
 fn race(shape: Shape, ranks: usize, wire: Wire, layout: Layout) -> MoeRace {
     MoeRace {
         shape,
-        ranks,
         tokens: vec![TOKENS],
         wire,
         layout: Some(layout),
         methods: vec![Way::Auto],
         traffic: Traffic::Uniform,
-        competitors: Vec::new(),
-        modes: Vec::new(),
-        operations: None,
-        launches: Repeats { timed: 1, warmup: 0 },
-        seed: 7,
+        pace: Pace {
+            ranks,
+            competitors: Vec::new(),
+            modes: Vec::new(),
+            operations: None,
+            launches: Repeats { timed: 1, warmup: 0 },
+            seed: 7,
+        },
         heap_bytes: 1 << 20,
     }
 }
 
-/// How much each racer of a rank got wrong, ours and the peer's, called one by one and in graphs. `spoil`: the results of the
+/// The wrong elements of each candidate of a rank, ours and the peer's, called one by one and in graphs. `spoil`: the results of the
 /// first rank's experts are others than the reference knows.
 fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
     let communicator = Communicator::open(bootstrap, &Device::host().unwrap(), Config::default()).unwrap();
     let (device, rank, stream) =
         (communicator.device(), communicator.rank(), Stream::new(communicator.device()).unwrap());
-    let meeting: SymmetricBuffer<f32> = communicator.symmetric(1).unwrap();
-    let stopwatch = Stopwatch::after(1, &communicator, &meeting, &stream).unwrap();
-    let turns =
-        Turns { team: &communicator, graphs: &stopwatch, calls: &stopwatch, launches: Repeats { timed: 1, warmup: 0 } };
-    let (rows, layout, routes) = (Rows::new(race.seed, race.shape.hidden), race.layout(TOKENS), race.routes(TOKENS));
-    let given = (spoil && rank == 0).then(|| Rows::new(race.seed + 1, race.shape.hidden));
+    let (rows, layout, routes) =
+        (Rows::new(race.pace.seed, race.shape.hidden), race.layout(TOKENS), race.routes(TOKENS));
+    let given = (spoil && rank == 0).then(|| Rows::new(race.pace.seed + 1, race.shape.hidden));
     let ordered = |layout| Order::new(race, (&rows, given.as_ref()), (&routes, layout), [rank, TOKENS]);
     let orders = [ordered(layout), ordered(order_of(layout))];
     let [operands, of_peer] = orders.each_ref().map(|order| {
@@ -54,20 +53,25 @@ fn of_rank(bootstrap: Threads, race: &MoeRace, spoil: bool) -> Vec<u64> {
         operands
     });
     let between = Between::new(race, &communicator, &orders[1], TOKENS, &stream).unwrap();
-    let config = race.settings(&orders[0].oracle, TOKENS).remove(0);
+    let config = race.configs(&orders[0].oracle, TOKENS).remove(0);
     let ours = Ours { experts: communicator.experts(config).unwrap(), operands: &operands };
-    let peer = Peer::new(&communicator, &of_peer, &between);
-    let sides: [&dyn Side<'_>; 2] = [&ours, &peer];
-    let racers: Vec<_> = sides.into_iter().zip(&orders).flat_map(|(side, order)| Racer::all(side, order)).collect();
-    let laps = [Mode::Graph, Mode::Eager].into_iter().flat_map(|mode| turns.laps(mode, 2, &racers).unwrap());
-    laps.map(|lap| lap.wrong).collect()
+    let peer = MessagePeer::new(&communicator, &of_peer, &between);
+    let sides: [(&str, &dyn Side<'_>); 2] = [("ours", &ours), ("peer", &peer)];
+    let of_side = |((name, side), order)| PhaseCandidate::all(name, side, order);
+    let candidates: Vec<_> = sides.into_iter().zip(&orders).flat_map(of_side).collect();
+    let wrong = Turns::open(&communicator, &communicator, race.pace.launches, |turns| {
+        let modes = [Mode::Graph, Mode::Eager].into_iter();
+        let trials = modes.flat_map(|mode| turns.trials(mode, 2, &candidates).unwrap());
+        Ok(trials.map(|trial| trial.wrong).collect())
+    });
+    wrong.unwrap()
 }
 
 /// The wrong elements of all ranks, by rank.
 fn wrong(race: &MoeRace, spoil: bool) -> Vec<Vec<u64>> {
     std::thread::scope(|scope| {
         let start = |rank| scope.spawn(move || of_rank(rank, race, spoil));
-        let ranks: Vec<_> = Threads::new(race.ranks).unwrap().into_iter().map(start).collect();
+        let ranks: Vec<_> = Threads::new(race.pace.ranks).unwrap().into_iter().map(start).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
 }
@@ -87,7 +91,7 @@ fn messages_of_packed_rows_have_the_bits_of_ours() {
         (race(shape(5, 2, 33), 2, Wire::Same, Layout::Padded), "rows with padding"),
         (race(shape(2, 1, 64), 3, Wire::Same, Layout::ByExpert), "a rank without experts"),
     ] {
-        assert_eq!(wrong(&race, false), vec![[0; 14]; race.ranks], "{what}");
+        assert_eq!(wrong(&race, false), vec![[0; 14]; race.pace.ranks], "{what}");
     }
 }
 

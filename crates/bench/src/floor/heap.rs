@@ -4,12 +4,11 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
+use harness::comparison::turns::Turns;
 use harness::failure::Failure;
 use harness::statistics::{median, slowest};
 
-use super::Line;
+use crate::limits::Line;
 
 /// Lines of a chain of loads: more than one launch loads, so that no load hits a line that an earlier load fetched.
 const LINES: usize = 2048;
@@ -145,7 +144,7 @@ fn unequal(found: &[u64], expected: &[u64]) -> u64 {
 }
 
 /// Operands of the measured kernels.
-struct Bench<'a> {
+struct Probes<'a> {
     communicator: &'a Communicator,
     chain: &'a SymmetricBuffer<u64>,
     word: &'a SymmetricBuffer<u64>,
@@ -164,8 +163,7 @@ pub(super) fn heap_bytes(bytes: u64) -> u64 {
 /// One rank's part, in the order of [`QUANTITIES`]. Collective; blocks.
 pub(super) fn measure(
     communicator: &Communicator,
-    stopwatch: &Stopwatch<'_>,
-    launches: Repeats,
+    turns: &Turns<'_>,
     bytes: u64,
     seed: u64,
 ) -> Result<Vec<Measured>, Failure> {
@@ -174,7 +172,7 @@ pub(super) fn measure(
     let slots = [symmetric(Communicator::PROBE_SLOT_WORDS)?, symmetric(Communicator::PROBE_SLOT_WORDS)?];
     let words = bytes as usize / size_of::<u64>();
     let (found, copies) = (symmetric(2)?, [symmetric(words)?, symmetric(words)?]);
-    let bench = Bench {
+    let probes = Probes {
         communicator,
         chain: &chain,
         word: &word,
@@ -183,10 +181,10 @@ pub(super) fn measure(
         copies: copies.each_ref(),
         seed,
     };
-    QUANTITIES.iter().map(|(_, kind)| bench.measure(*kind, stopwatch, launches)).collect()
+    QUANTITIES.iter().map(|(_, kind)| probes.measure(*kind, turns)).collect()
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Probes<'a> {
     /// The next rank, in whose memory this rank works.
     fn next(&self) -> usize {
         (self.communicator.rank() + 1) % self.communicator.world_size()
@@ -202,25 +200,21 @@ impl<'a> Bench<'a> {
         Some(self.communicator.rank() ^ 1).filter(|partner| *partner < self.communicator.world_size())
     }
 
-    fn measure(&self, kind: Kind, stopwatch: &Stopwatch<'_>, launches: Repeats) -> Result<Measured, Failure> {
+    fn measure(&self, kind: Kind, turns: &Turns<'_>) -> Result<Measured, Failure> {
         if kind == Kind::Add && !self.communicator.has_native_atomics() {
             let why = "links between the devices have no atomics".to_owned();
             return Ok(Measured { times_us: Vec::new(), wrong: 0, skipped: Some(why) });
         }
-        let (device, stream) = (self.communicator.device().kind(), stopwatch.stream());
+        let (device, stream) = (self.communicator.device().kind(), turns.stream());
         let operations = kind.operations(device);
         self.prepare(kind, stream)?;
         // No rank may write to a rank that still prepares.
         self.communicator.group().barrier()?;
         let graph = stream.capture(|capture| (0..operations).try_for_each(|_| self.record(kind, capture)))?;
-        let mut times_us = Vec::new();
-        for timed in launches.runs() {
-            let time = stopwatch.time(|| graph.launch(stream))?;
-            times_us.extend(timed.then_some(time.device_us / kind.parts(device)));
-        }
+        let times_us = turns.times_us(kind.parts(device), || graph.launch(stream))?;
         // No rank may read memory to which another rank still writes.
         self.communicator.group().barrier()?;
-        let wrong = self.count_wrong(kind, launches.total() * operations, stream)?;
+        let wrong = self.count_wrong(kind, turns.launches().total() * operations, stream)?;
         Ok(Measured { times_us, wrong, skipped: None })
     }
 

@@ -12,7 +12,8 @@ use super::bounds::{Dot, far, is_sum, unlike};
 use super::operands::Operands;
 use super::shape::Half;
 use super::sides::Side;
-use super::weights::{Drawn, Pattern};
+use super::weights::Drawn;
+use crate::pattern::Pattern;
 use reference::found;
 use reference::norm::normed;
 
@@ -34,7 +35,7 @@ pub(super) struct Check<'a> {
     drawn: Drawn,
     halves: usize,
     /// The right factors of the last layer.
-    factors: [[Pattern; 2]; 2],
+    factors: [[Pattern<bf16>; 2]; 2],
     /// Sampled rows, in ascending order, equal on all ranks.
     rows: Vec<usize>,
     /// The final rows of the first candidate that was verified.
@@ -75,7 +76,7 @@ impl<'a> Check<'a> {
         let mut sample = |columns| -> Vec<usize> { (0..SAMPLES).map(|_| random.usize(0..columns)).collect() };
         let (first_columns, second_columns) = (sample(first.columns), sample(second.columns));
         let column =
-            |pattern: &Pattern, inner: usize, column: usize| pattern.elems(column * inner..(column + 1) * inner);
+            |pattern: &Pattern<bf16>, inner: usize, column: usize| pattern.elems(column * inner..(column + 1) * inner);
 
         let before = self.fetch(&side.normed, |row| operands.normed_here(number, &side.normed_row(row)), stream)?;
         let products = self.read(first.columns, |elems| operands.first(number, elems), stream)?;

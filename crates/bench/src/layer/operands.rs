@@ -6,9 +6,10 @@ use symmetra::half::bf16;
 use symmetra::{Communicator, DeviceBuffer, Ref, Stream, SymmetricBuffer, SymmetricSlice};
 
 use super::LayerRace;
-use super::weights::Pattern;
-use crate::data::Data;
-use harness::contest::step::Part;
+use super::weights::spread;
+use crate::collective::data::Data;
+use crate::pattern::Pattern;
+use harness::comparison::work::Part;
 
 /// How many states of the rows are kept. A state is the rows before or after a half of a layer. At the end the three
 /// states of the last layer are kept, so that each step of this layer can be compared with its definition.
@@ -37,13 +38,13 @@ impl Operands {
         let elems = tokens * hidden;
         let symmetric = || communicator.symmetric(elems);
         let plain = |elems| DeviceBuffer::new(device, elems);
-        let firsts = race.shape.halves(race.ranks).map(|half| tokens * half.first.columns);
-        let share = tokens / race.ranks;
+        let firsts = race.shape.halves(race.pace.ranks).map(|half| tokens * half.first.columns);
+        let share = tokens / race.pace.ranks;
         let own = communicator.rank() * share..(communicator.rank() + 1) * share;
         Ok(Self {
             tokens,
             hidden,
-            own: tokens.is_multiple_of(race.ranks).then_some(own),
+            own: tokens.is_multiple_of(race.pace.ranks).then_some(own),
             x: [plain(elems)?, plain(elems)?, plain(elems)?],
             normed: [symmetric()?, symmetric()?, symmetric()?],
             first: [plain(firsts[0])?, plain(firsts[1])?],
@@ -128,14 +129,14 @@ impl Operands {
 
 /// The inputs of the first layer, equal on all ranks.
 pub(super) struct Inputs {
-    x: Pattern,
-    normed: Pattern,
+    x: Pattern<bf16>,
+    normed: Pattern<bf16>,
 }
 
 impl Inputs {
     pub(super) fn new(seed: u64, elems: usize) -> Self {
         // A variance of 1.
-        let of = |what: &str| Pattern::new((seed, what, elems), elems, [0.0, 3f32.sqrt()]);
+        let of = |what: &str| spread((seed, what, elems), elems, [0.0, 3f32.sqrt()]);
         Self { x: of("x"), normed: of("normed") }
     }
 }

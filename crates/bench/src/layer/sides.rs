@@ -12,10 +12,8 @@ use super::steps::Call;
 use super::way::{PeerWay, Way};
 use super::weights::HalfWeights;
 use harness::collective::Collective;
-use harness::contest::step::{Library, Step};
+use harness::comparison::work::{Library, Work};
 use harness::form::Form;
-
-type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
 
 /// A candidate that runs layers.
 pub(super) struct Side<'s> {
@@ -27,7 +25,7 @@ pub(super) struct Side<'s> {
     /// The place of these rows in their buffer.
     pub(super) normed_at: Range<usize>,
     /// The steps of each half.
-    pub(super) halves: Vec<Steps<'s>>,
+    pub(super) halves: Vec<Vec<Work<'s>>>,
 }
 
 impl Side<'_> {
@@ -75,7 +73,7 @@ impl Plans {
 
 /// The parts of which candidates are made.
 #[derive(Clone, Copy)]
-pub(super) struct Heat<'s> {
+pub(super) struct Round<'s> {
     pub(super) communicator: &'s Communicator,
     /// A group of only this rank, which norms the sums of another call.
     pub(super) alone: &'s Communicator,
@@ -85,7 +83,7 @@ pub(super) struct Heat<'s> {
     pub(super) operands: &'s Operands,
 }
 
-impl<'s> Heat<'s> {
+impl<'s> Round<'s> {
     fn all(self) -> Range<usize> {
         0..self.operands.tokens
     }
@@ -133,25 +131,25 @@ impl<'s> Heat<'s> {
     }
 
     /// GEMMs, a collective that sums, and a norm. Where ranks share the rows, a gather before.
-    fn by_collectives(self, number: usize, library: &'s impl Library, shares: bool) -> symmetra::Result<Steps<'s>> {
+    fn by_collectives(self, number: usize, library: &'s impl Library, shares: bool) -> symmetra::Result<Vec<Work<'s>>> {
         let (rows, operands) = (self.rows(shares), self.operands);
-        let mut steps: Steps<'s> = Vec::new();
+        let mut steps: Vec<Work<'s>> = Vec::new();
         if shares {
             steps.push(self.gather(library, number)?);
         }
         steps.extend(self.products(number)?);
         let collective = if shares { Collective::ReduceScatter } else { Collective::AllReduce };
-        steps.push(library.step(collective, [operands.partial_part(), operands.sum_part(&rows)])?);
+        steps.push(library.collective(collective, [operands.partial_part(), operands.sum_part(&rows)])?);
         let norm = self.norm(number, (self.alone, Form::AllReduce), operands.sum(&rows)?, [&rows; 2])?;
-        steps.push(Box::new(norm));
+        steps.push(norm);
         Ok(steps)
     }
 
     /// GEMMs, and one call that sums and norms.
-    fn by_calls(self, number: usize, form: Form) -> symmetra::Result<Steps<'s>> {
+    fn by_calls(self, number: usize, form: Form) -> symmetra::Result<Vec<Work<'s>>> {
         let [kept, normed] = [form != Form::AllReduce, form == Form::ReduceScatter].map(|shares| self.rows(shares));
         let norm = self.norm(number, (self.communicator, form), self.operands.partial()?, [&kept, &normed])?;
-        Ok(self.products(number)?.into_iter().chain([Box::new(norm) as _]).collect())
+        Ok(self.products(number)?.into_iter().chain([norm]).collect())
     }
 
     /// Both GEMMs of a half by plans, and the norm of this rank's share.
@@ -159,71 +157,76 @@ impl<'s> Heat<'s> {
         self,
         number: usize,
         plans: &'s [(AllGatherMatmul, MatmulReduceScatter); 2],
-    ) -> symmetra::Result<Steps<'s>> {
+    ) -> symmetra::Result<Vec<Work<'s>>> {
         let (operands, own, weights) = (self.operands, self.rows(true), &self.weights[number]);
         let ((gather, scatter), Half { first, second }) = (&plans[number % 2], self.halves[number % 2]);
         let tokens = operands.tokens;
         Ok(vec![
-            Box::new(Call::GatherMultiply {
+            Call::GatherMultiply {
                 plan: gather,
                 shard: operands.normed(number, &self.shard())?,
                 right: &weights.first,
                 result: operands.first(number, 0..tokens * first.columns)?,
-            }),
-            Box::new(Call::MultiplyScatter {
+            }
+            .work(),
+            Call::MultiplyScatter {
                 plan: scatter,
                 left: operands.first(number, 0..tokens * second.inner)?,
                 right: &weights.second,
                 result: operands.sum(&own)?,
-            }),
-            Box::new(self.norm(number, (self.alone, Form::AllReduce), operands.sum(&own)?, [&own, &self.shard()])?),
+            }
+            .work(),
+            self.norm(number, (self.alone, Form::AllReduce), operands.sum(&own)?, [&own, &self.shard()])?,
         ])
     }
 
     /// The first GEMM of a half alone, the second by a plan that sums, and the norm of all rows.
-    fn by_sums(self, number: usize, plans: &'s [MatmulAllReduce; 2]) -> symmetra::Result<Steps<'s>> {
+    fn by_sums(self, number: usize, plans: &'s [MatmulAllReduce; 2]) -> symmetra::Result<Vec<Work<'s>>> {
         let (operands, all, second) = (self.operands, self.all(), self.halves[number % 2].second);
         let [first, _] = self.products(number)?;
         Ok(vec![
             first,
-            Box::new(Call::MultiplySum {
+            Call::MultiplySum {
                 plan: &plans[number % 2],
                 left: operands.first(number, 0..operands.tokens * second.inner)?,
                 right: &self.weights[number].second,
                 result: operands.sum(&all)?,
-            }),
-            Box::new(self.norm(number, (self.alone, Form::AllReduce), operands.sum(&all)?, [&all, &all])?),
+            }
+            .work(),
+            self.norm(number, (self.alone, Form::AllReduce), operands.sum(&all)?, [&all, &all])?,
         ])
     }
 
     /// Gathers the normed rows before a half.
-    fn gather(self, library: &'s impl Library, number: usize) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+    fn gather(self, library: &'s impl Library, number: usize) -> symmetra::Result<Work<'s>> {
         let part = |rows: &Range<usize>| self.operands.normed_part(number, rows);
-        library.step(Collective::AllGather, [part(&self.rows(true)), part(&self.all())])
+        library.collective(Collective::AllGather, [part(&self.rows(true)), part(&self.all())])
     }
 
     /// Both GEMMs of a half, without plans.
-    fn products(self, number: usize) -> symmetra::Result<[Box<dyn Step<'s> + 's>; 2]> {
+    fn products(self, number: usize) -> symmetra::Result<[Work<'s>; 2]> {
         let (operands, weights, multiplier) = (self.operands, &self.weights[number], self.multiplier);
         let Half { first, second } = self.halves[number % 2];
         let rows = operands.tokens;
         Ok([
-            Box::new(Call::Multiply {
+            Call::Multiply {
                 multiplier,
                 product: first,
                 rows,
                 left: operands.normed_here(number, &self.all())?,
                 right: &weights.first,
                 result: operands.first(number, 0..rows * first.columns)?,
-            }),
-            Box::new(Call::Multiply {
+            }
+            .work(),
+            Call::Multiply {
                 multiplier,
                 product: second,
                 rows,
                 left: operands.first(number, 0..rows * second.inner)?,
                 right: &weights.second,
                 result: operands.partial_here(),
-            }),
+            }
+            .work(),
         ])
     }
 
@@ -234,9 +237,9 @@ impl<'s> Heat<'s> {
         (communicator, form): (&'s Communicator, Form),
         input: SymmetricSlice<'s, bf16>,
         [kept, normed]: [&Range<usize>; 2],
-    ) -> symmetra::Result<Call<'s>> {
+    ) -> symmetra::Result<Work<'s>> {
         let operands = self.operands;
-        Ok(Call::Norm {
+        let norm = Call::Norm {
             communicator,
             form,
             input,
@@ -244,7 +247,8 @@ impl<'s> Heat<'s> {
             residual: operands.x(number, kept)?,
             residual_out: operands.x(number + 1, kept)?,
             output: operands.normed(number + 1, normed)?,
-        })
+        };
+        Ok(norm.work())
     }
 }
 

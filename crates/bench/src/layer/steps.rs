@@ -3,10 +3,10 @@
 use symmetra::fused::{AllGatherMatmul, MatmulAllReduce, MatmulReduceScatter};
 use symmetra::half::bf16;
 use symmetra::matmul::{Multiplier, Product, Tensor};
-use symmetra::{Capture, Communicator, DeviceBuffer, Queue, Ref, RowNorm, Stream, SymmetricSlice};
+use symmetra::{AnyQueue, Communicator, DeviceBuffer, Ref, RowNorm, SymmetricSlice};
 
 use super::NORM;
-use harness::contest::step::Step;
+use harness::comparison::work::Work;
 use harness::form::Form;
 
 /// A call with its operands.
@@ -50,7 +50,11 @@ pub(super) enum Call<'s> {
 }
 
 impl<'s> Call<'s> {
-    fn call(&self, queue: impl Queue<'s>) -> symmetra::Result<()> {
+    pub(super) fn work(self) -> Work<'s> {
+        Box::new(move |queue| self.call(queue))
+    }
+
+    fn call(&self, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         match self {
             Self::Multiply { multiplier, product, rows, left, right, result } => {
                 let operands = [Tensor::of(left), Tensor::of(*right), Tensor::of(result)];
@@ -70,15 +74,5 @@ impl<'s> Call<'s> {
                 plan.enqueue(Tensor::of(left), Tensor::of(*right), Tensor::of(*result), queue)
             }
         }
-    }
-}
-
-impl<'s> Step<'s> for Call<'s> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.call(stream)
-    }
-
-    fn record(&self, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.call(capture)
     }
 }

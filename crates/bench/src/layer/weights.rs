@@ -1,40 +1,16 @@
 //! Random numbers, and the weights of the layers that one rank has.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
+use std::hash::Hash;
 
 use symmetra::half::bf16;
 use symmetra::{Communicator, DeviceBuffer, Stream};
 
 use super::shape::{Half, Shape};
+use crate::pattern::Pattern;
 
-/// Numbers repeat after this many: a prime, so that no two rows of a matrix are equal. Drawing all would take minutes.
-const PERIOD: usize = 4_194_301;
-
-/// Random numbers of a matrix.
-pub(super) struct Pattern(Vec<bf16>);
-
-impl Pattern {
-    /// Random numbers of `elems` elements, between `middle - size` and `middle + size`.
-    pub(super) fn new(drawn_from: impl Hash, elems: usize, [middle, size]: [f32; 2]) -> Self {
-        let mut hasher = DefaultHasher::new();
-        drawn_from.hash(&mut hasher);
-        let mut random = fastrand::Rng::with_seed(hasher.finish());
-        let mut draw = || bf16::from_f32(middle + size * (2.0 * random.f32() - 1.0));
-        Self((0..elems.min(PERIOD)).map(|_| draw()).collect())
-    }
-
-    /// These elements of the matrix.
-    pub(super) fn elems(&self, range: Range<usize>) -> Vec<bf16> {
-        let mut elems = Vec::with_capacity(range.len());
-        let mut next = range.start % self.0.len();
-        while elems.len() < range.len() {
-            let here = &self.0[next..];
-            elems.extend_from_slice(&here[..here.len().min(range.len() - elems.len())]);
-            next = 0;
-        }
-        elems
-    }
+/// Random numbers of `elems` elements, between `middle - size` and `middle + size`.
+pub(super) fn spread(drawn_from: impl Hash, elems: usize, [middle, size]: [f32; 2]) -> Pattern<bf16> {
+    Pattern::new(drawn_from, elems, |random| bf16::from_f32(middle + size * (2.0 * random.f32() - 1.0)))
 }
 
 /// The random numbers of one rank for all layers: numbers of halves count on from layer to layer.
@@ -52,10 +28,10 @@ impl Drawn {
     }
 
     /// The right factors of a half, `[N][K]`: column after column. An element of a result has a variance of about 1.
-    pub(super) fn factors(self, number: usize) -> [Pattern; 2] {
+    pub(super) fn factors(self, number: usize) -> [Pattern<bf16>; 2] {
         let Half { first, second } = self.half(number);
         let size = |inner: usize| (3.0 / inner as f32).sqrt();
-        let of = |which: &str, elems, size| Pattern::new((self.seed, which, number, self.rank), elems, [0.0, size]);
+        let of = |which: &str, elems, size| spread((self.seed, which, number, self.rank), elems, [0.0, size]);
         [
             of("first", first.inner * first.columns, size(first.inner)),
             of("second", second.inner * second.columns, size(second.inner * self.ranks)),
@@ -65,7 +41,7 @@ impl Drawn {
     /// The weight of the norm after a half, equal on all ranks.
     pub(super) fn norm(self, number: usize) -> Vec<bf16> {
         let hidden = self.shape.hidden;
-        Pattern::new((self.seed, "norm", number), hidden, [1.0, 0.5]).elems(0..hidden)
+        spread((self.seed, "norm", number), hidden, [1.0, 0.5]).elems(0..hidden)
     }
 }
 
@@ -86,7 +62,7 @@ pub(super) fn weights(
     let of_half = |number| {
         let Half { first, second } = drawn.half(number);
         let [firsts, seconds] = drawn.factors(number);
-        let matrix = |pattern: &Pattern, elems| {
+        let matrix = |pattern: &Pattern<bf16>, elems| {
             let buffer = DeviceBuffer::new(communicator.device(), elems)?;
             buffer.write(&pattern.elems(0..elems), stream)?;
             Ok::<_, symmetra::Error>(buffer)

@@ -7,8 +7,9 @@ use super::MatmulRace;
 use super::layers::Layer;
 use super::numbers::{Factor, Scales};
 use super::oracle::Oracle;
-use crate::data::Data;
-use harness::contest::step::Part;
+use crate::collective::data::Data;
+use crate::pattern::Pattern;
+use harness::comparison::work::Part;
 use reference::element::Real;
 
 /// The operands of a rank. A buffer that the collective does not need has one element.
@@ -50,7 +51,7 @@ impl<F: Factor> Operands<F> {
         layer: &Layer,
         oracle: &Oracle,
     ) -> symmetra::Result<Self> {
-        let (rank, ranks, device) = (communicator.rank(), race.ranks, communicator.device());
+        let (rank, ranks, device) = (communicator.rank(), race.pace.ranks, communicator.device());
         let (shares, all) = (layer.shares(ranks), 0..layer.tokens);
         let before: usize = shares[..rank].iter().sum();
         let own = before..before + shares[rank];
@@ -169,11 +170,8 @@ pub(super) struct Inputs<F: Factor> {
     all_scales: Vec<f32>,
     right_scales: Vec<f32>,
     /// Factors whose bits are random, as those of a model are: multiplying small integers takes less power.
-    noise: Vec<F>,
+    noise: Pattern<F>,
 }
-
-/// Random numbers repeat after this many: a prime, so that no two rows of a matrix are equal.
-const PERIOD: usize = 4_194_301;
 
 impl<F: Factor> Inputs<F> {
     pub(super) fn new(race: &MatmulRace, operands: &Operands<F>, oracle: &Oracle, rank: usize) -> Self {
@@ -181,7 +179,6 @@ impl<F: Factor> Inputs<F> {
         let sums = race.fusion.sums();
         let all = oracle.left_scales();
         let own = if race.scales == Scales::Rows { &all[left_rows.clone()] } else { all };
-        let mut random = fastrand::Rng::with_seed(race.seed ^ rank as u64);
         let most = layer.inner * layer.columns.max(left_rows.len());
         Self {
             left: oracle.left(rank, left_rows.clone()),
@@ -192,18 +189,8 @@ impl<F: Factor> Inputs<F> {
             left_scales: own.to_vec(),
             all_scales: all.to_vec(),
             right_scales: oracle.right_scales().to_vec(),
-            noise: (0..most.min(PERIOD)).map(|_| F::of_single(random.f32() - 0.5)).collect(),
+            noise: Pattern::new((race.pace.seed, rank), most, |random| F::of_single(random.f32() - 0.5)),
         }
-    }
-}
-
-impl<F: Factor> Inputs<F> {
-    fn noise(&self, elems: usize) -> Vec<F> {
-        let mut noise = Vec::with_capacity(elems);
-        while noise.len() < elems {
-            noise.extend_from_slice(&self.noise[..self.noise.len().min(elems - noise.len())]);
-        }
-        noise
     }
 }
 
@@ -228,8 +215,8 @@ impl<F: Factor> Operands<F> {
 
     /// Writes factors whose bits are random. Blocks until both are written.
     pub(super) fn write_noise(&self, inputs: &Inputs<F>, stream: &Stream) -> symmetra::Result<()> {
-        self.left.write(&inputs.noise(self.left.len()), stream)?;
-        self.right.write(&inputs.noise(self.right.len()), stream)
+        self.left.write(&inputs.noise.elems(0..self.left.len()), stream)?;
+        self.right.write(&inputs.noise.elems(0..self.right.len()), stream)
     }
 
     /// Writes the outputs of a candidate, and `before` into the buffers that a collective reads or writes. Blocks until

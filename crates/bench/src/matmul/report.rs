@@ -1,22 +1,25 @@
-//! The result of a comparison of GEMMs: a row for each layer and mode once every rank has run it.
+//! The rows of a comparison of GEMMs: one for each layer and mode.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use symmetra::float8::F8E4M3;
+use symmetra::half::{bf16, f16};
 
 use super::MatmulRace;
 use super::layers::Fusion;
 use super::numbers::{Precision, Scales};
-use super::rank::{COLLECTIVE, Explained, Lap, PRODUCT};
-use crate::hearing::{Heard, Report, Sides};
-use harness::contest::turns::Mode;
+use super::rank::{COLLECTIVE, Explained, Notes, PRODUCT};
+use crate::pace::Pace;
+use crate::race::{Bench, Combined, Outcome, Race};
+use harness::buffer::BUFFER_BYTES;
+use harness::columns::Column;
 use harness::failure::Failure;
 use harness::statistics::ratio;
-use harness::table::Table;
 
-/// One layer in one mode. Candidates by name.
+/// One layer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct Fields {
     /// The name of the layer.
     shape: String,
     /// M: rows of the whole left factor.
@@ -25,27 +28,18 @@ pub(crate) struct Row {
     inner: usize,
     /// N of a rank's GEMM.
     columns: usize,
-    mode: Mode,
-    operations: u32,
     /// The schedule of our first plan.
     way: &'static str,
     /// The descriptions of our plans.
     plans: BTreeMap<String, Explained>,
     /// Why a candidate did not run.
     missing: BTreeMap<String, String>,
-    time_us: BTreeMap<String, f64>,
-    /// The host's time for one operation; for a graph, an equal share of the launch.
-    host_us: BTreeMap<String, f64>,
     /// The longer of the GEMM alone and of the collective alone, in this run.
     bound_us: Option<f64>,
     /// The bound divided by the time of our first plan.
     share: Option<f64>,
-    /// The best peer's time divided by the time of our first plan.
-    ratio: Option<f64>,
-    wrong: BTreeMap<String, u64>,
 }
 
-/// The GEMMs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Settings {
     collective: Fusion,
@@ -53,99 +47,92 @@ pub(crate) struct Settings {
     scaling: Scales,
 }
 
-impl Heard for MatmulRace {
-    type Settings = Settings;
-    type Row = Row;
+type LayerRow = Outcome<Fields>;
 
-    fn table(report: &Report<Settings, Row>) -> Table {
-        report.for_people()
+impl Race for MatmulRace {
+    const NAME: &'static str = "matmul race";
+    type Notes = Notes;
+    type Settings = Settings;
+    type Row = LayerRow;
+
+    fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     fn settings(&self) -> Settings {
         Settings { collective: self.fusion, dtype: self.precision, scaling: self.scales }
     }
 
-    fn repeats(&self) -> (u64, u32) {
-        (self.seed, self.launches.timed)
+    fn about(&self) -> String {
+        format!("matmul and {}, {}", self.fusion.collective().name(), self.precision.numeric())
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        self.side_names()
+    /// The memory of all layers: a graph that was dropped keeps the memory of its plan for some time.
+    fn heap_bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| self.layer_bytes(layer)).sum::<u64>() + 4 * BUFFER_BYTES
+    }
+
+    /// Our schedules, both operations alone, the peers.
+    fn candidates(&self) -> Vec<&'static str> {
+        let ways = self.ways.iter().map(|way| way.name());
+        ways.chain([PRODUCT, COLLECTIVE]).chain(self.pace.competitors.iter().map(|other| other.name())).collect()
     }
 
     fn sizes(&self) -> Vec<String> {
         self.layers.iter().map(|layer| format!("{} of {} tokens", layer.name, layer.tokens)).collect()
     }
 
-    fn modes(&self) -> usize {
-        self.modes.len()
+    fn measure(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+        match self.precision {
+            Precision::Bf16 => self.measure_as::<bf16>(bench),
+            Precision::F16 => self.measure_as::<f16>(bench),
+            Precision::F32 => self.measure_as::<f32>(bench),
+            Precision::F8 => self.measure_as::<F8E4M3>(bench),
+        }
     }
 
-    fn place(lap: &Lap) -> (usize, Mode) {
-        (lap.layer, lap.mode)
-    }
-
-    fn rows(&self, number: usize, mut laps: Vec<Lap>) -> Vec<Row> {
-        let (names, layer): (Vec<String>, _) = (laps[0].sides.keys().cloned().collect(), &self.layers[number]);
-        let of_side = |_, name: &String| laps.iter().filter_map(|lap| lap.sides.get(name)).collect();
-        let Sides { time_us, host_us, wrong } = Sides::new(&names, of_side);
-        let peers: Vec<f64> = self.competitors.iter().filter_map(|peer| time_us.get(peer.name())).copied().collect();
-        let first = self.side_names()[0];
-        let alone = |side: &str| time_us.get(side).copied();
-        let bound_us = alone(PRODUCT).zip(alone(COLLECTIVE)).map(|(product, collective)| product.max(collective));
-        let lap = laps.swap_remove(0);
-        vec![Row {
+    fn rows(&self, size: usize, combined: Combined<Notes>) -> Vec<LayerRow> {
+        let (layer, first) = (&self.layers[size], self.candidates()[0]);
+        let time = |name: &str| combined.time_us.get(name).copied();
+        let bound_us = time(PRODUCT).zip(time(COLLECTIVE)).map(|(product, collective)| product.max(collective));
+        let peers: Vec<&'static str> = self.pace.competitors.iter().map(|peer| peer.name()).collect();
+        let ratio = time(first).and_then(|ours| ratio(ours, &combined.times(&peers)));
+        let Notes { plans, missing } = combined.notes.clone();
+        let fields = Fields {
             shape: layer.name.clone(),
             tokens: layer.tokens,
             inner: layer.inner,
             columns: layer.columns,
-            mode: lap.mode,
-            operations: lap.operations,
-            way: lap.plans.get(first).map_or("-", |plan| plan.way.name()),
+            way: plans.get(first).map_or("-", |plan| plan.way.name()),
             bound_us,
-            share: bound_us.zip(alone(first)).map(|(bound, ours)| bound / ours),
-            ratio: time_us.get(first).and_then(|ours| ratio(*ours, &peers)),
-            plans: lap.plans,
-            missing: lap.missing,
-            time_us,
-            host_us,
-            wrong,
-        }]
-    }
-}
-
-impl Report<Settings, Row> {
-    /// The table of the text output.
-    fn for_people(&self) -> Table {
-        let mut headings: Vec<String> = ["layer", "M", "K", "N", "mode", "way"].map(str::to_owned).into();
-        headings.extend(self.sides.iter().map(|side| format!("{side} us")));
-        headings.extend(["predicted us", "bound us", "bound / way", "ratio", "wrong"].map(str::to_owned));
-        let right = (0..headings.len()).filter(|column| ![0, 4, 5].contains(column));
-        let mut table = Table::new(headings, right);
-        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-        for row in &self.rows {
-            let mut cells = vec![row.shape.clone()];
-            cells.extend([row.tokens, row.inner, row.columns].map(|size| size.to_string()));
-            cells.extend([row.mode.name().to_owned(), row.way.to_owned()]);
-            cells.extend(self.sides.iter().map(|side| number(row.time_us.get(*side).copied())));
-            let plan = row.plans.get(self.sides[0]);
-            cells.push(number(plan.and_then(|plan| plan.predicted_us)));
-            cells.extend([row.bound_us, row.share, row.ratio].map(number));
-            cells.push(row.wrong.values().sum::<u64>().to_string());
-            table.add_row(cells);
-        }
-        table
+            share: bound_us.zip(time(first)).map(|(bound, ours)| bound / ours),
+            plans,
+            missing,
+        };
+        vec![combined.outcome(fields, ratio)]
     }
 
-    /// Fails if any element was wrong.
-    pub(super) fn verdict(&self) -> Result<(), Failure> {
-        for row in &self.rows {
-            if let Some((side, wrong)) = row.wrong.iter().find(|(_, wrong)| **wrong > 0) {
-                let (shape, tokens, seed) = (&row.shape, row.tokens, self.seed);
-                let place = format!("{shape} of {tokens} tokens (seed {seed})");
-                return Err(Failure::failed(format!("{side}: {wrong} elements are wrong in {place}")));
-            }
-        }
-        Ok(())
+    fn columns(&self) -> Vec<Column<LayerRow>> {
+        let candidates = self.candidates();
+        let first = candidates[0];
+        let mut columns = vec![
+            Column::text("layer", |row: &LayerRow| row.fields.shape.clone()),
+            Column::count("M", |row: &LayerRow| row.fields.tokens as u64),
+            Column::count("K", |row: &LayerRow| row.fields.inner as u64),
+            Column::count("N", |row: &LayerRow| row.fields.columns as u64),
+            Outcome::mode(),
+            Column::text("way", |row: &LayerRow| row.fields.way.to_owned()),
+        ];
+        columns.extend(Outcome::times(&candidates));
+        columns.extend([
+            Column::number("predicted us", 2, move |row: &LayerRow| {
+                row.fields.plans.get(first).and_then(|plan| plan.predicted_us)
+            }),
+            Column::number("bound us", 2, |row: &LayerRow| row.fields.bound_us),
+            Column::number("bound / way", 2, |row: &LayerRow| row.fields.share),
+            Outcome::ratio(),
+            Outcome::wrong(),
+        ]);
+        columns
     }
 }

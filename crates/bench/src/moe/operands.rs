@@ -4,10 +4,10 @@ use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder}
 use symmetra::half::bf16;
 use symmetra::{Element, Queue, Stream};
 
-use super::BESIDE;
 use super::memory::{Home, Memory, with_buffer};
 use super::oracle::{Oracle, Rows, given, unwritten};
 use super::routes::Routes;
+use harness::buffer::BUFFER_BYTES;
 use harness::experts::{Layout, Shape, Wire, groups};
 use reference::experts::dispatch::RoutedOutputs;
 use reference::experts::wire::WireRow;
@@ -173,7 +173,7 @@ impl Operands {
     /// Bytes of a symmetric heap that the operands take at a shared home, for `rows` rows of a rank.
     pub(super) fn shared_bytes(shape: Shape, wire: Wire, rows: usize) -> u64 {
         let row = wire.row_bytes(shape.hidden) + 8 * shape.top_k + size_of::<bf16>() * shape.hidden;
-        (rows * row) as u64 + SHARED_BUFFERS * BESIDE
+        (rows * row) as u64 + SHARED_BUFFERS * BUFFER_BYTES
     }
 
     /// The routing of the rank's tokens.

@@ -3,14 +3,15 @@
 
 use symmetra::experts::{Combine, Experts, Method, Received, Routed, Routing, expert_bytes};
 use symmetra::half::bf16;
-use symmetra::{Capture, Communicator, Config, DeviceBuffer, Queue, Stream};
+use symmetra::{AnyQueue, Communicator, Config, DeviceBuffer, Stream};
 
-use super::contender::{Order, Phase, Side};
+use super::MoeRace;
+use super::candidate::{Order, Phase, Side};
 use super::memory::{Home, Memory};
 use super::operands::{Lines, Operands};
-use super::{BESIDE, MoeRace};
 use harness::alone::alone_with;
-use harness::contest::step::{Cargo, Library, Parcel, Step};
+use harness::buffer::BUFFER_BYTES;
+use harness::comparison::work::{Library, Messages, Payload, Work};
 use harness::experts::{Layout, Shape, Wire, groups};
 use harness::failure::Failure;
 use reference::experts::arrivals::RoutedPair;
@@ -89,7 +90,7 @@ impl Between {
         }
         let reorders = layout != Layout::ByRank && local > 0;
         let mut config = Config::default();
-        config.heap_bytes = expert_bytes(1, &config, &packing)? + 4 * BESIDE;
+        config.heap_bytes = expert_bytes(1, &config, &packing)? + 4 * BUFFER_BYTES;
         config.heap_bytes += if reorders { expert_bytes(1, &config, &unpacking)? } else { 0 };
         let alone = alone_with(communicator, config)?;
 
@@ -124,15 +125,23 @@ impl Between {
     }
 
     /// Packed rows on their way to the ranks of their experts.
-    fn there<'s>(&'s self, into: &'s Lines) -> Vec<Cargo<'s>> {
+    fn there<'s>(&'s self, into: &'s Lines) -> Vec<Payload<'s>> {
         let counts = |width| self.counts(width);
         match (&self.packed, into) {
             (Lines::Same(from), Lines::Same(into)) => {
-                vec![Cargo::Rows(Parcel::new(from.borrow(), into.borrow(), counts(self.hidden)))]
+                vec![Payload::Rows(Messages { from: from.borrow(), into: into.borrow(), counts: counts(self.hidden) })]
             }
             (Lines::F8 { codes, scales }, Lines::F8 { codes: codes_into, scales: scales_into }) => vec![
-                Cargo::Codes(Parcel::new(codes.borrow(), codes_into.borrow(), counts(self.hidden))),
-                Cargo::Scales(Parcel::new(scales.borrow(), scales_into.borrow(), counts(groups(self.hidden)))),
+                Payload::Values(Messages {
+                    from: codes.borrow(),
+                    into: codes_into.borrow(),
+                    counts: counts(self.hidden),
+                }),
+                Payload::Scales(Messages {
+                    from: scales.borrow(),
+                    into: scales_into.borrow(),
+                    counts: counts(groups(self.hidden)),
+                }),
             ],
             // All rows of a comparison travel alike.
             _ => Vec::new(),
@@ -140,18 +149,18 @@ impl Between {
     }
 
     /// Results on their way back.
-    fn back<'s>(&'s self, from: &'s Memory<bf16>) -> Vec<Cargo<'s>> {
+    fn back<'s>(&'s self, from: &'s Memory<bf16>) -> Vec<Payload<'s>> {
         let [sent, came] = self.counts(self.hidden);
-        vec![Cargo::Rows(Parcel::new(from.borrow(), self.returned.borrow(), [came, sent]))]
+        vec![Payload::Rows(Messages { from: from.borrow(), into: self.returned.borrow(), counts: [came, sent] })]
     }
 }
 
 /// The peer.
-pub(super) struct Peer<'s> {
+pub(super) struct MessagePeer<'s> {
     operands: &'s Operands,
     between: &'s Between,
-    there: Box<dyn Step<'s> + 's>,
-    back: Box<dyn Step<'s> + 's>,
+    there: Work<'s>,
+    back: Work<'s>,
 }
 
 /// The routings of the packer and the unpacker, which are exchanged outside the timed phases.
@@ -160,7 +169,7 @@ struct Planned<'q> {
     unpacks: Option<Routed<'q>>,
 }
 
-impl<'s> Peer<'s> {
+impl<'s> MessagePeer<'s> {
     pub(super) fn new(library: &'s impl Library, operands: &'s Operands, between: &'s Between) -> Self {
         let (landed, parts) = match &between.unpacks {
             Some(unpacks) => (&unpacks.landed, &unpacks.parts),
@@ -170,73 +179,48 @@ impl<'s> Peer<'s> {
         Self { operands, between, there, back }
     }
 
-    /// `step`: enqueues a step into `queue`.
-    fn run<'q>(
-        &'q self,
-        phase: Phase,
-        operations: u32,
-        queue: impl Queue<'s> + Copy + 'q,
-        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
-    ) -> symmetra::Result<()> {
-        if phase == Phase::Plan {
-            return (0..operations).try_for_each(|_| self.plan(queue).map(drop));
-        }
-        let planned = self.plan(queue)?;
-        for _ in 0..operations {
-            if phase != Phase::Combine {
-                self.dispatch(&planned, queue, step)?;
-            }
-            if phase != Phase::Dispatch {
-                self.combine(&planned, queue, step)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn plan<'q>(&'q self, queue: impl Queue<'s> + Copy + 'q) -> symmetra::Result<Planned<'q>> {
+    fn plan<'q>(&'q self, queue: AnyQueue<'q, 's>) -> symmetra::Result<Planned<'q>> {
         let Between { targets, packer, unpacks, .. } = self.between;
         let routing = |unpacks: &'s Unpacks| Routing::new(&unpacks.ids).weights(&unpacks.weights);
         let unpacks = unpacks.as_ref().map(|unpacks| unpacks.experts.plan(&routing(unpacks), queue));
         Ok(Planned { packs: packer.plan(&Routing::new(targets), queue)?, unpacks: unpacks.transpose()? })
     }
 
-    fn dispatch(
-        &self,
-        planned: &Planned<'_>,
-        queue: impl Queue<'s> + Copy,
-        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
-    ) -> symmetra::Result<()> {
+    fn dispatch(&self, planned: &Planned<'_>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         let Between { packed, unpacks, .. } = self.between;
         self.operands.rows.dispatch_again(&planned.packs, &packed.received(), queue)?;
-        step(&*self.there)?;
+        (self.there)(queue)?;
         let (Some(routed), Some(Unpacks { landed, .. })) = (&planned.unpacks, unpacks) else { return Ok(()) };
         let into: Received<'s> = self.operands.received.received();
         landed.dispatch_again(routed, &into, queue)
     }
 
-    fn combine(
-        &self,
-        planned: &Planned<'_>,
-        queue: impl Queue<'s> + Copy,
-        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
-    ) -> symmetra::Result<()> {
+    fn combine(&self, planned: &Planned<'_>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         let Between { unpacks, returned, .. } = self.between;
         let Operands { results, output, .. } = self.operands;
         if let (Some(routed), Some(Unpacks { parts, .. })) = (&planned.unpacks, unpacks) {
             routed.combine(results.borrow(), parts.borrow(), Combine::default(), queue)?;
         }
-        step(&*self.back)?;
+        (self.back)(queue)?;
         planned.packs.combine(returned.borrow(), output.borrow(), Combine::default(), queue)
     }
 }
 
-impl<'s> Side<'s> for Peer<'s> {
-    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        self.run(phase, operations, stream, &|step| step.enqueue(stream))
-    }
-
-    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.run(phase, operations, capture, &|step| step.record(capture))
+impl<'s> Side<'s> for MessagePeer<'s> {
+    fn enqueue(&self, phase: Phase, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        if phase == Phase::Plan {
+            return (0..operations).try_for_each(|_| self.plan(queue).map(drop));
+        }
+        let planned = self.plan(queue)?;
+        for _ in 0..operations {
+            if phase != Phase::Combine {
+                self.dispatch(&planned, queue)?;
+            }
+            if phase != Phase::Dispatch {
+                self.combine(&planned, queue)?;
+            }
+        }
+        Ok(())
     }
 
     fn lead(&self, phase: Phase) -> Option<Phase> {
@@ -249,10 +233,6 @@ impl<'s> Side<'s> for Peer<'s> {
 
     fn writes_numbers(&self) -> bool {
         false
-    }
-
-    fn check(&self) -> symmetra::Result<()> {
-        self.there.check()
     }
 }
 

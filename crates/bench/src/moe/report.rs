@@ -1,22 +1,26 @@
-//! The result of a comparison of experts: a row for each number of tokens, mode and candidate once every rank has run
-//! it.
+//! The rows of a comparison of experts: one for each number of tokens, mode and method.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::MoeRace;
+use super::candidate::{BOTH, COMBINE, DISPATCH, named};
 use super::oracle::Oracle;
 use super::peer::order_of;
-use super::rank::{Lap, Trial};
-use crate::hearing::{Heard, Report, of_tokens};
+use super::rank::Notes;
+use crate::pace::Pace;
 use crate::plot::{FASTER, HIGHER, Panel, Points};
-use harness::contest::turns::{Mode, SideLap};
+use crate::race::{Bench, Combined, Race, of_tokens};
+use crate::report::Report;
+use harness::columns::Column;
+use harness::comparison::turns::Mode;
 use harness::experts::{Layout, Shape, Wire};
 use harness::failure::Failure;
-use harness::statistics::{busbw_gbps, median, ratio, slowest};
-use harness::table::Table;
+use harness::statistics::{busbw_gbps, ratio};
 
 /// A number of each phase.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Phases {
     dispatch: f64,
     combine: f64,
@@ -24,12 +28,16 @@ struct Phases {
 }
 
 impl Phases {
-    fn of(value: impl Fn(fn(&Trial) -> &SideLap) -> f64) -> Self {
-        Self {
-            dispatch: value(|trial| &trial.dispatch),
-            combine: value(|trial| &trial.combine),
-            both: value(|trial| &trial.both),
-        }
+    /// The values of a method.
+    fn of(method: &str, values: &BTreeMap<String, f64>) -> Self {
+        let of = |phase| values.get(&named(method, phase)).copied().unwrap_or_default();
+        Self { dispatch: of(DISPATCH), combine: of(COMBINE), both: of(BOTH) }
+    }
+
+    /// The time of the best peer divided by ours.
+    fn ratio(ours: Self, peers: &[Self]) -> Option<Self> {
+        let of = |phase: fn(&Self) -> f64| ratio(phase(&ours), &peers.iter().map(phase).collect::<Vec<_>>());
+        Some(Self { dispatch: of(|at| at.dispatch)?, combine: of(|at| at.combine)?, both: of(|at| at.both)? })
     }
 
     /// The bandwidths of a dispatch of `there` bytes, and of a combine of `back` bytes.
@@ -42,9 +50,9 @@ impl Phases {
     }
 }
 
-/// One number of tokens in one mode by one candidate.
+/// One number of tokens in one mode by one method.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct MethodRow {
     tokens: usize,
     mode: Mode,
     layout: Layout,
@@ -90,8 +98,8 @@ impl Size {
         let of_rank = |ids: &Vec<i32>| ids.iter().filter(|id| **id >= 0).count();
         let pairs = routes.ids.iter().map(of_rank).max().unwrap_or(0);
         // In and out of each rank, except to itself.
-        let mut rows = vec![[0; 2]; race.ranks];
-        for to in 0..race.ranks {
+        let mut rows = vec![[0; 2]; race.pace.ranks];
+        for to in 0..race.pace.ranks {
             for source in oracle.coming(to).map(|pairs| pairs[0].source).filter(|source| *source != to) {
                 rows[to][0] += 1;
                 rows[source][1] += 1;
@@ -107,23 +115,32 @@ impl Size {
     }
 }
 
-impl Heard for MoeRace {
+impl Race for MoeRace {
+    const NAME: &'static str = "experts race";
+    type Notes = Notes;
     type Settings = Settings;
-    type Row = Row;
+    type Row = MethodRow;
 
-    fn table(report: &Report<Settings, Row>) -> Table {
-        report.for_people()
+    fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     fn settings(&self) -> Settings {
         Settings { shape: self.shape, wire: self.wire, routing: self.traffic.name().to_owned() }
     }
 
-    fn repeats(&self) -> (u64, u32) {
-        (self.seed, self.launches.timed)
+    fn about(&self) -> String {
+        let Self { shape, wire, traffic, .. } = self;
+        format!("experts {shape}, rows as {}, {} routing", wire.name(), traffic.name())
     }
 
-    fn columns(&self) -> Vec<&'static str> {
+    /// The regions of all experts: a graph that was dropped keeps the regions of its experts for some time.
+    fn heap_bytes(&self) -> u64 {
+        self.heap_bytes
+    }
+
+    /// Each method has rows of its own.
+    fn candidates(&self) -> Vec<&'static str> {
         Vec::new()
     }
 
@@ -131,102 +148,55 @@ impl Heard for MoeRace {
         of_tokens(&self.tokens)
     }
 
-    fn modes(&self) -> usize {
-        self.modes.len()
+    fn measure(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+        self.measure_all(bench)
     }
 
-    fn place(lap: &Lap) -> (usize, Mode) {
-        (lap.size, lap.mode)
-    }
-
-    fn has_sides_of(&self, lap: &Lap) -> bool {
-        lap.sides.len() == self.side_names().len()
-    }
-
-    /// A row for each candidate.
-    fn rows(&self, size: usize, laps: Vec<Lap>) -> Vec<Row> {
-        let (names, size) = (self.side_names(), Size::new(self, self.tokens[size]));
-        let of_side = |side: usize, times: fn(&SideLap) -> &[f64]| {
-            Phases::of(|phase| median(slowest(laps.iter().map(|lap| times(phase(&lap.sides[side]))))))
-        };
-        let own = self.methods.len();
-        let times: Vec<Phases> = (0..names.len()).map(|side| of_side(side, |lap| &lap.times_us)).collect();
-        let ratio = |side: usize| {
-            let of = |phase: fn(&Phases) -> f64| {
-                let peers: Vec<f64> = times[own..].iter().map(phase).collect();
-                ratio(phase(&times[side]), &peers)
-            };
-            let [dispatch, combine, both] = [of(|at| at.dispatch)?, of(|at| at.combine)?, of(|at| at.both)?];
-            (side < own).then_some(Phases { dispatch, combine, both })
-        };
-        let wrong = |side: usize| {
-            let of_rank = |lap: &Lap| {
-                let Trial { dispatch, combine, both } = &lap.sides[side];
-                dispatch.wrong + combine.wrong + both.wrong
-            };
-            laps.iter().map(of_rank).sum()
-        };
-        let row = |(side, method): (usize, &&'static str)| Row {
+    /// A row for each method.
+    fn rows(&self, size: usize, combined: Combined<Notes>) -> Vec<MethodRow> {
+        let (methods, size, own) = (self.methods(), Size::new(self, self.tokens[size]), self.methods.len());
+        let times: Vec<Phases> = methods.iter().map(|method| Phases::of(method, &combined.time_us)).collect();
+        let wrong = |phase, method| combined.wrong.get(&named(method, phase)).copied().unwrap_or_default();
+        let row = |(number, method): (usize, &&'static str)| MethodRow {
             tokens: size.tokens,
-            mode: laps[0].mode,
-            layout: if side < own { size.layout } else { order_of(size.layout) },
+            mode: combined.mode,
+            layout: if number < own { size.layout } else { order_of(size.layout) },
             method,
-            serves: laps[0].serves.get(side).cloned(),
-            operations: laps[0].operations,
-            time_us: times[side],
-            host_us: of_side(side, |lap| &lap.host_us),
-            logical_gbps: Phases::gbps(size.logical_bytes, times[side]),
-            link_gbps: Phases::gbps(size.link_bytes, times[side]),
-            ratio: ratio(side),
-            wrong: wrong(side),
+            serves: combined.notes.get(number).cloned(),
+            operations: combined.operations,
+            time_us: times[number],
+            host_us: Phases::of(method, &combined.host_us),
+            logical_gbps: Phases::gbps(size.logical_bytes, times[number]),
+            link_gbps: Phases::gbps(size.link_bytes, times[number]),
+            ratio: Phases::ratio(times[number], &times[own..]).filter(|_| number < own),
+            wrong: [DISPATCH, COMBINE, BOTH].iter().map(|phase| wrong(phase, method)).sum(),
         };
-        names.iter().enumerate().map(row).collect()
-    }
-}
-
-impl Report<Settings, Row> {
-    /// The table of the text output.
-    fn for_people(&self) -> Table {
-        let headings = [
-            "tokens",
-            "mode",
-            "layout",
-            "method",
-            "dispatch us",
-            "combine us",
-            "both us",
-            "logical GB/s",
-            "link GB/s",
-            "ratio",
-            "wrong",
-        ];
-        let mut table = Table::new(headings, [0].into_iter().chain(4..headings.len()));
-        for row in &self.rows {
-            let method = match &row.serves {
-                Some(serves) if *serves != row.method => format!("{} ({serves})", row.method),
-                _ => row.method.to_owned(),
-            };
-            let Phases { dispatch, combine, both } = row.time_us;
-            table.add_row([
-                row.tokens.to_string(),
-                row.mode.name().to_owned(),
-                row.layout.name().to_owned(),
-                method,
-                format!("{dispatch:.2}"),
-                format!("{combine:.2}"),
-                format!("{both:.2}"),
-                format!("{:.2}", row.logical_gbps.both),
-                format!("{:.2}", row.link_gbps.both),
-                row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.both)),
-                row.wrong.to_string(),
-            ]);
-        }
-        table
+        methods.iter().enumerate().map(row).collect()
     }
 
-    /// The plot: times, and bandwidth over links.
-    pub(super) fn panels(&self) -> [Panel; 2] {
-        let (Settings { shape, wire, .. }, (ranks, device)) = (&self.settings, self.place());
+    fn columns(&self) -> Vec<Column<MethodRow>> {
+        let method = |row: &MethodRow| match &row.serves {
+            Some(serves) if *serves != row.method => format!("{} ({serves})", row.method),
+            _ => row.method.to_owned(),
+        };
+        vec![
+            Column::count("tokens", |row: &MethodRow| row.tokens as u64),
+            Column::text("mode", |row: &MethodRow| row.mode.name().to_owned()),
+            Column::text("layout", |row: &MethodRow| row.layout.name().to_owned()),
+            Column::text("method", method),
+            Column::number("dispatch us", 2, |row: &MethodRow| Some(row.time_us.dispatch)),
+            Column::number("combine us", 2, |row: &MethodRow| Some(row.time_us.combine)),
+            Column::number("both us", 2, |row: &MethodRow| Some(row.time_us.both)),
+            Column::number("logical GB/s", 2, |row: &MethodRow| Some(row.logical_gbps.both)),
+            Column::number("link GB/s", 2, |row: &MethodRow| Some(row.link_gbps.both)),
+            Column::number("ratio", 2, |row: &MethodRow| row.ratio.map(|ratio| ratio.both)),
+            Column::count("wrong", |row: &MethodRow| row.wrong),
+        ]
+    }
+
+    /// Times, and bandwidth over links.
+    fn panels(report: &Report<Settings, MethodRow>) -> Option<[Panel; 2]> {
+        let Settings { shape, wire, .. } = &report.settings;
         let panel = |title: String, unit, curves| Panel {
             title,
             over: "tokens of a rank",
@@ -236,38 +206,28 @@ impl Report<Settings, Row> {
             levels: Vec::new(),
         };
         let times = [
-            self.curves("dispatch", |row| row.time_us.dispatch),
-            self.curves("combine", |row| row.time_us.combine),
-            self.curves("both", |row| row.time_us.both),
+            curves(&report.rows, DISPATCH, |row| row.time_us.dispatch),
+            curves(&report.rows, COMBINE, |row| row.time_us.combine),
+            curves(&report.rows, BOTH, |row| row.time_us.both),
         ];
+        let (ranks, device) = (report.ran.ranks, report.ran.device);
         let title = format!("experts {shape}, rows as {}, {ranks} ranks on {device}: time", wire.name());
-        let links = self.curves("both", |row| row.link_gbps.both);
-        [panel(title, FASTER, times.concat()), panel("bandwidth over links".to_owned(), HIGHER, links)]
+        let links = curves(&report.rows, BOTH, |row| row.link_gbps.both);
+        Some([panel(title, FASTER, times.concat()), panel("bandwidth over links".to_owned(), HIGHER, links)])
     }
+}
 
-    /// A curve for each candidate in each mode.
-    fn curves(&self, phase: &str, value: fn(&Row) -> f64) -> Vec<(String, Points)> {
-        let mut curves: Vec<(String, Points)> = Vec::new();
-        for row in self.rows.iter().filter(|row| value(row) > 0.0) {
-            let suffix = if row.mode == Mode::Eager { ", eager" } else { "" };
-            let name = format!("{}: {phase}{suffix}", row.method);
-            let point = (row.tokens as f64, value(row));
-            match curves.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, points)) => points.push(point),
-                None => curves.push((name, vec![point])),
-            }
-        }
-        curves
-    }
-
-    /// Fails if any element was wrong.
-    pub(super) fn verdict(&self) -> Result<(), Failure> {
-        match self.rows.iter().find(|row| row.wrong > 0) {
-            None => Ok(()),
-            Some(Row { tokens, method, wrong, .. }) => {
-                let seed = self.seed;
-                Err(Failure::failed(format!("{method}: {wrong} elements are wrong at {tokens} tokens (seed {seed})")))
-            }
+/// A curve for each method in each mode.
+fn curves(rows: &[MethodRow], phase: &str, value: fn(&MethodRow) -> f64) -> Vec<(String, Points)> {
+    let mut curves: Vec<(String, Points)> = Vec::new();
+    for row in rows.iter().filter(|row| value(row) > 0.0) {
+        let suffix = if row.mode == Mode::Eager { ", eager" } else { "" };
+        let name = named(row.method, &format!("{phase}{suffix}"));
+        let point = (row.tokens as f64, value(row));
+        match curves.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push(point),
+            None => curves.push((name, vec![point])),
         }
     }
+    curves
 }

@@ -1,26 +1,24 @@
 //! `symmetra-bench moe --split`: dispatch and combine in two halves, without and with other work between the halves.
 
-use std::fmt::Display;
-
 use serde::{Deserialize, Serialize};
 use symmetra::experts::{Combine, Experts, Routed};
 use symmetra::half::bf16;
-use symmetra::{Communicator, DeviceKind, Event, Stream, SymmetricBuffer};
+use symmetra::{Communicator, Event};
 
-use super::MoeRace;
 use super::memory::Home;
 use super::operands::{Inputs, Lines, Operands};
 use super::oracle::{Oracle, Rows};
-use crate::flags::OutputArgs;
+use super::{Args, MoeRace};
+use crate::race::Race;
+use crate::report::{Place, Report, verdict};
 use crate::squares::{Squares, usual_size};
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
-use harness::devices::RankDevice;
-use harness::experts::{Layout, Shape, Wire};
+use harness::columns::Column;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Turns;
+use harness::experts::Layout;
 use harness::failure::Failure;
-use harness::ranks::{RanksAs, Run, Say, Task};
+use harness::ranks::{Say, Task};
 use harness::statistics::{median, slowest};
-use harness::table::Table;
 use reference::experts::dispatch::RoutedOutputs;
 
 /// The task: both halves of each call, for every number of tokens.
@@ -39,7 +37,7 @@ pub(crate) struct Times {
     receive_us: Vec<f64>,
     work_us: Vec<f64>,
     /// The receive after the work.
-    behind_us: Vec<f64>,
+    receive_after_us: Vec<f64>,
     wrong: u64,
 }
 
@@ -55,56 +53,55 @@ impl Task for MoeSplit {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
+        say(Turns::open(communicator, communicator, self.race.pace.launches, |turns| self.times(communicator, turns))?)
+    }
+}
+
+impl MoeSplit {
+    fn times(&self, communicator: &Communicator, turns: &Turns<'_>) -> Result<Found, Failure> {
         let Self { race, size } = self;
-        let stream = Stream::new(communicator.device())?;
-        let meeting: SymmetricBuffer<f32> = communicator.symmetric(1)?;
-        let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
-        let work = Squares::new(*size as usize, 1, race.seed, &stream)?;
-        let rank = communicator.rank();
-        let rows = Rows::new(race.seed, race.shape.hidden);
+        let (stream, rank) = (turns.stream(), communicator.rank());
+        let work = Squares::new(*size as usize, 1, race.pace.seed, stream)?;
+        let rows = Rows::new(race.pace.seed, race.shape.hidden);
         let mut found = Found::new();
         for tokens in race.tokens.iter().copied() {
             let (layout, routes) = (race.layout(tokens), race.routes(tokens));
             let oracle = Oracle::new(race.shape, layout, &routes);
-            let operands = Operands::new(
-                Home::Own(communicator.device()),
-                (race.shape, race.wire, layout),
-                &oracle,
-                [rank, tokens],
-            )?;
-            let config = race.settings(&oracle, tokens).swap_remove(0);
+            let (home, form) = (Home::Own(communicator.device()), (race.shape, race.wire, layout));
+            let operands = Operands::new(home, form, &oracle, [rank, tokens])?;
+            let config = race.configs(&oracle, tokens).swap_remove(0);
             let event = || Event::new(communicator.device());
             let halves = Halves {
                 experts: communicator.experts(config)?,
                 operands: &operands,
                 work: &work,
-                stopwatch: &stopwatch,
+                turns,
                 points: [event()?, event()?, event()?, event()?],
             };
-            operands.write(&Inputs::new((&rows, race.wire), &routes, rank, [tokens, oracle.rows(rank)]), &stream)?;
+            operands.write(&Inputs::new((&rows, race.wire), &routes, rank, [tokens, oracle.rows(rank)]), stream)?;
             communicator.group().barrier()?;
             let wrong = halves.wrong(communicator, &oracle.expected(rank, &rows, race.wire))?;
             communicator.group().barrier()?;
-            found.push(halves.time(race.launches, wrong)?);
+            found.push(halves.time(race.pace.launches, wrong)?);
         }
-        say(found)
+        Ok(found)
     }
 }
 
 /// Dispatches and combines of one number of tokens.
-struct Halves<'a> {
+struct Halves<'a, 'w> {
     experts: Experts,
     operands: &'a Operands,
     work: &'a Squares,
-    stopwatch: &'a Stopwatch<'a>,
+    turns: &'a Turns<'w>,
     /// Before the begin, after the begin, before the receive, and after the receive.
     points: [Event; 4],
 }
 
-impl Halves<'_> {
+impl Halves<'_, '_> {
     /// Runs both halves of both calls, and counts wrong elements after each.
     fn wrong(&self, communicator: &Communicator, expected: &RoutedOutputs<bf16>) -> symmetra::Result<[u64; 2]> {
-        let stream = self.stopwatch.stream();
+        let stream = self.turns.stream();
         let routed = self.dispatch(true)?;
         self.combine(&routed, true)?;
         communicator.synchronize(stream)?;
@@ -118,23 +115,28 @@ impl Halves<'_> {
         for timed in launches.runs() {
             let [dispatches, combines] = if timed { [&mut dispatches, &mut combines] } else { warmed_up.each_mut() };
             for works in [false, true] {
-                self.lap(dispatches, works, || self.dispatch(works).map(drop))?;
+                self.trial(dispatches, works, || self.dispatch(works).map(drop))?;
             }
             let routed = self.dispatch(false)?;
             for works in [false, true] {
-                self.lap(combines, works, || self.combine(&routed, works))?;
+                self.trial(combines, works, || self.combine(&routed, works))?;
             }
         }
         Ok([dispatches, combines])
     }
 
     /// Times one call.
-    fn lap(&self, times: &mut Times, works: bool, call: impl FnOnce() -> symmetra::Result<()>) -> symmetra::Result<()> {
-        self.stopwatch.time(call)?;
+    fn trial(
+        &self,
+        times: &mut Times,
+        works: bool,
+        call: impl FnOnce() -> symmetra::Result<()>,
+    ) -> symmetra::Result<()> {
+        self.turns.time(call)?;
         let between = |point: usize| self.points[point + 1].elapsed_us(&self.points[point]);
         if works {
             times.work_us.push(between(1)?);
-            times.behind_us.push(between(2)?);
+            times.receive_after_us.push(between(2)?);
         } else {
             times.begin_us.push(between(0)?);
             times.receive_us.push(between(2)?);
@@ -144,7 +146,7 @@ impl Halves<'_> {
 
     fn dispatch(&self, works: bool) -> symmetra::Result<Routed<'_>> {
         let routing = self.operands.routing();
-        let stream = self.stopwatch.stream();
+        let stream = self.turns.stream();
         stream.record(&self.points[0])?;
         let arriving = match &self.operands.rows {
             Lines::Same(rows) => self.experts.dispatch_begin(&routing, rows.borrow(), stream)?,
@@ -160,7 +162,7 @@ impl Halves<'_> {
 
     fn combine(&self, routed: &Routed<'_>, works: bool) -> symmetra::Result<()> {
         let Operands { results, output, .. } = self.operands;
-        let stream = self.stopwatch.stream();
+        let stream = self.turns.stream();
         stream.record(&self.points[0])?;
         let returning = routed.combine_begin(results.borrow(), stream)?;
         self.between(works)?;
@@ -170,7 +172,7 @@ impl Halves<'_> {
 
     /// Enqueues the work between the halves.
     fn between(&self, works: bool) -> symmetra::Result<()> {
-        let stream = self.stopwatch.stream();
+        let stream = self.turns.stream();
         stream.record(&self.points[1])?;
         if works {
             self.work.enqueue(stream)?;
@@ -181,14 +183,14 @@ impl Halves<'_> {
 
 /// One call at one number of tokens.
 #[derive(Debug, Serialize)]
-struct Row {
+struct CallRow {
     tokens: usize,
     layout: Layout,
     call: &'static str,
     begin_us: f64,
     receive_us: f64,
     work_us: f64,
-    behind_us: f64,
+    receive_after_us: f64,
     /// The share of the receive's time that the work hid; less than 0 where the receive took longer after the work.
     hidden: f64,
     wrong: u64,
@@ -197,11 +199,11 @@ struct Row {
 /// The calls, in the order of [`Found`].
 const CALLS: [&str; 2] = ["dispatch", "combine"];
 
-impl Row {
+impl CallRow {
     /// `ranks`: the times of every rank.
     fn new((tokens, layout): (usize, Layout), call: &'static str, ranks: &[&Times]) -> Self {
         let of = |times: fn(&Times) -> &[f64]| median(slowest(ranks.iter().map(|rank| times(rank))));
-        let [receive_us, behind_us] = [of(|times| &times.receive_us), of(|times| &times.behind_us)];
+        let [receive_us, receive_after_us] = [of(|times| &times.receive_us), of(|times| &times.receive_after_us)];
         Self {
             tokens,
             layout,
@@ -209,82 +211,65 @@ impl Row {
             begin_us: of(|times| &times.begin_us),
             receive_us,
             work_us: of(|times| &times.work_us),
-            behind_us,
-            hidden: if receive_us > 0.0 { 1.0 - behind_us / receive_us } else { 0.0 },
+            receive_after_us,
+            hidden: if receive_us > 0.0 { 1.0 - receive_after_us / receive_us } else { 0.0 },
             wrong: ranks.iter().map(|times| times.wrong).sum(),
         }
     }
 }
 
-/// The object that `--json` writes.
+/// The experts, and the matrices.
 #[derive(Serialize)]
-struct Report {
-    ranks: usize,
-    device: &'static str,
-    ranks_as: &'static str,
-    shape: Shape,
-    wire: Wire,
-    routing: String,
-    seed: u64,
-    launches: u32,
+struct Settings {
+    #[serde(flatten)]
+    experts: super::report::Settings,
     size: u32,
-    rows: Vec<Row>,
 }
 
-impl Report {
-    fn table(&self) -> impl Display {
-        let headings =
-            ["tokens", "layout", "call", "begin us", "receive us", "work us", "receive after us", "hidden %", "wrong"];
-        let mut table = Table::new(headings, [0].into_iter().chain(3..headings.len()));
-        for row in &self.rows {
-            let times = [row.begin_us, row.receive_us, row.work_us, row.behind_us, 100.0 * row.hidden];
-            let names = [row.tokens.to_string(), row.layout.name().to_owned(), row.call.to_owned()];
-            let times = times.map(|number| format!("{number:.1}"));
-            table.add_row(names.into_iter().chain(times).chain([row.wrong.to_string()]));
-        }
-        table
-    }
+fn columns() -> Vec<Column<CallRow>> {
+    vec![
+        Column::count("tokens", |row: &CallRow| row.tokens as u64),
+        Column::text("layout", |row: &CallRow| row.layout.name().to_owned()),
+        Column::text("call", |row: &CallRow| row.call.to_owned()),
+        Column::number("begin us", 1, |row: &CallRow| Some(row.begin_us)),
+        Column::number("receive us", 1, |row: &CallRow| Some(row.receive_us)),
+        Column::number("work us", 1, |row: &CallRow| Some(row.work_us)),
+        Column::number("receive after us", 1, |row: &CallRow| Some(row.receive_after_us)),
+        Column::number("hidden %", 1, |row: &CallRow| Some(100.0 * row.hidden)),
+        Column::count("wrong", |row: &CallRow| row.wrong),
+    ]
 }
 
 /// Runs the command.
-pub(super) fn run(
-    (race, size): (MoeRace, Option<u32>),
-    devices: &[RankDevice],
-    ranks_as: RanksAs,
-    output: &OutputArgs,
-) -> Result<(), Failure> {
-    let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-    let size = size.unwrap_or_else(|| usual_size(kind));
-    let task = MoeSplit { race: race.clone(), size };
-    let found = Run::new(devices, task).collect(ranks_as)?;
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let output = &args.race.output;
+    output.check()?;
+    let place = Place::new(&args.race.ranks)?;
+    let race = MoeRace::new(args, place.kind, args.race.pace(place.kind, true)?)?;
+    let (title, seed) = (race.about(), race.pace.seed);
+    place.note(&title, seed)?;
+    let size = args.size.unwrap_or_else(|| usual_size(place.kind));
+    let found = place.collect(MoeSplit { race: race.clone(), size })?;
     let mut rows = Vec::new();
-    for (size, tokens) in race.tokens.iter().copied().enumerate() {
-        for (number, call) in CALLS.into_iter().enumerate() {
+    for (number, tokens) in race.tokens.iter().copied().enumerate() {
+        for (call, name) in CALLS.into_iter().enumerate() {
             let ranks: Vec<&Times> =
-                found.iter().filter_map(|rank| rank.get(size)).map(|calls| &calls[number]).collect();
-            rows.push(Row::new((tokens, race.layout(tokens)), call, &ranks));
+                found.iter().filter_map(|rank| rank.get(number)).map(|calls| &calls[call]).collect();
+            rows.push(CallRow::new((tokens, race.layout(tokens)), name, &ranks));
         }
     }
     let report = Report {
-        ranks: devices.len(),
-        device: kind.name(),
-        ranks_as: ranks_as.name(),
-        shape: race.shape,
-        wire: race.wire,
-        routing: race.traffic.name().to_owned(),
-        seed: race.seed,
-        launches: race.launches.timed,
-        size,
+        ran: place.ran(),
+        settings: Settings { experts: race.settings(), size },
+        seed,
+        launches: race.pace.launches.timed,
+        sides: Vec::new(),
+        about_peers: None,
+        floor: Vec::new(),
         rows,
     };
-    output.write(report.table(), &report)?;
-    match report.rows.iter().find(|row| row.wrong > 0) {
-        None => Ok(()),
-        Some(Row { tokens, call, wrong, .. }) => {
-            let seed = report.seed;
-            Err(Failure::failed(format!("{call}: {wrong} elements are wrong at {tokens} tokens (seed {seed})")))
-        }
-    }
+    place.write(output, &title, &columns(), &report.rows, ("", &report))?;
+    verdict(&report.rows, seed, |row| (format!("{} of {} tokens", row.call, row.tokens), row.wrong))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use symmetra::{Algorithm, Capture, Communicator, Queue, RowNorm, Stream, SymmetricSlice};
+use symmetra::{Algorithm, AnyQueue, Communicator, RowNorm, SymmetricSlice};
 
 use super::NORM;
 use super::operands::Operands;
-use harness::contest::step::Step;
+use harness::comparison::work::Work;
 use harness::form::Form;
 use reference::element::Real;
 
@@ -35,7 +35,11 @@ pub(super) struct Norm<'s, T: Real> {
 }
 
 impl<'s, T: Real> Norm<'s, T> {
-    fn call(&self, queue: impl Queue<'s>) -> symmetra::Result<()> {
+    pub(super) fn work(self) -> Work<'s> {
+        Box::new(move |queue| self.call(queue))
+    }
+
+    fn call(&self, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         let Operands { sum, output, residual, weight, codes, places, .. } = self.operands;
         let rows = RowNorm::new(self.input, weight, NORM).residual(residual).algorithm(self.algorithm);
         let rows = match self.keeps_apart {
@@ -50,15 +54,5 @@ impl<'s, T: Real> Norm<'s, T> {
             _ => rows.output(output.slice(self.operands.elems(&self.rows))?),
         };
         self.op.enqueue(self.communicator, rows, queue)
-    }
-}
-
-impl<'s, T: Real> Step<'s> for Norm<'s, T> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.call(stream)
-    }
-
-    fn record(&self, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.call(capture)
     }
 }

@@ -7,7 +7,7 @@ use symmetra::{Communicator, DeviceBuffer, Stream, SymmetricBuffer};
 use super::NormRace;
 use super::expected::Inputs;
 use harness::codes::Codes;
-use harness::contest::step::Part;
+use harness::comparison::work::Part;
 use harness::form::elems_of;
 use reference::element::Real;
 use reference::found::{UNWRITTEN, known, unwritten};

@@ -4,24 +4,26 @@ use symmetra::half::bf16;
 use symmetra::{AllReduceOptions, Communicator, Event, Reduction, Stream, SymmetricBuffer};
 
 use super::{KindTimes, Overlap, Times};
-use crate::data::Data;
-use crate::expected::Shape;
-use crate::side::{How, Ours, Side};
+use crate::collective::candidate::{How, ours};
+use crate::collective::data::Data;
+use crate::collective::shape::Shape;
 use crate::squares::Squares;
 use harness::collective::Collective;
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
+use harness::comparison::turns::Turns;
+use harness::comparison::work::Work;
 use harness::failure::Failure;
 
 /// One kind of collective and the streams of both.
-struct Beside<'a> {
+struct Concurrent<'a, 'w> {
     communicator: &'a Communicator,
     collective: Collective,
     how: How,
     input: &'a SymmetricBuffer<bf16>,
     output: &'a SymmetricBuffer<bf16>,
     matmul: &'a Squares,
-    stopwatch: &'a Stopwatch<'a>,
+    turns: &'a Turns<'w>,
+    /// The collective without other work.
+    alone: Work<'a>,
     /// The stream on which kernels of the collective run.
     other: &'a Stream,
     fork: Event,
@@ -31,70 +33,64 @@ struct Beside<'a> {
 
 /// One rank's times.
 pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times, Failure> {
-    let shape = Shape { collective: task.collective, elems: task.elems, ranks: task.ranks };
+    Turns::open(communicator, communicator, task.launches, |turns| times_in(task, communicator, turns))
+}
+
+fn times_in(task: &Overlap, communicator: &Communicator, turns: &Turns<'_>) -> Result<Times, Failure> {
+    let (stream, shape) = (turns.stream(), Shape { collective: task.collective, elems: task.elems, ranks: task.ranks });
     communicator.reserve_workspace(shape.larger_elems() * size_of::<bf16>())?;
-    let stream = Stream::new(communicator.device())?;
-    let matmul = Squares::new(task.size, task.matmuls, task.seed, &stream)?;
-    let (meeting, other) = (communicator.symmetric::<f32>(1)?, Stream::new(communicator.device())?);
-    let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
+    let matmul = Squares::new(task.size, task.matmuls, task.seed, stream)?;
+    let other = Stream::new(communicator.device())?;
     let input = communicator.symmetric::<bf16>(task.elems)?;
     let output = communicator.symmetric::<bf16>(shape.output_elems())?;
     let data = Data::<bf16>::new(task.seed, task.elems, task.ranks);
-    let mut times = Times { matmul_us: Vec::new(), kinds: Vec::new() };
+    let mut kinds = Vec::new();
     for how in [How::Kernels(AllReduceOptions::default()), How::CopyEngine] {
         let event = || Event::new(communicator.device());
-        let beside = Beside {
+        let concurrent = Concurrent {
             communicator,
             collective: task.collective,
             how,
             input: &input,
             output: &output,
             matmul: &matmul,
-            stopwatch: &stopwatch,
+            turns,
+            alone: ours::<bf16, _>(communicator, task.collective, how, [&input, &output]),
             other: &other,
             fork: event()?,
             join: event()?,
             multiplied: event()?,
         };
-        input.write(&data.of(communicator.rank()), &stream)?;
-        output.write(&Data::poison(shape.output_elems()), &stream)?;
+        input.write(&data.of(communicator.rank()), stream)?;
+        output.write(&Data::poison(shape.output_elems()), stream)?;
         communicator.group().barrier()?;
-        beside.both()?;
-        communicator.synchronize(&stream)?;
-        let wrong = data.count_unequal(&output.read(&stream)?, &shape.stretches(communicator.rank()));
-        times.kinds.push(beside.time(task.launches, wrong)?);
+        concurrent.both()?;
+        communicator.synchronize(stream)?;
+        let wrong = data.count_unequal(&output.read(stream)?, &shape.stretches(communicator.rank()));
+        kinds.push(concurrent.time(wrong)?);
     }
-    for timed in task.launches.runs() {
-        let time = stopwatch.time(|| matmul.enqueue(&stream))?;
-        times.matmul_us.extend(timed.then_some(time.device_us));
-    }
-    Ok(times)
+    Ok(Times { matmul_us: turns.times_us(1.0, || matmul.enqueue(stream))?, kinds })
 }
 
-impl Beside<'_> {
-    fn time(&self, launches: Repeats, wrong: u64) -> symmetra::Result<KindTimes> {
-        let mut times = KindTimes { alone_us: Vec::new(), together_us: Vec::new(), beside_us: Vec::new(), wrong };
-        for timed in launches.runs() {
-            let alone = self.stopwatch.time(|| self.alone())?;
-            let together = self.stopwatch.time(|| self.both())?;
+impl Concurrent<'_, '_> {
+    fn time(&self, wrong: u64) -> symmetra::Result<KindTimes> {
+        let mut times = KindTimes { alone_us: Vec::new(), together_us: Vec::new(), overlapped_us: Vec::new(), wrong };
+        for timed in self.turns.launches().runs() {
+            let alone = self.turns.time(|| (self.alone)(self.turns.stream().into()))?;
+            let together = self.turns.time(|| self.both())?;
             if timed {
                 times.alone_us.push(alone.device_us);
                 times.together_us.push(together.device_us);
-                times.beside_us.push(self.multiplied.elapsed_us(&self.fork)?);
+                times.overlapped_us.push(self.multiplied.elapsed_us(&self.fork)?);
             }
         }
         Ok(times)
     }
 
-    fn alone(&self) -> symmetra::Result<()> {
-        let Self { communicator, collective, how, input, output, .. } = *self;
-        Ours { communicator, collective, how, exact: true, input, output }.enqueue(self.stopwatch.stream())
-    }
-
     /// The collective is enqueued first: it is the host's shorter part.
     fn both(&self) -> symmetra::Result<()> {
         let Self { communicator, collective, how, input, output, .. } = *self;
-        let stream = self.stopwatch.stream();
+        let stream = self.turns.stream();
         stream.record(&self.fork)?;
         if how == How::CopyEngine {
             let pending = match collective {
@@ -106,7 +102,7 @@ impl Beside<'_> {
             return pending.wait(stream);
         }
         self.other.wait(&self.fork)?;
-        Ours { communicator, collective, how, exact: true, input, output }.enqueue(self.other)?;
+        (self.alone)(self.other.into())?;
         self.other.record(&self.join)?;
         self.matmul.enqueue(stream)?;
         stream.record(&self.multiplied)?;

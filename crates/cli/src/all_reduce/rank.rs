@@ -1,14 +1,20 @@
 //! One rank's part of a measurement: every size verified, then timed.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
+
 use harness::with_element;
 use symmetra::op::Size;
-use symmetra::{Algorithm, Codec, Communicator, DeviceKind, Event, Graph, Stream, SymmetricBuffer, Transport};
+use symmetra::{Algorithm, AnyQueue, Codec, Communicator, DeviceKind, Stream, SymmetricBuffer, Transport};
 
 use super::places::{self, Call};
 use super::sweep::{Sample, Sweep};
 use crate::exchange::Memory;
 use harness::buffer::Buffer;
 use harness::collective::Collective;
+use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::{Mode, Turns};
 use harness::failure::Failure;
 use harness::guarded::{self, GUARD_BYTES, Guarded};
 use harness::names::Mover;
@@ -22,11 +28,12 @@ impl Task for Sweep {
     const NAME: &'static str = "sweep";
     type Found = Sample;
 
-    /// Room for an input and an output of the largest size, and a workspace, each with its signal pad and guards.
+    /// Room for an input and an output of the largest size, a workspace, and the buffer in which ranks meet, each with
+    /// its signal pad and guards.
     fn heap_bytes(&self) -> u64 {
         let buffers =
             if self.memory == Memory::Symmetric { 2 } else { 0 } + u64::from(self.transport == Mover::CopyEngine);
-        buffers * (self.largest_bytes() as u64 + (64 << 10))
+        buffers * (self.largest_bytes() as u64 + (64 << 10)) + (64 << 10)
     }
 
     fn guard_bytes(&self) -> u64 {
@@ -46,62 +53,122 @@ impl Task for Sweep {
 
     /// Measures every size.
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
-        let stream = Stream::new(communicator.device())?;
         if self.transport == Mover::CopyEngine {
             communicator.reserve_workspace(self.largest_bytes())?;
         }
         let shmem = (self.memory == Memory::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
-        for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
-            let bench = Bench { sweep: self, communicator, stream: &stream, size, elems };
-            let sample = with_element!(self.dtype, T => match (&shmem, self.memory) {
-                (Some(heap), _) => bench.measure(|elems| heap.buffer::<T>(elems)),
-                (None, Memory::Plain) => bench.measure(|elems| Guarded::<T>::new(communicator.device(), elems)),
-                (None, _) => bench.measure(|elems| SymmetricBuffer::<T>::own(communicator, elems)),
-            })?;
-            say(sample)?;
-        }
+        let (launches, _) = self.batches(communicator.device().kind(), 0);
+        Turns::open(communicator, communicator, launches, |turns| {
+            for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
+                let bench = Bench { sweep: self, communicator, turns, size, elems };
+                let sample = with_element!(self.dtype, T => match (&shmem, self.memory) {
+                    (Some(heap), _) => bench.measure(|elems| heap.buffer::<T>(elems)),
+                    (None, Memory::Plain) => bench.measure(|elems| Guarded::<T>::new(communicator.device(), elems)),
+                    (None, _) => bench.measure(|elems| SymmetricBuffer::<T>::own(communicator, elems)),
+                })?;
+                say(sample)?;
+            }
+            Ok(())
+        })?;
         shmem.map_or(Ok(()), |heap| heap.close())
     }
 }
 
-/// How many batches of how many operations are timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pace {
-    batches: u32,
-    ops: u32,
-}
-
-/// Most batches: enough for a median.
-const BATCHES: u32 = 10;
-
-impl Pace {
-    fn new(asked: Option<u32>, kind: DeviceKind, bytes: u64) -> Self {
+impl Sweep {
+    /// The batches of a message of `bytes` bytes, and the operations of a batch.
+    fn batches(&self, kind: DeviceKind, bytes: u64) -> (Repeats, u32) {
         let (budget_bytes, least, most) = match kind {
             DeviceKind::Cuda | DeviceKind::Hip => (4 << 30, 50, 1000),
             _ => (128 << 20, 10, 200),
         };
-        let iterations = asked.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, most) as u32);
-        let batches = iterations.clamp(1, BATCHES);
-        Self { batches, ops: iterations.div_ceil(batches) }
+        let usual = || u64::clamp(budget_bytes / bytes.max(1), least, most) as u32;
+        Repeats::batches(self.iterations.unwrap_or_else(usual), self.warmup)
     }
 }
 
 /// One size of a sweep.
-struct Bench<'a> {
+struct Bench<'a, 'w> {
     sweep: &'a Sweep,
     communicator: &'a Communicator,
-    stream: &'a Stream,
+    turns: &'a Turns<'w>,
     size: usize,
     elems: usize,
 }
 
-/// An operation ready to run, once or as a batch.
-enum Operation<'a, B> {
-    Eager { call: Box<Call<'a, B>>, ops: u32 },
-    Graphs { one: Graph<'a>, batch: Graph<'a> },
+/// The operation of one size, on its operands.
+struct Swept<'a, 'w, T, B> {
+    bench: &'a Bench<'a, 'w>,
+    call: Call<'a, B>,
+    input: &'a B,
+    /// In place this is the input.
+    output: &'a B,
+    /// The data in words: `T` is the type of elements.
+    data: Data,
+    first: Cell<Option<u64>>,
+    _elements: PhantomData<T>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a, T: Summand, B: Buffer<T>> Candidate<'a> for Swept<'a, '_, T, B> {
+    fn name(&self) -> String {
+        self.bench.sweep.collective.name().to_owned()
+    }
+
+    fn enqueue(&self, operations: u32, queue: AnyQueue<'_, 'a>) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.call.enqueue(queue))
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        self.input.write(&self.data.of::<T>(self.bench.communicator.rank()), stream)?;
+        if self.bench.sweep.in_place {
+            return Ok(());
+        }
+        // No result has this value, so an element that was not written is found.
+        let unwritten = bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]);
+        self.output.write(&vec![unwritten; self.bench.elems], stream)
+    }
+
+    /// In place, the next operation takes the result of the last one.
+    fn verified(&self, _: u32) -> u32 {
+        1
+    }
+
+    fn connects(&self) -> bool {
+        false
+    }
+
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        let result = self.output.read(stream)?;
+        let checksum = checksum(&result);
+        self.first.set(Some(checksum));
+        Ok(Verdict { wrong: self.count_wrong(&result), checksum })
+    }
+
+    /// Not in place the input is unchanged, so the bits must be equal.
+    fn recheck(&self, stream: &Stream) -> symmetra::Result<u64> {
+        if self.bench.sweep.in_place {
+            return Ok(0);
+        }
+        let last = self.output.read(stream)?;
+        Ok(if self.first.get() == Some(checksum(&last)) { 0 } else { self.count_wrong(&last).max(1) })
+    }
+
+    fn check_guards(&self, stream: &Stream) -> symmetra::Result<()> {
+        guarded::check(self.bench.communicator)?;
+        // Plain memory compares its margins.
+        self.input.read(stream)?;
+        self.output.read(stream).map(drop)
+    }
+}
+
+impl<T: Summand, B> Swept<'_, '_, T, B> {
+    fn count_wrong(&self, result: &[T]) -> u64 {
+        let Bench { sweep, communicator, .. } = *self.bench;
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        places::count_wrong(sweep, self.data, rank, world, self.bench.runs(), result)
+    }
+}
+
+impl Bench<'_, '_> {
     fn bytes(&self) -> u64 {
         (self.elems * self.sweep.dtype.bytes()) as u64
     }
@@ -110,102 +177,24 @@ impl<'a> Bench<'a> {
         &self,
         make: impl Fn(usize) -> symmetra::Result<B>,
     ) -> Result<Sample, Failure> {
-        let input = make(self.elems)?;
-        let separate = (!self.sweep.in_place).then(|| make(self.elems)).transpose()?;
+        let Self { sweep, communicator, turns, size, elems } = *self;
+        let input = make(elems)?;
+        let separate = (!sweep.in_place).then(|| make(elems)).transpose()?;
         let output = separate.as_ref().unwrap_or(&input);
-        let pace = Pace::new(self.sweep.iterations, self.communicator.device().kind(), self.bytes());
-        let operation = self.prepare(&input, output, pace.ops)?;
-
-        let data = Data { seed: self.sweep.seed, elems: self.elems };
-        input.write(&data.of::<T>(self.communicator.rank()), self.stream)?;
-        if separate.is_some() {
-            // No result has this value, so an element that was not written is found.
-            output.write(&vec![bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]); self.elems], self.stream)?;
-        }
-        self.once(&operation)?;
-        self.communicator.synchronize(self.stream)?;
-        let result = output.read(self.stream)?;
-        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
-        let count_wrong = |result: &[T]| places::count_wrong(self.sweep, data, rank, world, self.runs(), result);
-        let mut wrong = count_wrong(&result);
-        let checksum = checksum(&result);
-        // The memory in which the ranks meet may have been overwritten too, so it is also checked before the timed
-        // batches.
-        guarded::check(self.communicator)?;
-
-        let batches_us = self.time(&operation, pace)?;
-        if separate.is_some() {
-            // The input is unchanged, so the bits must be equal.
-            let last = output.read(self.stream)?;
-            if self::checksum(&last) != checksum {
-                wrong += count_wrong(&last).max(1);
-            }
-        }
-        guarded::check(self.communicator)?;
-        // Plain memory compares its margins.
-        input.read(self.stream)?;
-        output.read(self.stream)?;
-        Ok(Sample { size: self.size, algorithm: self.algorithm(), batches_us, wrong, checksum })
-    }
-
-    /// Captures the operations that run from graphs.
-    fn prepare<'b, T: Summand, B: Buffer<T>>(
-        &self,
-        input: &'b B,
-        output: &'b B,
-        ops: u32,
-    ) -> Result<Operation<'b, B>, Failure>
-    where
-        'a: 'b,
-    {
-        let call = Call::new(self.sweep, self.communicator, self.elems, [input, output])?;
-        if !self.sweep.graph {
-            return Ok(Operation::Eager { call: Box::new(call), ops });
-        }
-        let capture = |ops: u32| {
-            let graph = self.stream.capture(|capture| (0..ops).try_for_each(|_| call.enqueue(capture)))?;
-            graph.register()?;
-            Ok::<_, Failure>(graph)
+        let swept = Swept::<T, B> {
+            bench: self,
+            call: Call::new(sweep, communicator, elems, [&input, output])?,
+            input: &input,
+            output,
+            data: Data { seed: sweep.seed, elems },
+            first: Cell::new(None),
+            _elements: PhantomData,
         };
-        Ok(Operation::Graphs { one: capture(1)?, batch: capture(ops)? })
-    }
-
-    fn once<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
-        match operation {
-            Operation::Eager { call, .. } => call.enqueue(self.stream),
-            Operation::Graphs { one, .. } => one.launch(self.stream),
-        }
-    }
-
-    fn batch<'b, T: Summand, B: Buffer<T>>(&self, operation: &Operation<'b, B>) -> symmetra::Result<()> {
-        match operation {
-            Operation::Eager { call, ops } => (0..*ops).try_for_each(|_| call.enqueue(self.stream)),
-            Operation::Graphs { batch, .. } => batch.launch(self.stream),
-        }
-    }
-
-    /// Microseconds of an operation in each batch. A batch starts after an operation that is
-    /// not timed, in which the ranks meet, so that no rank is charged for the late start of another.
-    fn time<'b, T: Summand, B: Buffer<T>>(
-        &self,
-        operation: &Operation<'b, B>,
-        pace: Pace,
-    ) -> Result<Vec<f64>, Failure> {
-        let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
-        for _ in 0..self.sweep.warmup {
-            self.batch(operation)?;
-            self.communicator.synchronize(self.stream)?;
-        }
-        let mut batches_us = Vec::new();
-        for _ in 0..pace.batches {
-            self.once(operation)?;
-            self.stream.record(&start)?;
-            self.batch(operation)?;
-            self.stream.record(&end)?;
-            self.communicator.synchronize(self.stream)?;
-            batches_us.push(end.elapsed_us(&start)? / f64::from(pace.ops));
-        }
-        Ok(batches_us)
+        let mode = if sweep.graph { Mode::Graph } else { Mode::Eager };
+        let (_, operations) = sweep.batches(communicator.device().kind(), self.bytes());
+        let trial = turns.trials(mode, operations, std::slice::from_ref(&swept))?.pop().unwrap_or_default();
+        let (algorithm, batches_us) = (self.algorithm(), trial.times_us);
+        Ok(Sample { size, algorithm, batches_us, wrong: trial.wrong, checksum: trial.checksum })
     }
 
     fn algorithm(&self) -> String {

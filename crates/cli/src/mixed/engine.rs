@@ -9,8 +9,8 @@ use symmetra::{Communicator, Element, Ref, SymmetricBuffer};
 use super::oracle::Place;
 use harness::buffer::Buffer;
 use harness::collective::Collective;
-use harness::contest::nccl::Nccl;
-use harness::contest::step::Step;
+use harness::comparison::nccl::Nccl;
+use harness::comparison::work::Work;
 use harness::failure::Failure;
 use harness::guarded::Guarded;
 
@@ -121,23 +121,28 @@ impl Engine {
         })
     }
 
+    /// Fails if NCCL has failed on any level.
+    pub(super) fn check(&self) -> symmetra::Result<()> {
+        [&self.tensor, &self.data].into_iter().flatten().try_for_each(Nccl::check)
+    }
+
     /// The planned collectives on these operands.
     pub(super) fn steps<'s, T: Element, B: Memory<T>>(
         &'s self,
         planned: Vec<Planned>,
         [input, output]: [&'s B; 2],
-    ) -> Result<Vec<Box<dyn Step<'s> + 's>>, Failure> {
+    ) -> Result<Vec<Work<'s>>, Failure> {
         let memory = |stretch| match stretch {
             Stretch::Input(range) => input.memory()?.slice(range),
             Stretch::Output(range) => output.memory()?.slice(range),
         };
-        let step = |Planned { collective, level, operands: [from, into] }| -> Result<Box<dyn Step<'s> + 's>, Failure> {
+        let step = |Planned { collective, level, operands: [from, into] }| -> Result<Work<'s>, Failure> {
             let nccl = match level {
                 Level::Tensor => &self.tensor,
                 Level::Data => &self.data,
             };
             let nccl = nccl.as_ref().ok_or_else(|| Failure::failed("a collective over a level of one rank"))?;
-            Ok(Box::new(nccl.on(collective, [memory(from)?, memory(into)?])))
+            Ok(nccl.on(collective, [memory(from)?, memory(into)?]))
         };
         planned.into_iter().map(step).collect()
     }

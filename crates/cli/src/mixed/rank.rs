@@ -2,24 +2,21 @@
 
 use harness::with_element;
 use serde::{Deserialize, Serialize};
+use symmetra::Communicator;
 use symmetra::environment::Coordinator;
 use symmetra::mixed::{Mixed, MixedMode};
-use symmetra::{Communicator, Stream, SymmetricBuffer};
 
 use super::Grids;
-use super::contender::{Grid, Numbers, Racer, Way};
+use super::candidate::{Grid, MeshCandidate, Numbers, Way};
 use super::engine::{self, Engine, Memory};
 use super::oracle::{Oracle, Place};
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
-use harness::contest::turns::{Mode, SideLap, Turns};
+use harness::comparison::candidate::Trial;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::{Mode, Turns};
 use harness::failure::Failure;
 use harness::guarded::{GUARD_BYTES, Guarded};
 use harness::ranks::{Say, Task};
 use reference::element::Summand;
-
-/// Most batches: enough for a median.
-const BATCHES: u32 = 10;
 
 /// The measurement of one size on one rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,7 +26,7 @@ pub(crate) struct Sample {
     pub(super) tensor_ranks: usize,
     pub(super) data_ranks: usize,
     /// The requested modes in order, then the engine.
-    pub(super) sides: Vec<SideLap>,
+    pub(super) sides: Vec<Trial>,
     /// The mode, or the collectives, that ran for each candidate.
     pub(super) runs: Vec<String>,
 }
@@ -74,23 +71,23 @@ impl Grids {
             None => None,
         };
         let spans_hosts = self.world.hosts > 1;
-        let (stream, team) = (Stream::new(group.device())?, Grid { group, mixed, spans_hosts });
-        let meeting: SymmetricBuffer<f32> = group.local().symmetric(1)?;
-        let graphs = Stopwatch::new(&team, &meeting, &stream)?;
-        let calls = Stopwatch::after(1, &team, &meeting, &stream)?;
-        let launches = Repeats { timed: self.iterations.min(BATCHES), warmup: self.warmup };
-        let turns = Turns { team: &team, graphs: &graphs, calls: &calls, launches };
-        for (size, count) in self.sizes_elems.iter().copied().enumerate() {
-            let oracle = Oracle::new(self.operation, self.seed ^ count as u64, count, &places, mixed.data_size());
-            let heat = Heat { grids: self, group, mixed, engine: engine.as_ref(), turns: &turns, oracle };
-            let (sides, runs) = with_element!(self.dtype, T => match self.plain {
-                true => heat.run(|elems| Guarded::<T>::new(group.device(), elems)),
-                false => heat.run(|elems| group.local().symmetric::<T>(elems)),
-            })?;
-            let (tensor_ranks, data_ranks) = (mixed.tensor_size(), mixed.data_size());
-            say(Sample { size, tensor_ranks, data_ranks, sides, runs })?;
-        }
-        Ok(())
+        let ranks = Grid { group, mixed, engine: engine.as_ref(), spans_hosts };
+        let (launches, operations) = Repeats::batches(self.iterations, self.warmup);
+        Turns::open(&ranks, group.local(), launches, |turns| {
+            for (size, count) in self.sizes_elems.iter().copied().enumerate() {
+                let seed = self.seed ^ count as u64;
+                let oracle = Oracle::new(self.operation, seed, count, &places, mixed.data_size());
+                let engine = engine.as_ref();
+                let round = Round { grids: self, group, mixed, engine, turns, operations, oracle };
+                let (sides, runs) = with_element!(self.dtype, T => match self.plain {
+                    true => round.run(|elems| Guarded::<T>::new(group.device(), elems)),
+                    false => round.run(|elems| group.local().symmetric::<T>(elems)),
+                })?;
+                let (tensor_ranks, data_ranks) = (mixed.tensor_size(), mixed.data_size());
+                say(Sample { size, tensor_ranks, data_ranks, sides, runs })?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -109,22 +106,24 @@ fn places(communicator: &Communicator, mixed: &Mixed) -> Result<Vec<Place>, Fail
 }
 
 /// One size.
-struct Heat<'a, 'w> {
+struct Round<'a, 'w> {
     grids: &'a Grids,
     group: &'a Coordinator,
     mixed: &'a Mixed,
     engine: Option<&'a Engine>,
-    turns: &'a Turns<'a, 'w>,
+    turns: &'a Turns<'w>,
+    /// Operations of a launch.
+    operations: u32,
     oracle: Oracle,
 }
 
-impl Heat<'_, '_> {
+impl Round<'_, '_> {
     /// All modes, then the engine, in turn on the same operands. Returns their trials, and the modes that ran.
     fn run<T: Summand, B: Memory<T>>(
         &self,
         make: impl Fn(usize) -> symmetra::Result<B>,
-    ) -> Result<(Vec<SideLap>, Vec<String>), Failure> {
-        let Self { grids, group, mixed, engine, turns, ref oracle } = *self;
+    ) -> Result<(Vec<Trial>, Vec<String>), Failure> {
+        let Self { grids, group, mixed, engine, turns, operations, ref oracle } = *self;
         let operation = grids.operation;
         let [takes, gives] = oracle.lens();
         let (input, output) = (make(takes)?, make(gives)?);
@@ -136,17 +135,18 @@ impl Heat<'_, '_> {
             poison: vec![T::whole(3 << 3); gives],
         };
         let (local, operands) = (group.local(), [&input, &output]);
-        let racer = |way| Racer { way, operation, mixed, local, operands, numbers: &numbers };
-        let mut racers: Vec<Racer<'_, T, B>> = grids.modes.iter().map(|mode| racer(Way::Mode(*mode))).collect();
+        let candidate = |(name, way)| MeshCandidate { name, way, operation, mixed, local, operands, numbers: &numbers };
+        let mut ways: Vec<Way<'_>> = grids.modes.iter().map(|mode| Way::Mode(*mode)).collect();
         let mut runs = grids.modes.iter().map(|mode| self.runs(*mode)).collect::<Result<Vec<_>, Failure>>()?;
         if let Some(engine) = engine {
             let planned = engine::plan(operation, (mixed.data_rank(), mixed.data_size()), oracle.count())?;
             runs.push(engine::words(&planned));
-            racers.push(racer(Way::Engine(engine.steps(planned, [&input, &output])?)));
+            ways.push(Way::Engine(engine.steps(planned, [&input, &output])?));
         }
+        let named = grids.side_names().into_iter().zip(ways);
+        let candidates: Vec<MeshCandidate<'_, T, B>> = named.map(candidate).collect();
         let mode = if grids.graph { Mode::Graph } else { Mode::Eager };
-        let laps = turns.laps(mode, grids.iterations.div_ceil(BATCHES), &racers)?;
-        Ok((laps, runs))
+        Ok((turns.trials(mode, operations, &candidates)?, runs))
     }
 
     /// The mode that runs.

@@ -1,17 +1,15 @@
 //! The rows of a measurement of meshes: one for each size and candidate, once every rank has measured the size.
 
-use harness::output::ProgressBar;
+use harness::columns::Column;
 use serde::Serialize;
 
 use super::Grids;
 use super::rank::Sample;
 use crate::grid::GridWorld;
 use harness::failure::Failure;
-use harness::live::Live;
-use harness::output;
-use harness::ranks::Run;
+use harness::gathering::Gathering;
+use harness::ranks::{RanksAs, Run};
 use harness::statistics::{median, ratio, slowest};
-use harness::table::Table;
 
 /// One size of one candidate, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -41,54 +39,17 @@ struct Row {
     wrong: u64,
 }
 
-/// Gathers the samples of all ranks.
-pub(super) struct Hearing<'a> {
-    run: &'a Run<Grids>,
-    /// The table; `None` with --json.
-    live: Option<Live>,
-    /// [size]
-    samples: Vec<Vec<Sample>>,
-    rows: Vec<Row>,
-    progress: ProgressBar,
-}
-
-impl<'a> Hearing<'a> {
-    pub(super) fn new(run: &'a Run<Grids>, json: bool) -> Result<Self, Failure> {
-        let sizes = run.task.sizes_elems.len();
-        let samples = (0..sizes).map(|_| Vec::new()).collect();
-        let live = (!json).then(Live::new).transpose()?;
-        Ok(Self { run, live, samples, rows: Vec::new(), progress: output::progress(sizes as u64) })
-    }
-
-    /// # Errors
-    /// A sample of an unknown size.
-    pub(super) fn hear(&mut self, rank: usize, sample: Sample) -> Result<(), Failure> {
+/// Runs a measurement. Prints its rows, and fails if an element is wrong.
+pub(super) fn measure(run: &Run<Grids>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+    let columns = columns(run.task.against.is_some());
+    let mut gathering = Gathering::new(run.task.world.ranks, run.task.sizes_elems.len(), columns, json)?;
+    run.attend(ranks_as, |rank, sample: Sample| {
         let size = sample.size;
-        let of_size = self.samples.get_mut(size);
-        let of_size = of_size.ok_or_else(|| Failure::failed(format!("rank {rank} measured an unknown size {size}")))?;
-        of_size.push(sample);
-        if of_size.len() == self.run.task.world.ranks {
-            let rows = rows(self.run, size, of_size);
-            self.progress.inc(1);
-            let first = self.rows.len();
-            self.rows.extend(rows);
-            let (live, rows, against) = (&mut self.live, &self.rows, self.run.task.against.is_some());
-            return self.progress.suspend(|| match live {
-                Some(live) => live.show(&table(rows, against)),
-                None => rows[first..].iter().try_for_each(output::json),
-            });
-        }
-        Ok(())
-    }
-
-    /// Prints the table, and fails if an element is wrong.
-    pub(super) fn finish(self) -> Result<(), Failure> {
-        self.progress.finish_and_clear();
-        self.live.map_or(Ok(()), Live::finish)?;
-        match self.rows.iter().map(|row| row.wrong).sum::<u64>() {
-            0 => Ok(()),
-            wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", self.run.task.seed))),
-        }
+        gathering.add(rank, size, sample, |samples| rows(run, size, samples))
+    })?;
+    match gathering.finish(|_| None)?.iter().map(|row| row.wrong).sum::<u64>() {
+        0 => Ok(()),
+        wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
     }
 }
 
@@ -128,26 +89,21 @@ fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
     names.into_iter().enumerate().map(row).collect()
 }
 
-fn table(rows: &[Row], against: bool) -> Table {
-    let peer = |shown: &[&'static str]| if against { shown.to_vec() } else { Vec::new() };
-    let start = ["bytes", "elements", "dtype", "tensor", "data", "mode", "runs", "time us"];
-    let headings: Vec<&str> = start.into_iter().chain(peer(&["nccl us", "ratio"])).chain(["wrong"]).collect();
-    let right = [0, 1, 3, 4].into_iter().chain(7..headings.len());
-    let mut table = Table::new(headings, right);
-    let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-    for row in rows {
-        let start = [
-            row.bytes.to_string(),
-            row.elements.to_string(),
-            row.dtype.to_owned(),
-            row.tensor_ranks.to_string(),
-            row.data_ranks.to_string(),
-            row.mode.to_owned(),
-            row.runs.clone(),
-            number(Some(row.time_us)),
-        ];
-        let peer = if against { vec![number(row.nccl_us), number(row.ratio)] } else { Vec::new() };
-        table.add_row(start.into_iter().chain(peer).chain([row.wrong.to_string()]));
+fn columns(against: bool) -> Vec<Column<Row>> {
+    let mut columns = vec![
+        Column::count("bytes", |row: &Row| row.bytes),
+        Column::count("elements", |row: &Row| row.elements as u64),
+        Column::text("dtype", |row: &Row| row.dtype.to_owned()),
+        Column::count("tensor", |row: &Row| row.tensor_ranks as u64),
+        Column::count("data", |row: &Row| row.data_ranks as u64),
+        Column::text("mode", |row: &Row| row.mode.to_owned()),
+        Column::text("runs", |row: &Row| row.runs.clone()),
+        Column::number("time us", 2, |row: &Row| Some(row.time_us)),
+    ];
+    if against {
+        columns.push(Column::number("nccl us", 2, |row: &Row| row.nccl_us));
+        columns.push(Column::number("ratio", 2, |row: &Row| row.ratio));
     }
-    table
+    columns.push(Column::count("wrong", |row: &Row| row.wrong));
+    columns
 }

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
-use symmetra::{
-    Algorithm, Communicator, DeviceBuffer, DeviceKind, Dtype, Event, Graph, Queue, Reduction, RowNorm, Stream,
-};
+use symmetra::{Algorithm, AnyQueue, Communicator, DeviceBuffer, DeviceKind, Dtype, Reduction, RowNorm, Stream};
 
 use super::Norms;
 use harness::buffer::Buffer;
 use harness::codes::{Codes, Memory};
+use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::{Mode, Turns};
 use harness::failure::Failure;
 use harness::form::{self, elems_of};
 use harness::guarded::{self, GUARD_BYTES};
@@ -33,20 +34,17 @@ pub(crate) struct Sample {
     pub(super) wrong: u64,
 }
 
-/// Most batches.
-const BATCHES: u32 = 10;
-
 impl Task for Norms {
     const NAME: &'static str = "norms";
     type Found = Sample;
 
-    /// Room for four buffers of the most tokens, and for values of at most a byte each, and scales; each with its
-    /// signals and guards.
+    /// Room for four buffers of the most tokens, for values of at most a byte each, for scales, and for the buffer in which
+    /// ranks meet; each with its signals and guards.
     fn heap_bytes(&self) -> u64 {
         let tokens = self.tokens.iter().max().copied().unwrap_or(0);
         let values = tokens * self.width();
         let codes = self.quantise.map_or(0, |form| values + form.scales_bytes(tokens, self.width()));
-        if self.plain { 1 << 20 } else { (4 * values * self.dtype.bytes() + codes) as u64 + 6 * (64 << 10) }
+        if self.plain { 1 << 20 } else { (4 * values * self.dtype.bytes() + codes) as u64 + 7 * (64 << 10) }
     }
 
     fn guard_bytes(&self) -> u64 {
@@ -54,24 +52,28 @@ impl Task for Norms {
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
-        let stream = Stream::new(communicator.device())?;
-        for (size, tokens) in self.tokens.iter().copied().enumerate() {
-            let bench = Bench { norms: self, communicator, stream: &stream, size, tokens };
-            say(match self.dtype {
-                Dtype::F16 => bench.of_type::<f16>(),
-                Dtype::BF16 => bench.of_type::<bf16>(),
-                _ => bench.of_type::<f32>(),
-            }?)?;
-        }
-        Ok(())
+        let (launches, operations) = Repeats::batches(self.iterations, self.warmup);
+        Turns::open(communicator, communicator, launches, |turns| {
+            for (size, tokens) in self.tokens.iter().copied().enumerate() {
+                let bench = Bench { norms: self, communicator, turns, operations, size, tokens };
+                say(match self.dtype {
+                    Dtype::F16 => bench.of_type::<f16>(),
+                    Dtype::BF16 => bench.of_type::<bf16>(),
+                    _ => bench.of_type::<f32>(),
+                }?)?;
+            }
+            Ok(())
+        })
     }
 }
 
 /// One number of tokens.
-struct Bench<'a> {
+struct Bench<'a, 'w> {
     norms: &'a Norms,
     communicator: &'a Communicator,
-    stream: &'a Stream,
+    turns: &'a Turns<'w>,
+    /// Operations of a batch.
+    operations: u32,
     size: usize,
     tokens: usize,
 }
@@ -106,7 +108,69 @@ impl<T: Real, M: Memory> Operands<T, M> {
     }
 }
 
-impl Bench<'_> {
+/// The operation on one number of tokens.
+struct Normed<'a, 'w, T: Real, M: Memory> {
+    bench: &'a Bench<'a, 'w>,
+    operands: &'a Operands<T, M>,
+    weights: &'a [T],
+    rows: Data,
+    residual: Vec<T>,
+}
+
+impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
+    fn name(&self) -> String {
+        self.bench.norms.op.name().to_owned()
+    }
+
+    fn enqueue(&self, operations: u32, queue: AnyQueue<'_, 'a>) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.bench.enqueue(self.operands, queue))
+    }
+
+    fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
+        let Operands { input, residual, apart, codes, .. } = self.operands;
+        input.write(&self.rows.of::<T>(self.bench.communicator.rank()), stream)?;
+        residual.write(&self.residual, stream)?;
+        if let Some(apart) = apart {
+            apart[0].write(&unwritten(self.bench.tokens * self.bench.norms.width()), stream)?;
+            apart[1].write(&unwritten(self.bench.elems()), stream)?;
+        }
+        codes.iter().try_for_each(|codes| codes.fill(UNWRITTEN, stream))
+    }
+
+    /// In place, the next operation takes the result of the last one.
+    fn verified(&self, _: u32) -> u32 {
+        1
+    }
+
+    fn connects(&self) -> bool {
+        false
+    }
+
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+        let (bench, operands) = (self.bench, self.operands);
+        let (norms, world) = (bench.norms, bench.communicator.world_size());
+        let sum: Vec<T> = self.rows.reduced(Reduction::Sum, world, bench.sums_as()?, 0).collect();
+        let x = with_residual(&sum, norms.residual.then_some(&self.residual[..]));
+        let width = norms.width();
+        let [of_y, of_x] = [elems_of(&bench.normed(), width), elems_of(&bench.kept(), norms.hidden)];
+        let y = &padded(&normed(&x, self.weights, norms.norm()), norms.hidden, width)[of_y.clone()];
+        let wrong_codes = match (&operands.codes, norms.quantise) {
+            (Some(codes), Some(form)) => wrong_codes(&codes.read(stream)?, y, width, form),
+            _ => 0,
+        };
+        let wrong = unlike(&operands.output().read(stream)?[of_y], y)
+            + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
+            + wrong_codes;
+        Ok(Verdict { wrong, checksum: 0 })
+    }
+
+    fn check_guards(&self, stream: &Stream) -> symmetra::Result<()> {
+        guarded::check(self.bench.communicator)?;
+        self.operands.read_all(stream)
+    }
+}
+
+impl Bench<'_, '_> {
     fn of_type<T: Real>(&self) -> Result<Sample, Failure> {
         match self.norms.plain {
             true => self.measure::<T, _>(&Margins(self.communicator.device().clone())),
@@ -115,7 +179,7 @@ impl Bench<'_> {
     }
 
     fn measure<T: Real, M: Memory>(&self, memory: &M) -> Result<Sample, Failure> {
-        let Self { norms, communicator, stream, tokens, .. } = *self;
+        let Self { norms, turns, tokens, .. } = *self;
         let (elems, wide) = (self.elems(), tokens * norms.width());
         let new = |elems| memory.room::<T>(elems);
         let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
@@ -123,40 +187,20 @@ impl Bench<'_> {
             input: new(elems)?,
             residual: new(elems)?,
             apart: if norms.in_place { None } else { Some([new(wide)?, new(elems)?]) },
-            weight: DeviceBuffer::from_slice(&weights, stream)?,
+            weight: DeviceBuffer::from_slice(&weights, turns.stream())?,
             codes: norms.quantise.map(|form| self.codes(memory, form)).transpose()?,
         };
-        let graphs = norms.graph.then(|| self.capture(&operands)).transpose()?;
-        let rows = Data { seed: norms.seed, elems };
-        let residual = Data { seed: norms.seed ^ 1, elems }.of::<T>(0);
-        operands.input.write(&rows.of::<T>(communicator.rank()), stream)?;
-        operands.residual.write(&residual, stream)?;
-        if let Some(apart) = &operands.apart {
-            apart[0].write(&unwritten(wide), stream)?;
-            apart[1].write(&unwritten(elems), stream)?;
-        }
-        operands.codes.iter().try_for_each(|codes| codes.fill(UNWRITTEN, stream))?;
-        self.once(&operands, graphs.as_ref())?;
-        communicator.synchronize(stream)?;
-        let sum: Vec<T> = rows.reduced(Reduction::Sum, communicator.world_size(), self.sums_as()?, 0).collect();
-        let x = with_residual(&sum, norms.residual.then_some(&residual[..]));
-        let width = norms.width();
-        let [of_y, of_x] = [elems_of(&self.normed(), width), elems_of(&self.kept(), norms.hidden)];
-        let y = &padded(&normed(&x, &weights, norms.norm()), norms.hidden, width)[of_y.clone()];
-        let wrong_codes = match (&operands.codes, norms.quantise) {
-            (Some(codes), Some(form)) => wrong_codes(&codes.read(stream)?, y, width, form),
-            _ => 0,
+        let normed = Normed {
+            bench: self,
+            operands: &operands,
+            weights: &weights,
+            rows: Data { seed: norms.seed, elems },
+            residual: Data { seed: norms.seed ^ 1, elems }.of::<T>(0),
         };
-        let wrong = unlike(&operands.output().read(stream)?[of_y], y)
-            + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
-            + wrong_codes;
-        // The memory in which the ranks meet may have been overwritten too, so it is also checked before the timed
-        // batches.
-        guarded::check(communicator)?;
-        let batches_us = self.time(&operands, graphs.as_ref())?;
-        guarded::check(communicator)?;
-        operands.read_all(stream)?;
-        Ok(Sample { size: self.size, algorithm: self.name()?, batches_us, wrong })
+        let mode = if norms.graph { Mode::Graph } else { Mode::Eager };
+        let trials = turns.trials(mode, self.operations, std::slice::from_ref(&normed));
+        let trial = trials?.pop().unwrap_or_default();
+        Ok(Sample { size: self.size, algorithm: self.name()?, batches_us: trial.times_us, wrong: trial.wrong })
     }
 
     fn elems(&self) -> usize {
@@ -165,13 +209,13 @@ impl Bench<'_> {
 
     fn codes<M: Memory>(&self, memory: &M, form: Format) -> symmetra::Result<Codes<M>> {
         let shape = [self.normed().len(), self.norms.width(), 0];
-        Codes::new(memory, form, shape, known(form), self.stream)
+        Codes::new(memory, form, shape, known(form), self.turns.stream())
     }
 
     fn enqueue<'b, T: Real, M: Memory>(
         &self,
         operands: &'b Operands<T, M>,
-        queue: impl Queue<'b>,
+        queue: AnyQueue<'_, 'b>,
     ) -> symmetra::Result<()> {
         let rows = RowNorm::new(operands.input.part(0..self.elems())?, &operands.weight, self.norms.norm());
         let own = |buffer: &'b M::Of<T>| buffer.part(elems_of(&self.kept(), self.norms.hidden));
@@ -196,69 +240,6 @@ impl Bench<'_> {
     /// Numbers of the rows that this rank has normed.
     fn normed(&self) -> Range<usize> {
         self.norms.op.normed(self.tokens, self.place())
-    }
-
-    /// A graph of one operation, and one of a batch.
-    fn capture<'b, T: Real, M: Memory>(&self, operands: &'b Operands<T, M>) -> Result<[Graph<'b>; 2], Failure>
-    where
-        Self: 'b,
-    {
-        let capture = |ops: u32| {
-            let graph = self.stream.capture(|capture| (0..ops).try_for_each(|_| self.enqueue(operands, capture)))?;
-            graph.register()?;
-            Ok::<_, Failure>(graph)
-        };
-        Ok([capture(1)?, capture(self.ops())?])
-    }
-
-    fn once<T: Real, M: Memory>(
-        &self,
-        operands: &Operands<T, M>,
-        graphs: Option<&[Graph<'_>; 2]>,
-    ) -> symmetra::Result<()> {
-        graphs.map_or_else(|| self.enqueue(operands, self.stream), |[one, _]| one.launch(self.stream))
-    }
-
-    fn batch<T: Real, M: Memory>(
-        &self,
-        operands: &Operands<T, M>,
-        graphs: Option<&[Graph<'_>; 2]>,
-    ) -> symmetra::Result<()> {
-        let eager = || (0..self.ops()).try_for_each(|_| self.enqueue(operands, self.stream));
-        graphs.map_or_else(eager, |[_, batch]| batch.launch(self.stream))
-    }
-
-    /// Operations of a batch.
-    fn ops(&self) -> u32 {
-        self.norms.iterations.div_ceil(self.batches())
-    }
-
-    fn batches(&self) -> u32 {
-        self.norms.iterations.clamp(1, BATCHES)
-    }
-
-    /// Microseconds of an operation in each batch. A batch starts after an operation that is not timed, in which the
-    /// ranks meet.
-    fn time<T: Real, M: Memory>(
-        &self,
-        operands: &Operands<T, M>,
-        graphs: Option<&[Graph<'_>; 2]>,
-    ) -> Result<Vec<f64>, Failure> {
-        let (start, end) = (Event::new(self.stream.device())?, Event::new(self.stream.device())?);
-        for _ in 0..self.norms.warmup {
-            self.batch(operands, graphs)?;
-            self.communicator.synchronize(self.stream)?;
-        }
-        let mut batches_us = Vec::new();
-        for _ in 0..self.batches() {
-            self.once(operands, graphs)?;
-            self.stream.record(&start)?;
-            self.batch(operands, graphs)?;
-            self.stream.record(&end)?;
-            self.communicator.synchronize(self.stream)?;
-            batches_us.push(end.elapsed_us(&start)? / f64::from(self.ops()));
-        }
-        Ok(batches_us)
     }
 
     /// The algorithm of the sum: the requested algorithm, or the library's choice. For `Auto`, scattered rows go by a

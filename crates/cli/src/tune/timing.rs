@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use symmetra::{Communicator, DeviceKind, Graph};
 
-use harness::contest::repeats::Repeats;
-use harness::contest::stopwatch::Stopwatch;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::stopwatch::Stopwatch;
 use harness::failure::Failure;
 use harness::statistics::{median, slowest};
 

@@ -1,35 +1,32 @@
 //! `symmetra-bench all-reduce`, `all-gather` and so on: this library and others on the same data, in turn.
 
+pub(crate) mod candidate;
+pub(crate) mod data;
+mod rank;
+mod report;
+pub(crate) mod shape;
+
 use std::path::PathBuf;
 
-use symmetra::{Algorithm, DeviceKind, Dtype};
+use serde::{Deserialize, Serialize};
+use symmetra::{Algorithm, Codec, Dtype};
 
-use super::flags::{BenchRanks, OutputArgs, PaceArgs};
-use super::floor::Times;
-use super::plot;
-use super::race::{Found, Race};
-use super::report::Hearing;
-use super::side::{self, With};
+use super::driver;
+use super::flags::{OperationsArgs, RaceArgs};
+use super::limits::Times;
+use super::pace::Pace;
+use candidate::With;
 use harness::collective::Collective;
-use harness::contest::competitor::{self, Competitor};
-use harness::contest::nccl;
 use harness::failure::Failure;
-use harness::live::Live;
-use harness::names;
-use harness::names::distinct;
-use harness::output;
-use harness::ranks::Run;
+use harness::names::{self, by_name, distinct};
 use harness::sizes::SizeArgs;
+use shape::Shape;
 
-/// Flags of every comparison.
+/// Flags of every comparison of collectives.
 #[derive(clap::Args)]
-pub(super) struct RaceArgs {
+pub(super) struct Args {
     #[command(flatten)]
-    ranks: BenchRanks,
-
-    /// The others, separated by commas [default: none]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PEERS")]
-    against: Vec<Competitor>,
+    race: RaceArgs,
 
     /// Other candidates of this library, separated by commas [default: none]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SIDES")]
@@ -43,25 +40,11 @@ pub(super) struct RaceArgs {
     sizes: SizeArgs,
 
     #[command(flatten)]
-    pace: PaceArgs,
+    operations: OperationsArgs,
 
     /// Draw time and bandwidth over size, with the floor of the hardware, into this SVG file
     #[arg(long, value_name = "PATH")]
     plot: Option<PathBuf>,
-
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl RaceArgs {
-    /// Elements of the inputs; where these are cut for all, a part for every rank.
-    fn sizes_elems(&self, collective: Collective) -> Result<Vec<usize>, Failure> {
-        let parts = match collective {
-            Collective::ReduceScatter | Collective::AllToAll => self.ranks.count(),
-            _ => 1,
-        };
-        self.sizes.elems(self.dtype, parts)
-    }
 }
 
 /// All-reduce (sum) compared with other libraries: time, ratio to the best of them, bus bandwidth.
@@ -95,7 +78,7 @@ Examples:
   symmetra-bench all-reduce --ranks 4 --with fp8,int8,int6,int4 --min-bytes 256KiB --max-bytes 256MiB --against nccl")]
 pub(super) struct AllReduceArgs {
     #[command(flatten)]
-    race: RaceArgs,
+    args: Args,
 
     /// The algorithm of our all-reduce; `auto` is the library's choice for each size
     #[arg(long, default_value = "auto", value_parser = names::algorithm_parser())]
@@ -116,82 +99,97 @@ Exit status: 0, or 1 when an element is wrong or a \
 rank fails, or 2 for wrong usage.")]
 pub(super) struct ExchangeArgs {
     #[command(flatten)]
-    pub(super) race: RaceArgs,
+    pub(super) args: Args,
 }
 
 impl AllReduceArgs {
     /// Runs the command.
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let (algorithm, dtype) = (self.algorithm, self.race.dtype);
+        let (algorithm, dtype) = (self.algorithm, self.args.dtype);
         if !algorithm.carries(dtype) {
             return Err(Failure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
         }
-        if algorithm.needs_reach() && self.race.with.contains(&With::Plain) {
+        if algorithm.needs_reach() && self.args.with.contains(&With::Plain) {
             return Err(Failure::usage(format!("--with plain: {algorithm} needs memory that peers can address")));
         }
-        self.race.run(Collective::AllReduce, algorithm)
+        self.args.run(Collective::AllReduce, algorithm)
     }
 }
 
-impl RaceArgs {
-    fn race(&self, collective: Collective, algorithm: Algorithm, kind: DeviceKind) -> Result<Race, Failure> {
-        Ok(Race {
-            dtype: self.dtype,
-            collective,
-            algorithm,
-            ranks: self.ranks.count(),
-            sizes_elems: self.sizes_elems(collective)?,
-            with: distinct("--with", &self.with, With::name, |with| side::check(with, collective, self.dtype))?,
-            competitors: distinct("--against", &self.against, Competitor::name, |other| {
-                competitor::check(other, kind)
-            })?,
-            modes: self.pace.launch.modes(),
-            operations: self.pace.operations,
-            launches: self.pace.launch.repeats(),
-            floor_bytes: Times::bytes(kind),
-            seed: self.pace.launch.seed(),
+impl Args {
+    /// Runs the comparison.
+    pub(super) fn run(&self, collective: Collective, algorithm: Algorithm) -> Result<(), Failure> {
+        driver::run(&self.race, self.plot.as_deref(), |kind, pace| {
+            // The inputs of some collectives are cut for all ranks.
+            let parts = match collective {
+                Collective::ReduceScatter | Collective::AllToAll => pace.ranks,
+                _ => 1,
+            };
+            let check = |with| candidate::check(with, collective, self.dtype);
+            Ok(CollectiveRace {
+                dtype: self.dtype,
+                collective,
+                algorithm,
+                sizes_elems: self.sizes.elems(self.dtype, parts)?,
+                with: distinct("--with", &self.with, With::name, check)?,
+                floor_bytes: Times::bytes(kind),
+                pace: Pace { operations: self.operations.operations, ..pace },
+            })
         })
     }
+}
 
-    /// Runs the comparison and prints the times of all candidates.
-    pub(super) fn run(&self, collective: Collective, algorithm: Algorithm) -> Result<(), Failure> {
-        self.output.check()?;
-        self.plot.as_deref().map_or(Ok(()), plot::check)?;
-        if !self.against.is_empty() {
-            nccl::keep_multicast_off();
-        }
-        let devices = self.ranks.devices()?;
-        let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
-        let race = self.race(collective, algorithm, kind)?;
-        let about_peers = (!race.competitors.is_empty()).then(nccl::describe).transpose()?;
-        output::note(format_args!(
-            "{} ranks as {} on {kind}, {}, seed {}",
-            devices.len(),
-            self.ranks.run.ranks_as.name(),
-            race.dtype,
-            race.seed
-        ))?;
-        if let Some(line) = &about_peers {
-            output::note(line)?;
-        }
-        let mut hearing = Hearing::new(&devices, self.ranks.run.ranks_as, &race, about_peers);
-        let mut live = Live::new()?;
-        Run::new(&devices, race.clone()).attend(self.ranks.run.ranks_as, |rank, found| match found {
-            Found::Lap(lap) => {
-                hearing.hear(rank, lap)?;
-                let report = hearing.report();
-                hearing.aside(|| self.output.show(&mut live, &report.table(), report))
-            }
-            Found::Floor(floor) => {
-                hearing.hear_floor(floor);
-                Ok(())
-            }
-        })?;
-        let report = hearing.finish();
-        self.output.end(live, &report.floor(), &report)?;
-        if let Some(path) = &self.plot {
-            plot::draw(&report.panels(), path)?;
-        }
-        report.verdict()
+/// The candidates and the sizes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CollectiveRace {
+    #[serde(with = "by_name")]
+    dtype: Dtype,
+    collective: Collective,
+    /// The algorithm of an all-reduce.
+    #[serde(with = "by_name")]
+    algorithm: Algorithm,
+    /// Elements of the input.
+    sizes_elems: Vec<usize>,
+    /// Other candidates of this library.
+    with: Vec<With>,
+    /// Message size of the floor.
+    floor_bytes: u64,
+    pace: Pace,
+}
+
+/// The name of this library's first candidate.
+const OURS: &str = "symmetra";
+
+impl CollectiveRace {
+    /// Bytes of the input.
+    fn bytes(&self, elems: usize) -> u64 {
+        (elems * self.dtype.bytes()) as u64
+    }
+
+    fn shape(&self, elems: usize) -> Shape {
+        Shape { collective: self.collective, elems, ranks: self.pace.ranks }
+    }
+
+    /// Bytes of the larger operand of a size.
+    fn larger_bytes(&self, elems: usize) -> u64 {
+        self.bytes(self.shape(elems).larger_elems())
+    }
+
+    fn largest_bytes(&self) -> u64 {
+        self.sizes_elems.iter().map(|elems| self.larger_bytes(*elems)).max().unwrap_or(0)
+    }
+
+    fn workspace_bytes(&self) -> u64 {
+        if self.with.contains(&With::CopyEngine) { self.largest_bytes() } else { 0 }
+    }
+
+    /// Our candidates by name.
+    fn own(&self) -> Vec<&'static str> {
+        [OURS].into_iter().chain(self.with.iter().map(|with| with.name())).collect()
+    }
+
+    /// The candidates that have codecs, by name.
+    fn coded(&self) -> Vec<&'static str> {
+        self.with.iter().filter(|with| with.codec() != Codec::None).map(|with| with.name()).collect()
     }
 }

@@ -2,13 +2,13 @@
 
 use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulReduceScatter, Planned, Way};
 use symmetra::matmul::Multiplier;
-use symmetra::{Capture, Communicator, Queue, Stream};
+use symmetra::{AnyQueue, Communicator, Stream};
 
 use super::layers::Fusion;
 use super::numbers::Factor;
 use super::operands::{Before, Inputs, Operands};
-use harness::contest::step::Step;
-use harness::contest::turns::{Contender, Verdict};
+use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::work::Work;
 use reference::data::checksum;
 use reference::element::Real;
 
@@ -53,7 +53,7 @@ impl Fused {
         }
     }
 
-    fn enqueue<'s, F: Factor>(&'s self, operands: &'s Operands<F>, queue: impl Queue<'s>) -> symmetra::Result<()> {
+    fn enqueue<'s, F: Factor>(&'s self, operands: &'s Operands<F>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         let (left, right, result) = (operands.left()?, operands.right(), operands.result()?);
         match self {
             Self::AllGather(plan) => plan.enqueue(left, None, [(right, result)], queue),
@@ -64,21 +64,21 @@ impl Fused {
 }
 
 /// The work of a candidate.
-pub(super) enum Work<'s> {
+pub(super) enum MatmulWork<'s> {
     /// Both operations, by a plan.
     Fused(&'s Fused),
     /// The collective alone.
-    Collective(Box<dyn Step<'s> + 's>),
+    Collective(Work<'s>),
     /// The GEMM alone.
     Product,
     /// Both operations: the collectives of another library, and the GEMM.
-    Both(Vec<Box<dyn Step<'s> + 's>>),
+    Both(Vec<Work<'s>>),
 }
 
 /// A candidate.
-pub(super) struct Racer<'s, F: Factor> {
+pub(super) struct MatmulCandidate<'s, F: Factor> {
     pub(super) name: &'static str,
-    pub(super) work: Work<'s>,
+    pub(super) work: MatmulWork<'s>,
     /// Whether this is the first candidate of a turn, for which the buffers hold random factors.
     pub(super) is_first: bool,
     /// Whether this is the last candidate that is verified, before all are timed.
@@ -89,52 +89,42 @@ pub(super) struct Racer<'s, F: Factor> {
     pub(super) inputs: &'s Inputs<F>,
 }
 
-impl<'s, F: Factor> Racer<'s, F> {
-    /// `step`: enqueues a collective into `queue`.
-    fn run(
-        &self,
-        operations: u32,
-        queue: impl Queue<'s> + Copy,
-        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
-    ) -> symmetra::Result<()> {
-        let sums = self.fusion.sums();
-        (0..operations).try_for_each(|_| match &self.work {
-            Work::Fused(plan) => plan.enqueue(self.operands, queue),
-            Work::Collective(collective) => step(&**collective),
-            Work::Product => self.multiply(queue),
-            Work::Both(collectives) => {
-                if sums {
-                    self.multiply(queue)?;
-                }
-                collectives.iter().try_for_each(|collective| step(&**collective))?;
-                if sums { Ok(()) } else { self.multiply(queue) }
-            }
-        })
-    }
-
-    fn multiply(&self, queue: impl Queue<'s>) -> symmetra::Result<()> {
+impl<'s, F: Factor> MatmulCandidate<'s, F> {
+    fn multiply(&self, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         let (operands, sums) = (self.operands, self.fusion.sums());
         let factors = [operands.whole_left(sums)?, operands.right(), operands.whole_result(sums)?];
         self.multiplier.enqueue(&operands.product, operands.layer.tokens, factors, queue)
     }
 }
 
-impl<'s, F: Factor> Contender<'s> for Racer<'s, F> {
-    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        self.run(operations, stream, &|step| step.enqueue(stream))
+impl<'s, F: Factor> Candidate<'s> for MatmulCandidate<'s, F> {
+    fn name(&self) -> String {
+        self.name.to_owned()
     }
 
-    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.run(operations, capture, &|step| step.record(capture))
+    fn enqueue(&self, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        let sums = self.fusion.sums();
+        (0..operations).try_for_each(|_| match &self.work {
+            MatmulWork::Fused(plan) => plan.enqueue(self.operands, queue),
+            MatmulWork::Collective(collective) => collective(queue),
+            MatmulWork::Product => self.multiply(queue),
+            MatmulWork::Both(collectives) => {
+                if sums {
+                    self.multiply(queue)?;
+                }
+                collectives.iter().try_for_each(|collective| collective(queue))?;
+                if sums { Ok(()) } else { self.multiply(queue) }
+            }
+        })
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
         // The second of the two operations reads the result of the first. When it runs alone, that result is written
         // here.
         let second = match self.work {
-            Work::Collective(_) => self.fusion.sums(),
-            Work::Product => !self.fusion.sums(),
-            Work::Fused(_) | Work::Both(_) => false,
+            MatmulWork::Collective(_) => self.fusion.sums(),
+            MatmulWork::Product => !self.fusion.sums(),
+            MatmulWork::Fused(_) | MatmulWork::Both(_) => false,
         };
         if self.is_first {
             self.operands.write_factors(self.inputs, stream)?;
@@ -144,12 +134,9 @@ impl<'s, F: Factor> Contender<'s> for Racer<'s, F> {
 
     fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
         let (operands, inputs) = (self.operands, self.inputs);
-        if let Work::Both(collectives) = &self.work {
-            collectives.iter().try_for_each(|collective| collective.check())?;
-        }
         let verdict = match (&self.work, self.fusion.sums()) {
-            (Work::Collective(_), false) => compare(&operands.read_gathered(stream)?, &inputs.gathered),
-            (Work::Product, true) => compare(&operands.read_partial(stream)?, &inputs.partial),
+            (MatmulWork::Collective(_), false) => compare(&operands.read_gathered(stream)?, &inputs.gathered),
+            (MatmulWork::Product, true) => compare(&operands.read_partial(stream)?, &inputs.partial),
             _ => compare(&operands.read_result(stream)?, &inputs.result),
         };
         if self.is_last {
@@ -167,5 +154,5 @@ fn compare<T: Real>(found: &[T], right: &[T]) -> Verdict {
 }
 
 #[cfg(test)]
-#[path = "../../../../tests/bench/unit/matmul_contender.rs"]
+#[path = "../../../../tests/bench/unit/matmul_candidate.rs"]
 mod tests;

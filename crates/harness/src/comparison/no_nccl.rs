@@ -2,16 +2,16 @@
 
 use std::convert::Infallible;
 
-use symmetra::{Capture, Communicator, Element, Ref, Stream};
+use symmetra::{Communicator, Element, Ref};
 
 use super::competitor::Competitor;
-use super::step::{Cargo, Library, Part, Step};
+use super::work::{Library, Part, Payload, Work};
 use crate::collective::Collective;
 use crate::failure::Failure;
 
 pub fn keep_multicast_off() {}
 
-pub fn describe() -> Result<String, Failure> {
+pub fn describe() -> Result<(String, String), Failure> {
     Err(absent())
 }
 
@@ -20,6 +20,8 @@ fn absent() -> Failure {
 }
 
 pub struct Nccl(Infallible);
+
+pub struct Windows(Infallible);
 
 impl Nccl {
     pub fn among(_: &[Competitor], _: &Communicator) -> Result<Option<Self>, Failure> {
@@ -30,30 +32,31 @@ impl Nccl {
         Err(absent())
     }
 
-    pub fn on<'s, T: Element>(&'s self, _: Collective, _: [Ref<'s, T>; 2]) -> Call {
+    pub fn windows(&self, _: &Communicator, _: usize) -> symmetra::Result<Windows> {
+        match self.0 {}
+    }
+
+    pub fn on<'s, T: Element>(&'s self, _: Collective, _: [Ref<'s, T>; 2]) -> Work<'s> {
+        match self.0 {}
+    }
+
+    pub fn check(&self) -> symmetra::Result<()> {
         match self.0 {}
     }
 }
 
-/// A collective that cannot exist.
-pub struct Call(Infallible);
-
-impl<'a> Step<'a> for Call {
-    fn enqueue(&self, _: &Stream) -> symmetra::Result<()> {
-        match self.0 {}
-    }
-
-    fn record(&self, _: &Capture<'_, 'a>) -> symmetra::Result<()> {
+impl Windows {
+    pub fn operands<T: Element>(&self, _: [usize; 2]) -> symmetra::Result<[Ref<'_, T>; 2]> {
         match self.0 {}
     }
 }
 
 impl Library for Nccl {
-    fn step<'s, T: Element>(&'s self, _: Collective, _: [Part<'s, T>; 2]) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+    fn collective<'s, T: Element>(&'s self, _: Collective, _: [Part<'s, T>; 2]) -> symmetra::Result<Work<'s>> {
         match self.0 {}
     }
 
-    fn exchange<'s>(&'s self, _: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's> {
+    fn exchange<'s>(&'s self, _: Vec<Payload<'s>>) -> Work<'s> {
         match self.0 {}
     }
 }

@@ -4,22 +4,20 @@ use std::ops::Range;
 
 use symmetra::{Algorithm, Communicator, Element, Reduction, SymmetricBuffer};
 
-use super::contender::{Holds, Racer};
+use super::candidate::{Holds, NormCandidate};
 use super::expected::Inputs;
 use super::kernel::{Norm, Written};
 use super::operands::Operands;
-use super::{NormRace, Way};
+use super::{NormRace, UNQUANTISED, Way};
 use harness::codes::{Codes, Scales, Values};
 use harness::collective::Collective;
-use harness::contest::step::{Library, Part, Step};
+use harness::comparison::work::{Library, Part, Work};
 use harness::form::{self, Form};
 use reference::element::Real;
 
-type Steps<'s> = Vec<Box<dyn Step<'s> + 's>>;
-
 /// One number of tokens.
 #[derive(Clone, Copy)]
-pub(super) struct Heat<'s, T: Real> {
+pub(super) struct Round<'s, T: Real> {
     pub(super) race: &'s NormRace,
     pub(super) communicator: &'s Communicator,
     /// A group of only this rank, which norms.
@@ -28,27 +26,28 @@ pub(super) struct Heat<'s, T: Real> {
     pub(super) operands: &'s Operands<T>,
 }
 
-impl<'s, T: Real> Heat<'s, T> {
+impl<'s, T: Real> Round<'s, T> {
     /// Our candidates: all of --algorithm, the first one without quantisation where there is one, and the operation
     /// without its norm.
-    pub(super) fn ours(self) -> symmetra::Result<Vec<Racer<'s, T>>> {
+    pub(super) fn ours(self) -> symmetra::Result<Vec<NormCandidate<'s, T>>> {
         let written = if self.race.quantise.is_some() { Written::Codes } else { Written::Rows };
-        let ways = self.race.ways.iter().map(|way| (*way, written));
-        let first = ways.clone().next().filter(|_| written == Written::Codes).map(|(way, _)| (way, Written::Rows));
-        let racer = |(way, written)| match way {
-            Way::Call(named) => self.call(named, written),
-            Way::Apart => self.apart(self.communicator, Some(self.chosen()), written),
+        let ways = self.race.ways.iter().map(|way| (way.name(), *way, written));
+        let first = ways.clone().next().filter(|_| written == Written::Codes);
+        let first = first.map(|(_, way, _)| (UNQUANTISED, way, Written::Rows));
+        let candidate = |(name, way, written)| match way {
+            Way::Call(named) => self.call(name, named, written),
+            Way::Apart => self.apart((name, self.communicator), Some(self.chosen()), written),
         };
-        ways.chain(first).map(racer).chain([self.sum()]).collect()
+        ways.chain(first).map(candidate).chain([self.sum()]).collect()
     }
 
     /// A peer: its collectives, and our kernel that norms.
-    pub(super) fn peer(self, library: &'s impl Library) -> symmetra::Result<Racer<'s, T>> {
-        self.apart(library, None, if self.race.quantise.is_some() { Written::Codes } else { Written::Rows })
+    pub(super) fn peer(self, name: &'static str, library: &'s impl Library) -> symmetra::Result<NormCandidate<'s, T>> {
+        self.apart((name, library), None, if self.race.quantise.is_some() { Written::Codes } else { Written::Rows })
     }
 
     /// One call.
-    fn call(self, named: Algorithm, written: Written) -> symmetra::Result<Racer<'s, T>> {
+    fn call(self, name: &'static str, named: Algorithm, written: Written) -> symmetra::Result<NormCandidate<'s, T>> {
         let Operands { input, places, .. } = self.operands;
         let keeps_apart = written == Written::Codes && self.race.sums_first(named);
         let norm = Norm {
@@ -62,16 +61,16 @@ impl<'s, T: Real> Heat<'s, T> {
             operands: self.operands,
         };
         let holds = if keeps_apart { Holds::WithResidual } else { Holds::Nothing };
-        Ok(self.racer(vec![Box::new(norm)], Some(self.runs(named, written)?), holds, Some(written)))
+        Ok(self.candidate((name, vec![norm.work()]), Some(self.runs(named, written)?), holds, Some(written)))
     }
 
     /// Single collectives of a library, and a kernel that norms between them.
     fn apart(
         self,
-        library: &'s impl Library,
+        (name, library): (&'static str, &'s impl Library),
         sums_by: Option<Algorithm>,
         written: Written,
-    ) -> symmetra::Result<Racer<'s, T>> {
+    ) -> symmetra::Result<NormCandidate<'s, T>> {
         let Operands { sum, output, codes, places, .. } = self.operands;
         let norm = Norm {
             communicator: self.alone,
@@ -83,45 +82,45 @@ impl<'s, T: Real> Heat<'s, T> {
             keeps_apart: false,
             operands: self.operands,
         };
-        let mut steps: Steps<'s> = vec![self.reduce(library)?, Box::new(norm)];
+        let mut steps: Vec<Work<'s>> = vec![self.reduce(library)?, norm.work()];
         match (written, codes) {
             _ if self.race.op != Form::ReduceScatterAllGather => {}
             (Written::Codes, Some(codes)) => steps.extend(self.gather_codes(library, codes)?),
             _ => steps.push(self.gather(library, output)?),
         }
-        Ok(self.racer(steps, sums_by, Holds::Sum, Some(written)))
+        Ok(self.candidate((name, steps), sums_by, Holds::Sum, Some(written)))
     }
 
     /// The operation without its norm.
-    fn sum(self) -> symmetra::Result<Racer<'s, T>> {
+    fn sum(self) -> symmetra::Result<NormCandidate<'s, T>> {
         let mut steps = vec![self.reduce(self.communicator)?];
         if self.race.op == Form::ReduceScatterAllGather {
             steps.push(self.gather(self.communicator, &self.operands.sum)?);
         }
-        Ok(self.racer(steps, Some(self.chosen()), Holds::Sum, None))
+        Ok(self.candidate((self.race.op.name(), steps), Some(self.chosen()), Holds::Sum, None))
     }
 
     /// A candidate whose sum goes by an algorithm; `Auto` is a reduce-scatter.
-    fn racer(
+    fn candidate(
         self,
-        steps: Steps<'s>,
+        (name, steps): (&'static str, Vec<Work<'s>>),
         sums_by: Option<Algorithm>,
         holds: Holds,
         written: Option<Written>,
-    ) -> Racer<'s, T> {
+    ) -> NormCandidate<'s, T> {
         let Self { race, communicator, operands, inputs, .. } = self;
-        let (name, sums_by) = (sums_by.map(form::name), sums_by.map(|algorithm| race.op.sums_as(algorithm)));
-        Racer { steps, sums_by, name, holds, written, race, communicator, operands, inputs }
+        let (algorithm, sums_by) = (sums_by.map(form::name), sums_by.map(|algorithm| race.op.sums_as(algorithm)));
+        NormCandidate { name, steps, sums_by, algorithm, holds, written, race, communicator, operands, inputs }
     }
 
     /// A sum into the buffer of the sum.
-    fn reduce(self, library: &'s impl Library) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+    fn reduce(self, library: &'s impl Library) -> symmetra::Result<Work<'s>> {
         let Operands { input, sum, .. } = self.operands;
         let (collective, output) = match self.race.op {
             Form::AllReduce => (Collective::AllReduce, self.operands.all(sum)),
             _ => (Collective::ReduceScatter, self.operands.kept(sum)),
         };
-        library.step(collective, [self.operands.all(input), output])
+        library.collective(collective, [self.operands.all(input), output])
     }
 
     /// In place: every rank has its own part of the buffer's elements, which are as many for every row.
@@ -129,15 +128,19 @@ impl<'s, T: Real> Heat<'s, T> {
         self,
         library: &'s impl Library,
         buffer: &'s SymmetricBuffer<V>,
-    ) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+    ) -> symmetra::Result<Work<'s>> {
         let places = &self.operands.places;
         let own = form::elems_of(&places.kept, buffer.len() / places.tokens);
         let part = |elems: Range<usize>| Part { buffer, elems };
-        library.step(Collective::AllGather, [part(own), part(0..buffer.len())])
+        library.collective(Collective::AllGather, [part(own), part(0..buffer.len())])
     }
 
     /// Values, and scales if the format has any.
-    fn gather_codes(self, library: &'s impl Library, codes: &'s Codes<Communicator>) -> symmetra::Result<Steps<'s>> {
+    fn gather_codes(
+        self,
+        library: &'s impl Library,
+        codes: &'s Codes<Communicator>,
+    ) -> symmetra::Result<Vec<Work<'s>>> {
         let values = match &codes.values {
             Values::E4M3(buffer) => self.gather(library, buffer),
             Values::E5M2(buffer) => self.gather(library, buffer),
@@ -176,5 +179,5 @@ impl<'s, T: Real> Heat<'s, T> {
 }
 
 #[cfg(test)]
-#[path = "../../../../tests/bench/unit/norm_heat.rs"]
+#[path = "../../../../tests/bench/unit/norm_round.rs"]
 mod tests;

@@ -4,14 +4,14 @@ use symmetra::op::{Case, Size, Stretch};
 use symmetra::{Communicator, Dtype};
 
 use harness::collective::Collective;
-use harness::contest::ROOT;
+use harness::comparison::ROOT;
 
 /// A collective whose input has `elems` elements on every rank.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) collective: Collective,
-    pub(super) elems: usize,
-    pub(super) ranks: usize,
+pub(crate) struct Shape {
+    pub(crate) collective: Collective,
+    pub(crate) elems: usize,
+    pub(crate) ranks: usize,
 }
 
 impl Shape {
@@ -20,7 +20,7 @@ impl Shape {
         self.elems / self.ranks
     }
 
-    pub(super) fn output_elems(self) -> usize {
+    pub(crate) fn output_elems(self) -> usize {
         match self.collective {
             Collective::AllGather => self.elems * self.ranks,
             Collective::ReduceScatter => self.part_elems(),
@@ -29,24 +29,24 @@ impl Shape {
     }
 
     /// Elements of the larger operand.
-    pub(super) fn larger_elems(self) -> usize {
+    pub(crate) fn larger_elems(self) -> usize {
         self.elems.max(self.output_elems())
     }
 
     /// The contents of the output of a rank afterwards.
-    pub(super) fn stretches(self, rank: usize) -> Vec<Stretch> {
+    pub(crate) fn stretches(self, rank: usize) -> Vec<Stretch> {
         let op = self.collective.op();
         let count = if op.input.size == Size::PerRank { self.part_elems() } else { self.elems };
         (op.effect)(&Case { world_size: self.ranks, parameter: ROOT, count, rows: 1, counts: None }, rank)
     }
 
     /// Whether the output of a rank is its input.
-    pub(super) fn gives_output(self, rank: usize) -> bool {
+    pub(crate) fn gives_output(self, rank: usize) -> bool {
         self.collective == Collective::Broadcast && rank == ROOT
     }
 
     /// The transport of a collective other than an all-reduce.
-    pub(super) fn transport(self, communicator: &Communicator, dtype: Dtype) -> String {
+    pub(crate) fn transport(self, communicator: &Communicator, dtype: Dtype) -> String {
         let elems = match self.collective {
             Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),
             _ => self.elems,
@@ -58,5 +58,5 @@ impl Shape {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/bench/unit/expected.rs"]
+#[path = "../../../../tests/bench/unit/expected.rs"]
 mod tests;

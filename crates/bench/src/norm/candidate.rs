@@ -1,14 +1,14 @@
 //! The candidates: the steps of one operation, and their expected results.
 
-use symmetra::{Algorithm, Capture, Communicator, Stream};
+use symmetra::{Algorithm, AnyQueue, Communicator, Stream};
 
 use super::NormRace;
 use super::expected::Inputs;
 use super::kernel::Written;
 use super::operands::Operands;
 use harness::collective::Collective;
-use harness::contest::step::{Library, Step};
-use harness::contest::turns::{Contender, Verdict};
+use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::work::{Library, Work};
 use harness::form::Form;
 use reference::data::checksum;
 use reference::element::Real;
@@ -26,11 +26,12 @@ pub(super) enum Holds {
 }
 
 /// One candidate, its operands, and its expected results.
-pub(super) struct Racer<'s, T: Real> {
-    pub(super) steps: Vec<Box<dyn Step<'s> + 's>>,
+pub(super) struct NormCandidate<'s, T: Real> {
+    pub(super) name: &'static str,
+    pub(super) steps: Vec<Work<'s>>,
     /// The algorithm of the sum, with its name. `None`: an algorithm that rounds in an unknown order.
     pub(super) sums_by: Option<Algorithm>,
-    pub(super) name: Option<String>,
+    pub(super) algorithm: Option<String>,
     pub(super) holds: Holds,
     /// `None`: no rows are normed.
     pub(super) written: Option<Written>,
@@ -40,13 +41,13 @@ pub(super) struct Racer<'s, T: Real> {
     pub(super) inputs: &'s Inputs<T>,
 }
 
-impl<'s, T: Real> Contender<'s> for Racer<'s, T> {
-    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.enqueue(stream)))
+impl<'s, T: Real> Candidate<'s> for NormCandidate<'s, T> {
+    fn name(&self) -> String {
+        self.name.to_owned()
     }
 
-    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step.record(capture)))
+    fn enqueue(&self, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        (0..operations).try_for_each(|_| self.steps.iter().try_for_each(|step| step(queue)))
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
@@ -54,7 +55,6 @@ impl<'s, T: Real> Contender<'s> for Racer<'s, T> {
     }
 
     fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        self.steps.iter().try_for_each(|step| step.check())?;
         match self.written {
             None => self.verify_sum(stream),
             Some(written) => self.verify_norm(written, operations, stream),
@@ -62,7 +62,7 @@ impl<'s, T: Real> Contender<'s> for Racer<'s, T> {
     }
 }
 
-impl<T: Real> Racer<'_, T> {
+impl<T: Real> NormCandidate<'_, T> {
     /// Without a norm: the sum of all rows that would be normed.
     fn verify_sum(&self, stream: &Stream) -> symmetra::Result<Verdict> {
         let elems = self.operands.elems(&self.operands.places.normed);
@@ -111,7 +111,7 @@ impl<T: Real> Racer<'_, T> {
         let Operands { sum, .. } = self.operands;
         if self.race.op != Form::AllReduce {
             let parts = [self.operands.kept(sum), self.operands.all(sum)];
-            self.communicator.step(Collective::AllGather, parts)?.enqueue(stream)?;
+            self.communicator.collective(Collective::AllGather, parts)?(stream.into())?;
         }
         sum.read(stream)
     }

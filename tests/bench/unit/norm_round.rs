@@ -1,4 +1,4 @@
-//! Tests of `crates/bench/src/norm/heat.rs`, whose module they are: on two ranks of the host device, where our own
+//! Tests of `crates/bench/src/norm/round.rs`, whose module they are: on two ranks of the host device, where our own
 //! collectives play the peer.
 
 use symmetra::bootstrap::Threads;
@@ -6,9 +6,11 @@ use symmetra::half::bf16;
 use symmetra::{Config, Device, ScaleLayout, Stream};
 
 use super::*;
+use crate::pace::Pace;
 use harness::alone::alone;
-use harness::contest::repeats::Repeats;
-use harness::contest::turns::{Contender, Mode};
+use harness::comparison::candidate::Candidate;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Mode;
 
 const TOKENS: usize = 6;
 
@@ -20,11 +22,14 @@ fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
         quantise: quantise.map(|name| name.parse().unwrap()),
         tokens: vec![TOKENS],
         ways: vec![way],
-        competitors: vec![],
-        modes: vec![Mode::Eager],
-        operations: None,
-        launches: Repeats { timed: 1, warmup: 0 },
-        seed: 7,
+        pace: Pace {
+            ranks: 2,
+            competitors: vec![],
+            modes: vec![Mode::Eager],
+            operations: None,
+            launches: Repeats { timed: 1, warmup: 0 },
+            seed: 7,
+        },
     }
 }
 
@@ -32,37 +37,41 @@ fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
 fn of_rank(bootstrap: Threads, race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream)) -> Vec<[u64; 2]> {
     let device = Device::host().unwrap();
     let communicator = Communicator::open(bootstrap, &device, Config::default()).unwrap();
-    let found = of_racers(&communicator, race, spoil);
+    let found = of_candidates(&communicator, race, spoil);
     communicator.close().unwrap();
     found
 }
 
-fn of_racers(communicator: &Communicator, race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream)) -> Vec<[u64; 2]> {
+fn of_candidates(
+    communicator: &Communicator,
+    race: &NormRace,
+    spoil: impl Fn(&Operands<bf16>, &Stream),
+) -> Vec<[u64; 2]> {
     let (alone, stream) = (alone(communicator).unwrap(), Stream::new(communicator.device()).unwrap());
     let ranks = [communicator.rank(), communicator.world_size()];
-    let inputs = Inputs::<bf16>::new(race.seed, TOKENS * race.hidden, race.hidden, ranks);
+    let inputs = Inputs::<bf16>::new(race.pace.seed, TOKENS * race.hidden, race.hidden, ranks);
     let operands = Operands::new(race, communicator, TOKENS, inputs.weight(), &stream).unwrap();
-    let heat = Heat { race, communicator, alone: &alone, inputs: &inputs, operands: &operands };
-    let mut racers = heat.ours().unwrap();
+    let round = Round { race, communicator, alone: &alone, inputs: &inputs, operands: &operands };
+    let mut candidates = round.ours().unwrap();
     // All-gathers as single calls put together scales that lie in rows.
     if race.quantise.is_none_or(|format| format.layout() == ScaleLayout::Rows) {
-        racers.push(heat.peer(communicator).unwrap());
+        candidates.push(round.peer("peer", communicator).unwrap());
     }
-    let of_racer = |racer: &Racer<'_, bf16>| {
-        racer.prepare(&stream).unwrap();
+    let of_candidate = |candidate: &NormCandidate<'_, bf16>| {
+        candidate.prepare(&stream).unwrap();
         communicator.group().barrier().unwrap();
-        racer.enqueue(3, &stream).unwrap();
-        let count = || racer.verify(3, &stream).unwrap().wrong;
+        candidate.enqueue(3, (&stream).into()).unwrap();
+        let count = || candidate.verify(3, &stream).unwrap().wrong;
         let before = count();
         if ranks[0] == 0 {
             spoil(&operands, &stream);
         }
         [before, count()]
     };
-    racers.iter().map(of_racer).collect()
+    candidates.iter().map(of_candidate).collect()
 }
 
-/// Runs three operations of each racer, then lets rank 0 spoil an operand. Returns how many elements of each racer are wrong
+/// Runs three operations of each candidate, then lets rank 0 spoil an operand. Returns how many elements of each candidate are wrong
 /// on rank 0, before and after.
 fn wrong(race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream) + Sync) -> Vec<[u64; 2]> {
     let spoil = &spoil;
@@ -71,7 +80,7 @@ fn wrong(race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream) + Sync) -> Ve
         let ranks: Vec<_> = Threads::new(2).unwrap().into_iter().map(start).collect();
         let mut found: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         // A peer's sum is taken as it is, with what rank 0 spoiled.
-        let [others @ .., peer] = &found[1][..] else { panic!("nobody ran") };
+        let [others @ .., peer] = &found[1][..] else { panic!("no candidate ran") };
         assert!(others.iter().all(|wrong| *wrong == [0, 0]) && peer[0] == 0, "{found:?}");
         found.swap_remove(0)
     })

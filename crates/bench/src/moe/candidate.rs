@@ -2,13 +2,13 @@
 
 use symmetra::experts::{Experts, Routed};
 use symmetra::half::bf16;
-use symmetra::{Capture, Queue, Stream};
+use symmetra::{AnyQueue, Stream};
 
 use super::MoeRace;
 use super::operands::{Inputs, Operands};
 use super::oracle::{Oracle, Rows};
 use super::routes::Routes;
-use harness::contest::turns::{Contender, Verdict};
+use harness::comparison::candidate::{Candidate, Verdict};
 use harness::experts::Layout;
 use reference::data::checksum;
 use reference::experts::dispatch::RoutedOutputs;
@@ -24,22 +24,37 @@ pub(super) enum Phase {
     Both,
 }
 
+impl Phase {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Dispatch => DISPATCH,
+            Self::Combine => COMBINE,
+            Self::Both => BOTH,
+        }
+    }
+}
+
+/// The names of the reported phases.
+pub(super) const DISPATCH: &str = "dispatch";
+pub(super) const COMBINE: &str = "combine";
+pub(super) const BOTH: &str = "both";
+
+/// The name of a method or a peer in a phase.
+pub(super) fn named(method: &str, phase: &str) -> String {
+    format!("{method}: {phase}")
+}
+
 /// A candidate that exchanges rows, on operands of its own.
 pub(super) trait Side<'s> {
     /// Enqueues a phase `operations` times, after one [`lead`](Self::lead).
-    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()>;
-    /// Enqueues a phase `operations` times into a graph, after one [`lead`](Self::lead).
-    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()>;
+    fn enqueue(&self, phase: Phase, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()>;
     /// The phase that runs once before all operations of a phase, and is not part of them.
     fn lead(&self, phase: Phase) -> Option<Phase>;
     /// The operands of the candidate.
     fn operands(&self) -> &'s Operands;
     /// Whether a dispatch also writes the metadata of rows.
     fn writes_numbers(&self) -> bool;
-    /// Fails if another library has failed and the group has not noticed the failure.
-    fn check(&self) -> symmetra::Result<()> {
-        Ok(())
-    }
 
     /// The timed phases, leads first.
     fn phases(&self) -> Vec<Phase> {
@@ -72,27 +87,32 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A candidate in one phase.
-pub(super) struct Racer<'r, 's> {
+/// A method or a peer in one phase.
+pub(super) struct PhaseCandidate<'r, 's> {
+    pub(super) method: &'static str,
     pub(super) side: &'r dyn Side<'s>,
     pub(super) phase: Phase,
     pub(super) order: &'r Order<'r>,
 }
 
-impl<'r, 's> Racer<'r, 's> {
-    /// A candidate in all its phases, leads first.
-    pub(super) fn all(side: &'r dyn Side<'s>, order: &'r Order<'r>) -> Vec<Self> {
-        side.phases().into_iter().map(|phase| Self { side, phase, order }).collect()
+impl<'r, 's> PhaseCandidate<'r, 's> {
+    /// A method or a peer in all its phases, leads first.
+    pub(super) fn all(method: &'static str, side: &'r dyn Side<'s>, order: &'r Order<'r>) -> Vec<Self> {
+        side.phases().into_iter().map(|phase| Self { method, side, phase, order }).collect()
     }
 }
 
-impl<'s> Contender<'s> for Racer<'_, 's> {
-    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        self.side.enqueue(self.phase, operations, stream)
+impl<'s> Candidate<'s> for PhaseCandidate<'_, 's> {
+    fn name(&self) -> String {
+        named(self.method, self.phase.name())
     }
 
-    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.side.record(self.phase, operations, capture)
+    fn enqueue(&self, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        self.side.enqueue(self.phase, operations, queue)
+    }
+
+    fn lead(&self) -> Option<String> {
+        Some(named(self.method, self.side.lead(self.phase)?.name()))
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
@@ -100,7 +120,6 @@ impl<'s> Contender<'s> for Racer<'_, 's> {
     }
 
     fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        self.side.check()?;
         let (mut wrong, operands, expected) = (0, self.side.operands(), &self.order.expected);
         if matches!(self.phase, Phase::Dispatch | Phase::Both) {
             wrong += operands.wrong_rows(expected, stream)?;
@@ -122,7 +141,14 @@ pub(super) struct Ours<'s> {
 }
 
 impl<'s> Ours<'s> {
-    fn run<'q>(&'q self, phase: Phase, operations: u32, queue: impl Queue<'s> + Copy + 'q) -> symmetra::Result<()> {
+    fn dispatch<'q>(&'q self, queue: AnyQueue<'q, 's>) -> symmetra::Result<Routed<'q>> {
+        let operands = self.operands;
+        operands.rows.dispatch(&self.experts, &operands.routing(), &operands.into(), queue)
+    }
+}
+
+impl<'s> Side<'s> for Ours<'s> {
+    fn enqueue(&self, phase: Phase, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         match phase {
             Phase::Plan => Ok(()),
             Phase::Dispatch => (0..operations).try_for_each(|_| self.dispatch(queue).map(drop)),
@@ -132,21 +158,6 @@ impl<'s> Ours<'s> {
             }
             Phase::Both => (0..operations).try_for_each(|_| self.operands.combine(&self.dispatch(queue)?, queue)),
         }
-    }
-
-    fn dispatch<'q>(&'q self, queue: impl Queue<'s> + 'q) -> symmetra::Result<Routed<'q>> {
-        let operands = self.operands;
-        operands.rows.dispatch(&self.experts, &operands.routing(), &operands.into(), queue)
-    }
-}
-
-impl<'s> Side<'s> for Ours<'s> {
-    fn enqueue(&self, phase: Phase, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        self.run(phase, operations, stream)
-    }
-
-    fn record(&self, phase: Phase, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.run(phase, operations, capture)
     }
 
     fn lead(&self, phase: Phase) -> Option<Phase> {

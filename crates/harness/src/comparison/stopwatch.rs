@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use symmetra::{DeviceKind, Event, Graph, Stream, SymmetricBuffer};
 
-use super::team::Team;
+use super::lockstep::Lockstep;
 
 /// The times of one trial on this rank, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Time {
 
 /// Starts and stops on one stream.
 pub struct Stopwatch<'a> {
-    team: &'a dyn Team,
+    ranks: &'a dyn Lockstep,
     stream: &'a Stream,
     /// Barriers. The first barrier waits for the slowest host.
     lead_in: Graph<'a>,
@@ -29,22 +29,26 @@ impl<'a> Stopwatch<'a> {
     /// For graphs: after the ranks met, the devices wait until every host has enqueued the timed work, so that no rank
     /// is charged for a late launch of another rank. On GPUs these are barriers of about 40 us. `meeting` lends its
     /// signals.
-    pub fn new(team: &'a dyn Team, meeting: &'a SymmetricBuffer<f32>, stream: &'a Stream) -> symmetra::Result<Self> {
+    pub fn new(
+        ranks: &'a dyn Lockstep,
+        meeting: &'a SymmetricBuffer<f32>,
+        stream: &'a Stream,
+    ) -> symmetra::Result<Self> {
         let barriers = if stream.device().kind() == DeviceKind::Cuda { 16 } else { 1 };
-        Self::after(barriers, team, meeting, stream)
+        Self::after(barriers, ranks, meeting, stream)
     }
 
     /// For calls, with one barrier: the time starts where the ranks meet, so it includes the time of the hosts.
     pub fn after(
         barriers: usize,
-        team: &'a dyn Team,
+        ranks: &'a dyn Lockstep,
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
     ) -> symmetra::Result<Self> {
         let device = stream.device();
         let signals = meeting.signals();
         let lead_in = stream.capture(|capture| (0..barriers).try_for_each(|_| signals.barrier(0, capture)))?;
-        Ok(Self { team, stream, lead_in, start: Event::new(device)?, end: Event::new(device)? })
+        Ok(Self { ranks, stream, lead_in, start: Event::new(device)?, end: Event::new(device)? })
     }
 
     pub fn stream(&self) -> &'a Stream {
@@ -53,14 +57,14 @@ impl<'a> Stopwatch<'a> {
 
     /// Blocks until all is done.
     pub fn time(&self, enqueue: impl FnOnce() -> symmetra::Result<()>) -> symmetra::Result<Time> {
-        self.team.meet()?;
+        self.ranks.meet()?;
         self.lead_in.launch(self.stream)?;
         self.stream.record(&self.start)?;
         let began = Instant::now();
         enqueue()?;
         let host_us = began.elapsed().as_secs_f64() * 1e6;
         self.stream.record(&self.end)?;
-        self.team.synchronize(self.stream)?;
+        self.ranks.synchronize(self.stream)?;
         Ok(Time { device_us: self.end.elapsed_us(&self.start)?, host_us })
     }
 }

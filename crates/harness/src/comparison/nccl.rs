@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use symmetra::environment::nccl_library;
 use symmetra::nccl::{self, UniqueId, Window};
-use symmetra::{Capture, Communicator, DeviceKind, Element, Reduction, Ref, Stream};
+use symmetra::{Communicator, Device, DeviceKind, Element, Reduction, Ref, Stream};
 
 use super::ROOT;
 use super::competitor::Competitor;
-use super::step::{Cargo, Library, Parcel, Part, Step};
+use super::work::{Library, Messages, Part, Payload, Work};
 use crate::collective::Collective;
 use crate::failure::Failure;
 
@@ -27,10 +27,10 @@ pub fn keep_multicast_off() {
     }
 }
 
-/// Looks whether NCCL is there. Returns a line about it.
-pub fn describe() -> Result<String, Failure> {
-    let multicast = std::env::var(MULTICAST).unwrap_or_default();
-    Ok(format!("{}, {MULTICAST}={multicast}", nccl_library(DeviceKind::Cuda)?.name()))
+/// Looks whether NCCL is there. Returns a line about the library, and its version.
+pub fn describe() -> Result<(String, String), Failure> {
+    let (library, multicast) = (nccl_library(DeviceKind::Cuda)?, std::env::var(MULTICAST).unwrap_or_default());
+    Ok((format!("{}, {MULTICAST}={multicast}", library.name()), library.version().to_string()))
 }
 
 /// One rank of NCCL, which works on our memory.
@@ -56,86 +56,99 @@ impl Nccl {
         Ok(Self(nccl::Communicator::init(&library, ours.device(), at, members.len(), id, MEET)?))
     }
 
-    /// Memory for a symmetric window. Collective; blocks.
-    pub fn window(&self, bytes: usize) -> symmetra::Result<Window> {
-        Window::new(&self.0, bytes)
+    /// Two symmetric windows of `bytes` bytes. Collective; blocks.
+    pub fn windows(&self, ours: &Communicator, bytes: usize) -> symmetra::Result<Windows> {
+        let window = || Window::new(&self.0, bytes);
+        Ok(Windows { device: ours.device().clone(), windows: [window()?, window()?] })
     }
 
     /// A collective on memory of any kind.
-    pub fn on<'s, T: Element>(&'s self, collective: Collective, [input, output]: [Ref<'s, T>; 2]) -> Call<'s, T> {
-        Call { communicator: &self.0, collective, input, output }
+    pub fn on<'s, T: Element>(&'s self, collective: Collective, [input, output]: [Ref<'s, T>; 2]) -> Work<'s> {
+        let call = Call { communicator: &self.0, collective, input, output };
+        Box::new(move |queue| call.enqueue(queue.stream()))
+    }
+
+    /// Fails if NCCL has failed and the group has not noticed the failure.
+    pub fn check(&self) -> symmetra::Result<()> {
+        self.0.check()
+    }
+}
+
+/// Memory of NCCL in symmetric windows: an input and an output.
+pub struct Windows {
+    device: Device,
+    windows: [Window; 2],
+}
+
+impl Windows {
+    /// Input and output of these numbers of elements.
+    ///
+    /// # Errors
+    /// More elements than a window has.
+    pub fn operands<T: Element>(&self, elems: [usize; 2]) -> symmetra::Result<[Ref<'_, T>; 2]> {
+        let of = |window: &Window, elems: usize| {
+            if elems * size_of::<T>() > window.bytes() {
+                let reason =
+                    format!("{elems} elements of {} do not fit a window of {} bytes", T::DTYPE, window.bytes());
+                return Err(symmetra::Error::Unsupported { what: "an operand in a window".to_owned(), reason });
+            }
+            // SAFETY: the window has this many elements and outlives the borrow; only NCCL and the copies of one
+            // candidate use it, on one stream.
+            unsafe { Ref::from_raw(&self.device, window.as_raw().cast(), elems) }
+        };
+        let [input, output] = &self.windows;
+        Ok([of(input, elems[0])?, of(output, elems[1])?])
     }
 }
 
 impl Library for Nccl {
-    fn step<'s, T: Element>(
+    fn collective<'s, T: Element>(
         &'s self,
         collective: Collective,
-        [input, output]: [Part<'s, T>; 2],
-    ) -> symmetra::Result<Box<dyn Step<'s> + 's>> {
+        operands: [Part<'s, T>; 2],
+    ) -> symmetra::Result<Work<'s>> {
+        let [input, output] = operands;
         let of = |part: Part<'s, T>| part.buffer.borrow().slice(part.elems);
-        Ok(Box::new(self.on(collective, [of(input)?, of(output)?])))
+        Ok(self.on(collective, [of(input)?, of(output)?]))
     }
 
-    fn exchange<'s>(&'s self, cargo: Vec<Cargo<'s>>) -> Box<dyn Step<'s> + 's> {
-        Box::new(Exchange { communicator: &self.0, cargo })
-    }
-}
-
-/// All parcels in one group of sends and receives.
-struct Exchange<'s> {
-    communicator: &'s nccl::Communicator,
-    cargo: Vec<Cargo<'s>>,
-}
-
-impl Exchange<'_> {
-    fn call(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.communicator.group(|| {
-            self.cargo.iter().try_for_each(|cargo| match cargo {
-                Cargo::Rows(parcel) => self.send(parcel, stream),
-                Cargo::Codes(parcel) => self.send(parcel, stream),
-                Cargo::Scales(parcel) => self.send(parcel, stream),
+    /// All messages in one group of sends and receives.
+    fn exchange<'s>(&'s self, payloads: Vec<Payload<'s>>) -> Work<'s> {
+        let nccl = &self.0;
+        Box::new(move |queue| {
+            nccl.group(|| {
+                payloads.iter().try_for_each(|payload| match payload {
+                    Payload::Rows(messages) => send(nccl, messages, queue.stream()),
+                    Payload::Values(messages) => send(nccl, messages, queue.stream()),
+                    Payload::Scales(messages) => send(nccl, messages, queue.stream()),
+                })
             })
         })
     }
-
-    fn send<T: Element>(&self, parcel: &Parcel<'_, T>, stream: &Stream) -> symmetra::Result<()> {
-        let Parcel { from, into, counts: [sent, came] } = parcel;
-        let mut begin = 0;
-        for (peer, elems) in sent.iter().enumerate().filter(|(_, elems)| **elems > 0) {
-            let message = from.slice(begin..begin + elems)?.as_raw().cast_const().cast();
-            // SAFETY: the slice has this many elements; every rank makes the same calls in one thread; buffers and
-            // communicator outlive the graphs of a size, which are dropped before them.
-            unsafe { self.communicator.send(message, *elems, T::DTYPE, peer, stream) }?;
-            begin += elems;
-        }
-        begin = 0;
-        for (peer, elems) in came.iter().enumerate().filter(|(_, elems)| **elems > 0) {
-            let message = into.slice(begin..begin + elems)?.as_raw().cast();
-            // SAFETY: as above; each rank sends what the other one expects.
-            unsafe { self.communicator.recv(message, *elems, T::DTYPE, peer, stream) }?;
-            begin += elems;
-        }
-        Ok(())
-    }
 }
 
-impl<'a> Step<'a> for Exchange<'_> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.call(stream)
+fn send<T: Element>(nccl: &nccl::Communicator, messages: &Messages<'_, T>, stream: &Stream) -> symmetra::Result<()> {
+    let Messages { from, into, counts: [sent, came] } = messages;
+    let mut begin = 0;
+    for (peer, elems) in sent.iter().enumerate().filter(|(_, elems)| **elems > 0) {
+        let message = from.slice(begin..begin + elems)?.as_raw().cast_const().cast();
+        // SAFETY: the slice has this many elements; every rank makes the same calls in one thread; buffers and
+        // communicator outlive the graphs of a size, which are dropped before them.
+        unsafe { nccl.send(message, *elems, T::DTYPE, peer, stream) }?;
+        begin += elems;
     }
-
-    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
-        self.call(capture.stream())
+    begin = 0;
+    for (peer, elems) in came.iter().enumerate().filter(|(_, elems)| **elems > 0) {
+        let message = into.slice(begin..begin + elems)?.as_raw().cast();
+        // SAFETY: as above; each rank sends what the other one expects.
+        unsafe { nccl.recv(message, *elems, T::DTYPE, peer, stream) }?;
+        begin += elems;
     }
-
-    fn check(&self) -> symmetra::Result<()> {
-        self.communicator.check()
-    }
+    Ok(())
 }
 
 /// A collective of NCCL with its operands.
-pub struct Call<'s, T: Element> {
+struct Call<'s, T: Element> {
     communicator: &'s nccl::Communicator,
     collective: Collective,
     input: Ref<'s, T>,
@@ -143,7 +156,7 @@ pub struct Call<'s, T: Element> {
 }
 
 impl<T: Element> Call<'_, T> {
-    fn call(&self, stream: &Stream) -> symmetra::Result<()> {
+    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
         let nccl = self.communicator;
         let (from, to) = (self.input.as_raw().cast_const().cast(), self.output.as_raw().cast());
         let (given, got, dtype) = (self.input.len(), self.output.len(), T::DTYPE);
@@ -173,26 +186,12 @@ impl<T: Element> Call<'_, T> {
             (0..ranks).try_for_each(|peer| {
                 let from = self.input.as_raw().wrapping_add(peer * part).cast_const().cast();
                 let to = self.output.as_raw().wrapping_add(peer * part).cast();
-                // SAFETY: as in `call`; both operands have a part for every rank, and all ranks send and
+                // SAFETY: as in `enqueue`; both operands have a part for every rank, and all ranks send and
                 // receive alike.
                 unsafe { self.communicator.send(from, part, T::DTYPE, peer, stream) }?;
                 // SAFETY: as above.
                 unsafe { self.communicator.recv(to, part, T::DTYPE, peer, stream) }
             })
         })
-    }
-}
-
-impl<'a, T: Element> Step<'a> for Call<'_, T> {
-    fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.call(stream)
-    }
-
-    fn record(&self, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
-        self.call(capture.stream())
-    }
-
-    fn check(&self) -> symmetra::Result<()> {
-        self.communicator.check()
     }
 }

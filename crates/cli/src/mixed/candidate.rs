@@ -2,12 +2,13 @@
 
 use symmetra::environment::Coordinator;
 use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
-use symmetra::{Capture, Communicator, Queue, Stream};
+use symmetra::{AnyQueue, Communicator, Stream};
 
+use super::engine::Engine;
 use harness::buffer::Buffer;
-use harness::contest::step::Step;
-use harness::contest::team::Team;
-use harness::contest::turns::{Contender, Verdict};
+use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::lockstep::Lockstep;
+use harness::comparison::work::Work;
 use harness::guarded;
 use reference::data::checksum;
 use reference::element::Summand;
@@ -16,17 +17,19 @@ use reference::element::Summand;
 pub(super) struct Grid<'g> {
     pub(super) group: &'g Coordinator,
     pub(super) mixed: &'g Mixed,
+    pub(super) engine: Option<&'g Engine>,
     /// Whether ranks are on several hosts, and have no memory in which all could meet.
     pub(super) spans_hosts: bool,
 }
 
-impl Team for Grid<'_> {
+impl Lockstep for Grid<'_> {
     fn barrier(&self) -> symmetra::Result<()> {
         self.group.barrier()
     }
 
     fn synchronize(&self, stream: &Stream) -> symmetra::Result<()> {
-        self.mixed.synchronize(stream)
+        self.mixed.synchronize(stream)?;
+        self.engine.map_or(Ok(()), Engine::check)
     }
 
     fn meet(&self) -> symmetra::Result<()> {
@@ -38,7 +41,7 @@ impl Team for Grid<'_> {
 pub(super) enum Way<'s> {
     Mode(MixedMode),
     /// Collectives of another library.
-    Engine(Vec<Box<dyn Step<'s> + 's>>),
+    Engine(Vec<Work<'s>>),
 }
 
 /// The input of a rank, and its expected output.
@@ -50,7 +53,8 @@ pub(super) struct Numbers<T> {
 }
 
 /// One candidate on the operands of its size.
-pub(super) struct Racer<'s, T, B> {
+pub(super) struct MeshCandidate<'s, T, B> {
+    pub(super) name: &'static str,
     pub(super) way: Way<'s>,
     pub(super) operation: MixedOperation,
     pub(super) mixed: &'s Mixed,
@@ -60,33 +64,24 @@ pub(super) struct Racer<'s, T, B> {
     pub(super) numbers: &'s Numbers<T>,
 }
 
-impl<'s, T: Summand, B: Buffer<T>> Racer<'s, T, B> {
-    fn run(
-        &self,
-        operations: u32,
-        queue: impl Queue<'s> + Copy,
-        step: &dyn Fn(&dyn Step<'s>) -> symmetra::Result<()>,
-    ) -> symmetra::Result<()> {
-        let Self { operation, mixed, operands: [input, output], numbers, .. } = *self;
-        let [takes, gives] = [numbers.input.len(), numbers.due.len()];
-        (0..operations).try_for_each(|_| match &self.way {
-            Way::Mode(mode) => mixed.perform(operation, input.part(0..takes)?, output.part(0..gives)?, *mode, queue),
-            Way::Engine(steps) => steps.iter().try_for_each(|one| step(&**one)),
-        })
-    }
-
+impl<'s, T: Summand, B: Buffer<T>> MeshCandidate<'s, T, B> {
     fn wrong(&self, found: &[T]) -> u64 {
         found.iter().zip(&self.numbers.due).filter(|(found, due)| !found.matches(**due)).count() as u64
     }
 }
 
-impl<'s, T: Summand, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
-    fn enqueue(&self, operations: u32, stream: &Stream) -> symmetra::Result<()> {
-        self.run(operations, stream, &|step| step.enqueue(stream))
+impl<'s, T: Summand, B: Buffer<T>> Candidate<'s> for MeshCandidate<'s, T, B> {
+    fn name(&self) -> String {
+        self.name.to_owned()
     }
 
-    fn record(&self, operations: u32, capture: &Capture<'_, 's>) -> symmetra::Result<()> {
-        self.run(operations, capture, &|step| step.record(capture))
+    fn enqueue(&self, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        let Self { operation, mixed, operands: [input, output], numbers, .. } = *self;
+        let [takes, gives] = [numbers.input.len(), numbers.due.len()];
+        (0..operations).try_for_each(|_| match &self.way {
+            Way::Mode(mode) => mixed.perform(operation, input.part(0..takes)?, output.part(0..gives)?, *mode, queue),
+            Way::Engine(steps) => steps.iter().try_for_each(|step| step(queue)),
+        })
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
@@ -96,9 +91,6 @@ impl<'s, T: Summand, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
     }
 
     fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        if let Way::Engine(steps) = &self.way {
-            steps.iter().try_for_each(|step| step.check())?;
-        }
         let found = self.operands[1].read(stream)?;
         Ok(Verdict { wrong: self.wrong(&found), checksum: checksum(&found) })
     }
@@ -107,7 +99,7 @@ impl<'s, T: Summand, B: Buffer<T>> Contender<'s> for Racer<'s, T, B> {
         Ok(self.wrong(&self.operands[1].read(stream)?))
     }
 
-    fn check_beside(&self, stream: &Stream) -> symmetra::Result<()> {
+    fn check_guards(&self, stream: &Stream) -> symmetra::Result<()> {
         guarded::check(self.local)?;
         // Plain memory compares its margins.
         self.operands.iter().try_for_each(|operand| operand.read(stream).map(drop))

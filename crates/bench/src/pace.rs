@@ -1,0 +1,20 @@
+//! How often operations run, on which data, against which libraries.
+
+use serde::{Deserialize, Serialize};
+
+use harness::comparison::competitor::Competitor;
+use harness::comparison::repeats::Repeats;
+use harness::comparison::turns::Mode;
+
+/// How often operations run, on which data, against which libraries.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Pace {
+    pub(super) ranks: usize,
+    pub(super) competitors: Vec<Competitor>,
+    pub(super) modes: Vec<Mode>,
+    /// Operations of one launch; `None`: by size.
+    pub(super) operations: Option<u32>,
+    /// Timed launches.
+    pub(super) launches: Repeats,
+    pub(super) seed: u64,
+}

@@ -1,0 +1,67 @@
+//! The work of candidates: collectives of one library or another.
+
+use std::ops::Range;
+
+use symmetra::half::bf16;
+use symmetra::{AnyQueue, Communicator, Element, How, Ref, Result, SymmetricBuffer};
+
+use crate::collective::Collective;
+
+/// Enqueues work with operands of its own, once.
+pub type Work<'a> = Box<dyn Fn(AnyQueue<'_, 'a>) -> Result<()> + 'a>;
+
+/// Some elements of a buffer.
+pub struct Part<'a, T: Element> {
+    pub buffer: &'a SymmetricBuffer<T>,
+    pub elems: Range<usize>,
+}
+
+/// Messages between all ranks. `counts[0]` holds the number of elements that go to each rank, one message after the
+/// other in `from`; `counts[1]` holds the number of elements that come from each rank into `into`.
+pub struct Messages<'a, T: Element> {
+    pub from: Ref<'a, T>,
+    pub into: Ref<'a, T>,
+    pub counts: [Vec<usize>; 2],
+}
+
+/// Messages of elements that rows of experts consist of.
+pub enum Payload<'a> {
+    Rows(Messages<'a, bf16>),
+    Values(Messages<'a, u8>),
+    Scales(Messages<'a, f32>),
+}
+
+/// A library that has collectives.
+pub trait Library {
+    /// A collective from the first operand to the second. Reductions are sums.
+    fn collective<'s, T: Element>(&'s self, collective: Collective, operands: [Part<'s, T>; 2]) -> Result<Work<'s>>;
+
+    /// An all-to-all of each payload.
+    fn exchange<'s>(&'s self, payloads: Vec<Payload<'s>>) -> Work<'s>;
+}
+
+impl Library for Communicator {
+    fn collective<'s, T: Element>(&'s self, collective: Collective, operands: [Part<'s, T>; 2]) -> Result<Work<'s>> {
+        let [input, output] = operands;
+        let operands = [input.buffer.slice(input.elems)?, output.buffer.slice(output.elems)?];
+        Ok(Box::new(move |queue| self.perform(collective.op(), &How::default(), operands.map(Some), queue)))
+    }
+
+    fn exchange<'s>(&'s self, payloads: Vec<Payload<'s>>) -> Work<'s> {
+        Box::new(move |queue| {
+            payloads.iter().try_for_each(|payload| match payload {
+                Payload::Rows(messages) => all_to_all(self, messages, queue),
+                Payload::Values(messages) => all_to_all(self, messages, queue),
+                Payload::Scales(messages) => all_to_all(self, messages, queue),
+            })
+        })
+    }
+}
+
+fn all_to_all<'s, T: Element>(
+    communicator: &Communicator,
+    Messages { from, into, counts: [sent, came] }: &Messages<'s, T>,
+    queue: AnyQueue<'_, 's>,
+) -> Result<()> {
+    communicator.all_to_all_v(from, sent, into, came, queue)
+}
