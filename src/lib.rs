@@ -140,6 +140,7 @@ mod backend;
 pub mod bootstrap;
 mod capi;
 mod cbor;
+mod choice;
 mod collective;
 mod device;
 #[cfg(feature = "gloo")]
@@ -172,9 +173,10 @@ mod variables;
 
 pub use api::How;
 pub use backend::ProcessGroup;
+pub use choice::{Range, Ranges};
 pub use collective::{
-    BoundAllReduce, Communicator, Pending, Range, TransportRange, explain, explain_broadcast, explain_exchange,
-    explain_norm, explain_quantised_norm, explain_reduction,
+    BoundAllReduce, Communicator, Pending, explain, explain_broadcast, explain_exchange, explain_norm,
+    explain_quantised_norm, explain_reduction,
 };
 pub use device::{Device, DeviceKind, HostShape};
 pub use error::{Error, Operation, Parameter, Result};

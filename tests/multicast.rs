@@ -448,7 +448,7 @@ fn a_large_sum_goes_by_multicast_where_that_is_open() {
             let communicator = &rank.communicator;
             let rows = communicator.explain(f32::DTYPE, true);
             let last = rows.last().unwrap();
-            assert_eq!(last.algorithm == Algorithm::MulticastTwoShot, chosen, "{rows:?}");
+            assert_eq!(last.choice == Algorithm::MulticastTwoShot, chosen, "{rows:?}");
             assert_eq!(last.up_to_bytes, u64::MAX);
             let by = |bytes| communicator.chosen(f32::DTYPE, Reduction::Sum, true, bytes);
             assert_eq!(by(1 << 20) == Algorithm::MulticastTwoShot, chosen);

@@ -4,8 +4,10 @@ use super::Report;
 use super::mirror::{Mirrored, value};
 use super::norm::format;
 use super::report::guard;
+use crate::choice::Range;
 use crate::collective::Communicator;
 use crate::environment::{Coordinator, Explanation, Served};
+use crate::op::Algorithm;
 use bridge::{Explained, QuantisedForm, Row, ServedCalls};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -101,10 +103,10 @@ fn communicator_explain_scattered_norm(
     guard(|| Ok(rows(&communicator.explain_scattered_norm((value(number)?, hidden), quantised, direct, gathers))))
 }
 
-fn rows(ranges: &[crate::collective::Range]) -> Vec<Row> {
-    let row = |range: &crate::collective::Range| Row {
+fn rows(ranges: &[Range<Algorithm>]) -> Vec<Row> {
+    let row = |range: &Range<Algorithm>| Row {
         up_to_bytes: range.up_to_bytes,
-        algorithm: range.algorithm.mirror(),
+        algorithm: range.choice.mirror(),
         reason: range.reason.to_owned(),
     };
     ranges.iter().map(row).collect()

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::bootstrap::Bootstrap;
+use crate::choice::Ranges;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
@@ -36,7 +37,7 @@ use crate::kernel::geometry::{Kind, Shape};
 use crate::memory::{Arena, Pools, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Stream, Target};
-use crate::types::{Dtype, Element, Reduction};
+use crate::types::{Dtype, Element, Reduction, Transport};
 
 pub use all_reduce::BoundAllReduce;
 use all_reduce::{Prepared, codec_call_elems};
@@ -49,10 +50,8 @@ use multicast::sums_from_bytes;
 use norm::norm;
 use norm_choice::NormTable;
 pub use norm_explained::{explain_norm, explain_quantised_norm};
-pub use select::Range;
 use select::{Reach, Table};
 use transport::Place;
-pub use transport::TransportRange;
 use turn::{Turn, Turns, probe_peers};
 
 /// A group with memory, which runs collectives. Cheap to clone. Any thread may use a communicator, but all ranks must make the
@@ -309,12 +308,12 @@ impl Communicator {
 
     /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands
     /// (symmetric or registered memory).
-    pub fn explain(&self, dtype: Dtype, direct: bool) -> Vec<Range> {
+    pub fn explain(&self, dtype: Dtype, direct: bool) -> Ranges<Algorithm> {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let ranges = self.0.table.ranges(dtype, reach);
         match sums_from_bytes(&self.0.arena, dtype).filter(|_| direct) {
             Some(from_bytes) => select::with_multicast(ranges, from_bytes),
-            None => ranges.to_vec(),
+            None => ranges.clone(),
         }
     }
 }
@@ -322,13 +321,13 @@ impl Communicator {
 /// The transport for each range of bytes from one rank to another, smallest first, for every collective except
 /// all-reduce and broadcast, and except reductions of floating types. `direct`: whether peers can address the operand that a
 /// direct exchange accesses.
-pub fn explain_exchange(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Vec<TransportRange> {
+pub fn explain_exchange(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Ranges<Transport> {
     place(kind, world_size, config, direct).ranges()
 }
 
 /// The transport of broadcasts for each range of message bytes, smallest first. `direct`: whether peers can address the
 /// buffers.
-pub fn explain_broadcast(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Vec<TransportRange> {
+pub fn explain_broadcast(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Ranges<Transport> {
     place(kind, world_size, config, direct).broadcast_ranges()
 }
 
@@ -341,7 +340,7 @@ pub fn explain_reduction(
     config: &Config,
     dtype: Dtype,
     direct: bool,
-) -> Vec<TransportRange> {
+) -> Ranges<Transport> {
     place(kind, world_size, config, direct).reduction_ranges(dtype)
 }
 
@@ -359,12 +358,12 @@ pub fn explain(
     device: Option<&Device>,
     world_size: usize,
     tuning: Option<&Tuning>,
-) -> Result<impl Fn(Dtype, bool) -> Vec<Range>> {
+) -> Result<impl Fn(Dtype, bool) -> Ranges<Algorithm>> {
     let devices = device.map(Capabilities::of);
     let table = Table::new(kind, devices.as_ref(), world_size, Determinism::default(), tuning)?;
     Ok(move |dtype, direct| {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        table.ranges(dtype, reach).to_vec()
+        table.ranges(dtype, reach).clone()
     })
 }
 

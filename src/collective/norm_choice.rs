@@ -4,7 +4,7 @@
 //! on H100 and H200. The limits of more GPUs are estimates from measured all-reduces of these algorithms. A tuning replaces
 //! the limits, but rows for which [`is_slow`] holds always use an all-reduce followed by a norm.
 
-use super::select::Range;
+use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
@@ -34,17 +34,13 @@ fn limits(kind: DeviceKind, world: usize) -> [u64; 2] {
     }
 }
 
-/// A range of sizes, and the kernel that sums and norms. `None`: an all-reduce followed by a norm.
-#[derive(Clone, Copy)]
-struct Row {
-    up_to_bytes: u64,
-    fused: Option<Algorithm>,
-    reason: &'static str,
-}
+const TOGETHER: &str = "one kernel sums and norms";
+const SEPARATE: &str = "an all-reduce, then a kernel norms";
 
-/// The choices of a communicator, computed when it opens: ascending ranges, of which the last has no limit.
+/// The choices of a communicator, computed when it opens.
 pub(super) struct NormTable {
-    rows: Vec<Row>,
+    /// The kernel that sums and norms. `None`: an all-reduce followed by a norm.
+    rows: Ranges<Option<Algorithm>>,
     /// Whether the group has several ranks, so that calls sum.
     sums: bool,
 }
@@ -53,43 +49,30 @@ impl NormTable {
     /// The ranges of the tuning if it has any for this world size, else the built-in ranges.
     pub(super) fn new(kind: DeviceKind, world: usize, tuning: Option<&Tuning>) -> Result<Self> {
         let tuned = tuning.filter(|tuning| tuning.serves(kind)).and_then(|tuning| tuning.norm_rows(world));
-        let [one_shot, two_shot] = limits(kind, world);
-        let built_in = [
-            (one_shot, Some(Algorithm::OneShotSentinel)),
-            (two_shot, Some(Algorithm::TwoShotSentinel)),
-            (u64::MAX, None),
-        ];
         let rows = match tuned {
-            Some(rows) => {
-                let row = |row: &crate::group::TunedRow| {
-                    let fused = fused_by(&row.algorithm)?;
-                    let [together, apart] = [
-                        "one kernel sums and norms, measured by `symmetra tune`",
-                        "an all-reduce, then a kernel norms, measured by `symmetra tune`",
-                    ];
-                    let reason = if fused.is_some() { together } else { apart };
-                    Ok(Row { up_to_bytes: row.up_to_bytes.unwrap_or(u64::MAX), fused, reason })
-                };
-                rows.iter().map(row).collect::<Result<_>>()?
+            Some(rows) => Ranges::tuned(rows, |name| {
+                let fused = fused_by(name)?;
+                let [together, separate] = [
+                    "one kernel sums and norms, measured by `symmetra tune`",
+                    "an all-reduce, then a kernel norms, measured by `symmetra tune`",
+                ];
+                Ok((fused, if fused.is_some() { together } else { separate }))
+            })?,
+            None => {
+                let [one_shot, two_shot] = limits(kind, world);
+                Ranges::new([
+                    Range::new(one_shot, Some(Algorithm::OneShotSentinel), TOGETHER),
+                    Range::new(two_shot, Some(Algorithm::TwoShotSentinel), TOGETHER),
+                    Range::new(u64::MAX, None, SEPARATE),
+                ])
             }
-            None => built_in
-                .into_iter()
-                .filter(|(up_to_bytes, _)| *up_to_bytes != 0)
-                .map(|(up_to_bytes, fused)| {
-                    let reason = match fused {
-                        Some(_) => "one kernel sums and norms",
-                        None => "an all-reduce, then a kernel norms",
-                    };
-                    Row { up_to_bytes, fused, reason }
-                })
-                .collect(),
         };
         Ok(Self { rows, sums: world > 1 })
     }
 
     /// The fused algorithm for all rows of a call; `None`: an all-reduce followed by a norm.
     pub(super) fn choice(&self, bytes: u64) -> Option<Algorithm> {
-        self.rows.iter().find(|row| bytes <= row.up_to_bytes)?.fused
+        self.rows.at(bytes)?.choice
     }
 
     /// The fused algorithm that serves all rows of a call: the table's algorithm if a row fits, else the two-shot if the
@@ -106,36 +89,42 @@ impl NormTable {
 
     /// The choice for every size. `sums`: the algorithms of unfused all-reduces; `is_placed`: whether the outputs have a
     /// place for the sum of all rows; `fits`: whether a row fits the scratch of a fused algorithm.
-    pub(super) fn ranges(&self, sums: &[Range], is_placed: bool, fits: impl Fn(&Algorithm) -> bool) -> Vec<Range> {
-        let mut ranges: Vec<Range> = Vec::new();
-        let mut done = None;
-        for Row { up_to_bytes, fused, reason } in self.rows.iter().copied() {
+    pub(super) fn ranges(
+        &self,
+        sums: &Ranges<Algorithm>,
+        is_placed: bool,
+        fits: impl Fn(&Algorithm) -> bool,
+    ) -> Ranges<Algorithm> {
+        let mut ranges: Vec<Range<Algorithm>> = Vec::new();
+        let mut from_bytes = 0;
+        for Range { up_to_bytes, choice, reason } in self.rows.iter().copied() {
             match self.fused(up_to_bytes, || is_placed, &fits).filter(|_| self.sums) {
                 Some(algorithm) => {
-                    let reason = if fused == Some(algorithm) { reason } else { "one kernel sums and norms" };
+                    let reason = if choice == Some(algorithm) { reason } else { TOGETHER };
                     // Neighbours with equal algorithms are one range.
-                    ranges.pop_if(|last| last.algorithm == algorithm && last.reason == reason);
-                    ranges.push(Range { up_to_bytes, algorithm, reason });
+                    ranges.pop_if(|last| (last.choice, last.reason) == (algorithm, reason));
+                    ranges.push(Range::new(up_to_bytes, algorithm, reason));
                 }
                 None => {
-                    let reason = if fused.is_none() { reason } else { "an all-reduce, then a kernel norms" };
-                    ranges.extend(apart(sums, done, up_to_bytes, reason));
+                    let reason = if choice.is_none() { reason } else { SEPARATE };
+                    let sums = sums.between(from_bytes, up_to_bytes).map(|sum| Range { reason, ..sum });
+                    ranges.extend(Ranges::new(sums));
                 }
             }
-            done = Some(up_to_bytes);
+            from_bytes = up_to_bytes.saturating_add(1);
         }
-        ranges
+        Ranges::kept(ranges)
     }
 
     /// The choice for every size, for rows of `hidden` elements that are written quantised, `width` elements wide.
     pub(super) fn quantised_ranges(
         &self,
-        sums: &[Range],
+        sums: &Ranges<Algorithm>,
         (hidden, width): (usize, usize),
         format: Format,
         is_placed: bool,
         fits: impl Fn(&Algorithm) -> bool,
-    ) -> Result<Vec<Range>> {
+    ) -> Result<Ranges<Algorithm>> {
         check_lengths(hidden, width)?;
         format.check(width)?;
         // A group of one rank needs no place for a sum.
@@ -209,19 +198,15 @@ pub(super) fn scattered_ranges(
     (kind, world): (DeviceKind, usize),
     direct: bool,
     fits: impl Fn(Algorithm) -> bool,
-) -> Vec<Range> {
-    let mut ranges: Vec<Range> = Vec::new();
-    for up_to_bytes in [most_scattered(kind, direct), u64::MAX] {
+) -> Ranges<Algorithm> {
+    let range = |up_to_bytes| {
         let fused = scattered_choice(kind, up_to_bytes, direct).filter(|algorithm| world > 1 && fits(*algorithm));
-        let range = match fused {
-            Some(algorithm) => Range { up_to_bytes, algorithm, reason: "one kernel sums and norms" },
-            None => Range { up_to_bytes, algorithm: Algorithm::Auto, reason: "collectives, and kernels that norm" },
-        };
-        // Neighbours with equal algorithms are one range.
-        ranges.pop_if(|last| last.algorithm == range.algorithm);
-        ranges.push(range);
-    }
-    ranges
+        match fused {
+            Some(algorithm) => Range::new(up_to_bytes, algorithm, TOGETHER),
+            None => Range::new(up_to_bytes, Algorithm::Auto, "collectives, and kernels that norm"),
+        }
+    };
+    Ranges::new([most_scattered(kind, direct), u64::MAX].map(range))
 }
 
 /// The fused algorithm that a tuning names, or none.
@@ -254,17 +239,6 @@ pub(super) fn rows_at_once(algorithm: Algorithm, world: usize, slot_packets: u64
 /// Packets from one row to the next in the slots of a two-shot: whole memory lines, and a line for the scale of the row.
 pub(super) fn row_pitch(row_packets: usize) -> usize {
     (row_packets.div_ceil(LINE_PACKETS as usize) + 1) * LINE_PACKETS as usize
-}
-
-/// All-reduces of messages larger than `from`, up to `to`.
-fn apart(sums: &[Range], from: Option<u64>, to: u64, reason: &'static str) -> impl Iterator<Item = Range> {
-    let begins = sums.iter().position(|range| from.is_none_or(|from| range.up_to_bytes > from)).unwrap_or(sums.len());
-    let ends = sums.iter().position(|range| range.up_to_bytes >= to).unwrap_or(sums.len().saturating_sub(1));
-    sums[begins..=ends.max(begins)].iter().map(move |range| Range {
-        up_to_bytes: range.up_to_bytes.min(to),
-        reason,
-        ..*range
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use super::Communicator;
 use super::norm::{fits as fits_scratch, packets};
 use super::norm_choice::{NormTable, fits, scattered_ranges, suits};
-use super::select::{Range, Reach, Table};
+use super::select::{Reach, Table};
+use crate::choice::Ranges;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config};
@@ -15,7 +16,7 @@ impl Communicator {
     /// The algorithms of [`all_reduce_norm`](crate::ProcessGroup::all_reduce_norm) for rows of `hidden` elements, by the
     /// bytes of all rows, smallest first. For calls with a place for the sum: an output that is not padded, or a residual_out that is not
     /// the residual. `direct`: whether peers can address the operands (symmetric or registered memory).
-    pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Vec<Range> {
+    pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Ranges<Algorithm> {
         let inner = &self.0;
         let fits = self.suits((dtype, hidden), false, true);
         inner.norms.ranges(inner.table.ranges(dtype, reach(direct)), true, fits)
@@ -37,7 +38,7 @@ impl Communicator {
         quantised: Quantisation,
         direct: bool,
         placed: bool,
-    ) -> Result<Vec<Range>> {
+    ) -> Result<Ranges<Algorithm>> {
         self.explain_norm_of((dtype, hidden, width), quantised.into(), direct, placed)
     }
 
@@ -48,7 +49,7 @@ impl Communicator {
         format: Format,
         direct: bool,
         placed: bool,
-    ) -> Result<Vec<Range>> {
+    ) -> Result<Ranges<Algorithm>> {
         let inner = &self.0;
         let (sums, fits) = (inner.table.ranges(dtype, reach(direct)), self.suits((dtype, hidden), true, placed));
         inner.norms.quantised_ranges(sums, (hidden, width), format, placed, fits)
@@ -65,7 +66,7 @@ impl Communicator {
         quantised: bool,
         direct: bool,
         gathers: bool,
-    ) -> Vec<Range> {
+    ) -> Ranges<Algorithm> {
         let (kind, fits) = (self.device().kind(), self.suits((dtype, hidden), quantised, true));
         scattered_ranges((kind, self.world_size()), direct && gathers, |algorithm| fits(&algorithm))
     }
@@ -115,7 +116,7 @@ pub fn explain_norm(
     device: Option<&Device>,
     world_size: usize,
     config: &Config,
-) -> Result<impl Fn(Dtype, usize, bool) -> Vec<Range>> {
+) -> Result<impl Fn(Dtype, usize, bool) -> Ranges<Algorithm>> {
     let ranks = Ranks::new(kind, device, world_size, config)?;
     Ok(move |dtype, hidden, direct| {
         let sums = ranks.table.ranges(dtype, reach(direct));
@@ -134,7 +135,7 @@ pub fn explain_quantised_norm(
     device: Option<&Device>,
     world_size: usize,
     config: &Config,
-) -> Result<impl Fn((Dtype, usize, usize), Quantisation, bool, bool) -> Result<Vec<Range>>> {
+) -> Result<impl Fn((Dtype, usize, usize), Quantisation, bool, bool) -> Result<Ranges<Algorithm>>> {
     let ranks = Ranks::new(kind, device, world_size, config)?;
     Ok(move |(dtype, hidden, width): (Dtype, usize, usize), how: Quantisation, direct, placed| {
         let (sums, fits) = (ranks.table.ranges(dtype, reach(direct)), ranks.suits((dtype, hidden), true, placed));

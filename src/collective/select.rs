@@ -3,9 +3,10 @@
 //! CPU of two cores. Values for integers on more than 4 GPUs are estimates. A tuning replaces them. `explain` prints the
 //! table.
 
+use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::group::{Capabilities, Determinism, TunedRow, Tuning};
+use crate::group::{Capabilities, Determinism, Tuning};
 use crate::op::Algorithm;
 use crate::types::{Dtype, Reduction};
 
@@ -16,18 +17,6 @@ pub(crate) enum Reach {
     Direct,
     /// Plain memory: data goes through scratch.
     Pushed,
-}
-
-/// A range of message sizes and the algorithm that serves the range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Range {
-    /// Largest message of the range, in bytes.
-    pub up_to_bytes: u64,
-    /// The algorithm that serves the range.
-    pub algorithm: Algorithm,
-    /// Why this algorithm serves the range.
-    pub reason: &'static str,
 }
 
 /// Largest message of each algorithm, in order of size. One-shot LL is fastest only on a CPU: on GPUs sentinel packets
@@ -88,7 +77,7 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, fl
 /// The choices of a communicator, computed when it opens.
 pub(super) struct Table {
     /// By `[floating][direct]`.
-    ranges: [[Vec<Range>; 2]; 2],
+    ranges: [[Ranges<Algorithm>; 2]; 2],
 }
 
 impl Table {
@@ -100,112 +89,78 @@ impl Table {
         determinism: Determinism,
         tuning: Option<&Tuning>,
     ) -> Result<Self> {
-        let mut ranges: [[Vec<Range>; 2]; 2] = Default::default();
+        let tuned = tuning.filter(|tuning| tuning.serves(kind));
+        let here = |tuning: &Tuning| devices.is_none_or(|devices| devices.name == tuning.device);
+        let reason = if tuned.is_none_or(here) { TUNED } else { TUNED_ELSEWHERE };
         let exact = determinism == Determinism::Exact;
-        for (floating, reach) in
-            [(false, Reach::Pushed), (false, Reach::Direct), (true, Reach::Pushed), (true, Reach::Direct)]
-        {
-            let direct = reach == Reach::Direct;
+        let ranges = |floating, direct| {
             let dtype = if floating { Dtype::F32 } else { Dtype::I32 };
             let allowed = |algorithm: Algorithm| !exact || algorithm.is_exact(dtype, world);
-            let tuned = tuning.filter(|tuning| tuning.serves(kind));
-            let here = |tuning: &Tuning| devices.is_none_or(|devices| devices.name == tuning.device);
-            let reason = if tuned.is_none_or(here) { TUNED } else { TUNED_ELSEWHERE };
-            ranges[usize::from(floating)][usize::from(direct)] =
-                match tuned.and_then(|tuning| tuning.rows(world, floating, direct, exact)) {
-                    Some(rows) => tuned_ranges(rows, floating, direct, allowed, reason)?,
-                    None => {
-                        let ring = allowed(Algorithm::Ring);
-                        merged(&builtin(&crossovers(kind, devices, world, floating), floating, reach, ring))
-                    }
-                };
-        }
-        Ok(Self { ranges })
+            match tuned.and_then(|tuning| tuning.rows(world, floating, direct, exact)) {
+                Some(rows) => Ranges::tuned(rows, |name| Ok((named(name, floating, direct, allowed)?, reason))),
+                None => {
+                    let crossovers = crossovers(kind, devices, world, floating);
+                    Ok(Ranges::new(builtin(&crossovers, floating, direct, allowed(Algorithm::Ring))))
+                }
+            }
+        };
+        let of_types = |floating| Ok::<_, Error>([ranges(floating, false)?, ranges(floating, true)?]);
+        Ok(Self { ranges: [of_types(false)?, of_types(true)?] })
     }
 
     /// The ranges, smallest messages first. The last ends with `u64::MAX`.
-    pub(super) fn ranges(&self, dtype: Dtype, reach: Reach) -> &[Range] {
+    pub(super) fn ranges(&self, dtype: Dtype, reach: Reach) -> &Ranges<Algorithm> {
         &self.ranges[usize::from(dtype.is_float())][usize::from(reach == Reach::Direct)]
     }
 
     /// The algorithm for one message: that of its range, or of an earlier range if the algorithm does not support the
     /// reduction. Allocates nothing.
     pub(super) fn select(&self, dtype: Dtype, reduction: Reduction, reach: Reach, bytes: u64) -> Algorithm {
-        let able = |range: &&Range| range.algorithm.reduces(dtype, reduction);
-        let ranges = self.ranges(dtype, reach);
-        let range = ranges.iter().filter(able).find(|range| bytes <= range.up_to_bytes);
-        range.or(ranges.iter().rfind(able)).map_or(Algorithm::TwoShotLL, |range| range.algorithm)
+        let range = self.ranges(dtype, reach).able_at(bytes, |algorithm| algorithm.reduces(dtype, reduction));
+        range.map_or(Algorithm::TwoShotLL, |range| range.choice)
     }
 }
 
 /// The built-in rows for one kind of call. A row serves no message if its limit is not above the previous row's.
-fn builtin(crossovers: &Crossovers, floating: bool, reach: Reach, ring: bool) -> [Range; 6] {
+fn builtin(crossovers: &Crossovers, floating: bool, direct: bool, ring: bool) -> [Range<Algorithm>; 6] {
     let Crossovers { ll, one_shot, two_shot, one_shot_again, zero_copy, several, reason } = *crossovers;
     let until_ring = |bytes| if ring { bytes } else { u64::MAX };
-    let row = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason };
+    let row = |up_to_bytes, algorithm| Range::new(up_to_bytes, algorithm, reason);
     let (one, two) = match floating {
         true => (Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel),
         false => (Algorithm::OneShotLL, Algorithm::TwoShotLL),
     };
-    let large = match reach {
-        Reach::Direct => row(until_ring(zero_copy), Algorithm::TwoShotZeroCopy),
-        Reach::Pushed => row(until_ring(several), if one_shot_again > two_shot { one } else { two }),
+    let large = match direct {
+        true => row(until_ring(zero_copy), Algorithm::TwoShotZeroCopy),
+        false => row(until_ring(several), if one_shot_again > two_shot { one } else { two }),
     };
     let [one_shot, again] = [one_shot, one_shot_again].map(|bytes| row(bytes, one));
     [row(ll, Algorithm::OneShotLL), one_shot, row(two_shot, two), again, large, row(u64::MAX, Algorithm::Ring)]
 }
 
-/// The ranges that serve any message. Neighbours with equal algorithms become one range.
-fn merged(rows: &[Range]) -> Vec<Range> {
-    let mut ranges: Vec<Range> = Vec::new();
-    for row in rows {
-        match ranges.last_mut() {
-            _ if row.up_to_bytes == 0 => {}
-            Some(last) if row.up_to_bytes <= last.up_to_bytes => {}
-            Some(last) if row.algorithm == last.algorithm => *last = *row,
-            _ => ranges.push(*row),
-        }
-    }
-    ranges
-}
-
 /// Ranges for memory that peers can address, with a last range for sums of symmetric buffers by multicast. Other reductions
 /// and registered memory keep the given ranges.
-pub(super) fn with_multicast(ranges: &[Range], from_bytes: u64) -> Vec<Range> {
+pub(super) fn with_multicast(ranges: &Ranges<Algorithm>, from_bytes: u64) -> Ranges<Algorithm> {
     let reason = "built-in, estimated: sums of symmetric buffers; multicast was never measured";
-    let below = ranges.iter().scan(false, |ended, range| {
-        let more = !std::mem::replace(ended, range.up_to_bytes >= from_bytes - 1);
-        more.then_some(Range { up_to_bytes: range.up_to_bytes.min(from_bytes - 1), ..*range })
-    });
-    let by_multicast = Range { up_to_bytes: u64::MAX, algorithm: Algorithm::MulticastTwoShot, reason };
-    below.chain([by_multicast]).collect()
+    let by_multicast = Range::new(u64::MAX, Algorithm::MulticastTwoShot, reason);
+    Ranges::new(ranges.between(0, from_bytes - 1).chain([by_multicast]))
 }
 
-/// The rows of a tuning, if each algorithm can serve its range.
-fn tuned_ranges(
-    rows: &[TunedRow],
-    floating: bool,
-    direct: bool,
-    allowed: impl Fn(Algorithm) -> bool,
-    reason: &'static str,
-) -> Result<Vec<Range>> {
-    let range = |row: &TunedRow| {
-        let algorithm: Algorithm = row.algorithm.parse()?;
-        let able = algorithm != Algorithm::Auto
-            && (floating || algorithm.carries(Dtype::I32))
-            && (direct || !algorithm.needs_reach());
-        if !able {
-            let calls = format!("{} in {}", kind_of(floating), if direct { "shared memory" } else { "plain memory" });
-            return Err(Error::invalid("a tuned algorithm", &row.algorithm, format!("it must serve {calls}")));
-        }
-        if !allowed(algorithm) {
-            let limit = "the configuration asks for exact determinism";
-            return Err(Error::invalid("a tuned algorithm", &row.algorithm, limit));
-        }
-        let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
-        Ok(Range { up_to_bytes, algorithm, reason })
-    };
-    rows.iter().map(range).collect()
+/// The algorithm that a tuning names, if the algorithm can serve these calls.
+fn named(name: &str, floating: bool, direct: bool, allowed: impl Fn(Algorithm) -> bool) -> Result<Algorithm> {
+    let algorithm: Algorithm = name.parse()?;
+    let able = algorithm != Algorithm::Auto
+        && (floating || algorithm.carries(Dtype::I32))
+        && (direct || !algorithm.needs_reach());
+    if !able {
+        let calls = format!("{} in {}", kind_of(floating), if direct { "shared memory" } else { "plain memory" });
+        return Err(Error::invalid("a tuned algorithm", name, format!("it must serve {calls}")));
+    }
+    if !allowed(algorithm) {
+        let limit = "the configuration asks for exact determinism";
+        return Err(Error::invalid("a tuned algorithm", name, limit));
+    }
+    Ok(algorithm)
 }
 
 const fn kind_of(floating: bool) -> &'static str {

@@ -2,22 +2,11 @@
 //! all ranks choose equally. `explain_exchange`, `explain_broadcast` and `explain_reduction` print the table.
 
 use super::select::Reach;
+use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::group::Config;
 use crate::memory::escaped_room;
 use crate::types::{Dtype, Transport};
-
-/// A range of sizes and the transport that serves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TransportRange {
-    /// Largest exchange of the range, in bytes from one rank to another.
-    pub up_to_bytes: u64,
-    /// The transport that serves the range.
-    pub transport: Transport,
-    /// Why this transport serves the range.
-    pub reason: &'static str,
-}
 
 /// The facts, other than the size of an exchange, that decide its transport.
 #[derive(Clone, Copy, Debug)]
@@ -165,13 +154,13 @@ impl Place {
     }
 
     /// The rows for one kind of exchange, smallest first. Ends with `u64::MAX`.
-    pub(super) fn ranges(self) -> Vec<TransportRange> {
+    pub(super) fn ranges(self) -> Ranges<Transport> {
         let nearly = "no barrier, and packets that are nearly all data";
         self.by_packets(&[(ll_up_to_bytes(self.kind, self.world), NO_BARRIER), (self.pushed_up_to_bytes(), nearly)])
     }
 
     /// The rows for broadcasts, smallest first. Ends with `u64::MAX`.
-    pub(super) fn broadcast_ranges(self) -> Vec<TransportRange> {
+    pub(super) fn broadcast_ranges(self) -> Ranges<Transport> {
         let up_to_bytes = self.broadcast_up_to_bytes();
         let one_hop = "no barrier, and one hop";
         match relayed_from_bytes(self.kind, self.world) {
@@ -183,7 +172,7 @@ impl Place {
     }
 
     /// The rows for reduce-scatters and reduces of a type, smallest first. Ends with `u64::MAX`.
-    pub(super) fn reduction_ranges(self, dtype: Dtype) -> Vec<TransportRange> {
+    pub(super) fn reduction_ranges(self, dtype: Dtype) -> Ranges<Transport> {
         let all_data = "no barrier, and packets that are all data";
         let by_ll = if dtype.is_float() { reduced_by_ll_up_to_bytes(self.kind) } else { u64::MAX };
         self.by_packets(&[(by_ll, NO_BARRIER), (self.reduced_up_to_bytes(dtype), all_data)])
@@ -191,21 +180,15 @@ impl Place {
 
     /// Rows of packets, followed by direct access above the limit of the last row if peers can address the operand. Else the
     /// last row serves all larger sizes.
-    fn by_packets(self, rows: &[(u64, &'static str)]) -> Vec<TransportRange> {
-        let row = |up_to_bytes, transport, reason| TransportRange { up_to_bytes, transport, reason };
+    fn by_packets(self, rows: &[(u64, &'static str)]) -> Ranges<Transport> {
         let last = rows.last().map_or(0, |(up_to_bytes, _)| *up_to_bytes);
         let end = if self.reach == Reach::Direct { last } else { u64::MAX };
-        let mut ranges: Vec<TransportRange> = Vec::new();
-        for (number, (up_to_bytes, reason)) in rows.iter().enumerate() {
+        let packets = rows.iter().enumerate().map(|(number, (up_to_bytes, reason))| {
             let up_to_bytes = if number + 1 == rows.len() { end } else { end.min(*up_to_bytes) };
-            if up_to_bytes > ranges.last().map_or(0, |before| before.up_to_bytes) {
-                ranges.push(row(up_to_bytes, Transport::Packets, *reason));
-            }
-        }
-        if end < u64::MAX {
-            ranges.push(row(u64::MAX, Transport::Direct, "no copy through scratch"));
-        }
-        ranges
+            Range::new(up_to_bytes, Transport::Packets, reason)
+        });
+        let direct = Range::new(u64::MAX, Transport::Direct, "no copy through scratch");
+        Ranges::new(packets.chain([direct]))
     }
 }
 

@@ -4,22 +4,10 @@
 use super::config::{ExpertConfig, Method};
 use super::form::Form;
 use super::packets::PacketForm;
+use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::{Config, Determinism, Tuning};
-
-/// A range of the bytes of the rows that a rank sends in a dispatch, and the method that serves the range if symmetra kernels
-/// serve the group and packets support the settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MethodRange {
-    /// Most bytes of [`max_tokens`](ExpertConfig::max_tokens) rows in their wire format, with scales.
-    pub up_to_bytes: u64,
-    /// [`Method::Packets`] or [`Method::Direct`].
-    pub method: Method,
-    /// Why this method serves the range.
-    pub reason: &'static str,
-}
 
 const MEASURED: &str = "built-in, measured with 2 ranks on a CPU of two cores";
 const CONFIRMED: &str = "built-in, from predicted times, confirmed by measurements on two H100";
@@ -59,27 +47,25 @@ pub(super) const fn packets_up_to_bytes(kind: DeviceKind, world: usize) -> u64 {
     }
 }
 
-/// The method for each range of bytes, smallest first, on devices of this `kind`: from the tuning if it has ranges for this
-/// world size, else built in. The last range ends with `u64::MAX`.
+/// The method for each range of the bytes of the rows that a rank sends in a dispatch, on devices of this `kind`, if symmetra
+/// kernels serve the group and packets support the settings: from the tuning if it has ranges for this world size, else built
+/// in. The bytes are those of [`max_tokens`](ExpertConfig::max_tokens) rows in their wire format, with scales. The methods are
+/// [`Method::Packets`] and [`Method::Direct`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the tuning names another method than packets and direct access.
-pub fn explain_experts(kind: DeviceKind, world_size: usize, tuning: Option<&Tuning>) -> Result<Vec<MethodRange>> {
+pub fn explain_experts(kind: DeviceKind, world_size: usize, tuning: Option<&Tuning>) -> Result<Ranges<Method>> {
     let tuned = tuning.filter(|tuning| tuning.serves(kind)).and_then(|tuning| tuning.expert_rows(world_size));
     if let Some(rows) = tuned {
-        let range = |row: &crate::group::TunedRow| {
-            let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
-            Ok(MethodRange { up_to_bytes, method: named(&row.algorithm)?, reason: TUNED })
-        };
-        return rows.iter().map(range).collect();
+        return Ranges::tuned(rows, |name| Ok((named(name)?, TUNED)));
     }
     let reason = match kind {
         DeviceKind::Host => MEASURED,
         DeviceKind::Cuda if world_size <= 2 => CONFIRMED,
         DeviceKind::Cuda | DeviceKind::Hip => ESTIMATED,
     };
-    let row = |up_to_bytes, method| MethodRange { up_to_bytes, method, reason };
-    Ok(vec![row(packets_up_to_bytes(kind, world_size), Method::Packets), row(u64::MAX, Method::Direct)])
+    let packets = Range::new(packets_up_to_bytes(kind, world_size), Method::Packets, reason);
+    Ok(Ranges::new([packets, Range::new(u64::MAX, Method::Direct, reason)]))
 }
 
 /// The method that a tuning names.
@@ -137,15 +123,15 @@ pub(super) fn chosen(facts: Facts<'_>, config: &ExpertConfig, form: &Form) -> Re
         return Ok(Choice { method: Method::Direct, reason });
     }
     let bytes = dispatched_bytes(form);
-    let MethodRange { method, reason, .. } = range_of(facts.kind, facts.group, form)?;
+    let Range { choice: method, reason, .. } = range_of(facts.kind, facts.group, form)?;
     Ok(Choice { method, reason: format!("the rows of a dispatch have at most {bytes} bytes: {reason}") })
 }
 
 /// The range that serves these experts if packets can serve them.
-fn range_of(kind: DeviceKind, group: &Config, form: &Form) -> Result<MethodRange> {
+fn range_of(kind: DeviceKind, group: &Config, form: &Form) -> Result<Range<Method>> {
     let ranges = explain_experts(kind, form.world, group.tuning.as_ref())?;
-    let range = ranges.iter().find(|range| dispatched_bytes(form) <= range.up_to_bytes);
-    range.copied().ok_or_else(|| Error::internal("a table of methods has no end"))
+    let range = ranges.at(dispatched_bytes(form));
+    range.copied().ok_or_else(|| Error::internal("a table of methods has no rows"))
 }
 
 /// Most bytes of the rows that a rank sends in a dispatch.
@@ -182,7 +168,7 @@ pub(super) fn may_be_packets(config: &ExpertConfig, form: &Form, group: &Config)
     }
     let mut any = false;
     for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
-        any |= range_of(kind, group, form)?.method == Method::Packets;
+        any |= range_of(kind, group, form)?.choice == Method::Packets;
     }
     Ok(any && form.world > 1 && PacketForm::check(form).is_ok())
 }

@@ -59,8 +59,8 @@ use crate::stream::{Order, Queue, Stream, Target};
 use crate::types::{Dtype, Element};
 
 pub use ahead::{expert_bytes, expert_method};
+pub use choice::explain_experts;
 use choice::{Choice, Facts, chosen, is_exact};
-pub use choice::{MethodRange, explain_experts};
 pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 pub use explain::MethodExplanation;
 use form::{Form, table};

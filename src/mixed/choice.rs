@@ -4,24 +4,13 @@ use super::grid::Sizes;
 use super::mode::MixedMode::{self, OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
 use super::mode::MixedOperation;
 use super::steps;
+use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::error::Result;
-use crate::group::{MAX_WORLD_SIZE, TunedRow, Tuning};
+use crate::group::{MAX_WORLD_SIZE, Tuning};
 
 const TUNED: &str = "measured by `symmetra tune`";
 const ESTIMATED: &str = "estimated from the steps";
-
-/// The mode of a range of message sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MixedRange {
-    /// The largest number of bytes of `x` or of a slice in this range; `u64::MAX` means no limit.
-    pub up_to_bytes: u64,
-    /// The mode.
-    pub mode: MixedMode,
-    /// The reason of the choice: measured or estimated.
-    pub reason: &'static str,
-}
 
 /// The modes of each operation of a grid, and the choices of its tuning.
 pub(super) struct Choices {
@@ -35,9 +24,8 @@ pub(super) struct Choices {
 }
 
 /// The rows of a tuning for one operation.
-#[derive(Default)]
 struct Tuned {
-    ranges: Vec<MixedRange>,
+    ranges: Ranges<MixedMode>,
     /// The smallest and the largest measured size; rows outside come from the built-in table.
     measured: Option<[u64; 2]>,
 }
@@ -65,9 +53,9 @@ impl Choices {
         let once = once.collect();
         let rows = |operation: MixedOperation, direct| -> Result<Tuned> {
             let grid = tuning.and_then(|tuning| tuning.grid(sizes.by_level(), operation.name(), direct));
-            let Some(grid) = grid else { return Ok(Tuned::default()) };
-            let ranges = grid.rows.iter().map(tuned).collect::<Result<Vec<_>>>()?;
-            Ok(Tuned { ranges, measured: grid.measured_bytes })
+            let rows = grid.map_or(&[][..], |grid| grid.rows.as_slice());
+            let ranges = Ranges::tuned(rows, |name| Ok((name.parse()?, TUNED)))?;
+            Ok(Tuned { ranges, measured: grid.and_then(|grid| grid.measured_bytes) })
         };
         let tuned =
             MixedOperation::ALL.into_iter().map(|operation| Ok([rows(operation, false)?, rows(operation, true)?]));
@@ -82,7 +70,7 @@ impl Choices {
     /// The mode for `bytes` bytes of `x` or of a slice. The grid has the operation.
     pub(super) fn choose(&self, ask: Ask, bytes: u64) -> MixedMode {
         let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
-        let tuned = tuned.ranges.iter().find(|range| bytes <= range.up_to_bytes).map(|range| range.mode);
+        let tuned = tuned.ranges.at(bytes).map(|range| range.choice);
         tuned.filter(|mode| self.is_able(*mode, ask)).unwrap_or_else(|| self.built_in(ask, bytes))
     }
 
@@ -94,29 +82,20 @@ impl Choices {
     }
 
     /// The choices for all sizes, smallest first.
-    pub(super) fn ranges(&self, ask: Ask) -> Vec<MixedRange> {
-        let tuned = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
-        let mut ranges: Vec<MixedRange> = Vec::new();
-        let Tuned { ranges: tuned, measured } = tuned;
+    pub(super) fn ranges(&self, ask: Ask) -> Ranges<MixedMode> {
+        let Tuned { ranges: tuned, measured } = &self.tuned[ask.operation as usize][usize::from(ask.direct)];
         let built_in = self.table().iter().map(|(up_to_bytes, _)| *up_to_bytes);
         let ends = tuned.iter().map(|range| range.up_to_bytes).chain(built_in);
         // The reason can change at the first and at the last measured size.
         let ends = ends.chain(measured.iter().flat_map(|[least, most]| [least.saturating_sub(1), *most]));
         let mut ends: Vec<u64> = ends.collect();
         ends.sort_unstable();
-        ends.dedup();
-        for up_to_bytes in ends {
+        Ranges::new(ends.into_iter().map(|up_to_bytes| {
             let mode = self.choose(ask, up_to_bytes);
-            let of_tuning =
-                tuned.iter().find(|range| up_to_bytes <= range.up_to_bytes).map(|range| range.mode) == Some(mode);
+            let of_tuning = tuned.at(up_to_bytes).map(|range| range.choice) == Some(mode);
             let was_measured = measured.is_none_or(|[least, most]| (least..=most).contains(&up_to_bytes));
-            let reason = if of_tuning && was_measured { TUNED } else { ESTIMATED };
-            match ranges.last_mut() {
-                Some(last) if (last.mode, last.reason) == (mode, reason) => last.up_to_bytes = up_to_bytes,
-                _ => ranges.push(MixedRange { up_to_bytes, mode, reason }),
-            }
-        }
-        ranges
+            Range::new(up_to_bytes, mode, if of_tuning && was_measured { TUNED } else { ESTIMATED })
+        }))
     }
 
     /// Whether the grid has the mode, and the mode rounds as asked.
@@ -154,11 +133,6 @@ type Order = [MixedMode; 5];
 const BY_ONE_SHOT: Order = [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective];
 const BY_TWO_SHOT: Order = [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective];
 const BY_TWO_COLLECTIVES: Order = [TwoCollectives, TwoShotAcross, TwoShot, OneShot, OneCollective];
-
-fn tuned(row: &TunedRow) -> Result<MixedRange> {
-    let up_to_bytes = row.up_to_bytes.unwrap_or(u64::MAX);
-    Ok(MixedRange { up_to_bytes, mode: row.algorithm.parse()?, reason: TUNED })
-}
 
 #[cfg(test)]
 #[path = "../../tests/unit/mixed/choice.rs"]

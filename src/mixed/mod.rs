@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::GroupCalls;
+use crate::choice::Ranges;
 use crate::device::{Device, DeviceKind};
 use crate::environment::Coordinator;
 use crate::error::{Error, Result};
@@ -32,7 +33,6 @@ use crate::settings::setters;
 use crate::stream::{Order, Queue, Stream, Target};
 use crate::types::{Dtype, Element, Reduction, Transport};
 
-pub use choice::MixedRange;
 use choice::{Ask, Choices};
 pub use grid::Grid;
 use grid::{Part, Position, Sizes};
@@ -114,7 +114,7 @@ impl MixedConfig {
         operation: MixedOperation,
         (kind, direct): (DeviceKind, bool),
         tuning: Option<&Tuning>,
-    ) -> Result<Vec<MixedRange>> {
+    ) -> Result<Ranges<MixedMode>> {
         let sizes = self.sizes(local, hosts)?;
         mode::check(&sizes, operation, MixedMode::Auto)?;
         Ok(Choices::new(sizes, kind, tuning)?.ranges(Ask { operation, direct, once: false }))
@@ -331,7 +331,7 @@ impl Mixed {
     ///
     /// # Errors
     /// The errors of [`select`](Self::select).
-    pub fn choices(&self, operation: MixedOperation, dtype: Dtype, direct: bool) -> Result<Vec<MixedRange>> {
+    pub fn choices(&self, operation: MixedOperation, dtype: Dtype, direct: bool) -> Result<Ranges<MixedMode>> {
         mode::check(&self.sizes, operation, MixedMode::Auto)?;
         Ok(self.choices.ranges(Ask { operation, direct, once: self.rounds_once(dtype) }))
     }

@@ -60,7 +60,7 @@ fn check_tables(tuning: &Tuning) {
             let explain = explain(DeviceKind::Host, None, table.world_size, Some(tuning)).unwrap();
             let ranges = explain(dtype, table.direct);
             assert!(ranges.iter().all(|range| range.reason.contains("symmetra tune")), "{ranges:?}");
-            assert_eq!(ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect::<Vec<_>>(), rows);
+            assert_eq!(ranges.iter().map(|range| (range.up_to_bytes, range.choice)).collect::<Vec<_>>(), rows);
         }
     }
 }
@@ -80,8 +80,8 @@ fn check_choices(tuning: &Tuning, timing: &TunedTiming, margin: f64) {
         let time = timing.times_ns[&row.algorithm] as f64;
         let fastest = timing.times_ns.iter().filter(|(name, _)| able(name)).map(|(_, time)| *time).min().unwrap();
         assert!(time <= fastest as f64 * (1.0 + margin), "{row:?} in {timing:?}, margin {margin}");
-        let usual = built_in(dtype, timing.direct).into_iter().find(|range| timing.bytes <= range.up_to_bytes).unwrap();
-        if let Some(usual) = timing.times_ns.get(usual.algorithm.name()).filter(|_| able(usual.algorithm.name())) {
+        let usual = built_in(dtype, timing.direct).at(timing.bytes).unwrap().choice.name();
+        if let Some(usual) = timing.times_ns.get(usual).filter(|_| able(usual)) {
             assert!(time <= *usual as f64, "{row:?} in {timing:?}");
         }
     }

@@ -13,7 +13,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 75] = [
+const ROOMS: [&str; 76] = [
     // The parts of kernels, which a user's kernel may use too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -67,6 +67,7 @@ const ROOMS: [&str; 75] = [
     "src/stream/",
     "src/bootstrap/",
     "src/group/",
+    "src/choice.",
     "src/memory/",
     "src/op/",
     "src/matmul/",

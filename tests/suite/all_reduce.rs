@@ -324,7 +324,7 @@ fn pitfall_28_exact_determinism_refuses_other_orders() {
             for dtype in Dtype::ALL {
                 for direct in [false, true] {
                     let rows = communicator.explain(dtype, direct);
-                    assert!(rows.iter().all(|row| row.algorithm.is_exact(dtype, world)), "{rows:?}");
+                    assert!(rows.iter().all(|row| row.choice.is_exact(dtype, world)), "{rows:?}");
                 }
             }
         });
@@ -379,8 +379,8 @@ fn explain_covers_every_size_without_a_gap() {
                 let ranges = explained(dtype, direct);
                 assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
                 assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
-                assert!(ranges.iter().all(|range| range.algorithm.carries(dtype) && !range.reason.is_empty()));
-                assert!(direct || ranges.iter().all(|range| !range.algorithm.needs_reach()));
+                assert!(ranges.iter().all(|range| range.choice.carries(dtype) && !range.reason.is_empty()));
+                assert!(direct || ranges.iter().all(|range| !range.choice.needs_reach()));
             }
         }
     }

@@ -33,7 +33,7 @@ fn a_tuning_decides_what_runs() {
     threads(2, &checked(tuning(4096, false)), |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let ranges = communicator.explain(Dtype::F32, true);
-        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect();
+        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.choice)).collect();
         assert_eq!(algorithms, [(4096, Algorithm::TwoShotZeroCopy), (u64::MAX, Algorithm::OneShotSentinel)]);
         assert!(ranges[0].reason.contains("symmetra tune"));
         for (elems, tuned) in [(1024, Algorithm::TwoShotZeroCopy), (1025, Algorithm::OneShotSentinel)] {
@@ -63,7 +63,7 @@ fn a_tuning_decides_how_norms_run() {
     threads(2, &config, |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let ranges = communicator.explain_norm(Dtype::F32, 64, true);
-        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect();
+        let algorithms: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.choice)).collect();
         let expected = [
             (1024, Algorithm::TwoShotSentinel),
             (4096, Algorithm::TwoShotZeroCopy),
@@ -97,7 +97,7 @@ fn quantised_norms_run_as_explained() {
         let how = Quantisation::PerToken(Narrow::E4M3);
         let explained = |placed| {
             let ranges = communicator.explain_quantised_norm((Dtype::F32, 64, 64), how, true, placed).unwrap();
-            ranges.iter().map(|range| (range.up_to_bytes, range.algorithm)).collect::<Vec<_>>()
+            ranges.iter().map(|range| (range.up_to_bytes, range.choice)).collect::<Vec<_>>()
         };
         let placed = [
             (1024, Algorithm::OneShotSentinel),
@@ -168,7 +168,7 @@ fn norms_of_many_shapes_run_as_explained() {
                         Err(Error::Unsupported { .. }) if !placed && hidden == 20_000 => continue,
                         Err(error) => panic!("{hidden}, {how:?}: {error}"),
                     };
-                    let algorithm = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap().algorithm;
+                    let algorithm = ranges.at(bytes).unwrap().choice;
                     ran.push(algorithm);
                     let named = if rank.rank() == 0 { Algorithm::Auto } else { algorithm };
                     let [near, sum] = [(); 2].map(|()| communicator.symmetric::<f32>(count * hidden).unwrap());

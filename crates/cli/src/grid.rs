@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How ranks and hosts are divided. If only one of the two sizes of a level is given, the other follows from it; if
 /// neither is given, the level is tensor parallel.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, clap::Args)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub(crate) struct GridArgs {
     /// Ranks of a host that hold parts of one tensor
     #[arg(long, value_name = "N")]
@@ -42,7 +42,7 @@ impl GridArgs {
 }
 
 /// A mesh over `ranks` ranks, on `hosts` hosts by name.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GridWorld {
     pub(crate) ranks: usize,
     pub(crate) hosts: usize,

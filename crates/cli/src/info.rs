@@ -1,5 +1,6 @@
 //! `symmetra info`: devices, versions, settings, and which algorithm serves which message.
 
+mod choices;
 mod experts;
 mod grid;
 mod shown;
@@ -8,13 +9,14 @@ mod surroundings;
 use std::convert::Infallible;
 use std::path::PathBuf;
 
+use choices::{Choices, RangeInfo, Types};
 use experts::Layer;
 use grid::GridInfo;
 use serde::Serialize;
 use surroundings::{Groups, Variable};
 use symmetra::matmul::Multiplier;
 use symmetra::{
-    Config, Device, DeviceKind, Dtype, Range, TransportRange, TunedCodec, Tuning, explain, explain_broadcast,
+    Algorithm, Config, Device, DeviceKind, Dtype, Ranges, Transport, TunedCodec, Tuning, explain, explain_broadcast,
     explain_exchange, explain_norm, explain_quantised_norm, explain_reduction, required_bytes,
 };
 
@@ -148,13 +150,13 @@ struct Info {
     /// The library that multiplies matrices, for each kind of device.
     products: Vec<ProductsInfo>,
     arena_bytes: u64,
-    algorithms: Vec<Choices>,
+    algorithms: Vec<Choices<Types>>,
     /// Elements of the rows whose norms are explained.
     hidden: u64,
     /// How the rows are quantised, where a format was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     quantise: Option<String>,
-    norms: Vec<Choices>,
+    norms: Vec<Choices<Types>>,
     /// The message sizes from which codecs are faster, from the tuning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     codecs: Vec<TunedCodec>,
@@ -189,10 +191,9 @@ struct ProductsInfo {
 struct TransportInfo {
     collective: &'static str,
     memory: &'static str,
-    /// Bytes from one rank to another; `None`: no limit.
-    up_to_bytes: Option<u64>,
-    transport: &'static str,
-    reason: &'static str,
+    /// By bytes from one rank to another.
+    #[serde(flatten)]
+    range: RangeInfo,
 }
 
 #[derive(Debug, Serialize)]
@@ -206,23 +207,6 @@ struct DeviceInfo {
     uuid: String,
     versions: String,
     multicast: MulticastWords,
-}
-
-/// The algorithms that serve messages of some types in some memory.
-#[derive(Debug, Serialize)]
-struct Choices {
-    dtypes: Vec<&'static str>,
-    memory: &'static str,
-    ranges: Vec<RangeInfo>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct RangeInfo {
-    from_bytes: u64,
-    /// `None`: no limit.
-    up_to_bytes: Option<u64>,
-    algorithm: &'static str,
-    reason: &'static str,
 }
 
 /// Runs the command.
@@ -338,17 +322,11 @@ fn uuid(bytes: [u8; 16]) -> String {
 }
 
 fn transports(kind: DeviceKind, ranks: usize, config: &Config) -> Vec<TransportInfo> {
-    let row = |collective, memory| {
-        move |range: TransportRange| TransportInfo {
-            collective,
-            memory,
-            up_to_bytes: (range.up_to_bytes != u64::MAX).then_some(range.up_to_bytes),
-            transport: range.transport.name(),
-            reason: range.reason,
-        }
-    };
-    let rows = |collective, ranges: &dyn Fn(bool) -> Vec<TransportRange>| {
-        let of_memory = |(memory, direct)| ranges(direct).into_iter().map(row(collective, memory));
+    let rows = |collective, ranges: &dyn Fn(bool) -> Ranges<Transport>| {
+        let of_memory = |(memory, direct)| {
+            let ranges = RangeInfo::all("transport", &ranges(direct), Transport::name).into_iter();
+            ranges.map(move |range| TransportInfo { collective, memory, range })
+        };
         MEMORIES.into_iter().flat_map(of_memory).collect::<Vec<_>>()
     };
     let broadcasts = rows("broadcast", &|direct| explain_broadcast(kind, ranks, config, direct));
@@ -369,7 +347,7 @@ fn norms(
     ranks: usize,
     config: &Config,
     (hidden, quantise): (usize, Option<Format>),
-) -> symmetra::Result<Vec<Choices>> {
+) -> symmetra::Result<Vec<Choices<Types>>> {
     let dtypes = symmetra::op::ALL_REDUCE_NORM.dtypes();
     let Some(format) = quantise else {
         let explain = explain_norm(kind, device, ranks, config)?;
@@ -379,7 +357,7 @@ fn norms(
     try_algorithms(dtypes, |dtype, direct| explain((dtype, hidden, width), form::chosen_as(format), direct, true))
 }
 
-fn algorithms(dtypes: &[Dtype], explain: impl Fn(Dtype, bool) -> Vec<Range>) -> Vec<Choices> {
+fn algorithms(dtypes: &[Dtype], explain: impl Fn(Dtype, bool) -> Ranges<Algorithm>) -> Vec<Choices<Types>> {
     let Ok(all) = try_algorithms(dtypes, |dtype, direct| Ok::<_, Infallible>(explain(dtype, direct)));
     all
 }
@@ -387,32 +365,17 @@ fn algorithms(dtypes: &[Dtype], explain: impl Fn(Dtype, bool) -> Vec<Range>) -> 
 /// The choices, in which types with equal choices share an entry.
 fn try_algorithms<E>(
     dtypes: &[Dtype],
-    explain: impl Fn(Dtype, bool) -> Result<Vec<Range>, E>,
-) -> Result<Vec<Choices>, E> {
-    let mut all: Vec<Choices> = Vec::new();
+    explain: impl Fn(Dtype, bool) -> Result<Ranges<Algorithm>, E>,
+) -> Result<Vec<Choices<Types>>, E> {
+    let mut all: Vec<Choices<Types>> = Vec::new();
     for (memory, direct) in MEMORIES {
         for dtype in dtypes {
-            let ranges = ranges(&explain(*dtype, direct)?);
+            let ranges = RangeInfo::begun(RangeInfo::all("algorithm", &explain(*dtype, direct)?, Algorithm::name));
             match all.iter_mut().find(|choices| choices.memory == memory && choices.ranges == ranges) {
-                Some(choices) => choices.dtypes.push(dtype.name()),
-                None => all.push(Choices { dtypes: vec![dtype.name()], memory, ranges }),
+                Some(choices) => choices.calls.dtypes.push(dtype.name()),
+                None => all.push(Choices { calls: Types { dtypes: vec![dtype.name()] }, memory, ranges }),
             }
         }
     }
     Ok(all)
-}
-
-fn ranges(rows: &[Range]) -> Vec<RangeInfo> {
-    let mut from_bytes = 0;
-    let range = |row: &Range| {
-        let range = RangeInfo {
-            from_bytes,
-            up_to_bytes: (row.up_to_bytes != u64::MAX).then_some(row.up_to_bytes),
-            algorithm: row.algorithm.name(),
-            reason: row.reason,
-        };
-        from_bytes = row.up_to_bytes.saturating_add(1);
-        range
-    };
-    rows.iter().map(range).collect()
 }

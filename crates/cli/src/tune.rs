@@ -1,10 +1,10 @@
 //! `symmetra tune`: measures which all-reduce algorithm is fastest for which message on this machine, and
 //! writes the file that `Config::tuning` loads.
 
+mod calls;
 mod crossovers;
 mod experts;
 mod grids;
-mod inputs;
 mod measure;
 mod norms;
 mod report;
@@ -16,6 +16,7 @@ use std::thread::available_parallelism;
 use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, explain};
 
 use crate::grid::{GridArgs, GridWorld};
+use calls::Trial;
 use experts::Layer;
 use grids::Grids;
 use harness::comparison::repeats::Repeats;
@@ -26,8 +27,8 @@ use harness::names::distinct;
 use harness::ranks::{RanksAs, Run};
 use harness::sizes::sizes_elems;
 use harness::{bytes, names, output, target};
+use measure::Messages;
 pub(crate) use measure::Plan;
-use measure::{Found, Messages};
 use norms::Norms;
 use report::{Report, World};
 
@@ -219,29 +220,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
     let plans = worlds.iter().map(|world| args.plan_on(&plan, kind, *world)).collect::<Result<Vec<_>, _>>()?;
     output::note(format_args!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name()))?;
-    let progress = output::progress(plans.iter().map(Plan::laps).sum::<Result<_, _>>()?);
+    let progress = output::progress(plans.iter().map(Plan::trials).sum::<Result<_, _>>()?);
     let mut measured = Vec::new();
     for (devices, plan) in devices.iter().zip(plans) {
-        let mut world =
-            World { ranks: devices.len(), laps: Vec::new(), norms: Vec::new(), experts: Vec::new(), grids: Vec::new() };
-        Run::new(devices, plan).attend(args.ranks_as, |_, found| {
-            let (bytes, dtype) = match &found {
-                Found::Sum(lap) => (lap.bytes, lap.dtype),
-                Found::Norm(lap) => (lap.bytes, lap.dtype),
-                Found::Experts(lap) => (lap.bytes, Dtype::BF16),
-                Found::Grid(lap) => (lap.bytes, lap.dtype),
-            };
-            progress.set_message(format!("{} ranks, {} of {dtype}", devices.len(), bytes::format(bytes)));
+        let mut trials = Vec::new();
+        Run::new(devices, plan).attend(args.ranks_as, |_, trial: Trial| {
+            let (ranks, size, dtype) = (devices.len(), bytes::format(trial.bytes), trial.calls.dtype());
+            progress.set_message(format!("{ranks} ranks, {size} of {dtype}"));
             progress.inc(1);
-            match found {
-                Found::Sum(lap) => world.laps.push(lap),
-                Found::Norm(lap) => world.norms.push(lap),
-                Found::Experts(lap) => world.experts.push(lap),
-                Found::Grid(lap) => world.grids.push(lap),
-            }
+            trials.push(trial);
             Ok(())
         })?;
-        measured.push(world);
+        measured.push(World { ranks: devices.len(), trials });
     }
     progress.finish_and_clear();
     let device = devices[0][0].open()?;
@@ -275,7 +265,7 @@ fn write(report: &Report, path: &Path) -> Result<(), Failure> {
     for table in read.tables.iter().filter(|table| !table.exact) {
         let explain = explain(report.kind, None, table.world_size, Some(&read))?;
         let dtype = if table.floating { Dtype::BF16 } else { Dtype::I32 };
-        let ranges = explain(dtype, table.direct).into_iter().map(|range| (range.up_to_bytes, range.algorithm.name()));
+        let ranges = explain(dtype, table.direct).into_iter().map(|range| (range.up_to_bytes, range.choice.name()));
         let rows = table.rows.iter().map(|row| (row.up_to_bytes.unwrap_or(u64::MAX), row.algorithm.as_str()));
         if read != report.tuning || !ranges.eq(rows) {
             return Err(Failure::failed(format!("{} reads back as something else", path.display())));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use symmetra::op::{ALL_REDUCE, Case, Extent, OPERATIONS, Op, Size};
 use symmetra::{
-    Communicator, Dtype, Operation, TransportRange, explain_broadcast, explain_exchange, explain_reduction,
+    Communicator, Dtype, Operation, Ranges, Transport, explain_broadcast, explain_exchange, explain_reduction,
 };
 
 /// An operation with a command.
@@ -36,7 +36,7 @@ impl Collective {
     }
 
     /// How the library moves the bytes, by bytes from one rank to another.
-    pub fn explain(self, communicator: &Communicator, dtype: Dtype, direct: bool) -> Vec<TransportRange> {
+    pub fn explain(self, communicator: &Communicator, dtype: Dtype, direct: bool) -> Ranges<Transport> {
         let (kind, ranks) = (communicator.device().kind(), communicator.world_size());
         let config = communicator.group().config();
         match self {

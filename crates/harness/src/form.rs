@@ -119,7 +119,7 @@ impl Form {
                 communicator.explain_scattered_norm((dtype, hidden), quantise.is_some(), direct, gathers)
             }
         };
-        Ok(ranges.iter().find(|range| bytes <= range.up_to_bytes).map_or(named, |range| range.algorithm))
+        Ok(ranges.at(bytes).map_or(named, |range| range.choice))
     }
 
     /// An algorithm whose sum has the same bits as the sum by `algorithm`: a reduce-scatter adds in rank order.

@@ -43,41 +43,31 @@ pub(super) fn check(tuning: &Tuning, place: &str) -> Result<()> {
     if tuning.chooses() {
         at.of("kind").named(&tuning.kind, &KINDS)?;
     }
-    let mut keys = Keys::default();
-    for (number, table) in tuning.tables.iter().enumerate() {
-        let at = at.of(format!("tables[{number}]"));
-        at.of("world_size").size(table.world_size, 1..=MAX_WORLD_SIZE)?;
-        keys.add(&at, [table.world_size, table.floating.into(), table.direct.into(), table.exact.into()])?;
+    at.each("tables", &tuning.tables, |at, table| {
+        at.world_size(table.world_size)?;
         at.rows(&table.rows, &ALGORITHMS)?;
-    }
-    let mut keys = Keys::default();
-    for (number, codec) in tuning.codecs.iter().enumerate() {
-        let at = at.of(format!("codecs[{number}]"));
-        at.of("world_size").size(codec.world_size, 1..=MAX_WORLD_SIZE)?;
+        Ok((table.world_size, table.floating, table.direct, table.exact))
+    })?;
+    at.each("codecs", &tuning.codecs, |at, codec| {
+        at.world_size(codec.world_size)?;
         at.of("codec").named(&codec.codec, &CODECS)?;
-        keys.add(&at, (codec.world_size, codec.codec.clone()))?;
-    }
-    let mut keys = Keys::default();
-    for (number, norm) in tuning.norms.iter().enumerate() {
-        let at = at.of(format!("norms[{number}]"));
-        at.of("world_size").size(norm.world_size, 1..=MAX_WORLD_SIZE)?;
+        Ok((codec.world_size, codec.codec.clone()))
+    })?;
+    at.each("norms", &tuning.norms, |at, norm| {
+        at.world_size(norm.world_size)?;
         at.of("hidden").size(norm.hidden, ANY)?;
-        keys.add(&at, norm.world_size)?;
         at.rows(&norm.rows, &NORMS)?;
-    }
-    let mut keys = Keys::default();
-    for (number, experts) in tuning.experts.iter().enumerate() {
-        let at = at.of(format!("experts[{number}]"));
-        at.of("world_size").size(experts.world_size, 1..=MAX_WORLD_SIZE)?;
+        Ok(norm.world_size)
+    })?;
+    at.each("experts", &tuning.experts, |at, experts| {
+        at.world_size(experts.world_size)?;
         at.of("experts").size(experts.experts, ANY)?;
         at.of("top_k").size(experts.top_k, 1..=experts.experts)?;
         at.of("hidden").size(experts.hidden, ANY)?;
-        keys.add(&at, experts.world_size)?;
         at.rows(&experts.rows, &METHODS)?;
-    }
-    let mut keys = Keys::default();
-    for (number, grid) in tuning.grids.iter().enumerate() {
-        let at = at.of(format!("grids[{number}]"));
+        Ok(experts.world_size)
+    })?;
+    at.each("grids", &tuning.grids, |at, grid| {
         at.of("local_tensor").size(grid.local_tensor, 1..=MAX_WORLD_SIZE)?;
         at.of("local_data").size(grid.local_data, 1..=MAX_WORLD_SIZE / grid.local_tensor)?;
         at.of("across_tensor").size(grid.across_tensor, 1..=MAX_HOSTS)?;
@@ -87,12 +77,12 @@ pub(super) fn check(tuning: &Tuning, place: &str) -> Result<()> {
             let limit = "the first must be at most the second";
             return Err(at.of("measured_bytes").refused(format_args!("[{least}, {most}]"), limit));
         }
-        let sizes = [grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data];
-        keys.add(&at, (sizes, grid.operation.clone(), grid.direct))?;
         at.rows(&grid.rows, &MODES)?;
-    }
+        let sizes = [grid.local_tensor, grid.local_data, grid.across_tensor, grid.across_data];
+        Ok((sizes, grid.operation.clone(), grid.direct))
+    })?;
     for (number, timing) in tuning.timings.iter().enumerate() {
-        at.of(format!("timings[{number}].world_size")).size(timing.world_size, 1..=MAX_WORLD_SIZE)?;
+        at.of(format!("timings[{number}]")).world_size(timing.world_size)?;
     }
     Ok(())
 }
@@ -110,6 +100,18 @@ impl Place<'_> {
         Self { place: self.place, field: format!("{}{dot}{name}", self.field) }
     }
 
+    /// Checks the entries of a list. `check` returns the key of an entry; no two entries have equal keys.
+    fn each<E, K: Ord>(&self, list: &str, entries: &[E], check: impl Fn(&Self, &E) -> Result<K>) -> Result<()> {
+        let mut keys = BTreeSet::new();
+        for (number, entry) in entries.iter().enumerate() {
+            let at = self.of(format!("{list}[{number}]"));
+            if !keys.insert(check(&at, entry)?) {
+                return Err(at.refused("a second choice for the same calls", "each kind of call must have one"));
+            }
+        }
+        Ok(())
+    }
+
     fn refused(&self, value: impl Display, limit: impl Display) -> Error {
         Error::invalid(&format!("{} of {}", self.field, self.place), value, limit)
     }
@@ -122,6 +124,10 @@ impl Place<'_> {
             }
             false => Err(self.refused(size, format!("it must be {} to {}", limits.start(), limits.end()))),
         }
+    }
+
+    fn world_size(&self, size: usize) -> Result<()> {
+        self.of("world_size").size(size, 1..=MAX_WORLD_SIZE)
     }
 
     fn named(&self, name: &str, names: &[&str]) -> Result<()> {
@@ -145,24 +151,6 @@ impl Place<'_> {
         }
         let mut rows = rows.iter().enumerate();
         rows.try_for_each(|(number, row)| self.of(format!("rows[{number}].algorithm")).named(&row.algorithm, names))
-    }
-}
-
-/// The keys of tables of one kind.
-struct Keys<K>(BTreeSet<K>);
-
-impl<K: Ord> Default for Keys<K> {
-    fn default() -> Self {
-        Self(BTreeSet::new())
-    }
-}
-
-impl<K: Ord> Keys<K> {
-    fn add(&mut self, at: &Place<'_>, key: K) -> Result<()> {
-        match self.0.insert(key) {
-            true => Ok(()),
-            false => Err(at.refused("a second choice for the same calls", "each kind of call must have one")),
-        }
     }
 }
 

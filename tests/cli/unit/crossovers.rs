@@ -19,20 +19,24 @@ fn sizes() -> Vec<Size> {
 }
 
 /// By limits in KiB; the last has none.
-fn table(rows: &[(u64, &str)]) -> Vec<Choice> {
+fn table(rows: &[(u64, &str)]) -> Ranges<String> {
     let limit = |kib: u64| if kib == 0 { u64::MAX } else { kib << 10 };
-    rows.iter().map(|(kib, name)| Choice { up_to_bytes: limit(*kib), algorithm: (*name).to_owned() }).collect()
+    limited(rows.iter().map(|(kib, name)| (limit(*kib), *name)))
 }
 
-fn tuned(sizes: &[Size], built_in: &[Choice]) -> Vec<Choice> {
+fn limited<'n>(rows: impl IntoIterator<Item = (u64, &'n str)>) -> Ranges<String> {
+    Ranges::new(rows.into_iter().map(|(limit, name)| Range::new(limit, name.to_owned(), "")))
+}
+
+fn tuned(sizes: &[Size], built_in: &Ranges<String>) -> Ranges<String> {
     ranges(sizes, &choose(sizes, built_in), built_in)
 }
 
 #[test]
 fn every_winner_serves_the_sizes_it_wins() {
     // 2 + 0.4 x = 4 + 0.12 x at 7.1 KiB, 4 + 0.12 x = 12 + 0.05 x at 114 KiB; the sizes are 1 KiB to 2 MiB.
-    let limits = |found: &[Choice]| {
-        let range = |choice: &Choice| (choice.up_to_bytes >> 10, choice.algorithm.clone());
+    let limits = |found: &Ranges<String>| {
+        let range = |range: &Range<String>| (range.up_to_bytes >> 10, range.choice.clone());
         found.iter().map(range).collect::<Vec<_>>()
     };
     let expected = |limits: [u64; 3]| {
@@ -69,7 +73,7 @@ fn an_algorithm_may_serve_several_ranges() {
         size.times_ns.insert("never".to_owned(), fastest * 9 / 10);
     }
     let built_in = table(&[(7, "one"), (100, "two"), (0, "large")]);
-    let names: Vec<_> = tuned(&sizes, &built_in).into_iter().map(|choice| choice.algorithm).collect();
+    let names: Vec<_> = tuned(&sizes, &built_in).into_iter().map(|range| range.choice).collect();
     assert_eq!(names, ["one", "two", "never", "two", "large"]);
 }
 
@@ -82,7 +86,7 @@ fn a_choice_changes_for_more_than_the_margin() {
     let sizes = [size(1, [1020, 1000, 2000]), size(2, [1021, 1000, 2000]), size(3, [1021, 1020, 1000])];
     assert_eq!(choose(&sizes, &table(&[(0, "a")])), ["a", "b", "b"]);
     assert_eq!(choose(&sizes, &table(&[(0, "d")])), ["b", "b", "b"]);
-    assert_eq!(choose(&[size(1, [9, 9, 8])], &[]), ["c"]);
+    assert_eq!(choose(&[size(1, [9, 9, 8])], &table(&[])), ["c"]);
 }
 
 #[test]
@@ -106,10 +110,14 @@ fn messages_that_were_not_measured_go_as_built_in() {
     let of = |sizes: &[u64], chosen: &[&str]| {
         ranges(&sizes.iter().map(|kib| at(*kib)).collect::<Vec<_>>(), chosen, &built_in)
     };
+    // The row `at` ends before `kib` KiB.
     let before = |kib: u64, rows: &[(u64, &str)], at: usize| {
-        let mut table = table(rows);
-        table[at].up_to_bytes = (kib << 10) - 1;
-        table
+        let limit = |number: usize, limit: u64| match limit {
+            _ if number == at => (kib << 10) - 1,
+            0 => u64::MAX,
+            limit => limit << 10,
+        };
+        limited(rows.iter().enumerate().map(|(number, (kib, name))| (limit(number, *kib), *name)))
     };
     assert_eq!(of(&[16], &["two"]), built_in);
     assert_eq!(of(&[16], &["one"]), before(16, &[(10, "one"), (0, "two"), (16, "one"), (30, "two"), (0, "large")], 1));
@@ -118,11 +126,11 @@ fn messages_that_were_not_measured_go_as_built_in() {
         before(64, &[(10, "one"), (30, "two"), (0, "large"), (64, "two"), (0, "large")], 2)
     );
     assert_eq!(of(&[8, 16], &["two", "two"]), before(8, &[(0, "one"), (30, "two"), (0, "large")], 0));
-    assert_eq!(of(&[], &[]), []);
+    assert!(of(&[], &[]).is_empty());
 }
 
 /// Times of four algorithms at rising sizes, and a built-in table of them.
-fn measured() -> impl Strategy<Value = (Vec<Size>, Vec<Choice>)> {
+fn measured() -> impl Strategy<Value = (Vec<Size>, Ranges<String>)> {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     let time = || prop::option::weighted(0.9, 800u64..1000);
     let times = (time(), time(), time(), Just(Some(2000u64)));
@@ -137,9 +145,7 @@ fn measured() -> impl Strategy<Value = (Vec<Size>, Vec<Choice>)> {
         });
         limits.sort_unstable();
         limits.push((u64::MAX, last));
-        let mut table = Ranges(Vec::new());
-        limits.into_iter().for_each(|(limit, name)| table.push(limit, NAMES[name]));
-        (sizes.collect(), table.0)
+        (sizes.collect(), limited(limits.into_iter().map(|(limit, name)| (limit, NAMES[name]))))
     })
 }
 
@@ -152,7 +158,7 @@ proptest! {
             let time = size.times_ns[*chosen] as f64;
             let fastest = *size.times_ns.values().min().unwrap() as f64;
             prop_assert!(time <= fastest * (1.0 + MARGIN), "{chosen} at {size:?}");
-            if let Some(usual) = size.times_ns.get(&serves(&built_in, size.bytes).unwrap().algorithm) {
+            if let Some(usual) = size.times_ns.get(&built_in.at(size.bytes).unwrap().choice) {
                 prop_assert!(time <= *usual as f64, "{chosen} at {size:?}");
             }
         }
@@ -162,7 +168,7 @@ proptest! {
     fn a_built_in_table_within_the_margin_is_kept((mut sizes, built_in) in measured()) {
         for size in &mut sizes {
             let fastest = *size.times_ns.values().min().unwrap();
-            size.times_ns.insert(serves(&built_in, size.bytes).unwrap().algorithm.clone(), fastest + fastest / 60);
+            size.times_ns.insert(built_in.at(size.bytes).unwrap().choice.clone(), fastest + fastest / 60);
         }
         prop_assert_eq!(tuned(&sizes, &built_in), built_in);
     }
@@ -172,10 +178,10 @@ proptest! {
         let chosen = choose(&sizes, &built_in);
         let found = ranges(&sizes, &chosen, &built_in);
         prop_assert!(found.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
-        prop_assert!(found.windows(2).all(|pair| pair[0].algorithm != pair[1].algorithm));
+        prop_assert!(found.windows(2).all(|pair| pair[0].choice != pair[1].choice));
         prop_assert_eq!(found.last().unwrap().up_to_bytes, u64::MAX);
         for (size, chosen) in sizes.iter().zip(&chosen) {
-            prop_assert_eq!(&serves(&found, size.bytes).unwrap().algorithm, chosen);
+            prop_assert_eq!(&found.at(size.bytes).unwrap().choice, chosen);
         }
     }
 }

@@ -172,7 +172,7 @@ fn the_choice_is_explained() {
         let fused = |hidden: usize| {
             let ranges = rank.communicator.explain_norm(Dtype::F32, hidden, true);
             let one_kernel = ranges.iter().filter(|range| range.reason == "one kernel sums and norms");
-            one_kernel.map(|range| range.algorithm).collect::<Vec<_>>()
+            one_kernel.map(|range| range.choice).collect::<Vec<_>>()
         };
         assert_eq!(fused(100).first(), Some(&Algorithm::OneShotSentinel));
         assert_eq!(fused(1 << 20), []);

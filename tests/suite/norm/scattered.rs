@@ -107,7 +107,7 @@ fn a_row_that_fits_no_scratch() {
         rank.finish();
         let found = |direct, gathers, hidden| {
             let ranges = rank.communicator.explain_scattered_norm((Dtype::F32, hidden), false, direct, gathers);
-            ranges.iter().map(|range| range.algorithm).collect::<Vec<_>>()
+            ranges.iter().map(|range| range.choice).collect::<Vec<_>>()
         };
         use Algorithm::{Auto, TwoShotSentinel, TwoShotZeroCopy};
         assert_eq!(found(true, true, 100), [TwoShotSentinel, TwoShotZeroCopy]);
@@ -115,7 +115,7 @@ fn a_row_that_fits_no_scratch() {
         assert_eq!(found(false, true, 1 << 18), [Auto]);
         assert_eq!(found(true, true, 1 << 18), [Auto, TwoShotZeroCopy]);
         let quantised = rank.communicator.explain_scattered_norm((Dtype::F32, 100), true, true, false);
-        assert_eq!(quantised.iter().map(|range| range.algorithm).collect::<Vec<_>>(), [TwoShotSentinel, Auto]);
+        assert_eq!(quantised.iter().map(|range| range.choice).collect::<Vec<_>>(), [TwoShotSentinel, Auto]);
     });
 }
 

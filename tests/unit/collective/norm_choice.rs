@@ -5,18 +5,17 @@ use crate::group::{TunedNorm, TunedRow};
 
 const KIB: u64 = 1 << 10;
 
-fn sums() -> Vec<Range> {
-    let range = |up_to_bytes, algorithm| Range { up_to_bytes, algorithm, reason: "" };
-    vec![
-        range(KIB, Algorithm::OneShotLL),
-        range(4 * KIB, Algorithm::OneShotSentinel),
-        range(64 << 20, Algorithm::TwoShotZeroCopy),
-        range(u64::MAX, Algorithm::Ring),
-    ]
+fn sums() -> Ranges<Algorithm> {
+    Ranges::new([
+        Range::new(KIB, Algorithm::OneShotLL, ""),
+        Range::new(4 * KIB, Algorithm::OneShotSentinel, ""),
+        Range::new(64 << 20, Algorithm::TwoShotZeroCopy, ""),
+        Range::new(u64::MAX, Algorithm::Ring, ""),
+    ])
 }
 
-fn rows(ranges: &[Range]) -> Vec<(u64, Algorithm, bool)> {
-    ranges.iter().map(|range| (range.up_to_bytes, range.algorithm, range.reason.starts_with("one kernel"))).collect()
+fn rows(ranges: &[Range<Algorithm>]) -> Vec<(u64, Algorithm, bool)> {
+    ranges.iter().map(|range| (range.up_to_bytes, range.choice, range.reason.starts_with("one kernel"))).collect()
 }
 
 #[test]
@@ -32,8 +31,8 @@ fn every_size_is_in_one_range_and_the_choice_is_that_of_its_range() {
                 for bytes in (0..40).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]) {
                     let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
                     let fused = table.choice(bytes).filter(|_| fits && world > 1);
-                    let apart = sums().into_iter().find(|sum| bytes <= sum.up_to_bytes).unwrap().algorithm;
-                    assert_eq!(range.algorithm, fused.unwrap_or(apart), "{bytes}: {ranges:?}");
+                    let apart = sums().into_iter().find(|sum| bytes <= sum.up_to_bytes).unwrap().choice;
+                    assert_eq!(range.choice, fused.unwrap_or(apart), "{bytes}: {ranges:?}");
                 }
             }
         }
@@ -71,8 +70,8 @@ fn a_sum_without_a_place_stays_in_the_scratch() {
             let ranges = table.ranges(&sums(), placed, |_| true);
             let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
             let fused = table.fused(bytes, || placed, |_| true);
-            let apart = sums().into_iter().find(|sum| bytes <= sum.up_to_bytes).unwrap().algorithm;
-            assert_eq!(range.algorithm, fused.unwrap_or(apart), "{bytes}, {placed}");
+            let apart = sums().into_iter().find(|sum| bytes <= sum.up_to_bytes).unwrap().choice;
+            assert_eq!(range.choice, fused.unwrap_or(apart), "{bytes}, {placed}");
             assert!(placed || fused.is_some(), "{bytes}");
         }
     }
@@ -149,13 +148,13 @@ fn every_size_of_scattered_rows_is_in_one_range() {
         let ranges =
             scattered_ranges((kind, world), direct, |algorithm| fits || algorithm == Algorithm::TwoShotZeroCopy);
         assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes), "{ranges:?}");
-        assert!(ranges.windows(2).all(|pair| pair[0].algorithm != pair[1].algorithm), "{ranges:?}");
+        assert!(ranges.windows(2).all(|pair| pair[0].choice != pair[1].choice), "{ranges:?}");
         assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);
         for bytes in (0..40).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]) {
             let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
             let fused = scattered_choice(kind, bytes, direct).filter(|_| world > 1);
             let fused = fused.filter(|algorithm| fits || *algorithm == Algorithm::TwoShotZeroCopy);
-            assert_eq!(range.algorithm, fused.unwrap_or(Algorithm::Auto), "{bytes}: {ranges:?}");
+            assert_eq!(range.choice, fused.unwrap_or(Algorithm::Auto), "{bytes}: {ranges:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of `src/collective/select.rs`, whose module they are.
 
 use super::*;
-use crate::group::TunedTable;
+use crate::group::{TunedRow, TunedTable};
 use proptest::prelude::*;
 
 fn devices(major: u32) -> Capabilities {
@@ -35,7 +35,7 @@ proptest! {
                 prop_assert!(rows.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes));
                 prop_assert_eq!(rows.last().unwrap().up_to_bytes, u64::MAX);
                 let row = rows.iter().find(|row| bytes <= row.up_to_bytes).unwrap();
-                prop_assert_eq!(row.algorithm, algorithm);
+                prop_assert_eq!(row.choice, algorithm);
             }
         }
     }
@@ -107,7 +107,7 @@ fn a_tuning_of_another_device_says_so() {
         let here = Capabilities { name: name.to_owned(), ..devices(9) };
         let table = Table::new(DeviceKind::Cuda, Some(&here), 3, Determinism::default(), Some(&tuning)).unwrap();
         let range = table.ranges(Dtype::F32, Reach::Direct)[1];
-        assert_eq!(range.algorithm, Algorithm::TwoShotLL);
+        assert_eq!(range.choice, Algorithm::TwoShotLL);
         range.reason
     };
     assert_eq!([reason("A"), reason("B"), reason("")], [TUNED, TUNED_ELSEWHERE, TUNED_ELSEWHERE]);

@@ -41,7 +41,7 @@ fn built_in_packets_serve_until_the_predicted_times_are_equal() {
         for kind in KINDS {
             let ranges = explain_experts(kind, world, None).unwrap();
             let limit = if kind == DeviceKind::Host { packets_up_to_bytes(kind, world) } else { bytes };
-            let methods: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.method)).collect();
+            let methods: Vec<_> = ranges.iter().map(|range| (range.up_to_bytes, range.choice)).collect();
             assert_eq!(methods, [(limit, Method::Packets), (u64::MAX, Method::Direct)]);
             let words = match (kind, world) {
                 (DeviceKind::Host, _) => "measured with 2 ranks on a CPU",

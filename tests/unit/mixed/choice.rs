@@ -1,5 +1,5 @@
 use super::*;
-use crate::group::TunedGrid;
+use crate::group::{TunedGrid, TunedRow};
 
 use MixedOperation::{AllReduce, AllReduceAllGather, ReduceScatterAllReduce};
 
@@ -73,7 +73,11 @@ fn ranges_are_what_is_chosen() {
                 let ends = ranges.iter().map(|range| range.up_to_bytes);
                 for bytes in ends.flat_map(|end| [end, end.saturating_add(1)]).chain([0, 1, 4095]) {
                     let range = ranges.iter().find(|range| bytes <= range.up_to_bytes).unwrap();
-                    assert_eq!(range.mode, table.choose(ask, bytes), "{operation} of {bytes} on {sizes:?}: {ranges:?}");
+                    assert_eq!(
+                        range.choice,
+                        table.choose(ask, bytes),
+                        "{operation} of {bytes} on {sizes:?}: {ranges:?}"
+                    );
                 }
             }
         }
@@ -95,7 +99,7 @@ fn a_tuning_is_obeyed_where_it_has_measured() {
     assert_eq!(table.choose(ask(operation, true, true), 1001), OneShot);
     let reasons = |table: &Choices, direct| {
         let ranges = table.ranges(ask(operation, direct, false));
-        ranges.into_iter().map(|range| (range.up_to_bytes, range.mode, range.reason)).collect::<Vec<_>>()
+        ranges.into_iter().map(|range| (range.up_to_bytes, range.choice, range.reason)).collect::<Vec<_>>()
     };
     assert_eq!(reasons(&table, true), [(1000, TwoShot, TUNED), (u64::MAX, TwoCollectives, TUNED)]);
     let mut some = tuned(sizes, operation, true, &rows);

@@ -52,8 +52,8 @@ impl Shape {
             _ => self.elems,
         };
         let ranges = self.collective.explain(communicator, dtype, true);
-        let range = ranges.iter().find(|range| (elems * dtype.bytes()) as u64 <= range.up_to_bytes);
-        range.map_or_else(String::new, |range| range.transport.to_string())
+        let range = ranges.at((elems * dtype.bytes()) as u64);
+        range.map_or_else(String::new, |range| range.choice.to_string())
     }
 }
 

@@ -233,8 +233,7 @@ impl Bench<'_, '_> {
         let symmetric = self.sweep.memory == Memory::Symmetric;
         let direct = if collective.tells_places() { symmetric } else { self.is_direct() };
         let ranges = collective.explain(self.communicator, self.sweep.dtype, direct);
-        let range = ranges.iter().find(|range| bytes <= range.up_to_bytes);
-        range.map_or(Transport::Auto, |range| range.transport).name()
+        ranges.at(bytes).map_or(Transport::Auto, |range| range.choice).name()
     }
 
     /// Whether peers address the buffers: symmetric memory of either kind, or plain memory that a graph registers. For

@@ -1,9 +1,10 @@
 //! The memory that experts of a shape need, and the methods that serve them.
 
 use serde::Serialize;
-use symmetra::experts::{expert_bytes, expert_method, explain_experts};
+use symmetra::experts::{Method, expert_bytes, expert_method, explain_experts};
 use symmetra::{Config, DeviceKind};
 
+use super::choices::RangeInfo;
 use harness::experts::{Shape, Wire};
 use harness::failure::Failure;
 use harness::table::Table;
@@ -17,18 +18,9 @@ pub(super) struct Layer {
     tokens: usize,
     wires: Vec<Sizes>,
     /// The method for each range of bytes, where symmetra kernels serve the group and packets can serve the layer.
-    choices: Vec<Choice>,
+    choices: Vec<RangeInfo>,
     /// The method where another backend serves the group.
     other_backends: &'static str,
-}
-
-/// The method of a range of the bytes of the rows of a dispatch.
-#[derive(Debug, Serialize)]
-struct Choice {
-    /// `None`: no limit.
-    up_to_bytes: Option<u64>,
-    method: &'static str,
-    reason: &'static str,
 }
 
 /// The sizes of rows in one wire format.
@@ -63,12 +55,7 @@ impl Layer {
         };
         let wires = Wire::OF_BF16.into_iter().map(&mut sizes).collect::<Result<_, Failure>>()?;
         let other_backends = expert_method(kind, ranks, false, &group, &shape.config(tokens))?.name();
-        let choice = |range: symmetra::experts::MethodRange| Choice {
-            up_to_bytes: (range.up_to_bytes < u64::MAX).then_some(range.up_to_bytes),
-            method: range.method.name(),
-            reason: range.reason,
-        };
-        let choices = explain_experts(kind, ranks, group.tuning.as_ref())?.into_iter().map(choice).collect();
+        let choices = RangeInfo::all("method", &explain_experts(kind, ranks, group.tuning.as_ref())?, Method::name);
         Ok(Self { shape, tokens, wires, choices, other_backends })
     }
 
@@ -87,9 +74,9 @@ impl Layer {
     }
 
     pub(super) fn methods(&self) -> String {
-        let choice = |Choice { up_to_bytes, method, .. }: &Choice| match up_to_bytes {
-            Some(bytes) => format!("{method} up to {bytes} bytes of rows"),
-            None => format!("{method} beyond"),
+        let choice = |RangeInfo { up_to_bytes, choice, .. }: &RangeInfo| match up_to_bytes {
+            Some(bytes) => format!("{choice} up to {bytes} bytes of rows"),
+            None => format!("{choice} beyond"),
         };
         let choices: Vec<String> = self.choices.iter().map(choice).collect();
         let reason = self.choices.first().map_or("", |choice| choice.reason);

@@ -1,12 +1,12 @@
 //! The place of each rank on a mesh, and the modes of the operations of the mesh.
 
 use serde::Serialize;
-use symmetra::mixed::MixedRange;
+use symmetra::mixed::MixedMode;
 use symmetra::{DeviceKind, Tuning};
 
 use super::MEMORIES;
+use super::choices::{Choices, RangeInfo, explained, rows};
 use crate::grid::GridWorld;
-use harness::bytes;
 use harness::failure::Failure;
 use harness::table::Table;
 
@@ -20,7 +20,7 @@ pub(super) struct GridInfo {
     across_tensor: usize,
     across_data: usize,
     places: Vec<Place>,
-    choices: Vec<Choices>,
+    choices: Vec<Choices<OfOperation>>,
 }
 
 /// The place of a rank.
@@ -33,20 +33,9 @@ struct Place {
     data_rank: usize,
 }
 
-/// The modes that serve an operation on operands in some memory.
 #[derive(Debug, Serialize)]
-struct Choices {
+struct OfOperation {
     operation: &'static str,
-    memory: &'static str,
-    ranges: Vec<Range>,
-}
-
-#[derive(Debug, Serialize)]
-struct Range {
-    /// Bytes of `x` or of a slice; `None`: no limit.
-    up_to_bytes: Option<u64>,
-    mode: &'static str,
-    reason: &'static str,
 }
 
 impl GridInfo {
@@ -58,17 +47,13 @@ impl GridInfo {
             let place = move |(local, (tensor_rank, data_rank))| Place { host, local, tensor_rank, data_rank };
             ranks.into_iter().enumerate().map(place)
         };
-        let range = |range: MixedRange| Range {
-            up_to_bytes: (range.up_to_bytes < u64::MAX).then_some(range.up_to_bytes),
-            mode: range.mode.name(),
-            reason: range.reason,
-        };
         let mut choices = Vec::new();
         for operation in config.operations(local, hosts)? {
             for (memory, direct) in MEMORIES {
                 let ranges = config.choices((local, hosts), operation, (kind, direct), tuning)?;
-                let ranges = ranges.into_iter().map(range).collect();
-                choices.push(Choices { operation: operation.name(), memory, ranges });
+                // By bytes of `x` or of a slice.
+                let ranges = RangeInfo::all("mode", &ranges, MixedMode::name);
+                choices.push(Choices { calls: OfOperation { operation: operation.name() }, memory, ranges });
             }
         }
         let places = places.flat_map(of_host).collect();
@@ -93,14 +78,7 @@ impl GridInfo {
     }
 
     pub(super) fn choices(&self) -> Table {
-        let mut table = Table::new(["operation", "memory", "bytes of x or of a slice", "mode", "why"], []);
-        for Choices { operation, memory, ranges } in &self.choices {
-            for Range { up_to_bytes, mode, reason } in ranges {
-                let bytes = up_to_bytes
-                    .map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
-                table.add_row([*operation, *memory, &bytes, *mode, *reason]);
-            }
-        }
-        table
+        let headings = ["operation", "memory", "bytes of x or of a slice", "mode", "why"];
+        explained(headings, rows(&self.choices, |calls| calls.operation.to_owned()))
     }
 }

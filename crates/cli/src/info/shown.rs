@@ -2,7 +2,8 @@
 
 use symmetra::TunedCodec;
 
-use super::{Args, Choices, Info, ProductsInfo, surroundings};
+use super::choices::{Choices, RangeInfo, Types, explained, rows};
+use super::{Args, Info, ProductsInfo, surroundings};
 use harness::failure::Failure;
 use harness::table::{Table, wrapped};
 use harness::{bytes, output};
@@ -13,7 +14,7 @@ pub(super) fn print(info: &Info, args: &Args) -> Result<(), Failure> {
     settings(info, args)?;
     output::line(format_args!("\nAll-reduce of {} ranks on {}", info.ranks, info.device))?;
     match args.choices {
-        true => output::line(explained(&info.algorithms)),
+        true => output::line(algorithms(&info.algorithms)),
         false => output::line(chosen(&info.algorithms)),
     }?;
     for TunedCodec { codec, from_bytes, .. } in &info.codecs {
@@ -52,7 +53,7 @@ fn asked(info: &Info, args: &Args) -> Result<(), Failure> {
     if args.asks_norms() {
         let quantised = info.quantise.as_ref().map_or_else(String::new, |format| format!(", quantised as {format}"));
         output::line(format_args!("All-reduce and norm of rows of {} elements{quantised}", info.hidden))?;
-        output::line(format_args!("{}\n", explained(&info.norms)))?;
+        output::line(format_args!("{}\n", algorithms(&info.norms)))?;
     }
     Ok(())
 }
@@ -109,13 +110,8 @@ fn settings(info: &Info, args: &Args) -> Result<(), Failure> {
 /// The transports of all other operations.
 fn exchanges(info: &Info) -> Result<(), Failure> {
     output::line("\nEvery other collective, by bytes from one rank to another")?;
-    let mut rows = Table::new(["collective", "memory", "bytes", "transport", "why"], []);
-    for row in &info.transports {
-        let bytes =
-            row.up_to_bytes.map_or_else(|| "any more".to_owned(), |bytes| format!("up to {}", bytes::format(bytes)));
-        rows.add_row([row.collective, row.memory, &bytes, row.transport, row.reason]);
-    }
-    output::line(rows)
+    let rows = info.transports.iter().map(|row| (row.collective.to_owned(), row.memory, &row.range));
+    output::line(explained(["collective", "memory", "bytes", "transport", "why"], rows))
 }
 
 fn peers(info: &Info) -> Table {
@@ -132,33 +128,23 @@ fn peers(info: &Info) -> Table {
 }
 
 /// The bytes of each range, with its reason.
-fn explained(all: &[Choices]) -> Table {
-    let mut rows = Table::new(["dtype", "memory", "bytes", "algorithm", "why"], []);
-    for choices in all {
-        for range in &choices.ranges {
-            let bytes = match range.up_to_bytes {
-                Some(up_to) => format!("up to {}", bytes::format(up_to)),
-                None => format!("above {}", bytes::format(range.from_bytes.saturating_sub(1))),
-            };
-            rows.add_row([choices.dtypes.join(" ").as_str(), choices.memory, &bytes, range.algorithm, range.reason]);
-        }
-    }
-    rows
+fn algorithms(all: &[Choices<Types>]) -> Table {
+    explained(["dtype", "memory", "bytes", "algorithm", "why"], rows(all, Types::name))
 }
 
 /// The ranges of each type and memory in one row, and the reasons below.
-fn chosen(all: &[Choices]) -> String {
+fn chosen(all: &[Choices<Types>]) -> String {
     let mut reasons: Vec<&str> = all.iter().flat_map(|choices| &choices.ranges).map(|range| range.reason).collect();
     reasons.sort_unstable();
     reasons.dedup();
     let mut rows = Table::new(["dtype", "memory", "algorithm"], []);
     for choices in all {
-        let algorithm = |range: &super::RangeInfo| match range.up_to_bytes {
-            Some(up_to) => format!("{} up to {},", range.algorithm, bytes::format(up_to)),
-            None => range.algorithm.to_owned(),
+        let algorithm = |range: &RangeInfo| match range.up_to_bytes {
+            Some(up_to) => format!("{} up to {},", range.choice, bytes::format(up_to)),
+            None => range.choice.to_owned(),
         };
         let algorithms: Vec<String> = choices.ranges.iter().map(algorithm).collect();
-        rows.add_row([choices.dtypes.join(" "), choices.memory.to_owned(), algorithms.join(" ")]);
+        rows.add_row([choices.calls.name(), choices.memory.to_owned(), algorithms.join(" ")]);
     }
     let reasons = reasons.iter().map(|reason| wrapped(&format!("why: {reason}")));
     std::iter::once(rows.to_string()).chain(reasons).collect::<Vec<_>>().join("\n")

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use symmetra::{Range, Ranges};
+
 /// The times of one size.
 #[derive(Clone, Debug)]
 pub(super) struct Size {
@@ -10,24 +12,16 @@ pub(super) struct Size {
     pub(super) times_ns: BTreeMap<String, u64>,
 }
 
-/// One range of sizes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Choice {
-    /// Its largest message; `u64::MAX` for the last range.
-    pub(super) up_to_bytes: u64,
-    pub(super) algorithm: String,
-}
-
 /// A choice changes where the change saves more than this share of the time.
 pub(super) const MARGIN: f64 = 0.02;
 
 /// The algorithm for every size, where `sizes` rise: the built-in choice unless another algorithm is faster by more
 /// than [`MARGIN`], else the choice of the size before under the same condition, else the fastest.
-pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &[Choice]) -> Vec<&'s str> {
+pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &Ranges<String>) -> Vec<&'s str> {
     let mut chosen: Vec<&str> = Vec::new();
     for size in sizes {
         let Some((fastest, least)) = size.times_ns.iter().min_by_key(|(_, time)| **time) else { return Vec::new() };
-        let usual = serves(built_in, size.bytes).map(|range| range.algorithm.as_str());
+        let usual = built_in.at(size.bytes).map(|range| range.choice.as_str());
         let near = |name: &str| {
             let (name, time) = size.times_ns.get_key_value(name)?;
             (*time as f64 <= *least as f64 * (1.0 + MARGIN)).then_some(name.as_str())
@@ -56,54 +50,27 @@ pub(super) fn faster_from(sizes: &[Pair]) -> Option<u64> {
 ///
 /// The built-in ranges hold for messages smaller or larger than any measured. Between two sizes the
 /// built-in ranges hold where both have the built-in choice; else an algorithm ends at the geometric middle.
-pub(super) fn ranges(sizes: &[Size], chosen: &[&str], built_in: &[Choice]) -> Vec<Choice> {
-    let mut ranges = Ranges(Vec::new());
+pub(super) fn ranges(sizes: &[Size], chosen: &[&str], built_in: &Ranges<String>) -> Ranges<String> {
     let (Some(smallest), Some(largest), Some(of_largest)) = (sizes.first(), sizes.last(), chosen.last()) else {
-        return ranges.0;
+        return Ranges::new([]);
     };
-    ranges.push_all(built_in, 0, smallest.bytes - 1);
-    let usual =
-        |number: usize| serves(built_in, sizes[number].bytes).is_some_and(|range| range.algorithm == chosen[number]);
+    let range = |up_to_bytes, name: &str| Range::new(up_to_bytes, name.to_owned(), "");
+    let usual = |number: usize| built_in.at(sizes[number].bytes).is_some_and(|range| range.choice == chosen[number]);
+    let mut rows: Vec<Range<String>> = built_in.between(0, smallest.bytes - 1).collect();
     for (number, pair) in sizes.windows(2).enumerate() {
         let [from, to] = [pair[0].bytes, pair[1].bytes];
         if usual(number) && usual(number + 1) {
-            ranges.push_all(built_in, from, to - 1);
+            rows.extend(built_in.between(from, to - 1));
         } else if chosen[number] != chosen[number + 1] {
-            ranges.push(((from as f64 * to as f64).sqrt() as u64).clamp(from, to - 1), chosen[number]);
+            rows.push(range(((from as f64 * to as f64).sqrt() as u64).clamp(from, to - 1), chosen[number]));
         }
     }
-    ranges.push(largest.bytes, of_largest);
-    ranges.push_all(built_in, largest.bytes + 1, u64::MAX);
-    if let Some(last) = ranges.0.last_mut() {
+    rows.push(range(largest.bytes, of_largest));
+    rows.extend(built_in.between(largest.bytes + 1, u64::MAX));
+    if let Some(last) = rows.last_mut() {
         last.up_to_bytes = u64::MAX;
     }
-    ranges.0
-}
-
-/// The range of a message; the last range if the table ends before it.
-pub(super) fn serves(ranges: &[Choice], bytes: u64) -> Option<&Choice> {
-    ranges.iter().find(|range| bytes <= range.up_to_bytes).or(ranges.last())
-}
-
-/// Rising ranges. Neighbours have different algorithms.
-struct Ranges(Vec<Choice>);
-
-impl Ranges {
-    fn push(&mut self, up_to_bytes: u64, algorithm: &str) {
-        match self.0.last_mut() {
-            Some(last) if up_to_bytes <= last.up_to_bytes => {}
-            Some(last) if last.algorithm == algorithm => last.up_to_bytes = up_to_bytes,
-            _ => self.0.push(Choice { up_to_bytes, algorithm: algorithm.to_owned() }),
-        }
-    }
-
-    /// Adds the ranges of `table` for messages of `from` to `to` bytes.
-    fn push_all(&mut self, table: &[Choice], from: u64, to: u64) {
-        let first = table.iter().position(|range| from <= range.up_to_bytes).unwrap_or(table.len());
-        for range in &table[first..] {
-            self.push(range.up_to_bytes.min(to), &range.algorithm);
-        }
-    }
+    Ranges::new(rows)
 }
 
 #[cfg(test)]

@@ -1,20 +1,15 @@
 //! The times of a dispatch and its combine: by packets, or by direct access.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
-use symmetra::experts::{
-    Combine, ExpertConfig, Experts, Method, Received, Routing, expert_bytes, expert_method, explain_experts,
-};
+use symmetra::experts::{Combine, ExpertConfig, Experts, Method, Received, Routing, expert_bytes, expert_method};
 use symmetra::half::bf16;
-use symmetra::{Communicator, Config, Device, DeviceBuffer, DeviceKind, Graph, Queue};
+use symmetra::{Communicator, Config, DeviceBuffer, DeviceKind, Queue};
 
-use super::crossovers::Choice;
-use super::timing::Timing;
+use super::calls::{Calls, Trial};
+use super::timing::{Candidate, Timing, ordinary};
 use harness::experts::Shape;
 use harness::failure::Failure;
 use harness::ranks::Say;
-use reference::element::Summand;
 
 const METHODS: [Method; 2] = [Method::Packets, Method::Direct];
 /// The bytes of a symmetric buffer in addition to its elements, at most.
@@ -26,18 +21,6 @@ pub(super) struct Layer {
     pub(super) shape: Shape,
     pub(super) ranks: usize,
     pub(super) tokens: Vec<usize>,
-}
-
-/// One number of tokens, agreed among the ranks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ExpertLap {
-    pub(super) shape: Shape,
-    /// Bytes of the rows that a rank sends in a dispatch.
-    pub(super) bytes: u64,
-    /// Times of a dispatch and its combine, by the name of the method.
-    pub(super) times_ns: BTreeMap<String, u64>,
-    /// The choice of the table that was in force.
-    pub(super) before: String,
 }
 
 impl Layer {
@@ -76,33 +59,20 @@ impl Layer {
         self.tokens.iter().map(|tokens| bytes(*tokens)).sum()
     }
 
-    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, ExpertLap>) -> Result<(), Failure> {
-        let Timing { communicator, stopwatch, .. } = *timing;
-        let stream = stopwatch.stream();
+    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, Trial>) -> Result<(), Failure> {
+        let communicator = timing.communicator;
+        let calls = Calls::Experts(self.shape);
         for tokens in self.tokens.iter().copied() {
             let open = |method| communicator.experts(config(self.shape, tokens, method));
             let experts: Vec<Experts> = METHODS.into_iter().map(open).collect::<symmetra::Result<_>>()?;
             let operands = Operands::new(communicator, self.shape, tokens, experts[0].capacity())?;
-            let bytes = row_bytes(self.shape, tokens);
-            let operations = timing.operations(bytes);
-            let capture = |experts| {
-                // The first call of experts waits for all ranks, and must not be in a graph.
-                operands.enqueue(experts, stream)?;
-                communicator.synchronize(stream)?;
-                let graph =
-                    stream.capture(|capture| (0..operations).try_for_each(|_| operands.enqueue(experts, capture)))?;
-                graph.register()?;
-                Ok(graph)
-            };
-            let graphs: Vec<Graph<'_>> = experts.iter().map(capture).collect::<symmetra::Result<_>>()?;
-            let names = METHODS.map(|method| method.name().to_owned());
-            let times_ns = timing.agree(&names, &timing.time(&graphs, operations)?)?;
-            if communicator.rank() == 0 {
-                let before = built_in(communicator.device(), self.ranks)?;
-                let before =
-                    super::crossovers::serves(&before, bytes).map_or_else(String::new, |at| at.algorithm.clone());
-                say(ExpertLap { shape: self.shape, bytes, times_ns, before })?;
-            }
+            let candidates: Vec<_> = METHODS
+                .into_iter()
+                .zip(&experts)
+                .map(|(method, experts)| (method.name().to_owned(), ByMethod { experts, operands: &operands }))
+                .collect();
+            let size = (&calls, row_bytes(self.shape, tokens));
+            timing.trial(size, &candidates, |candidate, operations| timing.graph(candidate, operations), say)?;
         }
         Ok(())
     }
@@ -139,32 +109,28 @@ impl Operands {
             let drawn = random.choose_multiple(0..experts as i32, top_k);
             ids.extend(drawn.iter().copied().cycle().take(top_k));
         }
-        let values: Vec<bf16> = (0..4093).map(|_| bf16::draw(&mut random)).collect();
-        let rows: Vec<bf16> = values.iter().copied().cycle().take(tokens * hidden).collect();
         let operands = Self {
             ids: DeviceBuffer::from_slice(&ids, &stream)?,
             weights: DeviceBuffer::from_slice(&vec![1.0 / top_k as f32; ids.len()], &stream)?,
-            rows: DeviceBuffer::from_slice(&rows, &stream)?,
+            rows: DeviceBuffer::from_slice(&ordinary::<bf16>(communicator.rank(), tokens * hidden), &stream)?,
             received: DeviceBuffer::from_slice(&vec![bf16::ONE; capacity * hidden], &stream)?,
             output: DeviceBuffer::new(device, tokens * hidden)?,
         };
         Ok(operands)
     }
-
-    /// A dispatch and its combine.
-    fn enqueue<'o, 'q>(&'o self, experts: &'q Experts, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()> {
-        let Self { ids, weights, rows, received, output } = self;
-        let routing = Routing::new(ids).weights(weights);
-        let routed = experts.dispatch(&routing, rows, &Received::rows(received), queue)?;
-        routed.combine(received, output, Combine::default(), queue)
-    }
 }
 
-/// The built-in choices for every number of bytes.
-pub(super) fn built_in(device: &Device, ranks: usize) -> Result<Vec<Choice>, Failure> {
-    let choice = |range: symmetra::experts::MethodRange| Choice {
-        up_to_bytes: range.up_to_bytes,
-        algorithm: range.method.name().to_owned(),
-    };
-    Ok(explain_experts(device.kind(), ranks, None)?.into_iter().map(choice).collect())
+/// A dispatch and its combine, by the method of the experts.
+struct ByMethod<'o> {
+    experts: &'o Experts,
+    operands: &'o Operands,
+}
+
+impl<'o> Candidate<'o> for ByMethod<'o> {
+    fn enqueue<'q>(&'q self, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()> {
+        let Operands { ids, weights, rows, received, output } = self.operands;
+        let routing = Routing::new(ids).weights(weights);
+        let routed = self.experts.dispatch(&routing, rows, &Received::rows(received), queue)?;
+        routed.combine(received, output, Combine::default(), queue)
+    }
 }

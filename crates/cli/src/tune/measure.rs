@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use symmetra::{
-    Algorithm, AllReduceOptions, Codec, Communicator, DeviceBuffer, DeviceKind, Dtype, Graph, Reduction, Stream,
+    Algorithm, AllReduceOptions, Codec, Communicator, DeviceBuffer, DeviceKind, Dtype, Reduction, Stream,
     SymmetricBuffer,
 };
 
-use super::experts::{ExpertLap, Layer};
-use super::grids::{GridLap, Grids};
-use super::norms::{NormLap, Norms};
-use super::timing::Timing;
-use harness::buffer::Buffer;
+use super::calls::{Calls, Trial};
+use super::experts::Layer;
+use super::grids::Grids;
+use super::norms::Norms;
+use super::timing::{Timing, ordinary};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::stopwatch::Stopwatch;
 use harness::failure::Failure;
@@ -46,30 +46,6 @@ pub(super) struct Messages {
     pub(super) sizes_elems: Vec<usize>,
 }
 
-/// One size on one kind of memory, agreed among the ranks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Lap {
-    #[serde(with = "by_name")]
-    pub(super) dtype: Dtype,
-    /// Whether peers could address the operands.
-    pub(super) direct: bool,
-    pub(super) bytes: u64,
-    /// Times of one operation, by the name of the algorithm or codec.
-    pub(super) times_ns: BTreeMap<String, u64>,
-    /// The choice of the table that was in force.
-    #[serde(with = "by_name")]
-    pub(super) before: Algorithm,
-}
-
-/// A report of rank 0: a trial of sums, of norms, of experts or of a mesh.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Found {
-    Sum(Lap),
-    Norm(NormLap),
-    Experts(ExpertLap),
-    Grid(GridLap),
-}
-
 /// An algorithm that sends whole messages is dropped once it took this many times as long as the fastest at two sizes in
 /// a row.
 const HOPELESS: u64 = 4;
@@ -82,8 +58,8 @@ impl Plan {
     }
 
     /// The number of trials of one world.
-    pub(super) fn laps(&self) -> Result<u64, Failure> {
-        let grids = self.grids.as_ref().map_or(Ok(0), Grids::laps)?;
+    pub(super) fn trials(&self) -> Result<u64, Failure> {
+        let grids = self.grids.as_ref().map_or(Ok(0), Grids::trials)?;
         let norms = self.norms.as_ref().map_or(0, |norms| norms.tokens.len() as u64);
         let experts = self.experts.as_ref().map_or(0, |layer| layer.tokens.len() as u64);
         let sums = self.messages.iter().map(|messages| 2 * messages.sizes_elems.len() as u64).sum::<u64>();
@@ -93,7 +69,7 @@ impl Plan {
 
 impl Task for Plan {
     const NAME: &'static str = "tune";
-    type Found = Found;
+    type Found = Trial;
 
     /// Input and output of the largest size, or input, sum and output of the most rows; the regions of experts; and the
     /// buffer in which the ranks meet.
@@ -106,7 +82,7 @@ impl Task for Plan {
         4 * (64 << 10) + regions + sums.max(3 * self.norms.as_ref().map_or(0, Norms::largest_bytes))
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, Trial>) -> Result<(), Failure> {
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
@@ -119,9 +95,9 @@ impl Task for Plan {
                 sums.run::<T, DeviceBuffer<T>>(messages, false, say)
             })?;
         }
-        self.norms.as_ref().map_or(Ok(()), |norms| norms.run(&timing, &mut |lap| say(Found::Norm(lap))))?;
-        self.experts.as_ref().map_or(Ok(()), |layer| layer.run(&timing, &mut |lap| say(Found::Experts(lap))))?;
-        self.grids.as_ref().map_or(Ok(()), |grids| grids.run(&timing, &mut |lap| say(Found::Grid(lap))))
+        self.norms.as_ref().map_or(Ok(()), |norms| norms.run(&timing, say))?;
+        self.experts.as_ref().map_or(Ok(()), |layer| layer.run(&timing, say))?;
+        self.grids.as_ref().map_or(Ok(()), |grids| grids.run(&timing, say))
     }
 }
 
@@ -137,52 +113,30 @@ impl Sums<'_, '_> {
         &self,
         messages: &Messages,
         direct: bool,
-        say: Say<'_, Found>,
+        say: Say<'_, Trial>,
     ) -> Result<(), Failure> {
         let Timing { communicator, stopwatch, .. } = *self.timing;
         let largest = messages.sizes_elems.last().copied().unwrap_or(0);
         let [input, output] = [B::own(communicator, largest)?, B::own(communicator, largest)?];
-        // Ordinary numbers: some hardware is slower with denormals and NaNs.
-        let mut random = fastrand::Rng::with_seed(communicator.rank() as u64);
-        let values: Vec<T> = (0..4093).map(|_| T::draw(&mut random)).collect();
-        let values: Vec<T> = values.iter().copied().cycle().take(largest).collect();
-        input.write(&values, stopwatch.stream())?;
+        input.write(&ordinary(communicator.rank(), largest), stopwatch.stream())?;
+        let calls = Calls::Sums { dtype: T::DTYPE, direct };
         let mut field = Field::new(T::DTYPE, direct);
         for elems in messages.sizes_elems.iter().copied() {
-            let named: Vec<(String, AllReduceOptions)> =
-                field.algorithms().into_iter().map(|algorithm| (algorithm.to_string(), algorithm.into())).collect();
+            let algorithms = field.algorithms().into_iter();
+            let algorithms = algorithms.map(|algorithm| (algorithm.to_string(), AllReduceOptions::from(algorithm)));
             let codecs = self.codecs.iter().filter(|codec| codec.carries(T::DTYPE, Reduction::Sum));
-            let coded = codecs.map(|codec| (codec.to_string(), AllReduceOptions::from(*codec)));
-            let (names, options): (Vec<_>, Vec<_>) = named.into_iter().chain(coded).unzip();
-            let times_ns = self.timing.agree(&names, &self.times(&options, elems, [&input, &output])?)?;
-            field.drop_hopeless(&times_ns);
-            let bytes = (elems * T::DTYPE.bytes()) as u64;
-            let before = communicator.chosen(T::DTYPE, Reduction::Sum, direct, bytes);
-            if communicator.rank() == 0 {
-                say(Found::Sum(Lap { dtype: T::DTYPE, direct, bytes, times_ns, before }))?;
-            }
+            let codecs = codecs.map(|codec| (codec.to_string(), AllReduceOptions::from(*codec)));
+            let capture = |options: &AllReduceOptions, operations: u32| {
+                // Bound, so that a graph pushes plain memory as a stream does and registers no memory.
+                let (input, output) = (input.part(0..elems)?, output.part(0..elems)?);
+                let bound = communicator.bind_all_reduce_with(*options, input, output)?;
+                stopwatch.stream().capture(|capture| (0..operations).try_for_each(|_| bound.enqueue(capture)))
+            };
+            let size = (&calls, (elems * T::DTYPE.bytes()) as u64);
+            let candidates: Vec<_> = algorithms.chain(codecs).collect();
+            field.drop_hopeless(&self.timing.trial(size, &candidates, capture, say)?);
         }
         Ok(())
-    }
-
-    /// This rank's time of one all-reduce, for every candidate and launch.
-    fn times<T: Summand, B: Buffer<T>>(
-        &self,
-        ways: &[AllReduceOptions],
-        elems: usize,
-        [input, output]: [&B; 2],
-    ) -> Result<Vec<Vec<f64>>, Failure> {
-        let Timing { communicator, stopwatch, .. } = *self.timing;
-        let stream = stopwatch.stream();
-        let operations = self.timing.operations((elems * T::DTYPE.bytes()) as u64);
-        let capture = |way: &AllReduceOptions| {
-            // Bound, so that a graph pushes plain memory as a stream does and registers no memory.
-            let (input, output) = (input.part(0..elems)?, output.part(0..elems)?);
-            let bound = communicator.bind_all_reduce_with(*way, input, output)?;
-            stream.capture(|capture| (0..operations).try_for_each(|_| bound.enqueue(capture)))
-        };
-        let graphs: Vec<Graph<'_>> = ways.iter().map(capture).collect::<symmetra::Result<_>>()?;
-        self.timing.time(&graphs, operations)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The result of a tuning: the file, and tables of the times.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,16 +7,12 @@ use serde::Serialize;
 use symmetra::experts::Method;
 use symmetra::mixed::MixedMode;
 use symmetra::{
-    Algorithm, Codec, Device, DeviceKind, Dtype, TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable,
-    TunedTiming, Tuning,
+    Algorithm, Codec, Device, DeviceKind, Dtype, Range, Ranges, TunedCodec, TunedExperts, TunedGrid, TunedNorm,
+    TunedRow, TunedTable, TunedTiming, Tuning,
 };
 
-use super::crossovers::{Choice, MARGIN, serves};
-use super::experts::ExpertLap;
-use super::grids::GridLap;
-use super::inputs::{codec, expert_table, grid_table, norm_table, table};
-use super::measure::Lap;
-use super::norms::{APART, NormLap};
+use super::calls::{APART, Calls, Trial};
+use super::crossovers::{MARGIN, Pair, Size, choose, faster_from, ranges};
 use harness::bytes;
 use harness::experts::Shape;
 use harness::failure::Failure;
@@ -27,10 +22,7 @@ use harness::table::Table;
 /// All trials of one number of ranks.
 pub(super) struct World {
     pub(super) ranks: usize,
-    pub(super) laps: Vec<Lap>,
-    pub(super) norms: Vec<NormLap>,
-    pub(super) experts: Vec<ExpertLap>,
-    pub(super) grids: Vec<GridLap>,
+    pub(super) trials: Vec<Trial>,
 }
 
 /// The result, as `--json` writes it.
@@ -45,29 +37,39 @@ pub(super) struct Report {
     pub(super) tuning: Tuning,
 }
 
-/// One number of ranks, type and kind of memory.
+/// One number of ranks and kind of calls.
 #[derive(Serialize)]
 struct Section {
     ranks: usize,
     dtype: &'static str,
     memory: &'static str,
-    /// Elements of a row, for norms.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hidden: Option<usize>,
-    /// The shape, for experts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    layer: Option<Shape>,
-    /// The operation and its mesh, for meshes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grid: Option<Over>,
+    #[serde(flatten)]
+    subject: Subject,
     /// A choice changes where the change saves more than this share of the time.
     margin: f64,
     rows: Vec<Row>,
 }
 
+/// The properties of calls, other than type and memory.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Subject {
+    Sums {},
+    Norms {
+        /// Elements of a row.
+        hidden: usize,
+    },
+    Experts {
+        layer: Shape,
+    },
+    Grid {
+        grid: OverGrid,
+    },
+}
+
 /// An operation over a mesh.
 #[derive(Serialize)]
-struct Over {
+struct OverGrid {
     operation: &'static str,
     local_tensor: usize,
     local_data: usize,
@@ -83,7 +85,7 @@ struct Row {
     times_us: Vec<(String, f64)>,
     /// The fastest algorithm.
     fastest: String,
-    /// The choices of the new table and of the table that was in force.
+    /// The choices of the new table and of the built-in table.
     chosen: String,
     before: String,
 }
@@ -97,21 +99,9 @@ impl Report {
             .driver(device.versions())
             .kind(device.kind().name().to_owned());
         let mut sections = Vec::new();
-        for world in worlds {
-            // Trials of one type and kind of memory follow each other.
-            for laps in world.laps.chunk_by(|one, other| (one.dtype, one.direct) == (other.dtype, other.direct)) {
-                sections.push(section(device, world.ranks, laps, &mut tuning)?);
-            }
-            if !world.norms.is_empty() {
-                sections.push(norm_section(device, world.ranks, &world.norms, &mut tuning)?);
-            }
-            if !world.experts.is_empty() {
-                sections.push(expert_section(device, world.ranks, &world.experts, &mut tuning)?);
-            }
-            for laps in
-                world.grids.chunk_by(|one, other| (one.operation, one.direct) == (other.operation, other.direct))
-            {
-                sections.push(grid_section(device, world.ranks, laps, &mut tuning)?);
+        for World { ranks, trials } in worlds {
+            for trials in trials.chunk_by(|one, other| one.calls == other.calls) {
+                sections.push(section(device, *ranks, trials, &mut tuning)?);
             }
         }
         Ok(Self { kind: device.kind(), ranks_as: ranks_as.name(), launches, sections, tuning })
@@ -129,138 +119,151 @@ impl Report {
     }
 }
 
-/// Adds one kind of call to the tuning.
-fn section(device: &Device, ranks: usize, laps: &[Lap], tuning: &mut Tuning) -> Result<Section, Failure> {
-    let Some(Lap { dtype, direct, .. }) = laps.first() else {
-        return Err(Failure::failed("nothing was measured"));
+/// Adds one kind of calls to the tuning. The trials have rising sizes.
+fn section(device: &Device, ranks: usize, trials: &[Trial], tuning: &mut Tuning) -> Result<Section, Failure> {
+    let calls = &trials[0].calls;
+    let built_in = calls.built_in(device, ranks)?;
+    let choices = chosen(trials, &built_in, is_no_codec);
+    let tuned = rows(&choices);
+    let subject = match calls {
+        Calls::Sums { dtype, direct } => {
+            add_sums(tuning, ranks, (*dtype, *direct), trials, [&choices, &built_in]);
+            Subject::Sums {}
+        }
+        Calls::Norms { hidden, .. } => {
+            tuning.norms.push(TunedNorm::default().world_size(ranks).hidden(*hidden).rows(tuned));
+            Subject::Norms { hidden: *hidden }
+        }
+        Calls::Experts(layer) => {
+            let entry = TunedExperts::default().world_size(ranks).experts(layer.experts).top_k(layer.top_k);
+            tuning.experts.push(entry.hidden(layer.hidden).rows(tuned));
+            Subject::Experts { layer: *layer }
+        }
+        Calls::Grid { world, operation, direct, .. } => {
+            let [local_tensor, local_data, across_tensor, across_data] =
+                world.config().grid_of(world.local(), world.hosts)?;
+            let operation = operation.name();
+            let entry = TunedGrid::default()
+                .local_tensor(local_tensor)
+                .local_data(local_data)
+                .across_tensor(across_tensor)
+                .across_data(across_data)
+                .operation(operation.to_owned())
+                .direct(*direct)
+                .measured_bytes(Some([trials[0].bytes, trials[trials.len() - 1].bytes]));
+            tuning.grids.push(entry.rows(tuned));
+            Subject::Grid { grid: OverGrid { operation, local_tensor, local_data, across_tensor, across_data } }
+        }
     };
-    let (floating, direct) = (dtype.is_float(), *direct);
-    let (any, exact) = (table(device, ranks, laps, false)?, table(device, ranks, laps, true)?);
-    for (exact, choices) in [(false, &any), (true, &exact)] {
-        tuning.tables.push(
-            TunedTable::default().world_size(ranks).floating(floating).direct(direct).exact(exact).rows(rows(choices)),
-        );
-    }
-    tuning.timings.extend(laps.iter().map(|lap| {
-        TunedTiming::default()
-            .world_size(ranks)
-            .floating(floating)
-            .direct(direct)
-            .bytes(lap.bytes)
-            .times_ns(lap.times_ns.clone())
-    }));
+    let (dtype, memory) = (calls.dtype().name(), calls.memory());
+    let rows = trials.iter().map(|trial| row(trial, &choices, &built_in)).collect();
+    Ok(Section { ranks, dtype, memory, subject, margin: MARGIN, rows })
+}
+
+/// Adds the tables of both determinisms, the times, and the sizes of codecs.
+fn add_sums(
+    tuning: &mut Tuning,
+    ranks: usize,
+    (dtype, direct): (Dtype, bool),
+    trials: &[Trial],
+    [choices, built_in]: [&Ranges<String>; 2],
+) {
+    let floating = dtype.is_float();
+    let is_exact = |name: &str| name.parse().is_ok_and(|algorithm: Algorithm| algorithm.is_exact(dtype, ranks));
+    let of_kind = TunedTable::default().world_size(ranks).floating(floating).direct(direct);
+    let exact = chosen(trials, built_in, is_exact);
+    tuning.tables.push(of_kind.clone().exact(false).rows(rows(choices)));
+    tuning.tables.push(of_kind.exact(true).rows(rows(&exact)));
+    let timing = TunedTiming::default().world_size(ranks).floating(floating).direct(direct);
+    let timing = |trial: &Trial| timing.clone().bytes(trial.bytes).times_ns(trial.times_ns.clone());
+    tuning.timings.extend(trials.iter().map(timing));
     if direct {
         // Values without a codec are fastest in symmetric memory.
-        let tuned = |coded: &Codec| {
-            let from_bytes = codec(laps, &any, *coded)?;
-            Some(TunedCodec::default().world_size(ranks).codec(coded.to_string()).from_bytes(from_bytes))
+        let tuned = |codec: &Codec| {
+            let from_bytes = codec_from(trials, choices, *codec)?;
+            Some(TunedCodec::default().world_size(ranks).codec(codec.to_string()).from_bytes(from_bytes))
         };
         tuning.codecs.extend(Codec::ALL.iter().filter_map(tuned));
     }
-    let memory = if direct { "symmetric" } else { "plain" };
-    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &any, lap.before.name())).collect();
-    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, layer: None, grid: None, margin: MARGIN, rows })
 }
 
-/// Adds the norms of one world to the tuning.
-fn norm_section(device: &Device, ranks: usize, laps: &[NormLap], tuning: &mut Tuning) -> Result<Section, Failure> {
-    let choices = norm_table(device, ranks, laps)?;
-    let NormLap { dtype, hidden, .. } = laps[0];
-    tuning.norms.push(TunedNorm::default().world_size(ranks).hidden(hidden).rows(rows(&choices)));
-    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
-    let memory = "symmetric";
-    Ok(Section {
-        ranks,
-        dtype: dtype.name(),
-        memory,
-        hidden: Some(hidden),
-        layer: None,
-        grid: None,
-        margin: MARGIN,
-        rows,
-    })
+/// The choice for each range of sizes among the candidates that are able. The trials have rising sizes.
+fn chosen(trials: &[Trial], built_in: &Ranges<String>, able: impl Fn(&str) -> bool) -> Ranges<String> {
+    let size = |trial: &Trial| {
+        let times = trial.times_ns.iter().filter(|(name, _)| able(name));
+        Size { bytes: trial.bytes, times_ns: times.map(|(name, time)| (name.clone(), *time)).collect() }
+    };
+    let sizes: Vec<Size> = trials.iter().map(size).collect();
+    let built_in = Ranges::new(built_in.iter().filter(|range| able(&range.choice)).cloned());
+    ranges(&sizes, &choose(&sizes, &built_in), &built_in)
 }
 
-/// Adds the experts of one world to the tuning.
-fn expert_section(device: &Device, ranks: usize, laps: &[ExpertLap], tuning: &mut Tuning) -> Result<Section, Failure> {
-    let choices = expert_table(device, ranks, laps)?;
-    let shape = laps[0].shape;
-    let Shape { experts, top_k, hidden } = shape;
-    tuning.experts.push(
-        TunedExperts::default().world_size(ranks).experts(experts).top_k(top_k).hidden(hidden).rows(rows(&choices)),
-    );
-    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
-    let (dtype, memory) = (Dtype::BF16.name(), "plain");
-    Ok(Section { ranks, dtype, memory, hidden: None, layer: Some(shape), grid: None, margin: MARGIN, rows })
+/// The size from which a codec is faster than the choices of a table. The outer `None`: the codec was not timed.
+fn codec_from(trials: &[Trial], table: &Ranges<String>, codec: Codec) -> Option<Option<u64>> {
+    let pair = |trial: &Trial| {
+        let plain = trial.times_ns.get(&table.at(trial.bytes)?.choice);
+        let algorithms = trial.times_ns.iter().filter(|(name, _)| is_no_codec(name));
+        let plain_ns = *plain.or(algorithms.map(|(_, time)| time).min())?;
+        Some(Pair { bytes: trial.bytes, plain_ns, coded_ns: *trial.times_ns.get(codec.name())? })
+    };
+    let pairs: Vec<Pair> = trials.iter().filter_map(pair).collect();
+    (!pairs.is_empty()).then(|| faster_from(&pairs))
 }
 
-/// Adds one operation of a mesh to the tuning.
-fn grid_section(device: &Device, ranks: usize, laps: &[GridLap], tuning: &mut Tuning) -> Result<Section, Failure> {
-    let choices = grid_table(device, laps)?;
-    let GridLap { world, dtype, operation, direct, .. } = laps[0].clone();
-    let [local_tensor, local_data, across_tensor, across_data] = world.config().grid_of(world.local(), world.hosts)?;
-    let operation = operation.name();
-    tuning.grids.push(
-        TunedGrid::default()
-            .local_tensor(local_tensor)
-            .local_data(local_data)
-            .across_tensor(across_tensor)
-            .across_data(across_data)
-            .operation(operation.to_owned())
-            .direct(direct)
-            .measured_bytes(Some([laps[0].bytes, laps[laps.len() - 1].bytes]))
-            .rows(rows(&choices)),
-    );
-    let rows = laps.iter().map(|lap| row(lap.bytes, &lap.times_ns, &choices, &lap.before)).collect();
-    let grid = Some(Over { operation, local_tensor, local_data, across_tensor, across_data });
-    let memory = if direct { "symmetric" } else { "plain" };
-    Ok(Section { ranks, dtype: dtype.name(), memory, hidden: None, layer: None, grid, margin: MARGIN, rows })
+/// Whether a candidate is a choice. A codec is a setting of the program.
+fn is_no_codec(name: &str) -> bool {
+    name.parse::<Codec>().is_err()
 }
 
-fn rows(choices: &[Choice]) -> Vec<TunedRow> {
+fn rows(choices: &Ranges<String>) -> Vec<TunedRow> {
     let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
-    let row = |choice: &Choice| {
-        TunedRow::default().up_to_bytes(limit(choice.up_to_bytes)).algorithm(choice.algorithm.clone())
+    let row = |range: &Range<String>| {
+        TunedRow::default().up_to_bytes(limit(range.up_to_bytes)).algorithm(range.choice.clone())
     };
     choices.iter().map(row).collect()
 }
 
-fn row(bytes: u64, times_ns: &BTreeMap<String, u64>, table: &[Choice], before: &str) -> Row {
-    let codec = |name: &str| name.parse::<Codec>().is_ok();
-    let fastest = times_ns.iter().filter(|(name, _)| !codec(name)).min_by_key(|(_, time)| **time);
-    let chosen = serves(table, bytes);
+fn row(trial: &Trial, choices: &Ranges<String>, built_in: &Ranges<String>) -> Row {
+    let Trial { bytes, times_ns, .. } = trial;
+    let fastest = times_ns.iter().filter(|(name, _)| is_no_codec(name)).min_by_key(|(_, time)| **time);
+    let at = |ranges: &Ranges<String>| ranges.at(*bytes).map_or_else(String::new, |range| range.choice.clone());
     Row {
-        bytes,
+        bytes: *bytes,
         times_us: times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
         fastest: fastest.map_or_else(String::new, |(name, _)| name.clone()),
-        chosen: chosen.map_or_else(String::new, |choice| choice.algorithm.clone()),
-        before: before.to_owned(),
+        chosen: at(choices),
+        before: at(built_in),
     }
 }
 
 impl Display for Section {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, dtype, memory, .. } = self;
-        if let Some(Over { operation, local_tensor, local_data, across_tensor, across_data }) = &self.grid {
-            let hosts = across_tensor * across_data;
-            write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one {operation}")?;
-            write!(out, ", a host {local_tensor} tensor x {local_data} data")?;
-            writeln!(out, ", {hosts} hosts {across_tensor} tensor x {across_data} data")?;
-        } else if let Some(layer) = self.layer {
-            writeln!(out, "{ranks} ranks, {dtype}: microseconds of a dispatch and combine, experts {layer}")?;
-        } else {
-            write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
-            match self.hidden {
-                Some(hidden) => writeln!(out, " and norm of rows of {hidden} elements")?,
-                None => writeln!(out)?,
+        match &self.subject {
+            Subject::Sums {} => {
+                writeln!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?
+            }
+            Subject::Norms { hidden } => {
+                write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one all-reduce")?;
+                writeln!(out, " and norm of rows of {hidden} elements")?;
+            }
+            Subject::Experts { layer } => {
+                writeln!(out, "{ranks} ranks, {dtype}: microseconds of a dispatch and combine, experts {layer}")?;
+            }
+            Subject::Grid { grid: OverGrid { operation, local_tensor, local_data, across_tensor, across_data } } => {
+                let hosts = across_tensor * across_data;
+                write!(out, "{ranks} ranks, {dtype}, {memory} memory: microseconds of one {operation}")?;
+                write!(out, ", a host {local_tensor} tensor x {local_data} data")?;
+                writeln!(out, ", {hosts} hosts {across_tensor} tensor x {across_data} data")?;
             }
         }
         // Timed algorithms, in the order of their numbers.
         let timed = |name: &str| self.rows.iter().any(|row| row.time_us(name).is_some());
         let others = [APART, Method::Packets.name(), Method::Direct.name()];
-        let ways = Algorithm::ALL.map(Algorithm::name).into_iter().chain(others).chain(Codec::ALL.map(Codec::name));
-        let ways = ways.chain(MixedMode::ALL.map(MixedMode::name));
-        let names: Vec<&str> = ways.filter(|name| timed(name)).collect();
+        let candidates =
+            Algorithm::ALL.map(Algorithm::name).into_iter().chain(others).chain(Codec::ALL.map(Codec::name));
+        let candidates = candidates.chain(MixedMode::ALL.map(MixedMode::name));
+        let names: Vec<&str> = candidates.filter(|name| timed(name)).collect();
         let headings = ["bytes"].into_iter().chain(names.iter().copied()).chain(["fastest", "chosen", "before"]);
         let mut table = Table::new(headings, 0..=names.len());
         for row in &self.rows {

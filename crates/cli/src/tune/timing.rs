@@ -1,21 +1,30 @@
-//! Times graphs in turn; the ranks agree on the results.
+//! Times candidates in turn; the ranks agree on the results.
 
 use std::collections::BTreeMap;
 
-use symmetra::{Communicator, DeviceKind, Graph};
+use symmetra::{Communicator, DeviceKind, Graph, Queue};
 
+use super::calls::{Calls, Trial};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::stopwatch::Stopwatch;
 use harness::failure::Failure;
+use harness::ranks::Say;
 use harness::statistics::{median, slowest};
+use reference::element::Summand;
 
 pub(super) struct Timing<'t, 'w> {
     pub(super) communicator: &'t Communicator,
     pub(super) stopwatch: &'t Stopwatch<'w>,
     /// Operations of one launch; `None`: by the size of the message.
     pub(super) operations: Option<u32>,
-    /// Launches of each graph.
+    /// Launches of each candidate.
     pub(super) launches: Repeats,
+}
+
+/// Calls that run in one of several ways.
+pub(super) trait Candidate<'o> {
+    /// Enqueues one operation.
+    fn enqueue<'q>(&'q self, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()>;
 }
 
 impl Timing<'_, '_> {
@@ -28,23 +37,65 @@ impl Timing<'_, '_> {
         self.operations.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, 40) as u32)
     }
 
-    /// This rank's time of one operation, for every graph of `operations` operations and every launch.
-    pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, Failure> {
-        self.time_ways(graphs.len(), operations, |way| graphs[way].launch(self.stopwatch.stream()))
+    /// A graph of a number of operations.
+    pub(super) fn graph<'o>(&self, candidate: &impl Candidate<'o>, operations: u32) -> symmetra::Result<Graph<'o>> {
+        let stream = self.stopwatch.stream();
+        // The first call waits for all ranks, and must not be in a graph.
+        candidate.enqueue(stream)?;
+        self.communicator.synchronize(stream)?;
+        let graph = stream.capture(|capture| (0..operations).try_for_each(|_| candidate.enqueue(capture)))?;
+        graph.register()?;
+        Ok(graph)
     }
 
-    /// This rank's time of one operation, for each of `ways` candidates and every launch. `enqueue` enqueues
-    /// `operations` operations of a candidate. The candidates take turns, so that drift affects all alike.
-    pub(super) fn time_ways(
+    /// Times the candidates of one size from graphs. `capture` makes the graph of a candidate, of a number of operations.
+    /// Rank 0 reports the trial.
+    pub(super) fn trial<'o, C>(
         &self,
-        ways: usize,
+        (calls, bytes): (&Calls, u64),
+        candidates: &[(String, C)],
+        capture: impl Fn(&C, u32) -> symmetra::Result<Graph<'o>>,
+        say: Say<'_, Trial>,
+    ) -> Result<BTreeMap<String, u64>, Failure> {
+        let operations = self.operations(bytes);
+        let graphs = candidates.iter().map(|(_, candidate)| capture(candidate, operations));
+        let graphs: Vec<Graph<'_>> = graphs.collect::<symmetra::Result<_>>()?;
+        let times_us = self.time(&graphs, operations)?;
+        self.report((calls, bytes), candidates.iter().map(|(name, _)| name.as_str()), &times_us, say)
+    }
+
+    /// Agrees on the times of the candidates of one size. Rank 0 reports the trial.
+    pub(super) fn report<'n>(
+        &self,
+        (calls, bytes): (&Calls, u64),
+        names: impl Iterator<Item = &'n str>,
+        times_us: &[Vec<f64>],
+        say: Say<'_, Trial>,
+    ) -> Result<BTreeMap<String, u64>, Failure> {
+        let times_ns = self.agree(names, times_us)?;
+        if self.communicator.rank() == 0 {
+            say(Trial { calls: calls.clone(), bytes, times_ns: times_ns.clone() })?;
+        }
+        Ok(times_ns)
+    }
+
+    /// This rank's time of one operation, for every graph of `operations` operations and every launch.
+    pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, Failure> {
+        self.time_each(graphs.len(), operations, |number| graphs[number].launch(self.stopwatch.stream()))
+    }
+
+    /// This rank's time of one operation, for each of `candidates` candidates and every launch. `enqueue` enqueues
+    /// `operations` operations of a candidate. The candidates take turns, so that drift affects all alike.
+    pub(super) fn time_each(
+        &self,
+        candidates: usize,
         operations: u32,
         enqueue: impl Fn(usize) -> symmetra::Result<()>,
     ) -> Result<Vec<Vec<f64>>, Failure> {
-        let mut times_us = vec![Vec::new(); ways];
+        let mut times_us = vec![Vec::new(); candidates];
         for timed in self.launches.runs() {
-            for (way, times_us) in times_us.iter_mut().enumerate() {
-                let time = self.stopwatch.time(|| enqueue(way))?;
+            for (number, times_us) in times_us.iter_mut().enumerate() {
+                let time = self.stopwatch.time(|| enqueue(number))?;
                 times_us.extend(timed.then_some(time.device_us / f64::from(operations)));
             }
         }
@@ -52,7 +103,11 @@ impl Timing<'_, '_> {
     }
 
     /// The median over the launches of the slowest rank's time, by name. All ranks get the same values.
-    pub(super) fn agree(&self, names: &[String], times_us: &[Vec<f64>]) -> Result<BTreeMap<String, u64>, Failure> {
+    fn agree<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+        times_us: &[Vec<f64>],
+    ) -> Result<BTreeMap<String, u64>, Failure> {
         let own = serde_json::to_vec(times_us).map_err(Failure::doing("write times"))?;
         let all = self.communicator.group().all_gather_bytes(&own)?;
         let all: Vec<Vec<Vec<f64>>> = all
@@ -60,10 +115,17 @@ impl Timing<'_, '_> {
             .map(|bytes| serde_json::from_slice(bytes))
             .collect::<Result<_, _>>()
             .map_err(Failure::doing("read times"))?;
-        let time_ns = |(number, name): (usize, &String)| {
+        let time_ns = |(number, name): (usize, &str)| {
             let times = slowest(all.iter().filter_map(|times| times.get(number)).map(Vec::as_slice));
-            (name.clone(), (median(times) * 1e3).round() as u64)
+            (name.to_owned(), (median(times) * 1e3).round() as u64)
         };
-        Ok(names.iter().enumerate().map(time_ns).collect())
+        Ok(names.enumerate().map(time_ns).collect())
     }
+}
+
+/// Ordinary numbers: some hardware is slower with denormals and NaNs.
+pub(super) fn ordinary<T: Summand>(rank: usize, elems: usize) -> Vec<T> {
+    let mut random = fastrand::Rng::with_seed(rank as u64);
+    let values: Vec<T> = (0..4093).map(|_| T::draw(&mut random)).collect();
+    values.iter().copied().cycle().take(elems).collect()
 }
