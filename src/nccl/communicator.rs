@@ -6,8 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
-
 use super::library::Library;
 use super::session::Session;
 use crate::device::Device;
@@ -15,33 +13,33 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
 
-/// The reduction's number in NCCL's header.
+/// The number of `ncclRedOp_t` in NCCL's header.
 fn operation(reduction: Reduction) -> i32 {
-    (match reduction {
-        Reduction::Sum => ncclRedOp_t::ncclSum,
-        Reduction::Product => ncclRedOp_t::ncclProd,
-        Reduction::Min => ncclRedOp_t::ncclMin,
-        Reduction::Max => ncclRedOp_t::ncclMax,
-        Reduction::Average => ncclRedOp_t::ncclAvg,
-    }) as i32
+    match reduction {
+        Reduction::Sum => 0,
+        Reduction::Product => 1,
+        Reduction::Max => 2,
+        Reduction::Min => 3,
+        Reduction::Average => 4,
+    }
 }
 
-/// The type's number in NCCL's header.
+/// The number of `ncclDataType_t` in NCCL's header.
 fn number(dtype: Dtype) -> i32 {
-    (match dtype {
-        Dtype::F32 => ncclDataType_t::ncclFloat32,
-        Dtype::F64 => ncclDataType_t::ncclFloat64,
-        Dtype::F16 => ncclDataType_t::ncclFloat16,
-        Dtype::BF16 => ncclDataType_t::ncclBfloat16,
-        Dtype::I32 => ncclDataType_t::ncclInt32,
-        Dtype::I64 => ncclDataType_t::ncclInt64,
-        Dtype::I8 => ncclDataType_t::ncclInt8,
-        Dtype::U8 => ncclDataType_t::ncclUint8,
-        Dtype::U32 => ncclDataType_t::ncclUint32,
-        Dtype::U64 => ncclDataType_t::ncclUint64,
-        Dtype::F8E4M3 => ncclDataType_t::ncclFloat8e4m3,
-        Dtype::F8E5M2 => ncclDataType_t::ncclFloat8e5m2,
-    }) as i32
+    match dtype {
+        Dtype::I8 => 0,
+        Dtype::U8 => 1,
+        Dtype::I32 => 2,
+        Dtype::U32 => 3,
+        Dtype::I64 => 4,
+        Dtype::U64 => 5,
+        Dtype::F16 => 6,
+        Dtype::F32 => 7,
+        Dtype::F64 => 8,
+        Dtype::BF16 => 9,
+        Dtype::F8E4M3 => 10,
+        Dtype::F8E5M2 => 11,
+    }
 }
 
 /// The number of a type whose values are only moved: 8-bit floats are sent as bytes, because not every version and GPU

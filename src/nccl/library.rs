@@ -6,9 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
-
-use super::symbols::{self, Symbols};
+use super::symbols::{self, Symbols, ncclComm_t, ncclUniqueId};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::loader;

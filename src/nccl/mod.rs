@@ -1,7 +1,8 @@
 //! NCCL, and RCCL, its counterpart for AMD GPUs. The library is loaded at run time (feature `nccl`).
 //!
-//! Types are cudarc's bindings. Functions are looked up here: cudarc's own loader knows one name for the library and
-//! panics if it is missing, and a result code newer than its enumeration would be undefined behaviour.
+//! The types and the loader are hand-written. A dependency on bindings of NCCL would decide for the whole build how the
+//! library is linked. The loader of cudarc knows one name for the library and panics if the library is missing, and a
+//! result code newer than its enumeration would be undefined behaviour.
 //!
 //! Only NCCL itself reads the environment, when a [`Communicator`] is created. If NVLink multicast must stay off, set
 //! `NCCL_NVLS_ENABLE=0` before that.

@@ -5,12 +5,11 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use cudarc::nccl::sys::ncclComm_t;
 use parking_lot::ReentrantMutex;
 
 use super::ending;
 use super::library::{Library, SUCCESS, UniqueId};
-use super::symbols::Config;
+use super::symbols::{Config, ncclComm_t};
 use crate::device::Device;
 use crate::error::{Error, Result};
 

@@ -4,10 +4,21 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use cudarc::nccl::sys::{ncclComm_t, ncclUniqueId};
 use libloading::Library;
 
 use crate::loader::{symbols, words};
+
+/// An `ncclComm_t`.
+#[allow(non_camel_case_types)]
+pub(super) type ncclComm_t = *mut c_void;
+
+/// An `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(non_camel_case_types)]
+pub(super) struct ncclUniqueId {
+    pub(super) internal: [c_char; 128],
+}
 
 /// A `cudaStream_t`.
 pub(super) type Stream = *mut c_void;

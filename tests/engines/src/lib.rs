@@ -1,0 +1,41 @@
+//! Communication as an engine writes it: slices and streams of cudarc, and a communicator of symmetra.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
+use symmetra::interop::cudarc::{Owned, device, stream};
+use symmetra::{Communicator, Config, Result, bootstrap::Tcp};
+
+/// Sums a tensor over all ranks on the stream of the engine.
+///
+/// # Errors
+/// Those of the communicator.
+///
+/// # Safety
+/// No other code captures the stream.
+pub unsafe fn all_reduce(native: &Arc<CudaStream>, tensor: CudaSlice<f32>, bootstrap: Tcp) -> Result<CudaSlice<f32>> {
+    let device = device(native.context())?;
+    // SAFETY: the caller's promise.
+    let stream = unsafe { stream(&device, native) }?;
+    let communicator = Communicator::open(bootstrap, &device, Config::default())?;
+    let tensor = Owned::new(&device, tensor)?;
+    communicator.all_reduce_in_place(&tensor.borrow(), &stream)?;
+    communicator.synchronize(&stream)?;
+    tensor.into_inner()
+}
+
+/// Errors of cudarc are errors of symmetra, so that one `?` serves both.
+///
+/// # Errors
+/// Those of the driver.
+pub fn zeros(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>> {
+    let zeros = || -> std::result::Result<_, DriverError> { stream.alloc_zeros(len) };
+    Ok(zeros()?)
+}
+
+/// NCCL of cudarc and NCCL of symmetra are in one build.
+#[cfg(any(feature = "pegainfer", feature = "cubecl"))]
+pub mod nccl {
+    /// The type of a count in both libraries' calls.
+    pub type Communicators = (Option<cudarc::nccl::sys::ncclComm_t>, Option<symmetra::nccl::Communicator>);
+}
