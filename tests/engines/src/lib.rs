@@ -9,7 +9,7 @@ use symmetra::{Communicator, Config, Result, bootstrap::Tcp};
 /// Sums a tensor over all ranks on the stream of the engine.
 ///
 /// # Errors
-/// Those of the communicator.
+/// The errors of the communicator.
 ///
 /// # Safety
 /// No other code captures the stream.
@@ -27,7 +27,7 @@ pub unsafe fn all_reduce(native: &Arc<CudaStream>, tensor: CudaSlice<f32>, boots
 /// Errors of cudarc are errors of symmetra, so that one `?` serves both.
 ///
 /// # Errors
-/// Those of the driver.
+/// The errors of the driver.
 pub fn zeros(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>> {
     let zeros = || -> std::result::Result<_, DriverError> { stream.alloc_zeros(len) };
     Ok(zeros()?)
