@@ -1,4 +1,4 @@
-//! The extent of a run: every case on GPUs and with `SYMMETRA_TEST_FULL`, fewer cases on the CPU without the variable.
+//! The extent of a run: every case on GPUs, a sample of the cases on the CPU, which is larger with `SYMMETRA_TEST_FULL`.
 
 use super::device::is_host;
 
@@ -8,22 +8,32 @@ pub fn full() -> bool {
 }
 
 /// A world runs one case of this many. Without [`full`], worlds of up to 4 ranks run an eighth of the cases, of up to 8 a
-/// sixteenth, and larger worlds a thirty-second part: ranks that share few cores wait for each other. A full run on the CPU runs a quarter of the cases of larger worlds, whose ranks share few cores.
+/// sixteenth, and larger worlds a thirty-second part: ranks that share few cores wait for each other. A full run on the CPU
+/// runs a half, a quarter and an eighth of them, and on GPUs every case.
 pub fn one_in(world: usize) -> usize {
-    match (full(), world) {
-        (true, 9..) if is_host() => 4,
-        (true, _) => 1,
-        (false, ..=4) => 8,
-        (false, ..=8) => 16,
-        (false, _) => 32,
+    let share = match world {
+        ..=4 => 8,
+        ..=8 => 16,
+        _ => 32,
+    };
+    match (full(), is_host()) {
+        (true, false) => 1,
+        (true, true) => share / 4,
+        (false, _) => share,
     }
+}
+
+/// The number of the sample that a run takes of all cases: the value of `SYMMETRA_TEST_SAMPLE`, else 0. Eight successive
+/// numbers of full runs cover every case.
+fn sample() -> usize {
+    std::env::var("SYMMETRA_TEST_SAMPLE").map_or(0, |sample| sample.parse().unwrap())
 }
 
 /// The cases of a world for one of its types, which are numbered. Types with successive numbers take other cases, and each
 /// type takes cases of every kind.
 pub fn cases_of<T>(world: usize, number: usize, cases: Vec<T>) -> Vec<T> {
     let step = one_in(world);
-    cases.into_iter().skip((number + world) % step).step_by(step).collect()
+    cases.into_iter().skip((number + world + sample()) % step).step_by(step).collect()
 }
 
 /// The number of repetitions of a test: the value of the variable if it is set, else `most` in a full run and `few` in
