@@ -6,6 +6,7 @@ mod exchange;
 mod low_contention;
 mod norm;
 mod pairs;
+mod slices;
 
 use crate::backend::ProcessGroup;
 use crate::error::{Error, Result};

@@ -96,7 +96,7 @@ impl Tensor {
         for<'a> &'a M: WithView,
     {
         let reference = &memory;
-        let View { address, elems, place, device, owner } = reference.view_of();
+        let View { address, elems, place, device, owner, .. } = reference.view_of();
         let (address, device, keeper) = (address as usize, device.clone(), owner.cloned());
         Box::new(Self { address, count: elems, place, device, dtype, keeper, owner: Arc::new(memory) })
     }
@@ -119,7 +119,14 @@ impl Tensor {
         }
         let skipped = start * self.dtype.bytes();
         let (address, owner) = ((self.address + skipped) as *mut u8, self.keeper.as_ref());
-        Ok(View { address, elems: count, place: self.place.after(skipped), device: &self.device, owner })
+        Ok(View {
+            address,
+            elems: count,
+            place: self.place.after(skipped),
+            device: &self.device,
+            owner,
+            read_only: false,
+        })
     }
 }
 
@@ -141,7 +148,7 @@ pub(super) unsafe fn resolve<'a>(device: &'a Device, operand: &Operand) -> Resul
     // SAFETY: caller's duty.
     with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), count) }.map(drop))?;
     let place = if pushed { Place::Pushed } else { Place::Plain };
-    Ok((View { address, elems: count, place, device, owner: None }, dtype))
+    Ok((View { address, elems: count, place, device, owner: None, read_only: false }, dtype))
 }
 
 /// The checked operand, with its element type.

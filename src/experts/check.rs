@@ -54,6 +54,7 @@ impl<'a> Operands<'a> {
             device.check_same(what, held.view().device)?;
         }
         for (number, one) in self.written.iter().enumerate() {
+            one.1.view().check_writable(one.0)?;
             for other in self.written.iter().skip(number + 1) {
                 check_apart(place(one), place(other), None)?;
             }

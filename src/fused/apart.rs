@@ -55,9 +55,10 @@ impl<'a> Operands<'a> {
         self.written.extend(held.map(|held| Operand { what, product, held, in_place: None }));
     }
 
-    /// Refuses operands that overlap.
+    /// Refuses written operands that overlap others or are read-only.
     pub(super) fn check(&self) -> Result<()> {
         for (number, written) in self.written.iter().enumerate() {
+            written.held.view().check_writable(written)?;
             for other in self.written[..number].iter().chain(&self.read) {
                 let place = other.place_in(written.held)?;
                 check_apart((other, other.span()), (written, written.span()), place)?;

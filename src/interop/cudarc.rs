@@ -52,7 +52,7 @@ use ::cudarc::driver::{
 
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::memory::{HeapView, MulticastData, Owner, PadView, PeerView, Ref};
+use crate::memory::{HeapView, MulticastData, Owner, PadView, PeerView, Ref, WithView};
 use crate::stream::Stream;
 use crate::types::Element;
 
@@ -227,6 +227,7 @@ pub struct Lent<'a, T: Element> {
 /// [`Error::InvalidArgument`] for a stream of another device.
 pub fn lend<'a, T: Element>(memory: Ref<'a, T>, stream: &Arc<CudaStream>) -> Result<Lent<'a, T>> {
     check(memory.device(), stream)?;
+    memory.view_of().check_writable("the memory to lend")?;
     // SAFETY: the memory holds this number of elements, valid for `'a` and until the device has finished with them;
     // every bit pattern is a valid element. The slice is neither dropped nor moved out.
     let slice = unsafe { stream.upgrade_device_ptr(memory.as_raw() as u64, memory.len()) };

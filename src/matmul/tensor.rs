@@ -107,6 +107,7 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
             ));
         }
     }
+    result.memory.view().check_writable("the result")?;
     let place = |held: &Held| span(&held.view(), held.dtype);
     let read = [("the left factor", Some(&left.memory)), ("the right factor", Some(&right.memory))].into_iter();
     let scales =

@@ -44,6 +44,7 @@ impl<'a, T: Element> Adopted<'a, T> {
     pub(crate) fn new((arena, pools): (&Arc<Arena>, &Arc<Pools>), memory: Result<Ref<'a, T>>) -> Result<Self> {
         let own = memory.and_then(|memory| {
             arena.group().device().check_same("the memory", memory.device())?;
+            memory.view().check_writable("the memory to adopt")?;
             Ok((memory, Registration::reserve(arena)?))
         });
         let agreed = arena.group().exchange(|mesh, deadline| mesh.agree("adopt memory", own, deadline));
@@ -66,6 +67,7 @@ impl<'a, T: Element> Adopted<'a, T> {
         let group = arena.group();
         let own = memory.and_then(|memory| {
             group.device().check_same("the memory", memory.device())?;
+            memory.view().check_writable("the memory to adopt")?;
             let addresses = addresses_of(group.rank(), group.world_size(), &memory, peers)?;
             arena.reclaim()?;
             Ok((memory, addresses, Registration::reserve(arena)?))
@@ -146,7 +148,7 @@ pub struct AdoptedSlice<'a, T: Element> {
 
 impl<'a, T: Element> AdoptedSlice<'a, T> {
     fn of(view: &View<'a>) -> Self {
-        let View { address, elems, place, device, owner } = *view;
+        let View { address, elems, place, device, owner, .. } = *view;
         Self { address: address as usize, len: elems, place, device, owner, _type: PhantomData }
     }
 
@@ -249,7 +251,7 @@ impl<T: Element> Sealed for &Adopted<'_, T> {
 impl<T: Element> Sealed for AdoptedSlice<'_, T> {
     fn view(&self) -> View<'_> {
         let Self { address, len, place, device, owner, .. } = *self;
-        View { address: address as *mut u8, elems: len, place, device, owner }
+        View { address: address as *mut u8, elems: len, place, device, owner, read_only: false }
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for AdoptedSlice<'a, T> {}

@@ -64,6 +64,7 @@ pub(crate) fn enqueue_copy(
     let device = queue.stream().device();
     device.check_same("the source", from.device)?;
     device.check_same("the destination", to.device)?;
+    to.check_writable("the destination")?;
     if from.elems != to.elems {
         let limit = format!("the source has {} elements", from.elems);
         return Err(Error::invalid("the destination's length", to.elems, limit));

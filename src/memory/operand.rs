@@ -1,5 +1,6 @@
 //! Memory that a collective may read or write.
 
+use std::fmt::Display;
 use std::ops::Range;
 
 use super::owner::Owner;
@@ -29,9 +30,19 @@ pub struct View<'a> {
     pub(crate) device: &'a Device,
     /// The owner of plain memory, if this crate knows it.
     pub(crate) owner: Option<&'a Owner>,
+    /// Whether calls may only read the memory.
+    pub(crate) read_only: bool,
 }
 
 impl<'a> View<'a> {
+    /// Refuses read-only memory as the operand `what`, which a call writes.
+    pub(crate) fn check_writable(&self, what: impl Display) -> Result<()> {
+        match self.read_only {
+            false => Ok(()),
+            true => Err(Error::invalid(&what.to_string(), "read-only memory", "the call writes it")),
+        }
+    }
+
     /// Some elements of the operand. All parts that a step reads or writes are created here.
     ///
     /// # Errors

@@ -145,7 +145,14 @@ impl<T: Element> HostBuffer<T> {
     /// The bytes as an operand of a copy, of elements of `dtype`.
     pub(crate) fn view(&self, dtype: Dtype) -> View<'_> {
         let elems = self.len * T::DTYPE.bytes() / dtype.bytes();
-        View { address: self.address(), elems, place: Place::Plain, device: &self.device, owner: None }
+        View {
+            address: self.address(),
+            elems,
+            place: Place::Plain,
+            device: &self.device,
+            owner: None,
+            read_only: false,
+        }
     }
 
     /// Null without elements.

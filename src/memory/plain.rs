@@ -34,7 +34,7 @@ impl<T: Element> DeviceBuffer<T> {
         let memory = (bytes > 0).then(|| Memory::plain(device, bytes)).transpose()?;
         let address = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast());
         let owner = memory.map(|memory| Arc::new(memory) as Owner);
-        Ok(Self(Ref { address, len, device: device.clone(), owner, pushed: false, _memory: PhantomData }))
+        Ok(Self(Ref::new(address, len, device).owned_by(owner)))
     }
 
     /// Allocates memory on the stream's device and copies `values` there. Blocks.
@@ -114,6 +114,8 @@ pub struct Ref<'a, T: Element> {
     owner: Option<Owner>,
     /// Whether peers never address it.
     pushed: bool,
+    /// Whether calls may only read the memory.
+    read_only: bool,
     _memory: PhantomData<&'a ()>,
 }
 
@@ -158,8 +160,30 @@ impl<'a, T: Element> Ref<'a, T> {
         Ok(Self::new(address, len, device))
     }
 
+    /// Borrows memory of the program for reading: `len` elements at `address`, which `device` can read. As an output of a
+    /// call it is [`Error::InvalidArgument`], before anything is enqueued.
+    ///
+    /// # Errors
+    /// The errors of [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    /// The memory is valid for reads by `device` for `'a` and until all work enqueued with the result is done. No code
+    /// writes it meanwhile; shared references of Rust to it may exist. No kernel of the caller writes to the address
+    /// [`as_raw`](Self::as_raw). Peers read memory that was captured and [registered](crate::Graph::register); it must
+    /// live as long as [`Communicator::adopt`](crate::Communicator::adopt) requires.
+    pub unsafe fn from_const(device: &Device, address: *const T, len: usize) -> Result<Self> {
+        // SAFETY: the caller's promise covers reads, and calls refuse to write read-only memory.
+        unsafe { Self::from_raw(device, address.cast_mut(), len) }.map(Self::read_only)
+    }
+
     pub(crate) fn new(address: *mut T, len: usize, device: &Device) -> Self {
-        Self { address, len, device: device.clone(), owner: None, pushed: false, _memory: PhantomData }
+        let device = device.clone();
+        Self { address, len, device, owner: None, pushed: false, read_only: false, _memory: PhantomData }
+    }
+
+    /// This memory, which calls may only read.
+    pub(crate) fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
     }
 
     /// This operand, sent through scratch even if the memory is inside [adopted](crate::Adopted) memory or in a
@@ -176,7 +200,7 @@ impl<'a, T: Element> Ref<'a, T> {
     pub(crate) fn cast<U: Element>(&self) -> Ref<'a, U> {
         let len = self.len * size_of::<T>() / size_of::<U>();
         let memory = Ref::new(self.address.cast(), len, &self.device).owned_by(self.owner.clone());
-        Ref { pushed: self.pushed, ..memory }
+        Ref { pushed: self.pushed, read_only: self.read_only, ..memory }
     }
 
     /// Number of elements.
@@ -235,6 +259,7 @@ impl<'a, T: Element> Ref<'a, T> {
         if values.len() != self.len {
             return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));
         }
+        self.view().check_writable("the memory to write")?;
         self.device.check_same("stream", stream.device())?;
         if values.is_empty() {
             return Ok(());
@@ -310,9 +335,9 @@ impl<'op, 'a: 'op, T: Element> Operand<'op, T> for &Ref<'a, T> {}
 
 impl<T: Element> Sealed for Ref<'_, T> {
     fn view(&self) -> View<'_> {
-        let (elems, owner) = (self.len, self.owner.as_ref());
+        let (elems, owner, read_only) = (self.len, self.owner.as_ref(), self.read_only);
         let place = if self.pushed { Place::Pushed } else { Place::Plain };
-        View { address: self.address.cast(), elems, place, device: &self.device, owner }
+        View { address: self.address.cast(), elems, place, device: &self.device, owner, read_only }
     }
 }
 impl<'op, 'a: 'op, T: Element> Operand<'op, T> for Ref<'a, T> {}

@@ -238,6 +238,7 @@ fn view<T: Element>(buffer: &SymmetricBuffer<T>, start: usize, elems: usize) -> 
         place: Place::Symmetric { group: group.id(), offset_bytes },
         device: group.device(),
         owner: None,
+        read_only: false,
     }
 }
 

@@ -99,6 +99,7 @@ impl Mixed {
         let device = self.world.device();
         device.check_same("input", input.device)?;
         device.check_same("output", output.device)?;
+        output.check_writable("the output")?;
         // The operand that holds `x`, or one slice.
         let (scattered, _) = operation.elems(&self.sizes, 1);
         let count = if scattered == 1 { input.elems } else { output.elems };

@@ -69,6 +69,7 @@ impl Call<'_> {
         }
         let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
         let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;
+        output.map_or(Ok(()), |output| output.check_writable("the output"))?;
         if let (Numbers::Apart(apart), Some((input, output))) = (self.numbers, input.zip(output)) {
             return self.check_sums(apart, [input, output], world).map(|()| shape(Cut::line(input.elems, world)));
         }
@@ -267,7 +268,7 @@ fn check_divides(what: &str, ranks: usize, world: usize) -> Result<()> {
 fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Device) -> Result<()> {
     let place = |message: &Message| span(&message.view(), message.dtype());
     for (number, message) in messages.iter().enumerate() {
-        device.check_same("operand", message.view().device)?;
+        message.check_place(device)?;
         if message.peer >= world {
             return Err(Error::invalid("the peer", message.peer, format!("the world size is {world}")));
         }

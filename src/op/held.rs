@@ -13,12 +13,13 @@ pub(crate) struct Held {
     place: Place,
     device: Device,
     owner: Option<Owner>,
+    read_only: bool,
 }
 
 impl Held {
     pub(crate) fn new(dtype: Dtype, operand: &View<'_>) -> Self {
-        let View { address, elems, place, device, owner } = *operand;
-        Self { dtype, elems, address, place, device: device.clone(), owner: owner.cloned() }
+        let View { address, elems, place, device, owner, read_only } = *operand;
+        Self { dtype, elems, address, place, device: device.clone(), owner: owner.cloned(), read_only }
     }
 
     /// A second handle to the same operand memory.
@@ -27,8 +28,8 @@ impl Held {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        let Self { address, elems, place, ref device, ref owner, .. } = *self;
-        View { address, elems, place, device, owner: owner.as_ref() }
+        let Self { address, elems, place, ref device, ref owner, read_only, .. } = *self;
+        View { address, elems, place, device, owner: owner.as_ref(), read_only }
     }
 
     pub(crate) fn strip(&self) -> Strip {

@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use smallvec::SmallVec;
 
 use super::{Held, Strip};
+use crate::device::Device;
+use crate::error::Result;
 use crate::group::MAX_WORLD_SIZE;
 use crate::memory::{Operand, View, WithView};
 use crate::types::{Dtype, Element};
@@ -32,6 +34,12 @@ impl Message {
 
     pub(crate) fn strip(&self) -> Strip {
         self.operand.strip()
+    }
+
+    /// Refuses an operand of another device, and a received message to read-only memory.
+    pub(crate) fn check_place(&self, device: &Device) -> Result<()> {
+        device.check_same("operand", self.view().device)?;
+        if self.sends { Ok(()) } else { self.view().check_writable(self) }
     }
 
     /// `sent to` or `received from`.

@@ -77,7 +77,7 @@ fn check_peer(message: &Message, world_size: usize) -> Result<()> {
 pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, device: &Device) -> Result<()> {
     for message in messages {
         check_peer(message, world_size)?;
-        device.check_same("operand", message.view().device)?;
+        message.check_place(device)?;
     }
     check_places(messages)?;
     let own = |sends: bool| messages.iter().filter(move |message| (message.peer, message.sends) == (rank, sends));

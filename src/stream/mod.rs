@@ -270,15 +270,30 @@ impl Stream {
         self.0.device.check(call, work(&self.0.raw))
     }
 
-    /// Enqueues eager work and blocks until it is done, even after an error, because the caller lends the memory of the
-    /// work only for that long. A capture that another thread starts meanwhile waits.
+    /// Enqueues eager work and blocks until it is done: see [`settled`](Self::settled).
     pub(crate) fn run(&self, call: &'static str, work: impl FnOnce(&sys::Stream) -> i32) -> Result<()> {
+        self.settled(call, || self.0.device.check(call, work(&self.0.raw)))
+    }
+
+    /// Runs `work`, which enqueues on this stream, and blocks until all work of the stream is done, also after an error or
+    /// a panic, because the caller lends the memory of the work only for that long. A capture that another thread starts
+    /// meanwhile waits.
+    pub(crate) fn settled(&self, call: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        /// Waits for the stream if `work` panics.
+        struct Settle<'a>(&'a Stream);
+        impl Drop for Settle<'_> {
+            fn drop(&mut self) {
+                let _ = self.0.synchronize();
+            }
+        }
         let _eager = self.eager(call)?;
         if self.is_captured_natively()? {
             let what = format!("to {call} on a stream whose owner captures it");
             return Err(Error::unsupported(what, "it would block until a launch of the graph"));
         }
-        let enqueued = self.0.device.check(call, work(&self.0.raw));
+        let settle = Settle(self);
+        let enqueued = work();
+        std::mem::forget(settle);
         self.synchronize()?;
         enqueued
     }

@@ -48,6 +48,7 @@ mod put;
 mod quantised;
 mod several;
 mod signals;
+mod slices;
 #[path = "../support/mod.rs"]
 mod support;
 mod tuning;

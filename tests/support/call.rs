@@ -124,6 +124,11 @@ impl Call {
         operands: [Option<O>; 2],
         queue: impl Queue<'op>,
     ) -> Result<()> {
+        self.how(communicator, |how| communicator.perform(self.op, how, operands, queue))
+    }
+
+    /// The settings of the call, for `run`.
+    pub fn how<R>(&self, communicator: &Communicator, run: impl FnOnce(&How<'_>) -> R) -> R {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let Self { op, count, rows, options, root, .. } = *self;
         let shape = if *op == ALL_GATHER { [rows, count / rows, 1] } else { [rows, count * world / rows, 1] };
@@ -133,6 +138,6 @@ impl Call {
             along: (rows > 1).then_some((1, &shape[..])),
             counts: [&self.counts(rank, world, true), &self.counts(rank, world, false)],
         };
-        communicator.perform(op, &how, operands, queue)
+        run(&how)
     }
 }

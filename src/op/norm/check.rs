@@ -118,6 +118,7 @@ impl Call<'_> {
         }
         for (number, one) in written.iter().enumerate() {
             let Some(one) = one else { continue };
+            one.1.check_writable(one.0)?;
             for other in written[number + 1..].iter().flatten() {
                 check_apart(places(one), places(other), None)?;
             }

@@ -67,7 +67,7 @@ pub(crate) fn batches(
 }
 
 /// The effect of a call on the output buffer of a rank: the start of each stretch, and its elements.
-fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
+pub(crate) fn effects<T: Sample>(call: &Call, data: &Data<T>, rank: usize, world: usize) -> Vec<(usize, Vec<T>)> {
     let stretch = |stretch: Stretch| {
         let elements = match stretch.source {
             Source::Rank(source) => &data.inputs[source],
