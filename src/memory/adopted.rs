@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::arena::Arena;
+use super::host_copies::plain_copies;
 use super::operand::{Operand, Place, Sealed, View};
 use super::owner::Owner;
 use super::plain::{Ref, size_bytes};
@@ -161,7 +162,15 @@ impl<'a, T: Element> AdoptedSlice<'a, T> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// This rank's elements as a [`Ref`]. The communicator finds them by their address.
+    pub fn borrow(&self) -> Ref<'a, T> {
+        Ref::new(self.address as *mut T, self.len, self.device).owned_by(self.owner.cloned())
+    }
 }
+
+plain_copies! { Adopted<'a, T>, memory }
+plain_copies! { AdoptedSlice<'a, T>, borrow }
 
 /// The properties of mapped memory that ranks compare.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]

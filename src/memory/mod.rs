@@ -6,6 +6,7 @@ mod block;
 mod copy;
 mod guard;
 mod heap;
+mod host_copies;
 mod layout;
 mod mapping;
 mod multicast;
@@ -33,6 +34,9 @@ pub use view::{HeapView, MulticastData, MulticastView, PadView, PeerView};
 
 pub(crate) use arena::Arena;
 pub(crate) use copy::enqueue_copy;
+#[cfg(feature = "nvshmem")]
+pub(crate) use host_copies::group_copies;
+pub(crate) use host_copies::host_copies;
 pub(crate) use layout::{ArenaLayout, Scratch, buffer_bytes, escaped_groups, escaped_room};
 #[cfg(feature = "nvshmem")]
 pub(crate) use operand::Sealed;

@@ -3,9 +3,10 @@
 
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
+use super::host_copies::plain_copies;
 use super::operand::{Operand, Place, Sealed, View};
 use super::owner::Owner;
 use super::range::within;
@@ -66,37 +67,9 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn borrow(&self) -> Ref<'_, T> {
         self.0.clone()
     }
-
-    /// Copies `values` into the buffer, after earlier work of `stream`. Blocks until the copy is done.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device, [`Error::Unsupported`]
-    /// while the stream is being captured, [`Error::Device`] if the copy fails.
-    pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
-        self.borrow().write(values, stream)
-    }
-
-    /// Copies the elements to the host, after earlier work of `stream`. Blocks until the copy is done.
-    ///
-    /// Plain memory does not belong to a group: after a collective that gave up, the copy contains old values. Call
-    /// [`Communicator::synchronize`](crate::Communicator::synchronize) first.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
-    /// device; [`Error::Device`] if the copy fails.
-    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
-        self.borrow().read(stream)
-    }
-
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
-    /// done. Like [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
-    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
-        self.borrow().read_into(values, stream)
-    }
 }
+
+plain_copies! { DeviceBuffer<T>, borrow }
 
 impl<T: Element> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,9 +214,12 @@ impl<'a, T: Element> Ref<'a, T> {
     /// # Errors
     /// [`Error::InvalidArgument`] for a range outside the memory.
     pub fn slice(&self, range: impl RangeBounds<usize> + Debug) -> Result<Self> {
-        let range = within(range, self.len)?;
-        let len = range.end - range.start;
-        Ok(Self { address: self.address.wrapping_add(range.start), len, ..self.clone() })
+        Ok(self.part(within(range, self.len)?))
+    }
+
+    /// Elements `range`, which are inside the memory.
+    pub(super) fn part(&self, range: Range<usize>) -> Self {
+        Self { address: self.address.wrapping_add(range.start), len: range.len(), ..self.clone() }
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::block::Block;
+use super::host_copies::group_copies;
 use super::layout::{ALIGN, SIGNAL_CHANNELS, pad_bytes};
 use super::operand::{Operand, Place, Sealed, View};
 use super::plain::{Ref, size_bytes};
@@ -14,7 +15,6 @@ use super::range::within;
 use super::signal::SignalPad;
 use super::view::{MulticastData, MulticastView, PeerView};
 use crate::error::{Error, Result};
-use crate::stream::Stream;
 use crate::types::Element;
 
 /// `len` elements of symmetric memory. Collectives on it are zero-copy and need no registration.
@@ -149,37 +149,6 @@ impl<T: Element> SymmetricBuffer<T> {
         SignalPad::new(&self.arena, self.offset_bytes + bytes.next_multiple_of(ALIGN) + guard_bytes)
     }
 
-    /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device, [`Error::Unsupported`]
-    /// while the stream is being captured, [`Error::Device`] if the copy fails.
-    pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
-        self.borrow().write(values, stream)
-    }
-
-    /// Copies this rank's elements to the host, after earlier work of `stream`. Blocks until the copy is done.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] while the stream is being captured; [`Error::InvalidArgument`] for a stream of another
-    /// device; [`Error::Device`] if the copy fails; the group's error if a collective gave up, because the elements may
-    /// then be old; [`Error::Mismatch`] if the ranks made different calls.
-    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
-        let values = self.borrow().read(stream)?;
-        self.confirm()?;
-        Ok(values)
-    }
-
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
-    /// done. Like [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`] if the length differs.
-    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
-        self.borrow().read_into(values, stream)?;
-        self.confirm()
-    }
-
     /// Checks that the results of finished calls in this buffer are valid.
     pub(crate) fn confirm(&self) -> Result<()> {
         self.arena.group().confirm()
@@ -192,6 +161,8 @@ impl<T: Element> SymmetricBuffer<T> {
         memory.owned_by(Some(self.block.clone()))
     }
 }
+
+group_copies! { SymmetricBuffer<T>, borrow, confirm }
 
 impl<T: Element> fmt::Debug for SymmetricBuffer<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -218,6 +189,16 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
         self.len == 0
     }
 
+    /// This rank's elements as a [`Ref`]: see [`SymmetricBuffer::borrow`].
+    pub fn borrow(&self) -> Ref<'a, T> {
+        self.buffer.borrow().part(self.start..self.start + self.len)
+    }
+
+    /// Checks that the results of finished calls in this buffer are valid.
+    fn confirm(&self) -> Result<()> {
+        self.buffer.confirm()
+    }
+
     /// The slice by multicast, for a kernel of yours: as [`SymmetricBuffer::multicast`]. The slice must start at a
     /// multiple of 16 bytes of the buffer.
     ///
@@ -228,6 +209,8 @@ impl<'a, T: Element> SymmetricSlice<'a, T> {
         MulticastData::at(&self.buffer.arena, offset_bytes).map(MulticastView::new)
     }
 }
+
+group_copies! { SymmetricSlice<'a, T>, borrow, confirm }
 
 fn view<T: Element>(buffer: &SymmetricBuffer<T>, start: usize, elems: usize) -> View<'_> {
     let group = buffer.arena.group();

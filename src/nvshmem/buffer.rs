@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::heap::{Heap, Held};
 use crate::error::Result;
-use crate::memory::{Adopted, AdoptedSlice, Operand, Ref, Sealed, View, size_bytes};
-use crate::stream::Stream;
+use crate::memory::{Adopted, AdoptedSlice, Operand, Ref, Sealed, View, group_copies, size_bytes};
 use crate::types::Element;
 
 /// `len` elements of NVSHMEM's symmetric memory on every rank. Collectives on it are zero-copy.
@@ -72,35 +71,6 @@ impl<T: Element> Buffer<T> {
         self.adopted.memory().clone().owned_by(self.held.clone().map(|held| held as _))
     }
 
-    /// Copies `values` into this rank's elements, after earlier work of `stream`. Blocks until the copy is done.
-    ///
-    /// # Errors
-    /// The errors of [`DeviceBuffer::write`](crate::DeviceBuffer::write).
-    pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
-        self.adopted.memory().write(values, stream)
-    }
-
-    /// Copies this rank's elements to the host, after earlier work of `stream`. Blocks until the copy is done.
-    ///
-    /// # Errors
-    /// The errors of [`SymmetricBuffer::read`](crate::SymmetricBuffer::read).
-    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
-        let values = self.adopted.memory().read(stream)?;
-        self.confirm()?;
-        Ok(values)
-    }
-
-    /// Copies the elements into `values`, memory of the host, after earlier work of `stream`. Blocks until the copy is
-    /// done. Like [`read`](Self::read), without an allocation.
-    ///
-    /// # Errors
-    /// The errors of [`read`](Self::read); [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the length
-    /// differs.
-    pub fn read_into(&self, values: &mut [T], stream: &Stream) -> Result<()> {
-        self.adopted.memory().read_into(values, stream)?;
-        self.confirm()
-    }
-
     /// Elements of another type, checked.
     pub(crate) fn view_of_elements<U: Element>(&self, offset_bytes: usize, count: usize) -> Result<View<'_>> {
         self.adopted.view_of_elements::<U>(offset_bytes, count)
@@ -111,6 +81,8 @@ impl<T: Element> Buffer<T> {
         self.heap.calls.group().confirm()
     }
 }
+
+group_copies! { Buffer<T>, borrow, confirm }
 
 impl<T: Element> Sealed for &Buffer<T> {
     fn view(&self) -> View<'_> {

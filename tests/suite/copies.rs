@@ -2,6 +2,7 @@
 
 use symmetra::{Device, DeviceBuffer, Error, HostBuffer, Stream, copy, copy_from_host, copy_to_host};
 
+use crate::support::refusal::invalid;
 use crate::support::{config, is_host, threads};
 
 fn numbers(from: i32, len: usize) -> Vec<i32> {
@@ -44,6 +45,47 @@ fn copies_run_in_the_order_of_a_stream_and_in_graphs() {
         symmetric.read_into(&mut into, stream).unwrap();
         assert_eq!(into, expected);
         assert_eq!(host.elements().unwrap(), numbers(own, len));
+    });
+}
+
+/// Writes new values by `write`, and reads them by `read` and `read_into`. Values of another number are refused.
+macro_rules! passes_values {
+    ($memory:expr, $stream:expr) => {{
+        let (memory, stream) = (&$memory, $stream);
+        let values: Vec<i32> = (0..memory.len()).map(|_| fastrand::i32(..)).collect();
+        memory.write(&values, stream).unwrap();
+        assert_eq!(memory.read(stream).unwrap(), values);
+        let mut into = vec![0; values.len()];
+        memory.read_into(&mut into, stream).unwrap();
+        assert_eq!(into, values);
+        for wrong in [vec![0; values.len() - 1], vec![0; values.len() + 1]] {
+            invalid(memory.write(&wrong, stream), &["the number of values"]);
+            invalid(memory.read_into(&mut wrong.clone(), stream), &["the number of values"]);
+        }
+        values
+    }};
+}
+
+#[test]
+fn every_type_of_memory_is_written_and_read_by_slices_of_the_host() {
+    threads(2, &config(), |rank| {
+        let (communicator, stream, device) = (&rank.communicator, &rank.stream, &rank.device);
+        let plain = DeviceBuffer::<i32>::new(device, 500).unwrap();
+        passes_values!(plain, stream);
+        let whole = passes_values!(plain.borrow(), stream);
+        let part = passes_values!(plain.borrow().slice(7..300).unwrap(), stream);
+        assert_eq!(plain.read(stream).unwrap(), [&whole[..7], &part, &whole[300..]].concat());
+        let symmetric = communicator.symmetric::<i32>(500).unwrap();
+        let whole = passes_values!(symmetric, stream);
+        let part = passes_values!(symmetric.slice(7..300).unwrap(), stream);
+        assert_eq!(symmetric.read(stream).unwrap(), [&whole[..7], &part, &whole[300..]].concat());
+        // SAFETY: ranks are threads, and drop it after calls that succeeded.
+        let adopted = unsafe { communicator.adopt(plain.borrow()) }.unwrap();
+        let whole = passes_values!(adopted, stream);
+        let part = passes_values!(adopted.slice(7..300).unwrap(), stream);
+        assert_eq!(plain.read(stream).unwrap(), [&whole[..7], &part, &whole[300..]].concat());
+        rank.finish();
+        communicator.group().barrier().unwrap();
     });
 }
 
