@@ -52,7 +52,7 @@ fn copies_run_in_the_order_of_a_stream_and_in_graphs() {
 macro_rules! passes_values {
     ($memory:expr, $stream:expr) => {{
         let (memory, stream) = (&$memory, $stream);
-        let values: Vec<i32> = (0..memory.len()).map(|_| fastrand::i32(..)).collect();
+        let values: Vec<i32> = memory.read(stream).unwrap().iter().map(|_| fastrand::i32(..)).collect();
         memory.write(&values, stream).unwrap();
         assert_eq!(memory.read(stream).unwrap(), values);
         let mut into = vec![0; values.len()];

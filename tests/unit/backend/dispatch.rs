@@ -60,6 +60,7 @@ fn call<'v>(own: &'v Own<'_>, op: &'static crate::op::Op, reduction: Reduction, 
         place: if own.rank.is_multiple_of(2) { Place::Plain } else { Place::Symmetric { group: 1, offset_bytes: 64 } },
         device: own.device,
         owner: None,
+        read_only: false,
     };
     let (elems, root) = (own.bytes / dtype.bytes(), own.world - 1);
     let operand = |extent: Extent| {
@@ -98,6 +99,7 @@ proptest! {
                     let view = View {
                         address: std::ptr::without_provenance_mut(64), elems: 1, place: Place::Plain, device: &device,
                         owner: None,
+                        read_only: false,
                     };
                     let messages = [Message::new(0, rank % 2 == 0, dtype, &view)];
                     let (norm, weight) = (RmsNorm::new(0.5), Held::new(dtype, &view));

@@ -9,7 +9,7 @@ use crate::op::{ALL_GATHER, ALL_GATHER_V, ALL_REDUCE, BROADCAST, Numbers, PartCo
 fn calls_differ_in_all_that_they_are() {
     let device = Device::host().unwrap();
     let (address, place, device) = (std::ptr::null_mut(), Place::Plain, &device);
-    let view = |elems| View { address, elems, place, device, owner: None };
+    let view = |elems| View { address, elems, place, device, owner: None, read_only: false };
     let reduce = |reduction: Reduction, dtype, elems| {
         let call = Call::new(&ALL_REDUCE, dtype).options(reduction);
         Announcement::call(&call.input(view(elems)).output(view(elems)))

@@ -39,7 +39,7 @@ impl Rank {
 
     fn run(&self, op: &'static Op, dtype: Dtype, queue: Target<'_>) -> Result<()> {
         let (device, address) = (self.stream.device(), std::ptr::without_provenance_mut(64));
-        let view = || View { address, elems: 1, place: Place::Plain, device, owner: None };
+        let view = || View { address, elems: 1, place: Place::Plain, device, owner: None, read_only: false };
         let call = Call::new(op, dtype).input(view()).output(view());
         self.ranks.run(&call, &call.check(0, 1, device)?, queue)
     }
@@ -105,7 +105,12 @@ fn messages_between_pairs_are_a_group() {
     let rank = Rank::new();
     let (device, address) = (rank.stream.device(), std::ptr::without_provenance_mut(64));
     let message = |sends, elems| {
-        Message::new(0, sends, Dtype::F32, &View { address, elems, place: Place::Plain, device, owner: None })
+        Message::new(
+            0,
+            sends,
+            Dtype::F32,
+            &View { address, elems, place: Place::Plain, device, owner: None, read_only: false },
+        )
     };
     let messages = [message(true, 3), message(false, 3), message(true, 0), message(false, 0), message(false, 5)];
     let group = ["ncclGroupStart", "ncclSend in a group", "ncclRecv in a group", "ncclRecv in a group", "ncclGroupEnd"];
