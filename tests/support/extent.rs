@@ -13,7 +13,7 @@ pub fn full() -> bool {
 pub fn one_in(world: usize) -> usize {
     let share = match world {
         ..=4 => 8,
-        ..=8 => 16,
+        5..=8 => 16,
         _ => 32,
     };
     match (full(), is_host()) {
