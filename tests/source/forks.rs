@@ -13,10 +13,12 @@ const TRIED: [&str; 5] =
     ["tests/forks.rs", "tests/forks/", "tests/metadata/forks.rs", "tests/nvshmem.rs", "tests/unit/nccl/"];
 
 /// Public types that are tried as a part of another object, and why.
-const APART: [(&str, &str); 26] = [
+const APART: [(&str, &str); 28] = [
     ("AnyQueue", "a queue: a stream or a capture"),
+    ("Borrowed", "memory, whose stream is refused; of cudarc"),
     ("BroadcastRing", "either end of a ring"),
     ("Capture", "within the closure of a capture: its stream is refused"),
+    ("Comm", "a communicator, which is tried; of cudarc"),
     ("Config", "settings, of which one has the name of a device's object"),
     ("Directory", "no call: its drop is tried by tests/forks/objects.rs"),
     ("Combine", "operands, which the call checks"),

@@ -14,6 +14,8 @@ mod copies;
 #[cfg(feature = "cudarc")]
 mod cudarc;
 mod cut_calls;
+#[cfg(feature = "cudarc")]
+mod engine_class;
 mod environment;
 mod expert_cases;
 mod expert_errors;

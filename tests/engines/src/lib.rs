@@ -39,3 +39,33 @@ pub mod nccl {
     /// The type of a count in both libraries' calls.
     pub type Communicators = (Option<cudarc::nccl::sys::ncclComm_t>, Option<symmetra::nccl::Communicator>);
 }
+
+/// An engine over NCCL, by the class of cudarc.
+#[cfg(any(feature = "pegainfer", feature = "cubecl"))]
+#[allow(clippy::missing_errors_doc, reason = "the text of an engine")]
+pub mod over_nccl {
+    use cudarc::nccl::safe::{Comm, Id, ReduceOp};
+
+    use super::engine::*;
+
+    include!("class.rs");
+}
+
+/// The same engine over symmetra. One line differs.
+#[allow(clippy::missing_errors_doc, reason = "the text of an engine")]
+pub mod over_symmetra {
+    use symmetra::interop::cudarc::comm::{Comm, Id, ReduceOp};
+
+    use super::engine::*;
+
+    include!("class.rs");
+}
+
+/// The names that an engine uses in both cases.
+mod engine {
+    pub(super) use std::ffi::c_char;
+    pub(super) use std::ops::Range;
+    pub(super) use std::sync::Arc;
+
+    pub(super) use cudarc::driver::{CudaSlice, CudaStream, CudaView};
+}

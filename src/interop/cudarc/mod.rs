@@ -5,7 +5,9 @@
 //! | `CudaContext` | [`Device`] | [`device`] |
 //! | `CudaStream` | [`Stream`] | [`stream`]: keeps the `Arc`, destroys nothing; [`new_stream`] makes both |
 //! | `CudaSlice`, given | [`Owned`], then [`Ref`] | safe: it waits for the device before it is freed |
-//! | `CudaSlice`, `CudaViewMut`, lent | [`Ref`] | [`borrow`]: the caller ensures that it is freed late enough |
+//! | `CudaSlice`, `CudaViewMut`, lent | [`Borrowed`], a [`Ref`] | [`borrow`]: the caller enqueues before it is dropped |
+//! | `CudaSlice`, `CudaView`, read | [`Borrowed`], a [`Ref`] | [`input`]: the same, as an input alone |
+//! | `nccl::safe::Comm` | [`comm::Comm`] | the same methods, safe: a port changes one line |
 //! | `CudaView`, `CudaViewMut` | [`Lent`], from [`Ref`] | [`lend`]: safe, frees nothing |
 //! | `DriverError` | [`Error`] | `?` |
 //! | argument of a kernel | [`HeapView`], [`PadView`], [`PeerView`], [`MulticastData`] | `launch.arg(&heap)` |
@@ -41,13 +43,17 @@
 //! ```
 #![allow(unsafe_code)]
 
+pub mod comm;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ::cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, DriverError,
+    SyncOnDrop,
 };
 
 use crate::device::{Device, DeviceKind};
@@ -115,21 +121,68 @@ pub unsafe fn new_stream(device: &Device) -> Result<(Stream, Arc<CudaStream>)> {
     Ok((stream, native))
 }
 
-/// Borrows a `CudaSlice` or `CudaViewMut` that stays with its owner.
+/// Memory of cudarc's that its owner keeps, borrowed for work on one stream. Dereferences to a [`Ref`].
+///
+/// It holds the guard of cudarc. When it is dropped, cudarc records the work of the stream, so that other streams that use the
+/// memory, and its free, come after that work. So drop it after the last call that uses it is enqueued.
+pub struct Borrowed<'a, T: Element> {
+    memory: Ref<'a, T>,
+    _guard: SyncOnDrop<'a>,
+}
+
+impl<'a, T: Element> Deref for Borrowed<'a, T> {
+    type Target = Ref<'a, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.memory
+    }
+}
+
+impl<T: Element> fmt::Debug for Borrowed<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Borrowed({:?})", self.memory)
+    }
+}
+
+/// Borrows a `CudaSlice` or `CudaViewMut` for work on `stream`, which cudarc makes wait for earlier users of the memory.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for memory of another device.
+/// [`Error::InvalidArgument`] for memory or a stream of another device.
 ///
 /// # Safety
-/// All actions of the owner after `'a` come after all work enqueued with the result: either that work is on the slice's
-/// own stream, or the owner has waited for it. This includes dropping the slice, which frees the memory on its stream.
-/// Memory that peers address lives as long as [`Communicator::adopt`](crate::Communicator::adopt) requires.
-pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(device: &Device, memory: &'a mut M) -> Result<Ref<'a, T>> {
-    let (len, owner) = (memory.len(), memory.stream().clone());
-    check(device, &owner)?;
-    let (address, _) = memory.device_ptr_mut(&owner);
-    // SAFETY: allocated by the driver for `len` elements, borrowed for `'a`, freed as the caller promises.
-    unsafe { Ref::from_raw(device, address as *mut T, len) }
+/// `memory` holds as many elements as its length. Work enqueued with the result is on `stream`, and is enqueued before the
+/// result is dropped. All actions of the owner afterwards come after that work: by events, which cudarc tracks unless the
+/// program disables that, by being on `stream`, or because the owner has waited. This includes dropping the slice. Memory that peers
+/// address lives as long as [`Communicator::adopt`](crate::Communicator::adopt) requires.
+pub unsafe fn borrow<'a, T: Element, M: DevicePtrMut<T>>(
+    device: &Device,
+    memory: &'a mut M,
+    stream: &'a CudaStream,
+) -> Result<Borrowed<'a, T>> {
+    check(device, stream)?;
+    check(device, memory.stream())?;
+    let len = memory.len();
+    let (address, guard) = memory.device_ptr_mut(stream);
+    Ok(Borrowed { memory: Ref::new(address as *mut T, len, device), _guard: guard })
+}
+
+/// Borrows a `CudaSlice`, `CudaView` or `CudaViewMut` as an input for work on `stream`, which cudarc makes wait for earlier
+/// writers of the memory. As an output of a call it is [`Error::InvalidArgument`].
+///
+/// # Errors
+/// The errors of [`borrow`].
+///
+/// # Safety
+/// The requirements of [`borrow`], for actions of the owner that write or free the memory.
+pub unsafe fn input<'a, T: Element, M: DevicePtr<T>>(
+    device: &Device,
+    memory: &'a M,
+    stream: &'a CudaStream,
+) -> Result<Borrowed<'a, T>> {
+    check(device, stream)?;
+    check(device, memory.stream())?;
+    let (address, guard) = memory.device_ptr(stream);
+    Ok(Borrowed { memory: Ref::new(address as *mut T, memory.len(), device).read_only(), _guard: guard })
 }
 
 /// A `CudaSlice` that collectives own. Dropping it waits for the device, as for a
