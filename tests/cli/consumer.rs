@@ -548,6 +548,15 @@ fn the_examples_build_against_the_installed_tree() {
     assert_eq!(lines, ["rank 0: 9.000000", "rank 1: 9.000000", "rank 2: 9.000000"]);
 }
 
+/// One thread calls for all devices, as the page on Rust engines shows.
+#[test]
+fn one_thread_sums_for_all_devices_of_an_engine() {
+    let program = build("examples/cpp/backends.cc", &["-pthread"]);
+    for devices in ["2", "4"] {
+        assert_eq!(run(Command::new(&program).arg(devices)), format!("{devices} devices: 1000 sums\n"));
+    }
+}
+
 /// `docs/porting.md` shows both classes as they are there.
 #[test]
 fn a_class_of_an_engine_and_the_one_in_its_place_are_right() {

@@ -10,5 +10,6 @@ mod layering;
 mod limits;
 mod nvshmem;
 mod schedules;
+mod snippets;
 mod sources;
 mod words;

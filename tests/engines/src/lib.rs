@@ -1,5 +1,8 @@
 //! Communication as an engine writes it: slices and streams of cudarc, and a communicator of symmetra.
 
+#[allow(clippy::missing_errors_doc, reason = "the errors are those of the calls")]
+pub mod recipes;
+
 use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream, DriverError};
