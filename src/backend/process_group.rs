@@ -61,6 +61,18 @@ impl ProcessGroup {
         self.calls.device()
     }
 
+    /// Whether the group is open and every rank is healthy, as far as this rank knows. Does not block, except once in a
+    /// failed group that spans hosts, where the rank exchanges the cause with the others.
+    ///
+    /// A program that waits for its own stream, instead of [`synchronize`](Self::synchronize), calls this afterwards and
+    /// before it uses results: after a collective that gave up, the output has old values, and the wait reports no error.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], or the first failure.
+    pub fn check(&self) -> Result<()> {
+        self.calls.check()
+    }
+
     /// Blocks until all work of `stream` is done, and returns its error if it failed.
     ///
     /// # Errors

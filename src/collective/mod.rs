@@ -220,7 +220,8 @@ impl Communicator {
         self.0.arena.allocation()
     }
 
-    /// Blocks until all work of `stream` is done, and returns its error if it failed.
+    /// Blocks until all work of `stream` is done, and returns its error if it failed. After a wait for the stream by other
+    /// means, [`check`](crate::ProcessGroup::check) returns the group's error.
     ///
     /// # Errors
     /// The group's error if a collective gave up, the device's if work failed;

@@ -199,15 +199,6 @@ impl Coordinator {
         Ok(graph)
     }
 
-    /// Whether the group is open and every rank is healthy, as far as this rank knows. Does not block, except once in a
-    /// failed group that spans hosts, where the rank exchanges the cause with the others.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], or the first failure.
-    pub fn check(&self) -> Result<()> {
-        self.serving.check()
-    }
-
     /// The device of this rank.
     pub fn device(&self) -> &Device {
         self.local().device()

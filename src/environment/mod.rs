@@ -198,7 +198,7 @@ impl Environment {
     }
 
     fn check(&self) -> Result<()> {
-        self.coordinators.iter().try_for_each(Coordinator::check)
+        self.coordinators.iter().try_for_each(|group| group.check())
     }
 }
 

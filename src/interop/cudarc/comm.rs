@@ -231,7 +231,7 @@ impl Comm {
     /// # Errors
     /// The group's error.
     pub fn check(&self) -> Result<()> {
-        Ok(self.communicator.group().check()?)
+        Ok(self.communicator.check()?)
     }
 
     /// Blocks until all calls are done.
