@@ -186,8 +186,8 @@ pub use group::{
 };
 pub use memory::{
     Adopted, AdoptedSlice, DeviceBuffer, HeapView, HostBuffer, MulticastData, MulticastView, Operand, PadView,
-    PeerView, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, copy, copy_from_host, copy_to_host,
-    required_bytes,
+    PeerView, Ref, SIGNAL_CHANNELS, SignalPad, SymmetricBuffer, SymmetricSlice, Untyped, copy, copy_from_host,
+    copy_to_host, required_bytes,
 };
 pub use op::{
     Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,

@@ -10,10 +10,10 @@ mod slices;
 
 use crate::backend::ProcessGroup;
 use crate::error::{Error, Result};
-use crate::memory::{Operand, View, WithView};
+use crate::memory::{Operand, Untyped, View, WithView};
 use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, PartCounts, Size};
 use crate::stream::{Queue, Target};
-use crate::types::Element;
+use crate::types::{Dtype, Element};
 
 /// The settings of a call for [`ProcessGroup::perform`]. An operation ignores settings that it does not have.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,9 +49,44 @@ impl ProcessGroup {
         [input, output]: [Option<O>; 2],
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let [input, output] = [&input, &output].map(|operand| operand.as_ref().map(WithView::view_of));
+        let operands = [&input, &output].map(|operand| operand.as_ref().map(WithView::view_of));
+        self.perform_on(op, how, T::DTYPE, operands, Target::of(&queue))
+    }
+
+    /// [`perform`](Self::perform) for programs that know element types at run time: both operands have the same type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for operands of different types or without one, and the errors of
+    /// [`perform`](Self::perform).
+    pub fn perform_untyped<'op>(
+        &self,
+        op: &'static Op,
+        how: &How<'_>,
+        operands: [Option<Untyped<'op>>; 2],
+        queue: impl Queue<'op>,
+    ) -> Result<()> {
+        let [input, output] = &operands;
+        let dtype = match (input.as_ref().map(Untyped::dtype), output.as_ref().map(Untyped::dtype)) {
+            (Some(input), Some(output)) if input != output => {
+                return Err(Error::invalid("the output's type", output, format!("the input is {input}")));
+            }
+            (Some(dtype), _) | (None, Some(dtype)) => dtype,
+            (None, None) => return Err(Error::invalid("the number of operands", 0, "their type is that of the call")),
+        };
+        let views = [input, output].map(|operand| operand.as_ref().map(Untyped::view));
+        self.perform_on(op, how, dtype, views, Target::of(&queue))
+    }
+
+    fn perform_on(
+        &self,
+        op: &'static Op,
+        how: &How<'_>,
+        dtype: Dtype,
+        [input, output]: [Option<View<'_>>; 2],
+        queue: Target<'_>,
+    ) -> Result<()> {
         let messages = match op.input.size {
-            Size::Messages => messages::<T>(how.counts, [input.as_ref(), output.as_ref()], self.world_size())?,
+            Size::Messages => messages(dtype, how.counts, [input.as_ref(), output.as_ref()], self.world_size())?,
             _ => Vec::new(),
         };
         let numbers = match (op.input.size, how.along) {
@@ -62,8 +97,8 @@ impl ProcessGroup {
             (_, Some((dim, shape))) if op.along => Numbers::Along(dim, shape),
             _ => Numbers::None,
         };
-        let call = Call::new(op, T::DTYPE).options(how.options).parameter(how.parameter).numbers(numbers);
-        self.calls.run(&call.input(input).output(output), Target::of(&queue))
+        let call = Call::new(op, dtype).options(how.options).parameter(how.parameter).numbers(numbers);
+        self.calls.run(&call.input(input).output(output), queue)
     }
 }
 
@@ -71,7 +106,8 @@ impl ProcessGroup {
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the number of counts is not the world size, or if the counts exceed the operand.
-fn messages<T: Element>(
+fn messages(
+    dtype: Dtype,
     counts: [&[usize]; 2],
     operands: [Option<&View<'_>>; 2],
     world_size: usize,
@@ -90,7 +126,7 @@ fn messages<T: Element>(
                 let limit = format!("the {what} has {} elements after the messages of earlier ranks", elems - start);
                 return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
             };
-            messages.push(Message::new(peer, sends, T::DTYPE, &view.part(start..start + count, T::DTYPE)?));
+            messages.push(Message::new(peer, sends, dtype, &view.part(start..start + count, dtype)?));
             start += count;
         }
     }

@@ -20,6 +20,7 @@ mod registration;
 mod signal;
 mod slots;
 mod symmetric;
+mod untyped;
 mod view;
 
 pub use adopted::{Adopted, AdoptedSlice};
@@ -30,6 +31,7 @@ pub use pinned::HostBuffer;
 pub use plain::{DeviceBuffer, Ref};
 pub use signal::SignalPad;
 pub use symmetric::{SymmetricBuffer, SymmetricSlice};
+pub use untyped::Untyped;
 pub use view::{HeapView, MulticastData, MulticastView, PadView, PeerView};
 
 pub(crate) use arena::Arena;

@@ -13,7 +13,7 @@ const TRIED: [&str; 5] =
     ["tests/forks.rs", "tests/forks/", "tests/metadata/forks.rs", "tests/nvshmem.rs", "tests/unit/nccl/"];
 
 /// Public types that are tried as a part of another object, and why.
-const APART: [(&str, &str); 28] = [
+const APART: [(&str, &str); 29] = [
     ("AnyQueue", "a queue: a stream or a capture"),
     ("Borrowed", "memory, whose stream is refused; of cudarc"),
     ("BroadcastRing", "either end of a ring"),
@@ -40,6 +40,7 @@ const APART: [(&str, &str); 28] = [
     ("Target", "a queue: a stream or a capture"),
     ("NamedValue", "a tensor, which is tried"),
     ("Tensor", "an operand, which the call checks"),
+    ("Untyped", "an operand, which the call checks"),
     ("View", "an operand, which the call checks"),
     ("Window", "for the command alone"),
 ];

@@ -54,3 +54,4 @@ mod slices;
 #[path = "../support/mod.rs"]
 mod support;
 mod tuning;
+mod untyped;

@@ -1,0 +1,65 @@
+//! Operands whose element type the program knows at run time.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fmt;
+
+use super::operand::{Sealed, View};
+use super::plain::Ref;
+use crate::device::Device;
+use crate::error::Result;
+use crate::types::{Dtype, Element, with_type};
+
+/// A borrowed range of memory with an element type that is known at run time, for
+/// [`ProcessGroup::perform_untyped`](crate::ProcessGroup::perform_untyped).
+#[derive(Clone)]
+pub struct Untyped<'a> {
+    bytes: Ref<'a, u8>,
+    dtype: Dtype,
+}
+
+impl<'a> Untyped<'a> {
+    /// Borrows memory of the program: `len` elements of `dtype` at `address`, which `device` can read and write.
+    ///
+    /// # Errors
+    /// The errors of [`Ref::from_raw`].
+    ///
+    /// # Safety
+    /// The requirements of [`Ref::from_raw`].
+    pub unsafe fn from_raw(device: &Device, dtype: Dtype, address: *mut c_void, len: usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), len) }.map(|memory| memory.untyped()))
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.dtype.bytes()
+    }
+
+    /// Whether the memory has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        View { elems: self.len(), ..self.bytes.view() }
+    }
+}
+
+impl<'a, T: Element> Ref<'a, T> {
+    /// This memory, with its element type as a value.
+    pub fn untyped(&self) -> Untyped<'a> {
+        Untyped { bytes: self.cast(), dtype: T::DTYPE }
+    }
+}
+
+impl fmt::Debug for Untyped<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Untyped({} {} at {:p})", self.len(), self.dtype, self.bytes.as_raw())
+    }
+}
