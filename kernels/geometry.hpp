@@ -1,6 +1,6 @@
 // Validates a launch: the conditions that the kernels rely on.
 #pragma once
-#include "kernels/args.hpp"
+#include "kernels/pair_geometry.hpp"
 
 namespace symmetra::kernels {
 
@@ -440,37 +440,18 @@ constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
                      geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
   return known && experts && rows && is_wired(args) && is_placed(args) && is_placed_beside(args) && has_packets(args) && shape;
 }
-/// Tasks of a launch: each channel of each lane. The tasks are distributed over the blocks round-robin.
-constexpr uint32_t pair_tasks(const PairsArgs& args) { return args.lanes * args.channels; }
-/// Block-shared memory of messages between pairs: 16 bytes, and 16 for each task of a block.
+/// Block-shared memory of messages between pairs: 16 bytes, and a part for each task of a block.
 constexpr uint32_t pair_shared_bytes(const PairsArgs& args, uint32_t blocks) {
-  return kSharedBytes + 16 * (1 + (pair_tasks(args) + blocks - 1) / blocks);
+  return kSharedBytes + 16 + kPairTaskBytes * ((pair_tasks(args) + blocks - 1) / blocks);
 }
-/// Whether a message is cut into pieces as its length requires, and the pieces fit a slot.
-constexpr bool is_pair_end(const PairsArgs& args, const PairEnd& end) {
-  if (end.peer >= args.world || end.peer == args.rank || end.bytes > uint64_t{1} << 60) return false;
-  if (end.piece_packets == 0 || end.piece_packets >= args.slot_packets || end.pieces >= 1u << 31) return false;
-  const uint64_t packets = (end.bytes + 15) / 16, pieces = (packets + end.piece_packets - 1) / end.piece_packets;
-  return end.pieces == (pieces == 0 ? 1 : pieces);
-}
-/// Whether a lane has messages, all of one peer and direction that no earlier lane has.
-constexpr bool is_pair_lane(const PairsArgs& args, uint32_t lane) {
-  const uint32_t begin = args.first[lane], end = args.first[lane + 1];
-  if (begin >= end || end > kMostPairEnds || (lane == 0 && begin != 0)) return false;
-  const PairEnd& first = args.end[begin];
-  const auto alike = [&first](const PairEnd& other) { return other.peer == first.peer && (other.sends != 0) == (first.sends != 0); };
-  for (uint32_t number = begin; number < end; ++number) {
-    if (!alike(args.end[number]) || !is_pair_end(args, args.end[number])) return false;
-  }
-  for (uint32_t before = 0; before < lane; ++before) {
-    if (alike(args.end[args.first[before]])) return false;
-  }
-  return true;
-}
+/// Whether the messages of a launch fit their streams and slots, and its blocks have memory for their tasks.
 constexpr bool fits(const PairsArgs& args, const Geometry& geometry) {
-  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.channels >= 1 &&
-                     args.channels <= kPairChannels && args.lanes >= 1 && args.lanes <= kMostPairLanes;
-  if (!known || !has_shape(geometry, kMaxBlocks, 512)) return false;
+  const bool known = args.world >= 2 && args.world <= kMaxWorld && args.rank < args.world && args.lanes >= 1 &&
+                     args.lanes <= kMostPairLanes && args.op < 256;
+  const bool streams = args.streams >= 1 && args.streams <= kPairStreams && args.used_streams >= 1 && args.used_streams <= args.streams &&
+                       args.stream_packets >= kLeastStreamPackets && (args.stream_packets & (args.stream_packets - 1)) == 0;
+  const bool channels = args.channels >= 1 && args.channels <= kPairChannels && args.used_channels <= args.channels;
+  if (!known || !streams || !channels || !has_shape(geometry, kMaxBlocks, 512)) return false;
   for (uint32_t lane = 0; lane < args.lanes; ++lane) {
     if (!is_pair_lane(args, lane)) return false;
   }

@@ -36,60 +36,49 @@ impl Communicator {
             None => inner.group.note_pairs(1),
         }
         own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
-        each_part(messages, rank, args::kMostPairEnds, |part| Lanes::new(inner, part).launch(inner, first, queue))
+        each_part(messages, rank, args::kMostPairEnds, |part| launch(inner, &lanes(inner, part, first), queue))
     }
 }
 
-/// The messages of one launch, by lane.
-struct Lanes {
-    end: [args::PairEnd; args::kMostPairEnds as usize],
-    first: [u8; args::kMostPairLanes as usize + 2],
-    count: u32,
-}
-
-impl Lanes {
-    /// The lanes of at most [`args::kMostPairEnds`] messages. The messages of a lane must be consecutive.
-    fn new(inner: &Inner, messages: &mut dyn Iterator<Item = &Message>) -> Self {
-        let end = [args::PairEnd::NONE; args::kMostPairEnds as usize];
-        let mut lanes = Self { end, first: [0; args::kMostPairLanes as usize + 2], count: 0 };
-        let mut last = None;
-        for (number, message) in messages.enumerate() {
-            lanes.end[number] = pair_end(inner, message);
-            if last.replace((message.peer, message.sends)) != Some((message.peer, message.sends)) {
-                lanes.count += 1;
-            }
-            // The end of the last lane so far.
-            lanes.first[lanes.count as usize] = number as u8 + 1;
+/// The arguments of a launch of at most [`args::kMostPairEnds`] messages. The messages of a lane must be consecutive.
+fn lanes(inner: &Inner, messages: &mut dyn Iterator<Item = &Message>, first: bool) -> args::PairsArgs {
+    let pairs = &inner.arena.layout().pairs;
+    let mut args = args::PairsArgs {
+        wait: inner.arena.wait(first),
+        counts: inner.arena.own(pairs.counts.offset).cast(),
+        rank: inner.group.rank() as u32,
+        world: inner.group.world_size() as u32,
+        streams: pairs.streams,
+        channels: pairs.channels,
+        stream_packets: pairs.stream_packets,
+        slot_packets: pairs.slot_packets,
+        used_streams: 1,
+        op: args::kOpPairs,
+        peers: inner.arena.everywhere(pairs.region.offset),
+        ..args::PairsArgs::NONE
+    };
+    let mut last = None;
+    for (number, message) in messages.enumerate() {
+        let (strip, peer, sends) = (message.strip(), message.peer as u32, message.sends.into());
+        let [piece_packets, pieces] = geometry::pair_pieces(shape_of(&inner.group), &args, strip.bytes);
+        let end = args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces };
+        let [streams, channels] = geometry::pair_ways(&args, &end);
+        args.used_streams = args.used_streams.max(streams);
+        args.used_channels = args.used_channels.max(channels);
+        args.end[number] = end;
+        if last.replace((peer, sends)) != Some((peer, sends)) {
+            args.lanes += 1;
         }
-        lanes
+        // The end of the last lane so far.
+        args.first[args.lanes as usize] = number as u8 + 1;
     }
-
-    fn launch(&self, inner: &Inner, first: bool, queue: Target<'_>) -> Result<()> {
-        let pairs = &inner.arena.layout().pairs;
-        let args = args::PairsArgs {
-            wait: inner.arena.wait(first),
-            counts: inner.arena.own(pairs.counts.offset).cast(),
-            rank: inner.group.rank() as u32,
-            world: inner.group.world_size() as u32,
-            channels: pairs.channels,
-            slot_packets: pairs.slot_packets,
-            op: args::kOpPairs,
-            lanes: self.count,
-            first: self.first,
-            peers: inner.arena.everywhere(pairs.region.offset),
-            end: self.end,
-        };
-        let geometry = geometry::pairs(shape_of(&inner.group), &args, inner.group.capabilities().multiprocessors);
-        // SAFETY: queues and counts lie in arenas that live until the device is idle (liveness, bounds); the lane orders
-        // their use on this rank, and each queue has one sender and one receiver (exclusion); operands are freed only
-        // after the device's work, or are the caller's duty.
-        queue.enqueue("launch messages", |raw| unsafe { raw.launch(&args, &geometry) })
-    }
+    args
 }
 
-fn pair_end(inner: &Inner, message: &Message) -> args::PairEnd {
-    let (strip, pairs) = (message.strip(), &inner.arena.layout().pairs);
-    let [piece_packets, pieces] = geometry::pair_pieces(strip.bytes, pairs.channels, pairs.slot_packets);
-    let (peer, sends) = (message.peer as u32, message.sends.into());
-    args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces }
+fn launch(inner: &Inner, args: &args::PairsArgs, queue: Target<'_>) -> Result<()> {
+    let geometry = geometry::pairs(shape_of(&inner.group), args, inner.group.capabilities().multiprocessors);
+    // SAFETY: streams, queues and counts lie in arenas that live until the device is idle (liveness, bounds); the lane orders
+    // their use on this rank, and each of them has one sender and one receiver (exclusion); operands are freed only
+    // after the device's work, or are the caller's duty.
+    queue.enqueue("launch messages", |raw| unsafe { raw.launch(args, &geometry) })
 }

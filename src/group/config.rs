@@ -68,7 +68,7 @@ pub struct Config {
     pub recursive_doubling_bytes: u64,
     /// Scratch in bytes for messages from each other rank, 4 KiB to 512 MiB: see
     /// [`ProcessGroup::pairs`](crate::ProcessGroup::pairs). It holds queues through which a message of any size passes;
-    /// larger queues mean larger pieces. Default 512 KiB.
+    /// larger queues mean larger pieces: 8 MiB reach the bandwidth of NVLink. Default 512 KiB.
     pub pair_bytes: u64,
     /// The factors on which the bits of a result may depend. Default [`Determinism::PerAlgorithm`].
     pub determinism: Determinism,

@@ -414,12 +414,16 @@ const _: () = {
     ["Offset of field: MulticastArgs::into_bytes"][::std::mem::offset_of!(MulticastArgs, into_bytes) - 152usize];
     ["Offset of field: MulticastArgs::peers"][::std::mem::offset_of!(MulticastArgs, peers) - 160usize];
 };
-pub const kPairChannels: u32 = 8;
+pub const kPairStreams: u32 = 16;
+pub const kPairChannels: u32 = 32;
+pub const kPairWays: u32 = 48;
 pub const kPairSlots: u32 = 2;
+pub const kLeastStreamPackets: u32 = 16;
 pub const kPairCountBytes: u32 = 64;
-pub const kPairTakenOffset: u32 = 8192;
-pub const kPairQueuesOffset: u32 = 16384;
-pub const kPairCounts: u32 = 256;
+pub const kPairTakenOffset: u32 = 49152;
+pub const kPairStreamsOffset: u32 = 98304;
+pub const kPairTaskBytes: u32 = 24;
+pub const kPairCounts: u32 = 1536;
 pub const kMostPairEnds: u32 = 96;
 pub const kMostPairLanes: u32 = 30;
 #[repr(C)]
@@ -450,8 +454,12 @@ pub struct PairsArgs {
     pub counts: *mut u32,
     pub rank: u32,
     pub world: u32,
+    pub streams: u32,
     pub channels: u32,
+    pub stream_packets: u32,
     pub slot_packets: u32,
+    pub used_streams: u32,
+    pub used_channels: u32,
     pub op: u32,
     pub lanes: u32,
     pub first: [u8; 32usize],
@@ -460,19 +468,23 @@ pub struct PairsArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PairsArgs"][::std::mem::size_of::<PairsArgs>() - 3288usize];
+    ["Size of PairsArgs"][::std::mem::size_of::<PairsArgs>() - 3304usize];
     ["Alignment of PairsArgs"][::std::mem::align_of::<PairsArgs>() - 8usize];
     ["Offset of field: PairsArgs::wait"][::std::mem::offset_of!(PairsArgs, wait) - 0usize];
     ["Offset of field: PairsArgs::counts"][::std::mem::offset_of!(PairsArgs, counts) - 24usize];
     ["Offset of field: PairsArgs::rank"][::std::mem::offset_of!(PairsArgs, rank) - 32usize];
     ["Offset of field: PairsArgs::world"][::std::mem::offset_of!(PairsArgs, world) - 36usize];
-    ["Offset of field: PairsArgs::channels"][::std::mem::offset_of!(PairsArgs, channels) - 40usize];
-    ["Offset of field: PairsArgs::slot_packets"][::std::mem::offset_of!(PairsArgs, slot_packets) - 44usize];
-    ["Offset of field: PairsArgs::op"][::std::mem::offset_of!(PairsArgs, op) - 48usize];
-    ["Offset of field: PairsArgs::lanes"][::std::mem::offset_of!(PairsArgs, lanes) - 52usize];
-    ["Offset of field: PairsArgs::first"][::std::mem::offset_of!(PairsArgs, first) - 56usize];
-    ["Offset of field: PairsArgs::peers"][::std::mem::offset_of!(PairsArgs, peers) - 88usize];
-    ["Offset of field: PairsArgs::end"][::std::mem::offset_of!(PairsArgs, end) - 216usize];
+    ["Offset of field: PairsArgs::streams"][::std::mem::offset_of!(PairsArgs, streams) - 40usize];
+    ["Offset of field: PairsArgs::channels"][::std::mem::offset_of!(PairsArgs, channels) - 44usize];
+    ["Offset of field: PairsArgs::stream_packets"][::std::mem::offset_of!(PairsArgs, stream_packets) - 48usize];
+    ["Offset of field: PairsArgs::slot_packets"][::std::mem::offset_of!(PairsArgs, slot_packets) - 52usize];
+    ["Offset of field: PairsArgs::used_streams"][::std::mem::offset_of!(PairsArgs, used_streams) - 56usize];
+    ["Offset of field: PairsArgs::used_channels"][::std::mem::offset_of!(PairsArgs, used_channels) - 60usize];
+    ["Offset of field: PairsArgs::op"][::std::mem::offset_of!(PairsArgs, op) - 64usize];
+    ["Offset of field: PairsArgs::lanes"][::std::mem::offset_of!(PairsArgs, lanes) - 68usize];
+    ["Offset of field: PairsArgs::first"][::std::mem::offset_of!(PairsArgs, first) - 72usize];
+    ["Offset of field: PairsArgs::peers"][::std::mem::offset_of!(PairsArgs, peers) - 104usize];
+    ["Offset of field: PairsArgs::end"][::std::mem::offset_of!(PairsArgs, end) - 232usize];
 };
 pub const kMaxBlocks: u32 = 256;
 pub const kF32: u32 = 0;

@@ -1,16 +1,19 @@
 //! Launch shapes: pure functions, so that all ranks launch equally.
 
 use super::args::{
-    self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
-    kMaxBlocks as MAX_BLOCKS, kMostByShareThreads as MOST_BY_SHARE_THREADS, kMostCluster as MOST_CLUSTER,
+    self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairEnd, PairsArgs,
+    kClusteredSharedBytes as CLUSTERED_SHARED_BYTES, kMaxBlocks as MAX_BLOCKS,
+    kMostByShareThreads as MOST_BY_SHARE_THREADS, kMostCluster as MOST_CLUSTER,
     kMostClusteredGroup as MOST_CLUSTERED_GROUP, kMostClusteredThreads as MOST_CLUSTERED_THREADS,
     kMostClusteredTiles as MOST_CLUSTERED_TILES, kMostNormBlocks as MOST_NORM_BLOCKS, kNormColumns as NORM_COLUMNS,
-    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kRingChannels as RING_CHANNELS,
-    kStagePackets as STAGE_PACKETS,
+    kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kPairTaskBytes as PAIR_TASK_BYTES,
+    kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
 };
 
 /// Bytes of a packet, which are also the most that a block keeps of a packet in shared memory.
 const PACKET_BYTES: u32 = 16;
+/// Data of a packet of the protocol LL.
+const LL_DATA_BYTES: u32 = 8;
 /// Shared memory of every block, for its votes.
 const VOTE_BYTES: u32 = 16;
 
@@ -306,39 +309,61 @@ fn expert_words(step: &ExpertArgs) -> u32 {
     heads + step.copies + 2 * step.local + 1 + step.world + lists + held
 }
 
-/// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and the number of pieces, which the `channels`
-/// take in turn. Pieces fit a slot of `slot_packets`, of which one is the header. Short messages have pieces that a block moves
-/// at once; long messages have pieces for all channels in every round.
-pub(crate) fn pair_pieces(bytes: u64, channels: u32, slot_packets: u32) -> [u32; 2] {
+/// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and the number of pieces, which the channels of
+/// `args` take in turn. Both ranks of a message cut alike. A message that fits the streams has no pieces in channels: a piece is
+/// then the part of one stream. Other pieces fit a slot. Short ones are as long as a block moves at once; long messages have
+/// pieces for all channels in every round.
+pub(crate) fn pair_pieces(shape: Shape, args: &PairsArgs, bytes: u64) -> [u32; 2] {
     const LEAST_PACKETS: u64 = 256;
     const LINE_PACKETS: u64 = 32;
-    let (packets, channels) = (bytes.div_ceil(PACKET_BYTES.into()), u64::from(channels));
-    let room = u64::from(slot_packets.max(2) - 1);
+    // A header fits a stream too, and a quarter of the ring stays free.
+    let room = u64::from(args.stream_packets / 4 * 3 - 1);
+    let (packets, streams) = (bytes.div_ceil(LL_DATA_BYTES.into()), u64::from(args.streams));
+    if packets <= room * streams {
+        // On a CPU, parts cost more than they save.
+        let least = if shape.kind == Kind::Gpu { LINE_PACKETS.min(room) } else { room };
+        return [packets.div_ceil(streams).max(least) as u32, 0];
+    }
+    let (packets, channels) = (bytes.div_ceil(PACKET_BYTES.into()), u64::from(args.channels));
+    let room = u64::from(args.slot_packets);
     let rounds = packets.div_ceil(channels * room).max(1);
     let even = packets.div_ceil(channels * rounds).next_multiple_of(LINE_PACKETS);
     let piece = even.max(LEAST_PACKETS).min(room);
     [piece as u32, packets.div_ceil(piece).clamp(1, u32::MAX.into()) as u32]
 }
 
-/// The launch of messages between pairs: a block for each channel that has pieces. Blocks of all ranks wait for each other, so
-/// all blocks must run at once. If the device has too few multiprocessors, a block takes several channels.
+/// The streams and channels that a message takes part in. The first stream has the headers.
+pub(crate) fn pair_ways(args: &PairsArgs, end: &PairEnd) -> [u32; 2] {
+    if end.pieces > 0 {
+        return [1, end.pieces.min(args.channels)];
+    }
+    let packets = end.bytes.div_ceil(LL_DATA_BYTES.into()) as u32;
+    [packets.div_ceil(end.piece_packets).max(1), 0]
+}
+
+/// The launch of messages between pairs: a block for each way that has a part of a message. Blocks of all ranks wait for each
+/// other, so all blocks must run at once. If the device has too few multiprocessors, a block takes several ways.
 pub(crate) fn pairs(shape: Shape, args: &PairsArgs, multiprocessors: u32) -> Geometry {
     const MOST_THREADS: u32 = 512;
-    let ends = &args.end[..usize::from(args.first[args.lanes as usize])];
-    let pieces = ends.iter().map(|end| end.pieces).max().unwrap_or(1);
-    let packets = ends.iter().map(|end| end.bytes.div_ceil(PACKET_BYTES.into())).max().unwrap_or(1);
-    let piece_packets = ends.iter().map(|end| end.piece_packets).max().unwrap_or(1);
+    /// Messages of a stream that teams of threads move at once.
+    const MOST_TEAMS: u32 = 4;
+    let tasks = args.lanes * (args.used_streams + args.used_channels);
     let (blocks, threads, programmatic) = match shape.kind {
         Kind::Host { blocks, threads } => (blocks, threads, false),
         Kind::Gpu => {
-            let useful = args.lanes * pieces.min(args.channels);
-            let threads = packets.clamp(1, piece_packets.min(MOST_THREADS).into()) as u32;
-            (useful.min(multiprocessors.max(1)), threads.next_multiple_of(32), true)
+            let lanes = args.first.windows(2).take(args.lanes as usize);
+            let teams = lanes.map(|lane| u32::from(lane[1] - lane[0])).max().unwrap_or(1).clamp(1, MOST_TEAMS);
+            let part = |end: &PairEnd| match end.pieces {
+                0 => teams * (end.piece_packets + 1).next_multiple_of(32),
+                _ => end.piece_packets,
+            };
+            let ends = &args.end[..usize::from(args.first[args.lanes as usize])];
+            let threads = ends.iter().map(part).max().unwrap_or(1).clamp(1, MOST_THREADS);
+            (tasks.min(multiprocessors.max(1)), threads.next_multiple_of(32), true)
         }
     };
     let blocks = shape.most(blocks.min(MAX_BLOCKS));
-    let tasks = (args.lanes * args.channels).div_ceil(blocks);
-    shape.launch(blocks, threads, VOTE_BYTES + PACKET_BYTES * (1 + tasks), programmatic)
+    shape.launch(blocks, threads, VOTE_BYTES + PACKET_BYTES + PAIR_TASK_BYTES * tasks.div_ceil(blocks), programmatic)
 }
 
 /// The launch of one block, with an item for every rank or for every packet of its descriptor.

@@ -60,13 +60,17 @@ pub(crate) struct Scratch {
 /// Scratch of messages between pairs of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PairScratch {
-    /// Counts that peers write, and the queues from every other rank.
+    /// Counts that peers write, and the streams and queues from every other rank.
     pub(crate) region: Region,
-    /// This rank's counts of sent and received pieces.
+    /// This rank's counts of sent and received packets and pieces.
     pub(crate) counts: Region,
-    /// Channels of a direction between two ranks.
+    /// Streams of a direction between two ranks, for short messages and headers.
+    pub(crate) streams: u32,
+    /// LL packets of a stream, a power of two.
+    pub(crate) stream_packets: u32,
+    /// Channels of a direction between two ranks, for long messages.
     pub(crate) channels: u32,
-    /// Packets of a slot of a channel's queue, including one header packet.
+    /// Packets of a slot of a channel's queue.
     pub(crate) slot_packets: u32,
 }
 
@@ -146,16 +150,26 @@ impl Cursor {
         Ok(Scratch { region, state, slot_packets, max_bytes: u64::MAX })
     }
 
-    /// Reserves the counts of messages between pairs, and queues of `bytes` bytes from every other rank. The blocks of
-    /// all channels of all ranks run at the same time, also on a device with 128 multiprocessors.
+    /// Reserves the counts of messages between pairs, and streams and queues of `bytes` bytes from every other rank.
     fn pairs(&mut self, world: u64, bytes: u64) -> Result<PairScratch> {
-        let channels = if world > 8 { args::kPairChannels / 2 } else { args::kPairChannels };
-        let slots = u64::from(channels * args::kPairSlots);
-        let slot_packets = bytes / PACKET_BYTES / slots;
+        const LEAST_STREAM_BYTES: u64 = 1024;
+        const MOST_STREAM_PACKETS: u64 = 2048;
+        const LEAST_SLOT_BYTES: u64 = 4096;
+        // An eighth for the streams.
+        let streams = (bytes / 8 / LEAST_STREAM_BYTES).clamp(1, args::kPairStreams.into());
+        let room = bytes / 8 / streams / PACKET_BYTES;
+        let stream_packets = (1 << room.max(1).ilog2()).clamp(args::kLeastStreamPackets.into(), MOST_STREAM_PACKETS);
+        let queues = bytes - streams * stream_packets * PACKET_BYTES;
+        let most = if world > 8 { args::kPairChannels / 2 } else { args::kPairChannels };
+        let channels = (queues / LEAST_SLOT_BYTES / u64::from(args::kPairSlots)).clamp(1, most.into());
+        let slots = channels * u64::from(args::kPairSlots);
+        let slot_packets = queues / PACKET_BYTES / slots;
         let counts = self.take(u64::from(args::kPairCounts) * size_of::<u32>() as u64)?;
-        let queues = (world - 1) * slots * slot_packets * PACKET_BYTES;
-        let region = self.take(u64::from(args::kPairQueuesOffset) + queues)?;
-        Ok(PairScratch { region, counts, channels, slot_packets: slot_packets as u32 })
+        let each = (streams * stream_packets + slots * slot_packets) * PACKET_BYTES;
+        let region = self.take(u64::from(args::kPairStreamsOffset) + (world - 1) * each)?;
+        let [streams, stream_packets, channels, slot_packets] =
+            [streams, stream_packets, channels, slot_packets].map(|number| number as u32);
+        Ok(PairScratch { region, counts, streams, stream_packets, channels, slot_packets })
     }
 }
 

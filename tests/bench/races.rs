@@ -102,6 +102,30 @@ fn every_collective_races() {
 }
 
 #[test]
+fn messages_between_pairs_race_both_ways_and_one_way() {
+    for (way, messages, ranks) in [("both", 1, 2), ("one", 3, 3)] {
+        let run = bench(&format!(
+            "pairs --device host --ranks {ranks} --ranks-as threads --way {way} --messages {messages} --pair-bytes 64KiB \
+             --min-bytes 1 --max-bytes 256KiB -f 512 --operations 3 --launches 2 --graph --eager --json"
+        ));
+        let report = object(&run.ok());
+        assert_eq!(
+            (&report["way"], &report["messages"], &report["pair_bytes"]),
+            (&way.into(), &messages.into(), &65536.into())
+        );
+        let rows = report["rows"].as_array().unwrap();
+        let sizes: Vec<u64> = rows.iter().step_by(2).map(|row| row["bytes"].as_u64().unwrap()).collect();
+        assert_eq!((sizes, rows.len()), (vec![1, 512, 262_144], 6), "{rows:?}");
+        for row in rows {
+            assert_eq!(row["wrong"]["symmetra"], 0, "{row}");
+            let bytes = row["bytes"].as_f64().unwrap() * f64::from(messages);
+            let gbps = bytes / row["time_us"]["symmetra"].as_f64().unwrap() / 1e3;
+            assert!((row["gbps"]["symmetra"].as_f64().unwrap() / gbps - 1.0).abs() < 1e-6, "{row}");
+        }
+    }
+}
+
+#[test]
 fn integers_and_a_plot_of_copy_engines() {
     let directory = tempfile::tempdir().unwrap();
     let svg = directory.path().join("out.svg");

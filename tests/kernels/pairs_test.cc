@@ -1,6 +1,6 @@
 // Messages between pairs of ranks on the host platform: ranks as threads over shared memory. In each round every rank
-// has random messages to and from others, of every length around a piece and a slot, at any address, in its own number
-// of blocks and threads; ranks without messages run nothing, and one rank runs its messages in several launches. Counts
+// has random messages to and from others, of every length around a stream, a piece and a slot, at any address, in its own
+// number of blocks and threads; ranks without messages run nothing, and one rank runs its messages in several launches. Counts
 // cross the wrap. Then a message has another length than its receiver expects: the receiver reports both lengths, and
 // its memory after the message is unchanged. Meant to run plainly and under ThreadSanitizer, AddressSanitizer and
 // UBSan. Prints one line; exits 1 when anything is wrong.
@@ -39,24 +39,31 @@ class Trial {
   Trial(uint32_t world, uint32_t threads, std::mt19937_64& random)
       : world_(world),
         threads_(threads),
-        channels_(1 + below(random, kPairChannels)),
-        slot_packets_(2 + below(random, 9)),
+        streams_(1 + below(random, 5)),
+        channels_(1 + below(random, 8)),
+        stream_packets_(kLeastStreamPackets << below(random, 3)),
+        slot_packets_(1 + below(random, 9)),
         random_(random) {
     for (uint32_t rank = 0; rank < world_; ++rank) {
-      regions_.emplace_back(kPairQueuesOffset + uint64_t{world_ - 1} * channels_ * kPairSlots * slot_packets_ * 16, 0x77);
+      const uint64_t packets = streams_ * stream_packets_ + channels_ * kPairSlots * slot_packets_;
+      regions_.emplace_back(kPairStreamsOffset + (world_ - 1) * packets * 16);
+      // Streams begin as zeros. A queue may hold anything.
+      std::memset(regions_.back().as() + kPairStreamsOffset + (world_ - 1) * uint64_t{streams_} * stream_packets_ * 16, 0x77,
+                  (world_ - 1) * uint64_t{channels_} * kPairSlots * slot_packets_ * 16);
       counts_.emplace_back(kPairCounts * 4);
       progress_.emplace_back(sizeof(Progress));
       status_.emplace_back(sizeof(Status));
     }
-    // Every queue has passed 2^32 pieces, less a few, on both sides, so the count soon wraps.
+    // Every queue has passed 2^32 pieces, less a few, on both sides, so the count soon wraps. Every stream also begins its
+    // last lap before the wrap.
     for (uint32_t from = 0; from < world_; ++from) {
       for (uint32_t to = 0; to < world_; ++to) {
-        for (uint32_t channel = 0; channel < kPairChannels; ++channel) {
-          const uint32_t count = 0u - below(random_, 9);
-          counts_[from].as<uint32_t>()[to * kPairChannels + channel] = count;
-          counts_[to].as<uint32_t>()[(kMaxWorld + from) * kPairChannels + channel] = count;
-          told(to, from, channel, 0) = count;
-          told(from, to, channel, kPairTakenOffset) = count;
+        for (uint32_t way = 0; way < kPairWays; ++way) {
+          const uint32_t count = way < kPairStreams ? 0u - stream_packets_ : 0u - below(random_, 9);
+          counts_[from].as<uint32_t>()[to * kPairWays + way] = count;
+          counts_[to].as<uint32_t>()[(kMaxWorld + from) * kPairWays + way] = count;
+          told(to, from, way, 0) = count;
+          told(from, to, way, kPairTakenOffset) = count;
         }
       }
     }
@@ -100,7 +107,7 @@ class Trial {
     const uint64_t sent = length(), expected = sent + 1 + below(random_, 40);
     const bool longer = below(random_, 2) == 0;
     Message& message = draw(0, 1, 0, longer ? expected : sent, longer ? sent : expected);
-    message.piece_packets = slot_packets_ - 1;
+    message.piece_packets = slot_packets_;
     std::vector<std::vector<Launch>> launches(world_);
     // Rank 0 may wait in vain. Rank 1 is notified, however late rank 0 begins.
     timeout_ns_ = 200'000'000;
@@ -118,15 +125,37 @@ class Trial {
  private:
   static uint32_t below(std::mt19937_64& random, uint32_t count) { return static_cast<uint32_t>(random() % count); }
 
-  uint32_t& told(uint32_t rank, uint32_t other, uint32_t channel, uint32_t offset) const {
-    return *reinterpret_cast<uint32_t*>(regions_[rank].as() + offset + (other * kPairChannels + channel) * kPairCountBytes);
+  uint32_t& told(uint32_t rank, uint32_t other, uint32_t way, uint32_t offset) const {
+    return *reinterpret_cast<uint32_t*>(regions_[rank].as() + offset + (other * kPairWays + way) * kPairCountBytes);
   }
 
   uint64_t length() {
-    const uint64_t slot = (slot_packets_ - 1) * 16;
-    const uint64_t lengths[] = {0, 1, 3, 4, 16, slot - 1, slot, slot + 1, slot * channels_, slot * channels_ + 5};
-    const uint64_t drawn = below(random_, 14);
-    return drawn < 10 ? lengths[drawn] : random_() % (slot * channels_ * 5);
+    const uint64_t slot = slot_packets_ * 16, room = pair_room(stream_packets_) * 8;
+    const uint64_t lengths[] = {0,
+                                1,
+                                3,
+                                4,
+                                16,
+                                slot - 1,
+                                slot,
+                                slot + 1,
+                                room,
+                                room + 1,
+                                short_bytes() - 1,
+                                short_bytes(),
+                                short_bytes() + 1,
+                                slot * channels_ + 5};
+    const uint64_t drawn = below(random_, 18);
+    return drawn < 14 ? lengths[drawn] : random_() % (short_bytes() + slot * channels_ * 5);
+  }
+
+  /// The longest message that the streams carry.
+  uint64_t short_bytes() const { return uint64_t{streams_} * pair_room(stream_packets_) * 8; }
+
+  /// Data packets of a short message in each stream, as both ranks compute them.
+  uint32_t share(uint64_t bytes) const {
+    const uint64_t packets = (bytes + 7) / 8, even = (packets + streams_ - 1) / streams_, few = pair_room(stream_packets_) / 2;
+    return static_cast<uint32_t>(std::max(even, few));
   }
 
   /// The messages in another order, which keeps that of each lane.
@@ -151,7 +180,7 @@ class Trial {
     message.from = from, message.to = to, message.round = round;
     message.sent_bytes = sent, message.expected_bytes = expected;
     message.from_shift = below(random_, 2) * below(random_, 20), message.into_shift = below(random_, 2) * below(random_, 20);
-    message.piece_packets = 1 + below(random_, slot_packets_ - 1);
+    message.piece_packets = 1 + below(random_, slot_packets_);
     message.source = std::make_unique<Memory>(2 * kGuard + 32 + sent, kSpoiled);
     message.target = std::make_unique<Memory>(2 * kGuard + 32 + expected, kSpoiled);
     message.data.resize(sent);
@@ -170,7 +199,8 @@ class Trial {
     PairsArgs& args = args_.emplace_back();
     args.wait = {progress_[rank].as<Progress>(), status_[rank].as<Status>(), timeout_ns_};
     args.counts = counts_[rank].as<uint32_t>();
-    args.rank = rank, args.world = world_, args.channels = channels_, args.slot_packets = slot_packets_, args.op = kOpPairs;
+    args.rank = rank, args.world = world_, args.streams = streams_, args.channels = channels_, args.op = kOpPairs;
+    args.stream_packets = stream_packets_, args.slot_packets = slot_packets_, args.used_streams = 1;
     for (uint32_t other = 0; other < world_; ++other) args.peers[other] = regions_[other].as();
     // `own` is by sender and receiver, so messages of a lane follow each other.
     uint32_t ends = 0;
@@ -178,13 +208,16 @@ class Trial {
     for (const Message* message : own) {
       const bool sends = message->from == rank;
       const uint64_t bytes = sends ? message->sent_bytes : message->expected_bytes;
-      const uint64_t pieces = ((bytes + 15) / 16 + message->piece_packets - 1) / message->piece_packets;
+      const uint64_t cut = ((bytes + 15) / 16 + message->piece_packets - 1) / message->piece_packets;
+      const uint32_t pieces = bytes <= short_bytes() ? 0 : static_cast<uint32_t>(cut);
+      if (pieces == 0) args.used_streams = streams_;
+      args.used_channels = std::max(args.used_channels, std::min(pieces, channels_));
       args.end[ends++] = {sends ? message->out() : message->in(),
                           bytes,
                           sends ? message->to : message->from,
                           sends,
-                          message->piece_packets,
-                          static_cast<uint32_t>(std::max<uint64_t>(pieces, 1))};
+                          pieces == 0 ? share(bytes) : message->piece_packets,
+                          pieces};
       if (before == nullptr || before->from != message->from || before->to != message->to) ++args.lanes;
       args.first[args.lanes] = static_cast<uint8_t>(ends);
       before = message;
@@ -214,7 +247,7 @@ class Trial {
     });
   }
 
-  uint32_t world_, threads_, channels_, slot_packets_;
+  uint32_t world_, threads_, streams_, channels_, stream_packets_, slot_packets_;
   uint64_t timeout_ns_ = 20'000'000'000;
   std::mt19937_64& random_;
   std::deque<Memory> regions_, counts_, progress_, status_;
@@ -226,10 +259,11 @@ class Trial {
 /// Launches that do not fit their memory have no kernel.
 uint64_t refused() {
   PairsArgs good{};
-  good.world = 3, good.rank = 1, good.channels = 2, good.slot_packets = 4, good.lanes = 2;
+  good.world = 3, good.rank = 1, good.streams = 2, good.channels = 4, good.stream_packets = 16, good.slot_packets = 3, good.lanes = 2;
+  good.used_streams = good.used_channels = 2, good.op = kOpPairs;
   good.end[0] = {nullptr, 49, 0, 1, 3, 2};
-  good.end[1] = {nullptr, 0, 0, 0, 1, 1};
-  good.end[2] = {nullptr, 16, 0, 0, 1, 1};
+  good.end[1] = {nullptr, 0, 0, 0, 0, 0};
+  good.end[2] = {nullptr, 2 * 8 * pair_room(16), 0, 0, pair_room(16), 0};
   good.first[1] = 1, good.first[2] = 3;
   const Geometry geometry{2, 8, pair_shared_bytes(good, 2), 0};
   const auto has = [](const PairsArgs& args, const Geometry& shape) { return host::kernel(kind_of(args), &args, shape) != nullptr; };
@@ -247,8 +281,17 @@ uint64_t refused() {
   bad([](PairsArgs& args, Geometry&) { args.first[2] = kMostPairEnds + 1; });
   bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 1; });           // to itself
   bad([](PairsArgs& args, Geometry&) { args.end[0].peer = 3; });           // to a rank that does not exist
-  bad([](PairsArgs& args, Geometry&) { args.end[0].piece_packets = 4; });  // no room for the header
+  bad([](PairsArgs& args, Geometry&) { args.end[0].piece_packets = 4; });  // longer than a slot
   bad([](PairsArgs& args, Geometry&) { args.end[0].pieces = 1; });         // a piece too few
+  bad([](PairsArgs& args, Geometry&) { args.end[0].bytes = uint64_t{1} << 48; });
+  bad([](PairsArgs& args, Geometry&) { ++args.end[2].bytes; });          // more than its pieces
+  bad([](PairsArgs& args, Geometry&) { ++args.end[2].piece_packets; });  // more than the ring has room for
+  bad([](PairsArgs& args, Geometry&) { args.used_streams = 1; });
+  bad([](PairsArgs& args, Geometry&) { args.used_channels = 1; });
+  bad([](PairsArgs& args, Geometry&) { args.used_channels = 5; });
+  bad([](PairsArgs& args, Geometry&) { args.streams = kPairStreams + 1; });
+  bad([](PairsArgs& args, Geometry&) { args.stream_packets = 24; });  // laps would not follow each other
+  bad([](PairsArgs& args, Geometry&) { args.op = 256; });
   bad([](PairsArgs& args, Geometry&) { args.channels = kPairChannels + 1; });
   bad([](PairsArgs& args, Geometry&) { args.lanes = 0; });
   bad([](PairsArgs&, Geometry& shape) { shape.shared_bytes -= 1; });

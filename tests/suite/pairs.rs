@@ -19,16 +19,20 @@ use crate::support::extent::full;
 use crate::support::world::{Gate, meet, open, until};
 use crate::support::{Rank, config, threads};
 
-/// Bytes of a slot's data with the least `pair_bytes`, for up to 8 ranks.
-const SLOT: usize = 240;
-/// Bytes that all slots of a direction hold then.
-const QUEUE: usize = 16 * SLOT;
+/// The longest message that the streams of [`small`] carry: 3 streams with room for 47 packets of 8 bytes.
+const SHORT: usize = 3 * 47 * 8;
+/// Bytes of a slot of [`small`].
+const SLOT: usize = 5376;
+/// Bytes that all slots of a direction hold then: 2 channels of 2 slots.
+const QUEUE: usize = 4 * SLOT;
+/// Bytes of the longest message.
+const LONGEST: usize = 5 * QUEUE;
 
-/// Small queues, so that short messages take several pieces.
+/// Small streams and queues, so that short messages take several streams and pieces.
 fn small() -> Config {
     let mut config = config();
     config.heap_bytes = 1 << 20;
-    config.pair_bytes = 4096;
+    config.pair_bytes = 24 << 10;
     config
 }
 
@@ -54,13 +58,13 @@ fn byte(seed: u64, round: usize, from: usize, index: usize) -> u8 {
     mix(seed ^ (round as u64) << 48 ^ (from as u64) << 40 ^ (index / 8) as u64).to_le_bytes()[index % 8]
 }
 
-/// Lengths around the size of a piece, a slot, and all slots.
+/// Lengths around the sizes of all streams, a slot, and all slots.
 fn length(random: &mut Random) -> usize {
-    let known = [0, 0, 1, 2, 7, 16, SLOT - 1, SLOT, SLOT + 1, QUEUE / 2 + 1, QUEUE - 1, QUEUE, QUEUE + 1];
+    let known = [0, 0, 1, 2, 7, 16, SHORT / 3 + 1, SHORT, SHORT + 1, SLOT - 1, SLOT + 1, QUEUE, QUEUE + 1];
     match random.below(20) {
         case if case < known.len() => known[case],
-        19 => random.below(20 * QUEUE),
-        _ => random.below(3 * SLOT),
+        19 => random.below(LONGEST),
+        _ => random.below(3 * SHORT),
     }
 }
 
@@ -81,7 +85,7 @@ fn plan(seed: u64, world: usize, steps: usize) -> (Vec<Step>, usize) {
                 // Sent messages may overlap, received messages may not.
                 at_out[from] += random.below(2) * bytes + random.below(9);
                 at_in[to] += bytes;
-                room = room.max(at_in[to]).max(at_out[from] + 20 * QUEUE);
+                room = room.max(at_in[to]).max(at_out[from] + LONGEST);
             }
             Step { messages, slow: random.below(2 * world) }
         })
@@ -193,7 +197,7 @@ fn random_messages_through_queues_of_the_default_size_and_in_large_worlds() {
     let mut config = config();
     config.heap_bytes = 1 << 20;
     random_messages(3, &config, 12, 1);
-    config.pair_bytes = 4097 * 3;
+    config.pair_bytes = 4096;
     random_messages(if full() { 16 } else { 9 }, &config, 4, 1);
 }
 
@@ -515,12 +519,12 @@ fn failure(rank: &Rank) -> Error {
 /// does a rank that takes no part.
 #[test]
 fn other_lengths_at_the_two_ends_are_an_error_on_all_ranks() {
-    for (sent, expected, before) in [(10, 12, 0), (12, 0, 1), (0, 1, 2), (5 * QUEUE, SLOT, 1), (SLOT, 5 * QUEUE, 3)] {
+    for (sent, expected, before) in [(10, 12, 0), (12, 0, 1), (0, 1, 2), (LONGEST, SHORT, 1), (SLOT, LONGEST, 3)] {
         let gate = Gate::new(3);
         meet(3, |bootstrap| {
             let rank = open(bootstrap, &small()).unwrap();
             let Rank { communicator, stream, device } = &rank;
-            let buffer = DeviceBuffer::<u8>::new(device, 5 * QUEUE).unwrap();
+            let buffer = DeviceBuffer::<u8>::new(device, LONGEST).unwrap();
             let part = |bytes: usize| buffer.borrow().slice(..bytes);
             let made = (0..=before).try_for_each(|number| {
                 communicator.pairs(stream, |call| match rank.rank() {
@@ -849,7 +853,7 @@ fn plans_have_messages_of_every_kind() {
     let (steps, _) = plan(5, 4, 200);
     let mut kinds = BTreeMap::new();
     for message in steps.iter().flat_map(|step| &step.messages) {
-        let size = [0, 1, SLOT - 1, SLOT, SLOT + 1, QUEUE + 1].iter().position(|size| *size == message.bytes);
+        let size = [0, 1, SHORT, SHORT + 1, SLOT - 1, QUEUE + 1].iter().position(|size| *size == message.bytes);
         *kinds.entry((size, message.from == message.to)).or_insert(0) += 1;
     }
     assert_eq!(kinds.len(), 14, "{kinds:?}");

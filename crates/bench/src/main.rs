@@ -12,6 +12,7 @@ mod norm;
 mod overhead;
 mod overlap;
 mod pace;
+mod pairs;
 mod pattern;
 mod plot;
 mod race;
@@ -36,6 +37,7 @@ use moe::{MoeRace, MoeSplit};
 use norm::NormRace;
 use overhead::Overhead;
 use overlap::Overlap;
+use pairs::PairsRace;
 use race::{Race, Raced};
 
 /// GPU collectives compared with other libraries, the floor of the hardware, the cost of a call.
@@ -61,6 +63,7 @@ enum Command {
     Layer(layer::Args),
     Matmul(matmul::Args),
     Moe(moe::Args),
+    Pairs(pairs::Args),
     Floor(floor::Args),
     Overhead(overhead::Args),
     Overlap(overlap::Args),
@@ -78,6 +81,7 @@ fn rank() -> Result<(), Failure> {
         LayerRace::NAME => rank.work::<Raced<LayerRace>>(),
         MatmulRace::NAME => rank.work::<Raced<MatmulRace>>(),
         MoeRace::NAME => rank.work::<Raced<MoeRace>>(),
+        PairsRace::NAME => rank.work::<Raced<PairsRace>>(),
         MoeSplit::NAME => rank.work::<MoeSplit>(),
         Floor::NAME => rank.work::<Floor>(),
         Overhead::NAME => rank.work::<Overhead>(),
@@ -101,6 +105,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Layer(args) => layer::run(args),
         Command::Matmul(args) => matmul::run(args),
         Command::Moe(args) => moe::run(args),
+        Command::Pairs(args) => pairs::run(args),
         Command::Floor(args) => floor::run(args),
         Command::Overhead(args) => overhead::run(args),
         Command::Overlap(args) => overlap::run(args),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use symmetra::{Communicator, Stream};
+use symmetra::{Communicator, Config, Stream};
 
 use super::limits::Times;
 use super::pace::Pace;
@@ -39,6 +39,8 @@ pub(super) trait Race: Clone + Serialize + DeserializeOwned + Send + 'static {
     fn about(&self) -> String;
     /// Bytes of symmetric memory of a rank.
     fn heap_bytes(&self) -> u64;
+    /// Changes settings of the group.
+    fn configure(&self, _: &mut Config) {}
     /// Variables that the process of a rank gets.
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
         Vec::new()
@@ -92,6 +94,10 @@ impl<R: Race> Task for Raced<R> {
 
     fn heap_bytes(&self) -> u64 {
         self.0.heap_bytes()
+    }
+
+    fn configure(&self, config: &mut Config) {
+        self.0.configure(config);
     }
 
     fn variables(&self) -> Vec<(&'static str, &'static str)> {

@@ -1,6 +1,6 @@
 //! Tests of `src/kernel/geometry.rs`, whose module they are.
 
-use super::args::{PairEnd, Wait, kClusteredByShare};
+use super::args::kClusteredByShare;
 use super::*;
 use crate::op::{ALL_REDUCE_NORM, Codec, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER};
 use proptest::prelude::*;
@@ -81,15 +81,27 @@ proptest! {
 
     #[test]
     fn messages_between_pairs_are_cut_into_pieces_that_fit(
-        bytes in 0u64..1 << 34, channels in 1u32..=8, slot_packets in 16u32..1 << 16, small in 0u64..1 << 16,
+        bytes in 0u64..1 << 34, small in 0u64..1 << 16, streams in 1u32..=16, laps in 4u32..=11, channels in 1u32..=32,
+        slot_packets in 16u32..1 << 16,
     ) {
-        for bytes in [bytes, small] {
-            let [piece_packets, pieces] = pair_pieces(bytes, channels, slot_packets);
+        let args = PairsArgs { streams, stream_packets: 1 << laps, channels, slot_packets, ..PairsArgs::NONE };
+        let room = u64::from((1u32 << laps) / 4 * 3 - 1);
+        for (bytes, kind) in [(bytes, Kind::Gpu), (small, Kind::Gpu), (small, Kind::Host { blocks: 2, threads: 2 })] {
+            let [piece_packets, pieces] = pair_pieces(Shape { kind, most_blocks: 99 }, &args, bytes);
+            let [used_streams, used_channels] = pair_ways(&args, &PairEnd { bytes, piece_packets, pieces, ..PairEnd::NONE });
+            if pieces == 0 {
+                // Packets of 8 bytes, in streams, which also have room for a header.
+                prop_assert!((1..=streams).contains(&used_streams) && used_channels == 0 && u64::from(piece_packets) <= room);
+                prop_assert!(u64::from(used_streams * piece_packets) >= bytes.div_ceil(8));
+                continue;
+            }
+            prop_assert!(bytes.div_ceil(8) > room * u64::from(streams));
+            prop_assert_eq!([used_streams, used_channels], [1, pieces.min(channels)]);
             let (packets, whole) = (bytes.div_ceil(16), u64::from(piece_packets) * u64::from(pieces));
-            prop_assert!(piece_packets >= 1 && piece_packets < slot_packets && pieces >= 1);
-            prop_assert!(whole >= packets && whole - packets < u64::from(piece_packets).max(packets + 1));
+            prop_assert!(piece_packets >= 1 && piece_packets <= slot_packets);
+            prop_assert!(whole >= packets && whole - packets < u64::from(piece_packets));
             // The numbers of pieces of the channels differ by at most one.
-            let rounds = packets.div_ceil(u64::from(channels * (slot_packets - 1))).max(1);
+            let rounds = packets.div_ceil(u64::from(channels * slot_packets)).max(1);
             prop_assert!(u64::from(pieces) <= rounds * u64::from(channels));
         }
     }
@@ -98,26 +110,27 @@ proptest! {
     fn messages_between_pairs_have_blocks_that_run_at_once(
         world in 2u32..=16, bytes in 0u64..1 << 30, most_blocks in 1u32..400, blocks in 1u32..9, threads in 1u32..9,
     ) {
-        let none = PairEnd { address: std::ptr::null_mut(), bytes: 0, peer: 0, sends: 0, piece_packets: 1, pieces: 1 };
-        let channels = if world > 8 { 4 } else { 8 };
-        let [piece_packets, pieces] = pair_pieces(bytes, channels, 2048);
-        let end = PairEnd { bytes, piece_packets, pieces, ..none };
-        let wait = Wait { progress: std::ptr::null_mut(), status: std::ptr::null_mut(), timeout_ns: 0 };
         let lanes = 2 * (world - 1);
-        let args = PairsArgs {
-            wait, counts: std::ptr::null_mut(), rank: 0, world, channels, slot_packets: 2048, op: 0, lanes,
-            first: std::array::from_fn(|lane| lane as u8), peers: [std::ptr::null_mut(); 16], end: [end; 96],
+        let mut args = PairsArgs {
+            world, lanes, streams: 16, channels: if world > 8 { 16 } else { 32 }, stream_packets: 256, slot_packets: 2048,
+            first: std::array::from_fn(|lane| lane as u8), ..PairsArgs::NONE
         };
         for kind in [Kind::Gpu, Kind::Host { blocks, threads }] {
-            let geometry = pairs(Shape { kind, most_blocks }, &args, 108);
+            let shape = Shape { kind, most_blocks };
+            let [piece_packets, pieces] = pair_pieces(shape, &args, bytes);
+            let end = PairEnd { bytes, piece_packets, pieces, ..PairEnd::NONE };
+            args.end = [end; 96];
+            [args.used_streams, args.used_channels] = pair_ways(&args, &end);
+            let geometry = pairs(shape, &args, 108);
             let at_once = if kind == Kind::Gpu { 108 } else { blocks };
             prop_assert!((1..=most_blocks.min(at_once)).contains(&geometry.blocks));
             prop_assert!((1..=512).contains(&geometry.threads));
-            let tasks = (lanes * channels).div_ceil(geometry.blocks);
-            prop_assert!(geometry.shared_bytes >= 32 + 16 * tasks && geometry.shared_bytes <= 48 << 10);
+            let tasks = lanes * (args.used_streams + args.used_channels);
+            let each = tasks.div_ceil(geometry.blocks);
+            prop_assert!(geometry.shared_bytes >= 32 + 24 * each && geometry.shared_bytes <= 48 << 10);
+            let all = pairs(Shape { kind: Kind::Gpu, most_blocks: 400 }, &args, 132);
+            prop_assert_eq!(all.blocks, tasks.min(132));
         }
-        let all = pairs(Shape { kind: Kind::Gpu, most_blocks: 400 }, &args, 132);
-        prop_assert!(all.blocks == (lanes * pieces.min(channels)) && all.blocks <= 128);
     }
 
     #[test]

@@ -63,9 +63,12 @@ proptest! {
         let whole = if guard > 0 { taken == layout.bytes } else { guards.is_empty() };
         prop_assert!(whole);
         prop_assert!(layout.two_shot_sentinel.slot_packets * 16 * world as u64 >= layout.two_shot_sentinel.max_bytes);
-        let queue = u64::from(layout.pairs.channels * args::kPairSlots * layout.pairs.slot_packets) * 16;
-        prop_assert!(queue <= pair && layout.pairs.slot_packets >= 16, "{queue} of {pair} bytes");
-        prop_assert!(u64::from(args::kPairQueuesOffset) + (world as u64 - 1) * queue <= layout.pairs.region.bytes);
+        let PairScratch { streams, stream_packets, channels, slot_packets, region, .. } = layout.pairs;
+        prop_assert!(stream_packets.is_power_of_two() && stream_packets >= args::kLeastStreamPackets && slot_packets >= 16);
+        prop_assert!((1..=args::kPairStreams).contains(&streams) && (1..=args::kPairChannels).contains(&channels));
+        let each = u64::from(streams * stream_packets + channels * args::kPairSlots * slot_packets) * 16;
+        prop_assert!(each <= pair, "{each} of {pair} bytes");
+        prop_assert!(u64::from(args::kPairStreamsOffset) + (world as u64 - 1) * each <= region.bytes);
         prop_assert_eq!(required_bytes(world, &config).unwrap(), layout.bytes);
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use harness::with_element;
 use symmetra::op::Size;
-use symmetra::{Algorithm, AnyQueue, Codec, Communicator, DeviceKind, Stream, SymmetricBuffer, Transport};
+use symmetra::{Algorithm, AnyQueue, Codec, Communicator, Config, DeviceKind, Stream, SymmetricBuffer, Transport};
 
 use super::places::{self, Call};
 use super::sweep::{Sample, Sweep};
@@ -36,19 +36,15 @@ impl Task for Sweep {
         buffers * (self.largest_bytes() as u64 + (64 << 10)) + (64 << 10)
     }
 
-    fn guard_bytes(&self) -> u64 {
-        GUARD_BYTES
+    fn configure(&self, config: &mut Config) {
+        config.guard_bytes = GUARD_BYTES;
+        if let Mover::Kernels(transport) = self.transport {
+            config.transport = transport;
+        }
     }
 
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
         if self.memory == Memory::Nvshmem { nvshmem::variables() } else { Vec::new() }
-    }
-
-    fn transport(&self) -> Transport {
-        match self.transport {
-            Mover::Kernels(transport) => transport,
-            Mover::CopyEngine => Transport::Auto,
-        }
     }
 
     /// Measures every size.

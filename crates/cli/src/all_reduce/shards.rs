@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, AllReduceOptions, Codec, Communicator, MAX_WORLD_SIZE, Reduction, Stream, SymmetricBuffer};
+use symmetra::{
+    Algorithm, AllReduceOptions, Codec, Communicator, Config, MAX_WORLD_SIZE, Reduction, Stream, SymmetricBuffer,
+};
 use tempfile::NamedTempFile;
 
 use super::unfinished;
@@ -91,8 +93,8 @@ impl Task for Shards {
         largest.unwrap_or(0) + (64 << 10)
     }
 
-    fn guard_bytes(&self) -> u64 {
-        GUARD_BYTES
+    fn configure(&self, config: &mut Config) {
+        config.guard_bytes = GUARD_BYTES;
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
-use symmetra::{Algorithm, AnyQueue, Communicator, DeviceBuffer, DeviceKind, Dtype, Reduction, RowNorm, Stream};
+use symmetra::{
+    Algorithm, AnyQueue, Communicator, Config, DeviceBuffer, DeviceKind, Dtype, Reduction, RowNorm, Stream,
+};
 
 use super::Norms;
 use harness::buffer::Buffer;
@@ -47,8 +49,8 @@ impl Task for Norms {
         if self.plain { 1 << 20 } else { (4 * values * self.dtype.bytes() + codes) as u64 + 7 * (64 << 10) }
     }
 
-    fn guard_bytes(&self) -> u64 {
-        GUARD_BYTES
+    fn configure(&self, config: &mut Config) {
+        config.guard_bytes = GUARD_BYTES;
     }
 
     fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use symmetra::{Communicator, Device, DeviceKind, Element, Reduction, Ref, Stream
 
 use super::ROOT;
 use super::competitor::Competitor;
-use super::work::{Library, Messages, Part, Payload, Work};
+use super::work::{End, Library, Messages, Part, Payload, Work};
 use crate::collective::Collective;
 use crate::failure::Failure;
 
@@ -124,6 +124,22 @@ impl Library for Nccl {
                 })
             })
         })
+    }
+
+    fn pairs<'s, T: Element>(&'s self, ends: Vec<End<'s, T>>) -> Work<'s> {
+        let nccl = &self.0;
+        Box::new(move |queue| nccl.group(|| ends.iter().try_for_each(|end| message(nccl, end, queue.stream()))))
+    }
+}
+
+fn message<T: Element>(nccl: &nccl::Communicator, end: &End<'_, T>, stream: &Stream) -> symmetra::Result<()> {
+    let (memory, elems) = (end.operand.as_raw(), end.operand.len());
+    match end.sends {
+        // SAFETY: the operand has this many elements; the other rank of the message calls the counterpart in one thread;
+        // buffers and communicator outlive the graphs of a size, which are dropped before them.
+        true => unsafe { nccl.send(memory.cast_const().cast(), elems, T::DTYPE, end.peer, stream) },
+        // SAFETY: as above.
+        false => unsafe { nccl.recv(memory.cast(), elems, T::DTYPE, end.peer, stream) },
     }
 }
 

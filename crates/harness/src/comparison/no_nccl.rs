@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use symmetra::{Communicator, Element, Ref};
 
 use super::competitor::Competitor;
-use super::work::{Library, Part, Payload, Work};
+use super::work::{End, Library, Part, Payload, Work};
 use crate::collective::Collective;
 use crate::failure::Failure;
 
@@ -57,6 +57,10 @@ impl Library for Nccl {
     }
 
     fn exchange<'s>(&'s self, _: Vec<Payload<'s>>) -> Work<'s> {
+        match self.0 {}
+    }
+
+    fn pairs<'s, T: Element>(&'s self, _: Vec<End<'s, T>>) -> Work<'s> {
         match self.0 {}
     }
 }

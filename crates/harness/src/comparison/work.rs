@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use symmetra::half::bf16;
-use symmetra::{AnyQueue, Communicator, Element, How, Ref, Result, SymmetricBuffer};
+use symmetra::{AnyQueue, Communicator, Element, How, Pairs, ProcessGroup, Ref, Result, SymmetricBuffer};
 
 use crate::collective::Collective;
 
@@ -31,6 +31,14 @@ pub enum Payload<'a> {
     Scales(Messages<'a, f32>),
 }
 
+/// One end of a message between two ranks.
+#[derive(Clone)]
+pub struct End<'a, T: Element> {
+    pub operand: Ref<'a, T>,
+    pub peer: usize,
+    pub sends: bool,
+}
+
 /// A library that has collectives.
 pub trait Library {
     /// A collective from the first operand to the second. Reductions are sums.
@@ -38,6 +46,9 @@ pub trait Library {
 
     /// An all-to-all of each payload.
     fn exchange<'s>(&'s self, payloads: Vec<Payload<'s>>) -> Work<'s>;
+
+    /// Messages between pairs of ranks, as one operation.
+    fn pairs<'s, T: Element>(&'s self, ends: Vec<End<'s, T>>) -> Work<'s>;
 }
 
 impl Library for Communicator {
@@ -54,6 +65,16 @@ impl Library for Communicator {
                 Payload::Values(messages) => all_to_all(self, messages, queue),
                 Payload::Scales(messages) => all_to_all(self, messages, queue),
             })
+        })
+    }
+
+    fn pairs<'s, T: Element>(&'s self, ends: Vec<End<'s, T>>) -> Work<'s> {
+        Box::new(move |queue| {
+            let add = |messages: &mut Pairs<'s>, end: &End<'s, T>| match end.sends {
+                true => messages.send(end.operand.clone(), end.peer),
+                false => messages.receive(end.operand.clone(), end.peer),
+            };
+            ProcessGroup::pairs(self, queue, |messages| ends.iter().try_for_each(|end| add(messages, end)))
         })
     }
 }

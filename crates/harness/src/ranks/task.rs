@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::Bootstrap;
-use symmetra::{Communicator, Config, Deadlines, DeviceKind, Transport};
+use symmetra::{Communicator, Config, Deadlines, DeviceKind};
 
 use super::GroupArgs;
 use crate::devices::RankDevice;
@@ -22,20 +22,13 @@ pub trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
     /// Bytes of symmetric memory that a rank needs.
     fn heap_bytes(&self) -> u64;
 
-    /// Bytes of the guards of the group, which closing compares.
-    fn guard_bytes(&self) -> u64 {
-        0
-    }
-
     /// Variables that the process of a rank gets.
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
         Vec::new()
     }
 
-    /// The transport of the group.
-    fn transport(&self) -> Transport {
-        Transport::Auto
-    }
+    /// Changes settings of the group.
+    fn configure(&self, _: &mut Config) {}
 
     /// Does one rank's part and reports the results of the rank.
     fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure>;
@@ -123,8 +116,8 @@ impl<T: Task> Run<T> {
         if let Some(limit) = self.deadline_s.map(Duration::from_secs) {
             config.deadlines = Deadlines::default().open(limit).first_use(limit).steady(limit);
         }
-        config.transport = self.task.transport();
-        (config.heap_bytes, config.guard_bytes) = (self.task.heap_bytes(), self.task.guard_bytes());
+        config.heap_bytes = self.task.heap_bytes();
+        self.task.configure(&mut config);
         config
     }
 }
