@@ -13,7 +13,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 76] = [
+const ROOMS: [&str; 77] = [
     // The parts of kernels, which a user's kernel may use too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -95,6 +95,7 @@ const ROOMS: [&str; 76] = [
     "crates/harness/",
     "crates/bench/",
     "crates/cli/",
+    "crates/candle/",
 ];
 
 /// The number of a file's room, from the bottom.
@@ -104,13 +105,14 @@ fn room(path: &str) -> Option<usize> {
 }
 
 /// The folders of the packages.
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "src/",
     "crates/ring/src/",
     "crates/reference/src/",
     "crates/harness/src/",
     "crates/bench/src/",
     "crates/cli/src/",
+    "crates/candle/src/",
 ];
 
 fn packages(files: &[(String, String)]) -> Vec<Package> {
