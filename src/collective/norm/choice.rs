@@ -38,7 +38,7 @@ const TOGETHER: &str = "one kernel sums and norms";
 const SEPARATE: &str = "an all-reduce, then a kernel norms";
 
 /// The choices of a communicator, computed when it opens.
-pub(super) struct NormTable {
+pub(in crate::collective) struct NormTable {
     /// The kernel that sums and norms. `None`: an all-reduce followed by a norm.
     rows: Ranges<Option<Algorithm>>,
     /// Whether the group has several ranks, so that calls sum.
@@ -47,7 +47,7 @@ pub(super) struct NormTable {
 
 impl NormTable {
     /// The ranges of the tuning if it has any for this world size, else the built-in ranges.
-    pub(super) fn new(kind: DeviceKind, world: usize, tuning: Option<&Tuning>) -> Result<Self> {
+    pub(in crate::collective) fn new(kind: DeviceKind, world: usize, tuning: Option<&Tuning>) -> Result<Self> {
         let tuned = tuning.filter(|tuning| tuning.serves(kind)).and_then(|tuning| tuning.norm_rows(world));
         let rows = match tuned {
             Some(rows) => Ranges::tuned(rows, |name| {
@@ -242,5 +242,5 @@ pub(super) fn row_pitch(row_packets: usize) -> usize {
 }
 
 #[cfg(test)]
-#[path = "../../tests/unit/collective/norm_choice.rs"]
+#[path = "../../../tests/unit/collective/norm/choice.rs"]
 mod tests;

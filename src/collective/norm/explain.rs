@@ -1,10 +1,10 @@
 //! Reports the algorithms of norms, with the functions that calls use: for a communicator, and without one.
 
-use super::Communicator;
-use super::norm::{fits as fits_scratch, packets};
-use super::norm_choice::{NormTable, fits, scattered_ranges, suits};
-use super::select::{Reach, Table};
+use super::choice::{NormTable, fits, scattered_ranges, suits};
+use super::{fits as fits_scratch, packets};
 use crate::choice::Ranges;
+use crate::collective::Communicator;
+use crate::collective::select::{Reach, Table};
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config};

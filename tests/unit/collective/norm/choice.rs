@@ -1,4 +1,4 @@
-//! Tests of `src/collective/norm_choice.rs`, whose module they are.
+//! Tests of `src/collective/norm/choice.rs`, whose module they are.
 
 use super::*;
 use crate::group::{TunedNorm, TunedRow};

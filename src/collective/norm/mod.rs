@@ -2,10 +2,12 @@
 //! both sum in rank order.
 #![allow(unsafe_code)]
 
+mod choice;
+mod explain;
+
 use std::ffi::c_void;
 
 use super::all_reduce::{scratch, sum_args};
-use super::norm_choice::{self, PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
 use super::reach::{Located, Peers};
 use super::turn::Turn;
 use super::{Communicator, Inner, collective, shape_of};
@@ -16,6 +18,9 @@ use crate::memory::{Arena, View};
 use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
+pub(super) use choice::NormTable;
+use choice::{PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
+pub use explain::{explain_norm, explain_quantised_norm};
 
 /// A kernel that sums and norms.
 struct Fused {
@@ -332,9 +337,9 @@ impl Fused {
 }
 
 /// Whether a fused algorithm can serve rows, by the scratch of the group.
-pub(super) fn fits(arena: &Arena, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
+fn fits(arena: &Arena, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
     let (kind, world) = (arena.group().device().kind(), arena.group().world_size());
-    norm_choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
+    choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
         scratch(arena.layout(), algorithm).slot_packets
     })
 }
@@ -364,7 +369,7 @@ fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
 }
 
 /// Packets of a row.
-pub(super) fn packets(dtype: Dtype, elems: usize) -> usize {
+fn packets(dtype: Dtype, elems: usize) -> usize {
     (elems * dtype.bytes()).div_ceil(PACKET_BYTES)
 }
 
