@@ -2,6 +2,7 @@
 // are specialised, also for 2, 4 and 8 ranks. Every other type has one kernel for all reductions and, as kWorld == 0,
 // all world sizes. So has each codec.
 #pragma once
+#include <concepts>
 #include <type_traits>
 
 #include "kernels/agree.cuh"
@@ -175,13 +176,13 @@ typename Backend::Entry quantised_kernel(const AllReduceArgs& args) {
 }
 
 /// Norms of rows, by the rows' type. Kernels that quantise are separate, because encoders would slow down the others.
-template <class Backend, class Element>
-typename Backend::Entry summed_norm_kernel(const NormArgs& args) {
-  if (args.quantised.values != nullptr) return Backend::template entry<&norm_rows<Element, true>>();
-  return Backend::template entry<&norm_rows<Element, false>>();
+template <class Backend, class Element, class Args>
+typename Backend::Entry summed_norm_kernel(const Args& args) {
+  if (args.quantised.values != nullptr) return Backend::template entry<&norm_rows<Element, true, Args>>();
+  return Backend::template entry<&norm_rows<Element, false, Args>>();
 }
-template <class Backend>
-typename Backend::Entry norm_kernel(const NormArgs& args) {
+template <class Backend, class Args>
+typename Backend::Entry summed_norm_kernel(const Args& args) {
   switch (args.dtype) {
     case kF32:
       return summed_norm_kernel<Backend, F32>(args);
@@ -197,8 +198,8 @@ typename Backend::Entry norm_kernel(const NormArgs& args) {
 /// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels for one world size are worthwhile;
 /// `Backend::kClusters`: whether clusters of blocks may process rows of whole packets; `Backend::kQuantisesAtOnce`:
 /// whether one-shot kernels and the gather kernel can quantise.
-template <class Backend, class Element, uint32_t kWorld, bool kQuantised>
-typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
+template <class Backend, class Element, uint32_t kWorld, bool kQuantised, class Args>
+typename Backend::Entry fused_norm_kernel(const Args& args) {
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld ? kWorld : 0;
   if (args.clustered != 0) {
     if constexpr (Backend::kClusters) {
@@ -207,29 +208,30 @@ typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
     }
     return {};
   }
+  constexpr bool kAnywhere = !kQuantised || Backend::kQuantisesAtOnce;
   if (args.sum.algorithm == kOneShotSentinel) {
-    if constexpr (!kQuantised || Backend::kQuantisesAtOnce) return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised>>();
+    if constexpr (kAnywhere) return Backend::template entry<&norm_one_shot<Element, kFixed, kQuantised, Args>>();
   }
-  if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised>>();
+  if (args.sum.algorithm == kTwoShotSentinel) return Backend::template entry<&norm_two_shot<Element, kFixed, kQuantised, Args>>();
   if (args.sum.algorithm == kTwoShotZeroCopy) {
-    if constexpr (!kQuantised || Backend::kQuantisesAtOnce) return Backend::template entry<&norm_gather<Element, kFixed, kQuantised>>();
+    if constexpr (kAnywhere) return Backend::template entry<&norm_gather<Element, kFixed, kQuantised, Args>>();
   }
   return {};
 }
-template <class Backend, class Element, uint32_t kWorld>
-typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
+template <class Backend, class Element, uint32_t kWorld, class Args>
+typename Backend::Entry fused_norm_kernel(const Args& args) {
   if (args.norm.quantised.values != nullptr) return fused_norm_kernel<Backend, Element, kWorld, true>(args);
   return fused_norm_kernel<Backend, Element, kWorld, false>(args);
 }
-template <class Backend, class ElementType>
-typename Backend::Entry fused_norm_kernel(const FusedNormArgs& args) {
+template <class Backend, class ElementType, class Args>
+typename Backend::Entry fused_norm_kernel(const Args& args) {
   if (args.sum.world == 2) return fused_norm_kernel<Backend, Sum<ElementType>, 2>(args);
   if (args.sum.world == 4) return fused_norm_kernel<Backend, Sum<ElementType>, 4>(args);
   if (args.sum.world == 8) return fused_norm_kernel<Backend, Sum<ElementType>, 8>(args);
   return fused_norm_kernel<Backend, Sum<ElementType>, 0>(args);
 }
-template <class Backend>
-typename Backend::Entry norm_kernel(const FusedNormArgs& args) {
+template <class Backend, class Args>
+typename Backend::Entry fused_norm_kernel(const Args& args) {
   switch (args.norm.dtype) {
     case kF32:
       return fused_norm_kernel<Backend, Sum<F32>, 0>(args);
@@ -277,13 +279,13 @@ template <class Backend>
 typename Backend::Entry kernel(const HeapProbeArgs&) {
   return Backend::template entry<&heap_probe>();
 }
-template <class Backend>
-typename Backend::Entry kernel(const NormArgs& args) {
-  return norm_kernel<Backend>(args);
+template <class Backend, std::derived_from<NormArgs> Args>
+typename Backend::Entry kernel(const Args& args) {
+  return summed_norm_kernel<Backend>(args);
 }
-template <class Backend>
-typename Backend::Entry kernel(const FusedNormArgs& args) {
-  return norm_kernel<Backend>(args);
+template <class Backend, std::derived_from<FusedNormArgs> Args>
+typename Backend::Entry kernel(const Args& args) {
+  return fused_norm_kernel<Backend>(args);
 }
 template <class Backend>
 typename Backend::Entry kernel(const ExpertArgs& args) {
@@ -373,8 +375,8 @@ int32_t each_call(const ExchangeArgs& any, Visit visit) {
     return int32_t{0};
   });
 }
-template <class Visit>
-int32_t each_call(NormArgs args, Visit visit) {
+template <std::derived_from<NormArgs> Args, class Visit>
+int32_t each_call(Args args, Visit visit) {
   uint8_t code = 0;  // quantised rows have an address
   for (void* const values : {static_cast<void*>(nullptr), static_cast<void*>(&code)}) {
     for (const uint32_t dtype : {kF32, kF16, kBF16}) {
@@ -385,10 +387,10 @@ int32_t each_call(NormArgs args, Visit visit) {
   }
   return 0;
 }
-template <class Visit>
-int32_t each_call(const FusedNormArgs& any, Visit visit) {
+template <std::derived_from<FusedNormArgs> Args, class Visit>
+int32_t each_call(Args any, Visit visit) {
   return each_call(any.norm, [&](const NormArgs& norm) {
-    FusedNormArgs args = any;
+    Args args = any;
     args.norm = norm;
     for (const uint32_t world : {2, 3, 4, 8}) {
       for (const uint32_t algorithm : {kOneShotSentinel, kTwoShotSentinel, kTwoShotZeroCopy}) {

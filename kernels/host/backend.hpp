@@ -43,8 +43,8 @@ extern template host::Entry quantised_kernel<host::Backend>(const AllReduceArgs&
 // reducing.cc
 extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& args);
 // norms.cc
-extern template host::Entry norm_kernel<host::Backend>(const NormArgs& args);
-extern template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args);
+extern template host::Entry summed_norm_kernel<host::Backend>(const NormArgs& args);
+extern template host::Entry fused_norm_kernel<host::Backend>(const FusedNormArgs& args);
 // multicast.cc
 extern template host::Entry multicast_kernel<host::Backend>(const MulticastArgs& args);
 // experts.cc

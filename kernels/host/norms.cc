@@ -3,7 +3,7 @@
 
 namespace symmetra::kernels {
 
-template host::Entry norm_kernel<host::Backend>(const NormArgs& args);
-template host::Entry norm_kernel<host::Backend>(const FusedNormArgs& args);
+template host::Entry summed_norm_kernel<host::Backend>(const NormArgs& args);
+template host::Entry fused_norm_kernel<host::Backend>(const FusedNormArgs& args);
 
 }  // namespace symmetra::kernels

@@ -16,7 +16,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
-  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, true, Format>;
+  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, NormArgs, true, Format>;
   const AllReduceArgs& sum = args.sum;
   const NormArgs& norm = args.norm;
   const uint32_t world = world_of<kWorld>(sum.world), rank = sum.rank;

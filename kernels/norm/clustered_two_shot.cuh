@@ -40,7 +40,7 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
-  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, true, Format>;
+  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, NormArgs, true, Format>;
   constexpr uint32_t kAtOnce = kWorld == 0 || kByShare ? 1 : kWorld;  // ranks whose packets a thread has in flight
   const AllReduceArgs& sum = args.sum;
   const NormArgs& norm = args.norm;
@@ -161,8 +161,8 @@ SYMMETRA_KERNEL void SYMMETRA_BLOCKS_AT_ONCE(threads_at_once<kBlocks>, kBlocks) 
         const uint32_t peer = from + i;
         if (!comes(peer)) continue;
         const Operands epilogue(norm, row_of(peer, number));
-        const Data arrived = pick(x, i), told = pick(scales, i);
-        const RowScale scale{platform::f32_of(told.word[0]), platform::f32_of(told.word[1])};
+        const Data arrived = pick(x, i);
+        const RowScale scale = RowScale::of(pick(scales, i));
         if (has && !scattered) epilogue.keep(packet, arrived);
         if (kAtOnce != 1) weigh(arrived);
         epilogue.norm_in_team(packet, has, weighed, of_group, scale);

@@ -1,5 +1,8 @@
 // The epilogue of a row's sum over the ranks: the residual is added, and the row is normed and optionally quantised.
 #pragma once
+#include <type_traits>
+#include <utility>
+
 #include "kernels/norm/groups.cuh"
 #include "kernels/norm/quantise.cuh"
 
@@ -9,10 +12,22 @@ namespace symmetra::kernels {
 struct RowScale {
   float factor;   ///< 1 / sqrt(squares / hidden + epsilon)
   float largest;  ///< the largest absolute value in y, if the row's scale depends on it
+
+  SYMMETRA_DEVICE RowScale with_largest(float other) const { return {factor, other}; }
+  /// The scale in a packet of the owner of the row.
+  SYMMETRA_DEVICE static RowScale of(const Words<4>& packet) {
+    return {platform::f32_of(packet.word[0]), platform::f32_of(packet.word[1])};
+  }
 };
 
-/// The operands of one row.
-template <class Element, bool kQuantised, bool kWhole = false, class Format = AnyFormat>
+/// The rows of a launch.
+SYMMETRA_DEVICE const NormArgs& rows_of(const FusedNormArgs& args) { return args.norm; }
+/// The argument block of the rows in a fused argument block.
+template <class Args>
+using RowsOf = std::remove_cvref_t<decltype(rows_of(std::declval<const Args&>()))>;
+
+/// The operands of one row. Args: the argument block of the rows.
+template <class Element, bool kQuantised, class Args = NormArgs, bool kWhole = false, class Format = AnyFormat>
 class Epilogue {
  public:
   using Data = Words<4>;
@@ -23,7 +38,7 @@ class Epilogue {
     Data part[kCount / 4];
   };
 
-  SYMMETRA_DEVICE Epilogue(const NormArgs& args, uint64_t row)
+  SYMMETRA_DEVICE Epilogue(const Args& args, uint64_t row)
       : args_(args),
         residual_(args.residual, row * args.hidden, args.hidden),
         residual_out_(args.residual_out, row * args.hidden, args.hidden),
@@ -33,12 +48,10 @@ class Epilogue {
         quantiser_(args, row) {}
 
   /// Whether the scale of a row depends on the largest absolute value in the row.
-  SYMMETRA_DEVICE static bool wants_largest(const NormArgs& args) {
-    return kQuantised && Format::scaling(args.quantised) == kScalingPerToken;
-  }
+  SYMMETRA_DEVICE static bool wants_largest(const Args& args) { return kQuantised && Format::scaling(args.quantised) == kScalingPerToken; }
 
   /// The groups of an output row, which may have more packets than an input row. Threads handle `places` packets at once.
-  SYMMETRA_DEVICE static Groups groups(const NormArgs& args, uint32_t places) {
+  SYMMETRA_DEVICE static Groups groups(const Args& args, uint32_t places) {
     return {kQuantised ? args.quantised.elems / kCount : 0, places, packets_of<Element>(args.width)};
   }
 
@@ -91,19 +104,24 @@ class Epilogue {
     return {sum_of_squares(values), wants_largest(args_) ? largest_of(weighed) : 0.0f};
   }
 
+  /// The scale of the row whose packets have been added to `columns`. `x(packet)` and `weights(packet)`: packets of x and
+  /// of the weights. All threads of the block call it.
+  template <class X, class W>
+  SYMMETRA_DEVICE RowScale scale(const Columns& columns, X, W) const {
+    return scale(columns.total());
+  }
+
   /// The largest absolute value in y is computed from the largest of x (weight + offset), because rounding preserves
   /// the order. It is NaN for a row with an infinite factor.
   SYMMETRA_DEVICE RowScale scale(const RowTotals& totals) const {
-    const float factor = platform::reciprocal(platform::square_root(platform::add(mean(totals.squares), args_.epsilon)));
+    const float factor = platform::reciprocal(platform::square_root(platform::add(mean(totals.sum), args_.epsilon)));
     if (!wants_largest(args_)) return {factor, 0.0f};
     return {factor, is_endless(factor) ? platform::f32_of(F32::kQuietNan) : of_y(totals.largest, factor)};
   }
 
   /// The largest absolute value in a packet of y.
-  SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, const Weights& weights, float factor) const {
-    Values values;
-    weighed(packet, x, weights, values);
-    return largest(y(packet, values, factor));
+  SYMMETRA_DEVICE float largest(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
+    return largest(y(packet, x, weights, scale));
   }
 
   /// The factors of a packet of x: weight + offset.
@@ -135,6 +153,12 @@ class Epilogue {
       values[i] = kWhole || packet * kCount + i < args_.hidden ? normed : 0.0f;
     }
     return Element::template pack<4>(values);
+  }
+  /// A packet of y, from the packet of x.
+  SYMMETRA_DEVICE Data y(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
+    Values values;
+    weighed(packet, x, weights, values);
+    return y(packet, values, scale.factor);
   }
   /// The largest absolute value in a packet of y.
   SYMMETRA_DEVICE float largest(const Data& y) const {
@@ -182,9 +206,7 @@ class Epilogue {
   /// `scale.largest`: the largest absolute value in y among the packets that share the packet's scale.
   SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
     if (!kQuantised && args_.output == nullptr) return;
-    Values values;
-    weighed(packet, x, weights, values);
-    store(packet, y(packet, values, scale.factor), scale.largest);
+    store(packet, y(packet, x, weights, scale), scale.largest);
   }
 
   /// Writes the output row and its quantised values, by all threads of the block. `x(packet)` and `weights(packet)`:
@@ -201,14 +223,14 @@ class Epilogue {
         if (start != 0) platform::sync_block();  // all threads have read the values of the previous span
         for (uint32_t place = platform::thread(); place < kNormColumns; place += platform::threads()) {
           for (uint32_t offset = place; offset < count; offset += kNormColumns) {
-            groups.note(noted, offset, largest(start + offset, padded(start + offset), weights(start + offset), scale.factor));
+            groups.note(noted, offset, largest(start + offset, padded(start + offset), weights(start + offset), scale));
           }
         }
         platform::sync_block();
       }
       for (uint32_t offset = platform::thread(); offset < count; offset += platform::threads()) {
         const float most = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
-        norm(start + offset, padded(start + offset), weights(start + offset), {scale.factor, most});
+        norm(start + offset, padded(start + offset), weights(start + offset), scale.with_largest(most));
       }
     }
   }
@@ -254,7 +276,7 @@ class Epilogue {
     }
   }
 
-  const NormArgs& args_;
+  const Args& args_;
   Row<Element, kWhole> residual_, residual_out_, output_, weight_;
   Row<F32, kWhole> wide_weight_;
   Quantiser<Element, kWhole, Format> quantiser_;

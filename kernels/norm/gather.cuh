@@ -46,11 +46,12 @@ class PeerRow {
 };
 
 /// The operands of a norm whose outputs are in the memory of a rank. Lists all gathered outputs.
-SYMMETRA_DEVICE NormArgs outputs_of(const FusedNormArgs& args, uint32_t rank) {
+template <class Args>
+SYMMETRA_DEVICE RowsOf<Args> outputs_of(const Args& args, uint32_t rank) {
   const auto theirs = [&](const void* own, const PeerTable* table, uint64_t offset_bytes) -> uint8_t* {
     return own == nullptr ? nullptr : static_cast<uint8_t*>(table->address[rank]) + offset_bytes;
   };
-  NormArgs norm = args.norm;
+  RowsOf<Args> norm = rows_of(args);
   norm.output = theirs(norm.output, args.sum.outputs, args.sum.outputs_offset_bytes);
   norm.quantised.values = theirs(norm.quantised.values, args.values, args.values_offset_bytes);
   norm.quantised.scales = theirs(norm.quantised.scales, args.scales, args.scales_offset_bytes);
@@ -58,12 +59,12 @@ SYMMETRA_DEVICE NormArgs outputs_of(const FusedNormArgs& args, uint32_t rank) {
 }
 
 /// Sums, norms and stores one row by all threads of the block.
-template <class Element, uint32_t kWorld, bool kQuantised>
-SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& shared, uint64_t number) {
-  const NormArgs& norm = args.norm;
+template <class Element, uint32_t kWorld, bool kQuantised, class Args>
+SYMMETRA_DEVICE void gather_row(const Args& args, const NormShared& shared, uint64_t number) {
+  const auto& norm = rows_of(args);
   const uint32_t world = world_of<kWorld>(args.sum.world), rank = args.sum.rank;
   const PeerRow<Element, kWorld> inputs(args, number);
-  const Epilogue<Element, kQuantised> epilogue(norm, number);
+  const Epilogue<Element, kQuantised, RowsOf<Args>> epilogue(norm, number);
   // A row that is too long for the stage is kept in this rank's own output, which peers do not read.
   const Row<Element> own(norm.output, number * norm.width, norm.hidden);
   const bool staged = own.packets() <= kStagePackets;
@@ -82,20 +83,21 @@ SYMMETRA_DEVICE void gather_row(const FusedNormArgs& args, const NormShared& sha
       }
     }
   }
-  const RowScale scale = epilogue.scale(columns.total());
+  const auto x_of = [&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); };
+  const RowScale scale = epilogue.scale(columns, x_of, weights);
   // Ranks start at different peers, so that they do not all write to the same peer at once; a rank's own output is the
   // last.
   for (uint32_t k = 1; k <= world; ++k) {
-    const NormArgs theirs = outputs_of(args, (rank + k) % world);
-    const Epilogue<Element, kQuantised> store(theirs, number);
-    store.norm_row([&](uint32_t packet) { return staged ? shared.stage[packet] : own.load(packet); }, weights, scale, shared.largest);
+    const RowsOf<Args> theirs = outputs_of(args, (rank + k) % world);
+    const Epilogue<Element, kQuantised, RowsOf<Args>> store(theirs, number);
+    store.norm_row(x_of, weights, scale, shared.largest);
     if (kQuantised && k < world) platform::sync_block();  // all threads have read the largest values
   }
   platform::sync_block();  // all threads have read the stage and the total
 }
 
-template <class Element, uint32_t kWorld, bool kQuantised>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_gather(SYMMETRA_ARGS(FusedNormArgs) args) {
+template <class Element, uint32_t kWorld, bool kQuantised, class Args>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_gather(SYMMETRA_ARGS(Args) args) {
   const AllReduceArgs& sum = args.sum;
   const NormShared shared(0, packets_of<Element>(args.norm.hidden));
   platform::wait_prior();

@@ -5,9 +5,9 @@
 
 namespace symmetra::kernels {
 
-template <class Element, bool kQuantised>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_rows(SYMMETRA_ARGS(NormArgs) args) {
-  using Operands = Epilogue<Element, kQuantised>;
+template <class Element, bool kQuantised, class Args>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_rows(SYMMETRA_ARGS(Args) args) {
+  using Operands = Epilogue<Element, kQuantised, Args>;
   float* const shared = platform::shared<float>();
   float* const largest = shared + kNormWords;
   platform::wait_prior();
@@ -24,7 +24,8 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_rows(SYMMETRA_ARGS(NormArg
         epilogue.add(columns, packet, x, weights);
       }
     }
-    const RowScale scale = epilogue.scale(columns.total());
+    const auto again = [&](uint32_t packet) { return args.residual_out != nullptr ? epilogue.kept(packet) : x_of(packet); };
+    const RowScale scale = epilogue.scale(columns, again, weights);
     if (number + platform::blocks() >= args.rows) platform::release_next();
     const bool kept = args.residual_out != nullptr;
     epilogue.norm_row([&](uint32_t packet) { return kept ? epilogue.kept(packet) : x_of(packet); }, weights, scale, largest);

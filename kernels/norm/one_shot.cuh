@@ -9,13 +9,13 @@
 
 namespace symmetra::kernels {
 
-template <class Element, uint32_t kWorld, bool kQuantised>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
+template <class Element, uint32_t kWorld, bool kQuantised, class Args>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Args) args) {
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
-  using Operands = Epilogue<Element, kQuantised>;
+  using Operands = Epilogue<Element, kQuantised, RowsOf<Args>>;
   const AllReduceArgs& sum = args.sum;
-  const NormArgs& norm = args.norm;
+  const auto& norm = rows_of(args);
   const uint32_t world = world_of<kWorld>(sum.world), lanes = 1u << sum.lanes_log2, rank = sum.rank;
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = packets_of<Element>(norm.hidden);
   const Reduction reduction{kSum, world};
@@ -57,6 +57,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
     constexpr bool kAhead = platform::kTeam > 1 && !kQuantised;
     const auto is_ahead = [&](uint32_t packet) { return kAhead && packet == platform::thread() && packet < lanes; };
     const auto weights = [&](uint32_t packet) { return is_ahead(packet) ? ahead : epilogue.weights(packet); };
+    const auto x_of = [&](uint32_t packet) { return stage.get(packet); };
     each_packet([&](uint32_t packet) {
       // Loads that do not need peers are issued before the wait for peers.
       const Data own = Protocol::sendable(row.load(packet)), residual = epilogue.residual(packet);
@@ -67,9 +68,9 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_one_shot(SYMMETRA_ARGS(Fus
       epilogue.add(columns, packet, x, weights);
       stage.put(packet, x);
     });
-    const RowScale scale = epilogue.scale(columns.total());
+    const RowScale scale = epilogue.scale(columns, x_of, weights);
     if (number + platform::blocks() >= rows) platform::release_next();
-    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
+    epilogue.norm_row(x_of, weights, scale, shared.largest);
     // All threads have read the stage, the total and the largest values.
     if (number + platform::blocks() < rows || stage.is_long()) platform::sync_block();
     stage.clear();

@@ -1,5 +1,5 @@
-// The totals of all elements of a row: the sum of squares and, in quantised rows, the largest absolute value. The order
-// of the sum does not depend on the launch shape. The squares of a packet are added as a tree of neighbours. Packet p
+// The totals of all elements of a row: a sum, such as that of the squares, and, in quantised rows, the largest absolute
+// value. The order of the sum does not depend on the launch shape. The values of a packet are added as a tree of neighbours. Packet p
 // belongs to column p modulo kNormColumns, and a column adds its packets in ascending order. The columns are added as a
 // tree of neighbours. So the bits of a row depend on its values only.
 #pragma once
@@ -38,32 +38,32 @@ SYMMETRA_DEVICE float larger(float a, float b) { return platform::bits_of(a) > p
 
 /// The totals of some packets of a row.
 struct RowTotals {
-  float squares;
+  float sum;
   float largest;
 
   /// The totals after adding those of later packets.
   SYMMETRA_DEVICE RowTotals with(const RowTotals& behind) const {
-    return {platform::add(squares, behind.squares), larger(largest, behind.largest)};
+    return {platform::add(sum, behind.sum), larger(largest, behind.largest)};
   }
 };
 
 /// The columns of one row at a time, in block-shared memory. A missing column of a short row would be +0, which changes
-/// neither a sum of squares nor a largest absolute value, so it is left out.
+/// neither a sum nor a largest absolute value, so it is left out.
 class Columns {
  public:
   /// `largest`: the same amount of shared memory, for the largest absolute value in a row; null: not requested.
-  SYMMETRA_DEVICE Columns(float* squares, uint32_t packets, float* largest = nullptr)
-      : squares_(squares), largest_(largest), count_(packets < kNormColumns ? packets : kNormColumns) {}
+  SYMMETRA_DEVICE Columns(float* sums, uint32_t packets, float* largest = nullptr)
+      : sums_(sums), largest_(largest), count_(packets < kNormColumns ? packets : kNormColumns) {}
 
   SYMMETRA_DEVICE uint32_t count() const { return count_; }
   SYMMETRA_DEVICE bool wants_largest() const { return largest_ != nullptr; }
 
-  /// Adds a packet to its column: its squares, and its largest absolute value if requested. One thread adds all packets
+  /// Adds a packet to its column: its sum, and its largest absolute value if requested. One thread adds all packets
   /// of a column, in ascending order.
   SYMMETRA_DEVICE void add(uint32_t packet, const RowTotals& of_packet) const {
     const uint32_t column = packet % kNormColumns;
     const bool first = packet < kNormColumns;
-    squares_[column] = first ? of_packet.squares : platform::add(squares_[column], of_packet.squares);
+    sums_[column] = first ? of_packet.sum : platform::add(sums_[column], of_packet.sum);
     if (largest_ != nullptr) largest_[column] = first ? of_packet.largest : larger(largest_[column], of_packet.largest);
   }
 
@@ -77,14 +77,14 @@ class Columns {
       for (uint32_t i = platform::thread(); i < folded * platform::kTeam; i += platform::threads()) {
         const RowTotals part = fold(level, count, i);
         if (i % platform::kTeam != 0) continue;
-        squares_[level + count + i / platform::kTeam] = part.squares;
+        sums_[level + count + i / platform::kTeam] = part.sum;
         if (largest_ != nullptr) largest_[level + count + i / platform::kTeam] = part.largest;
       }
       level += count;
       count = folded;
     }
     platform::sync_block();
-    if (platform::kTeam == 1) return {squares_[level], largest_ != nullptr ? largest_[level] : 0.0f};
+    if (platform::kTeam == 1) return {sums_[level], largest_ != nullptr ? largest_[level] : 0.0f};
     return fold(level, count, platform::thread() % platform::kTeam);
   }
 
@@ -98,11 +98,11 @@ class Columns {
     if constexpr (platform::kTeam == 1) {
       const uint32_t first = level + i * kFold, end = level + count;
       float part[kFold], most = 0.0f;
-      for (uint32_t k = 0; k < kFold; ++k) part[k] = first + k < end ? squares_[first + k] : 0.0f;
+      for (uint32_t k = 0; k < kFold; ++k) part[k] = first + k < end ? sums_[first + k] : 0.0f;
       for (uint32_t k = 0; k < kFold && largest_ != nullptr; ++k) most = larger(most, first + k < end ? largest_[first + k] : 0.0f);
       return {tree_sum(part), most};
     } else {
-      RowTotals totals{platform::team_sum(i < count ? squares_[level + i] : 0.0f), 0.0f};
+      RowTotals totals{platform::team_sum(i < count ? sums_[level + i] : 0.0f), 0.0f};
       if (largest_ != nullptr) {
         const uint32_t bits = i < count ? platform::bits_of(largest_[level + i]) : 0;
         totals.largest = platform::f32_of(platform::team_max(kFold, bits));  // absolute values have the order of their
@@ -112,7 +112,7 @@ class Columns {
     }
   }
 
-  float* squares_;
+  float* sums_;
   float* largest_;
   uint32_t count_;
 };

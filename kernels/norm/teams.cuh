@@ -54,14 +54,14 @@ class TeamTotals {
   SYMMETRA_DEVICE RowTotals hear(bool& failed) { return hear<true>(failed); }
 
  private:
-  /// Replaces a sum of squares, which never has these bits.
+  /// Replaces a sum, which never has these bits.
   static constexpr uint32_t kFailed = 0xFFFFFFFF;
 
   template <bool kCares>
   SYMMETRA_DEVICE void tell(RowTotals mine, bool failed) {
     static_assert(2 * kNormColumns / platform::kTeam == platform::ClusterWords::kMost, "a word a team and total");
     if constexpr (kTiled) {
-      if (kCares && failed) mine.squares = platform::f32_of(kFailed);
+      if (kCares && failed) mine.sum = platform::f32_of(kFailed);
       // A thread writes these places for the next row only after it has received this row's totals from all teams, and
       // every team has read the places by then.
       if (seat_.tile != 0) behind_[(seat_.tile - 1) * seat_.columns + seat_.column] = mine;
@@ -69,14 +69,14 @@ class TeamTotals {
       SYMMETRA_ROLLED
       for (uint32_t tile = 1; seat_.tile == 0 && tile < seat_.tiles; ++tile) {
         const RowTotals behind = behind_[(tile - 1) * seat_.columns + seat_.column];
-        if (kCares) failed |= platform::bits_of(behind.squares) == kFailed;
+        if (kCares) failed |= platform::bits_of(behind.sum) == kFailed;
         mine = mine.with(behind);
       }
     }
     if (seat_.tile == 0 && team_ < teams_) {
-      uint32_t squares = platform::bits_of(platform::team_sum(mine.squares));
-      if (kCares && platform::sync_team_or(failed)) squares = kFailed;
-      words_.tell(team_, squares);
+      uint32_t sum = platform::bits_of(platform::team_sum(mine.sum));
+      if (kCares && platform::sync_team_or(failed)) sum = kFailed;
+      words_.tell(team_, sum);
       if (wants_largest_) words_.tell(teams_ + team_, platform::team_max(platform::kTeam, platform::bits_of(mine.largest)));
     }
   }
@@ -85,9 +85,9 @@ class TeamTotals {
   SYMMETRA_DEVICE RowTotals hear(bool& failed) {
     const uint32_t* const heard = words_.hear();
     const uint32_t team = platform::thread() % platform::kTeam;
-    const uint32_t squares = team < teams_ ? heard[team] : 0;
-    if (kCares) failed = platform::sync_team_or(squares == kFailed);
-    RowTotals totals{platform::team_sum(platform::f32_of(squares)), 0.0f};
+    const uint32_t sum = team < teams_ ? heard[team] : 0;
+    if (kCares) failed = platform::sync_team_or(sum == kFailed);
+    RowTotals totals{platform::team_sum(platform::f32_of(sum)), 0.0f};
     if (wants_largest_) {
       totals.largest = platform::f32_of(platform::team_max(platform::kTeam, team < teams_ ? heard[teams_ + team] : 0));
     }

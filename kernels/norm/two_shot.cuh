@@ -10,13 +10,13 @@
 
 namespace symmetra::kernels {
 
-template <class Element, uint32_t kWorld, bool kQuantised>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(FusedNormArgs) args) {
+template <class Element, uint32_t kWorld, bool kQuantised, class Args>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Args) args) {
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
-  using Operands = Epilogue<Element, kQuantised>;
+  using Operands = Epilogue<Element, kQuantised, RowsOf<Args>>;
   const AllReduceArgs& sum = args.sum;
-  const NormArgs& norm = args.norm;
+  const auto& norm = rows_of(args);
   const uint32_t world = world_of<kWorld>(sum.world), lanes_log2 = sum.lanes_log2, lanes = 1u << lanes_log2, rank = sum.rank;
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = packets_of<Element>(norm.hidden);
   const uint32_t pitch = row_pitch(packets);
@@ -54,6 +54,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
     const Operands epilogue(norm, first_row(rank) + number);
     const Stage<Protocol> stage(shared.stage, scratch.own_slot(), number * pitch, packets);
     const auto weights = [&](uint32_t packet) { return epilogue.weights(packet); };
+    const auto x_of = [&](uint32_t packet) { return stage.get(packet); };
     for (uint32_t tile = 0; tile < packets; tile += lanes) {
       pairs.each([&](const Pair& pair) {
         const uint32_t packet = tile + pair.lane;
@@ -79,12 +80,12 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         scratch.send(1, pair, number * pitch + tile, stage.get(packet));
       });
     }
-    const RowScale scale = epilogue.scale(columns.total());
+    const RowScale scale = epilogue.scale(columns, x_of, weights);
     pairs.each([&](const Pair& pair) {
       if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
       scratch.send(1, pair, number * pitch + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
     });
-    epilogue.norm_row([&](uint32_t packet) { return stage.get(packet); }, weights, scale, shared.largest);
+    epilogue.norm_row(x_of, weights, scale, shared.largest);
     platform::sync_block();  // all threads have read the stage, the total and the largest values
     stage.clear();
   }
@@ -95,8 +96,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
         if (pair.peer == rank || !shares.has(pair.peer, number) || pair.lane >= groups.packets()) return;
         Pair first = pair;
         first.from -= pair.lane;
-        const Data behind = scratch.await(waiter, 1, first, number * pitch + scale_at(packets));
-        const RowScale scale{platform::f32_of(behind.word[0]), platform::f32_of(behind.word[1])};
+        const RowScale scale = RowScale::of(scratch.await(waiter, 1, first, number * pitch + scale_at(packets)));
         body(pair, Operands(norm, first_row(pair.peer) + number), scale);
       });
     };
@@ -111,7 +111,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
             const Data x = arrived(pair, start + offset);
             if (offset == pair.lane) shared.arrived[pair.place] = x;
             groups.note(shared.largest + (pair.peer << lanes_log2), offset,
-                        epilogue.largest(start + offset, x, epilogue.weights(start + offset), scale.factor));
+                        epilogue.largest(start + offset, x, epilogue.weights(start + offset), scale));
           }
         });
         platform::sync_block();
@@ -122,7 +122,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Fus
           if (start + offset < packets && !scattered) epilogue.keep(start + offset, x);
           const float* const noted = shared.largest + (pair.peer << lanes_log2);
           const float largest = groups.any() ? groups.largest(noted, offset, count) : scale.largest;
-          epilogue.norm(start + offset, x, epilogue.weights(start + offset), {scale.factor, largest});
+          epilogue.norm(start + offset, x, epilogue.weights(start + offset), scale.with_largest(largest));
         }
       });
       if (groups.any()) platform::sync_block();  // all threads have read the largest values
