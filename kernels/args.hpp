@@ -324,6 +324,11 @@ struct NormArgs {
   QuantisedRows quantised;
 };
 
+/// LayerNorm of rows whose sum over the ranks is known: y = T((x - mean) (weight + offset) r + bias).
+struct LayerNormArgs : NormArgs {
+  const void* bias;  ///< own; `hidden` elements of the weight's type; null: none
+};
+
 /// A sum and norm in one kernel: kOneShotSentinel, kTwoShotSentinel, or kTwoShotZeroCopy if rows are gathered. `sum`
 /// has the region, the wait and the operands of peers; `norm` has the own operands, whose input rows are contiguous. If
 /// rows are scattered, rank r has rows [r share_rows, r share_rows + rows / world) of the operands. The address of an
@@ -340,6 +345,11 @@ struct FusedNormArgs {
   const PeerTable* scales;       ///< kTwoShotZeroCopy with quantised values that have scales: device memory; else null
   uint64_t values_offset_bytes;  ///< from every address of `values` to the quantised values
   uint64_t scales_offset_bytes;  ///< from every address of `scales` to the scales
+};
+
+/// A sum and LayerNorm in one kernel, by blocks.
+struct FusedLayerNormArgs : FusedNormArgs {
+  const void* bias;  ///< as in LayerNormArgs
 };
 
 /// Launch geometry, a pure function of world size, bytes, type and algorithm.

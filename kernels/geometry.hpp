@@ -315,6 +315,7 @@ constexpr uint32_t items(const FusedNormArgs& args) {
   const bool alone = args.sum.algorithm == kOneShotSentinel;  // a lane is an item, else a lane and a rank
   return args.sum.algorithm == kTwoShotZeroCopy ? 0 : (alone ? 1 : args.sum.world) << args.sum.lanes_log2;
 }
+constexpr uint32_t items(const FusedLayerNormArgs& args) { return items(static_cast<const FusedNormArgs&>(args)); }
 /// Block-shared memory of a fused norm: in a two-shot the arrived packets; the columns; the largest absolute values if
 /// rows are quantised; and the stage of a row that fits.
 constexpr uint64_t norm_shared_bytes(const FusedNormArgs& args) {

@@ -190,7 +190,8 @@ pub use memory::{
     copy_to_host, required_bytes,
 };
 pub use op::{
-    Algorithm, AllReduceOptions, Codec, Messages, Narrow, Pairs, Quantisation, RmsNorm, RowNorm, ScaleLayout,
+    Algorithm, AllReduceOptions, Codec, LayerNorm, Messages, Narrow, Norm, Pairs, Quantisation, RmsNorm, RowNorm,
+    ScaleLayout,
 };
 pub use stream::{AnyQueue, Capture, Event, Graph, NativeCapture, NativeGraph, Queue, Stream, launch_host};
 pub use types::{Dtype, Element, Reduction, Transport};

@@ -33,12 +33,18 @@ void Collectives::norm(const char* operation, const RowNorm& rows, const Queue& 
   asked.operation = operation;
   asked.input = operand_of(rows.input);
   asked.weight = operand_of(rows.weight);
+  if ((asked.has_bias = rows.bias.has_value())) asked.bias = operand_of(*rows.bias);
   if ((asked.has_residual = rows.residual.has_value())) asked.residual = operand_of(*rows.residual);
   if ((asked.has_residual_out = rows.residual_out.has_value())) asked.residual_out = operand_of(*rows.residual_out);
   if ((asked.has_output = rows.output.has_value())) asked.output = operand_of(*rows.output);
   if ((asked.has_quantised = rows.quantised.has_value())) asked.quantised = asked_rows(*rows.quantised);
-  asked.epsilon = rows.norm.epsilon;
-  asked.weight_offset = rows.norm.weight_offset;
+  asked.is_layer = std::holds_alternative<LayerNorm>(rows.norm);
+  std::visit(
+      [&](const auto& norm) {
+        asked.epsilon = norm.epsilon;
+        asked.weight_offset = norm.weight_offset;
+      },
+      rows.norm);
   asked.width = rows.width;
   asked.algorithm = static_cast<std::uint32_t>(rows.algorithm);
   core::call([&] { core::run_norm(core::live(group_), asked, core::queue_of(queue)); });

@@ -226,7 +226,7 @@ struct Worker {
   void norm(size_t index, Queue queue) const {
     const size_t stage = pp.rank(), stages = pp.world_size(), owner = (index == 0 ? 0 : index - 1) % stages, next = index % stages;
     if (stage == owner) {
-      RowNorm rows(index == 0 ? input : normed, norms[index], {kEpsilon});
+      RowNorm rows(index == 0 ? input : normed, norms[index], RmsNorm{kEpsilon});
       if (index > 0) rows.residual = x;
       rows.residual_out = x;
       // Only a product takes codes, and none is after the last norm.

@@ -85,19 +85,23 @@ class Collectives {
   ///     s = T(sum of all ranks)      x = T(s + residual), or s      residual_out = x
   ///     r = 1 / sqrt(sum of x x / length + epsilon)                 output = T((x (weight + weight_offset)) r)
   ///
-  /// The squares of a row are added in an order that depends on the row's length only. So a call has the bits of an
-  /// all-reduce followed by a norm, and the bits of a row depend only on its own values, the residual, the weight and
+  /// LayerNorm, with m = sum of x / length and d = x - m:
+  ///
+  ///     r = 1 / sqrt(sum of d d / length + epsilon)                 output = T((d (weight + weight_offset)) r + bias)
+  ///
+  /// The values of a row are added in an order that depends on the row's length only. So a call has the bits of an
+  /// all-reduce followed by a norm, and the bits of a row depend only on its own values, the residual, the weight, the bias and
   /// the order of the sum over ranks. If the all-reduces of a coordinator use a codec, so does the sum, if it has a
   /// place in one piece. Rows are f16, bf16 or f32, of 1 to 2^20 elements; any number of rows. At least one of output,
-  /// residual_out and quantised is given. `residual` and `weight` have equal contents on every rank. Only these may be
+  /// residual_out and quantised is given. `residual`, `weight` and `bias` have equal contents on every rank. Only these may be
   /// the same memory: residual and residual_out; input and output; input and residual_out.
   ///
   /// Quantised rows are the quantised values of the output; the formulas are at Scaling.
   ///
-  /// Throws kUnsupported also if the sum has no place (no output, and no residual_out other than the residual) and no
-  /// kernel that sums and norms at once serves the call: on other backends, with other algorithms, and for rows that do
-  /// not fit its scratch; kInvalidArgument also for no output, an epsilon that is below 0 or NaN, an output narrower
-  /// than a row or wider than 2^31, and an invalid format or one whose operands have other types.
+  /// Throws kUnsupported also for a bias of another type than the weight or of RMSNorm, if the sum has no place (no output, and no
+  /// residual_out other than the residual) and no kernel that sums and norms at once serves the call: on other backends, with other
+  /// algorithms, and for rows that do not fit its scratch; kInvalidArgument also for no output, an epsilon that is below 0 or NaN, an
+  /// output narrower than a row or wider than 2^31, and an invalid format or one whose operands have other types.
   void all_reduce_norm(const RowNorm& rows, Queue queue) const { norm("all-reduce-norm", rows, queue); }
   /// Sums rows over all ranks, and adds a residual to this rank's share of the rows and norms it: part r of the rows
   /// for rank r. The bits are those of a reduce-scatter, an addition and a norm one after the other. The input has the

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <variant>
 
 #include "symmetra/memory.hpp"
 #include "symmetra/types.hpp"
@@ -18,6 +19,18 @@ struct RmsNorm {
   /// Added to every weight; 1 in Gemma models.
   float weight_offset = 0.0f;
 };
+
+/// The layer norm of a row: y = (x - mean(x)) (weight + weight_offset) / sqrt(variance(x) + epsilon), plus RowNorm::bias
+/// if given. The variance is the mean of (x - mean(x)) (x - mean(x)).
+struct LayerNorm {
+  /// Added to the variance; at least 0. With 0, a row of equal values becomes NaN.
+  float epsilon = 1e-5f;
+  /// Added to every weight; 1 in Nemotron models.
+  float weight_offset = 0.0f;
+};
+
+/// The norm of a row.
+using Norm = std::variant<RmsNorm, LayerNorm>;
 
 /// The format of quantised values. A quantised value is the nearest to a value, ties to even, and saturates.
 enum class Narrow : std::uint32_t {
@@ -97,14 +110,17 @@ struct QuantisedRows {
 };
 
 /// Rows to sum over all ranks, and the epilogue of their sum, for Collectives::all_reduce_norm and its scattered forms.
-/// A row has as many elements as `weight`, whose type is that of the rows or kF32. All other operands, except those of
+/// A row has as many elements as `weight`, whose type is that of the rows or kF32. All other operands, except the bias and those of
 /// quantised rows, have the type of `input`. Must not outlive the operands' sources.
 struct RowNorm {
-  RowNorm(ConstOperand rows, ConstOperand weights, RmsNorm how = RmsNorm()) : input(rows), weight(weights), norm(how) {}
+  RowNorm(ConstOperand rows, ConstOperand weights, Norm how = RmsNorm()) : input(rows), weight(weights), norm(how) {}
 
   ConstOperand input;
   ConstOperand weight;
-  RmsNorm norm;
+  Norm norm;
+  /// Added to every row of a LayerNorm, before the row is rounded to its type. Of the type and length of `weight`, and
+  /// equal on all ranks.
+  std::optional<ConstOperand> bias{};
   /// Added to the sum: x = T(sum + residual), with T the type of the rows. Equal on all ranks, unless it is scattered.
   std::optional<ConstOperand> residual{};
   /// Receives x: the sum with the residual, or the sum itself without one. May be the memory of the residual, or of the

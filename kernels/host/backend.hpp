@@ -45,6 +45,8 @@ extern template host::Entry reducing_kernel<host::Backend>(const ExchangeArgs& a
 // norms.cc
 extern template host::Entry summed_norm_kernel<host::Backend>(const NormArgs& args);
 extern template host::Entry fused_norm_kernel<host::Backend>(const FusedNormArgs& args);
+extern template host::Entry summed_norm_kernel<host::Backend>(const LayerNormArgs& args);
+extern template host::Entry fused_norm_kernel<host::Backend>(const FusedLayerNormArgs& args);
 // multicast.cc
 extern template host::Entry multicast_kernel<host::Backend>(const MulticastArgs& args);
 // experts.cc

@@ -5,5 +5,7 @@ namespace symmetra::kernels {
 
 template host::Entry summed_norm_kernel<host::Backend>(const NormArgs& args);
 template host::Entry fused_norm_kernel<host::Backend>(const FusedNormArgs& args);
+template host::Entry summed_norm_kernel<host::Backend>(const LayerNormArgs& args);
+template host::Entry fused_norm_kernel<host::Backend>(const FusedLayerNormArgs& args);
 
 }  // namespace symmetra::kernels

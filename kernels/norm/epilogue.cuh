@@ -12,16 +12,18 @@ namespace symmetra::kernels {
 struct RowScale {
   float factor;   ///< 1 / sqrt(squares / hidden + epsilon)
   float largest;  ///< the largest absolute value in y, if the row's scale depends on it
+  float mean;     ///< of x in LayerNorm; else 0
 
-  SYMMETRA_DEVICE RowScale with_largest(float other) const { return {factor, other}; }
+  SYMMETRA_DEVICE RowScale with_largest(float other) const { return {factor, other, mean}; }
   /// The scale in a packet of the owner of the row.
   SYMMETRA_DEVICE static RowScale of(const Words<4>& packet) {
-    return {platform::f32_of(packet.word[0]), platform::f32_of(packet.word[1])};
+    return {platform::f32_of(packet.word[0]), platform::f32_of(packet.word[1]), platform::f32_of(packet.word[2])};
   }
 };
 
 /// The rows of a launch.
 SYMMETRA_DEVICE const NormArgs& rows_of(const FusedNormArgs& args) { return args.norm; }
+SYMMETRA_DEVICE LayerNormArgs rows_of(const FusedLayerNormArgs& args) { return {args.norm, args.bias}; }
 /// The argument block of the rows in a fused argument block.
 template <class Args>
 using RowsOf = std::remove_cvref_t<decltype(rows_of(std::declval<const Args&>()))>;
@@ -31,6 +33,7 @@ template <class Element, bool kQuantised, class Args = NormArgs, bool kWhole = f
 class Epilogue {
  public:
   using Data = Words<4>;
+  static constexpr bool kLayer = std::is_same_v<Args, LayerNormArgs>;
   static constexpr uint32_t kCount = kValues<Element, 4>;
   using Values = float[kCount];
   /// The weights of a packet, in the rows' type or in single precision.
@@ -71,16 +74,7 @@ class Epilogue {
 
   /// The weights of a packet, as stored in memory. Load the weights before waiting for peers, so that the load latency
   /// overlaps the wait.
-  SYMMETRA_DEVICE Weights weights(uint32_t packet) const {
-    Weights weights{};
-    if (args_.weight_dtype != kF32) {
-      weights.part[0] = weight_.load(packet);
-      return weights;
-    }
-    SYMMETRA_UNROLL
-    for (uint32_t part = 0; part < kCount / 4; ++part) weights.part[part] = wide_weight_.load(packet * (kCount / 4) + part);
-    return weights;
-  }
+  SYMMETRA_DEVICE Weights weights(uint32_t packet) const { return load(weight_, wide_weight_, packet); }
 
   /// Writes a packet of x, if requested.
   SYMMETRA_DEVICE void keep(uint32_t packet, const Data& x) const {
@@ -92,6 +86,7 @@ class Epilogue {
   /// Adds a packet of x to the columns of its row. `weights(packet)`: the packet's weights.
   template <class W>
   SYMMETRA_DEVICE void add(const Columns& columns, uint32_t packet, const Data& x, W weights) const {
+    if constexpr (kLayer) return columns.add(packet, {sum_of(x), 0.0f});
     Values values{};
     if (kQuantised && columns.wants_largest()) weighed(packet, x, weights(packet), values);
     columns.add(packet, totals(x, values));
@@ -107,16 +102,20 @@ class Epilogue {
   /// The scale of the row whose packets have been added to `columns`. `x(packet)` and `weights(packet)`: packets of x and
   /// of the weights. All threads of the block call it.
   template <class X, class W>
-  SYMMETRA_DEVICE RowScale scale(const Columns& columns, X, W) const {
-    return scale(columns.total());
+  SYMMETRA_DEVICE RowScale scale(const Columns& columns, [[maybe_unused]] X x, [[maybe_unused]] W weights) const {
+    if constexpr (kLayer) {
+      return layer_scale(columns, x, weights);
+    } else {
+      return scale(columns.total());
+    }
   }
 
   /// The largest absolute value in y is computed from the largest of x (weight + offset), because rounding preserves
   /// the order. It is NaN for a row with an infinite factor.
   SYMMETRA_DEVICE RowScale scale(const RowTotals& totals) const {
-    const float factor = platform::reciprocal(platform::square_root(platform::add(mean(totals.sum), args_.epsilon)));
-    if (!wants_largest(args_)) return {factor, 0.0f};
-    return {factor, is_endless(factor) ? platform::f32_of(F32::kQuietNan) : of_y(totals.largest, factor)};
+    const float factor = factor_of(totals.sum);
+    if (!wants_largest(args_)) return {factor, 0.0f, 0.0f};
+    return {factor, is_endless(factor) ? platform::f32_of(F32::kQuietNan) : of_y(totals.largest, factor), 0.0f};
   }
 
   /// The largest absolute value in a packet of y.
@@ -156,6 +155,7 @@ class Epilogue {
   }
   /// A packet of y, from the packet of x.
   SYMMETRA_DEVICE Data y(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
+    if constexpr (kLayer) return layer_y(packet, x, weights, scale);
     Values values;
     weighed(packet, x, weights, values);
     return y(packet, values, scale.factor);
@@ -236,6 +236,73 @@ class Epilogue {
   }
 
  private:
+  /// The scale of a row of LayerNorm. `columns` has the sum of x. The mean is subtracted before values are squared, so a
+  /// mean that is much larger than the deviations costs few bits. A sum of -0 becomes +0, because missing columns decide
+  /// the sign of a zero.
+  template <class X, class W>
+  SYMMETRA_DEVICE RowScale layer_scale(const Columns& columns, X x, W weights) const {
+    RowScale scale{0.0f, 0.0f, mean(platform::add(columns.total().sum, 0.0f))};
+    const auto totals = [&](auto of_packet) {
+      platform::sync_block();  // all threads have read the previous total
+      for (uint32_t column = platform::thread(); column < columns.count(); column += platform::threads()) {
+        for (uint32_t packet = column; packet < residual_.packets(); packet += kNormColumns) columns.add(packet, of_packet(packet));
+      }
+      return columns.total();
+    };
+    const RowTotals spread = totals([&](uint32_t packet) {
+      Values values;
+      centred(packet, x(packet), scale.mean, values);
+      return RowTotals{sum_of_squares(values), 0.0f};
+    });
+    scale.factor = factor_of(spread.sum);
+    if (wants_largest(args_)) {
+      const RowTotals all = totals([&](uint32_t packet) { return RowTotals{0.0f, largest(packet, x(packet), weights(packet), scale)}; });
+      scale.largest = is_endless(scale.factor) ? platform::f32_of(F32::kQuietNan) : all.largest;
+    }
+    return scale;
+  }
+  /// A packet of y in LayerNorm.
+  SYMMETRA_DEVICE Data layer_y(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
+    Values values, by, bias{};
+    centred(packet, x, scale.mean, values);
+    factors(weights, by);
+    const bool biased = args_.bias != nullptr;
+    if (biased) unpack(load({args_.bias, 0, args_.hidden}, {args_.bias, 0, args_.hidden}, packet), bias);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const float scaled = platform::multiply(platform::multiply(values[i], by[i]), scale.factor);
+      const float normed = biased ? platform::add(scaled, bias[i]) : scaled;
+      values[i] = packet * kCount + i < args_.hidden ? normed : 0.0f;
+    }
+    return Element::template pack<4>(values);
+  }
+  /// A packet of x - mean. Values after the row's end are zero.
+  SYMMETRA_DEVICE void centred(uint32_t packet, const Data& x, float mean, Values& values) const {
+    Element::unpack(x, values);
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) values[i] = packet * kCount + i < args_.hidden ? platform::add(values[i], -mean) : 0.0f;
+  }
+  SYMMETRA_DEVICE static float sum_of(const Data& x) {
+    Values values;
+    Element::unpack(x, values);
+    return tree_sum(values);
+  }
+  /// 1 / sqrt(squares / hidden + epsilon)
+  SYMMETRA_DEVICE float factor_of(float squares) const {
+    return platform::reciprocal(platform::square_root(platform::add(mean(squares), args_.epsilon)));
+  }
+  /// A packet of weights or biases, whose rows are in the type of the rows or in single precision.
+  SYMMETRA_DEVICE Weights load(const Row<Element, kWhole>& narrow, const Row<F32, kWhole>& wide, uint32_t packet) const {
+    Weights weights{};
+    if (args_.weight_dtype != kF32) {
+      weights.part[0] = narrow.load(packet);
+      return weights;
+    }
+    SYMMETRA_UNROLL
+    for (uint32_t part = 0; part < kCount / 4; ++part) weights.part[part] = wide.load(packet * (kCount / 4) + part);
+    return weights;
+  }
+
   SYMMETRA_DEVICE static bool is_endless(float factor) { return platform::bits_of(factor) == 0x7F800000; }
   /// The largest absolute value in some values of y, from the largest of x (weight + offset), because rounding
   /// preserves the order. With an infinite factor, zeros have no order.

@@ -48,7 +48,7 @@ struct RowTotals {
 };
 
 /// The columns of one row at a time, in block-shared memory. A missing column of a short row would be +0, which changes
-/// neither a sum nor a largest absolute value, so it is left out.
+/// neither a sum, except the sign of a zero, nor a largest absolute value, so it is left out.
 class Columns {
  public:
   /// `largest`: the same amount of shared memory, for the largest absolute value in a row; null: not requested.

@@ -83,7 +83,7 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_two_shot(SYMMETRA_ARGS(Arg
     const RowScale scale = epilogue.scale(columns, x_of, weights);
     pairs.each([&](const Pair& pair) {
       if (!gathers || pair.peer == rank || pair.lane != 0 || failed) return;
-      scratch.send(1, pair, number * pitch + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, 0.0f, 0.0f}));
+      scratch.send(1, pair, number * pitch + scale_at(packets), F32::pack<4>({scale.factor, scale.largest, scale.mean, 0.0f}));
     });
     epilogue.norm_row(x_of, weights, scale, shared.largest);
     platform::sync_block();  // all threads have read the stage, the total and the largest values

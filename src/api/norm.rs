@@ -7,14 +7,16 @@ use crate::stream::{Queue, Target};
 use crate::types::Element;
 
 impl ProcessGroup {
-    /// Sums rows over all ranks, adds a residual and norms each row (RMSNorm). Enqueues and returns.
+    /// Sums rows over all ranks, adds a residual and norms each row, by RMSNorm or LayerNorm. Enqueues and returns.
     ///
     /// With T the rows' type, T(v) a value rounded to T, and every other step rounded to f32:
     /// `s = T(sum of all ranks)`, as in [`all_reduce`](Self::all_reduce); `x = T(s + residual)`, or `s` without a
     /// residual; `residual_out = x`; `r = 1 / sqrt(sum of x x / length + epsilon)`;
-    /// `output = T((x (weight + weight_offset)) r)`. The squares of a row are added in an order that depends only on the
-    /// row's length. So a call has the bits of an all-reduce followed by a norm. The bits of a row depend only on its
-    /// values, the residual, the weight and the order of the sum over ranks, which
+    /// `output = T((x (weight + weight_offset)) r)`. [`LayerNorm`](crate::LayerNorm) has `m = sum of x / length`,
+    /// `d = x - m`, `r = 1 / sqrt(sum of d d / length + epsilon)`, and
+    /// `output = T((d (weight + weight_offset)) r + bias)`. The values of a row are added in an order that depends only on
+    /// the row's length. So a call has the bits of an all-reduce followed by a norm. The bits of a row depend only on its
+    /// values, the residual, the weight, the bias and the order of the sum over ranks, which
     /// [`Determinism::Exact`](crate::Determinism::Exact) fixes. If a
     /// [`Coordinator`](crate::environment::Coordinator) sends all-reduces through a codec, the codec also carries the sum of
     /// a norm, provided that the sum has a contiguous place.
@@ -23,12 +25,13 @@ impl ProcessGroup {
     /// [`Quantisation`](crate::Quantisation) states the formulas.
     ///
     /// Rows are f16, bf16 or f32. A row has 1 to 2^20 elements; any number of rows, including 0; any element-aligned
-    /// address. `residual` and `weight` are equal on every rank. At least one of `output`, `residual_out` and quantised
+    /// address. `residual`, `weight` and `bias` are equal on every rank. At least one of `output`, `residual_out` and quantised
     /// values is given. These may be the same memory: `residual` and `residual_out`; `input` and `output`; `input` and
     /// `residual_out`. Operands may not overlap otherwise.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for other types, and if a named algorithm cannot serve the call.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for other types, for a bias of another type than the weight or of
+    /// RMSNorm, and if a named algorithm cannot serve the call.
     /// Also if the sum has no place (no `output`, and no `residual_out` other than the residual) and no kernel that both
     /// sums and norms serves the call: on other backends, by other algorithms, and for rows that do not fit its scratch.
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit, no output, an epsilon

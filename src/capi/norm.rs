@@ -6,7 +6,7 @@ use super::mirror::value;
 use super::report::guard;
 use super::tensor::{held, target};
 use crate::error::{Error, Result};
-use crate::op::{Algorithm, Call, Format, Held, NormRows, Numbers, Quantised, RmsNorm, Scaling};
+use crate::op::{Algorithm, Call, Format, Held, LayerNorm, NormRows, Numbers, Quantised, RmsNorm, Scaling};
 use bridge::{AskedNorm, AskedRows, Operand, QuantisedForm, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -34,6 +34,8 @@ pub(super) mod bridge {
         operation: &'a str,
         input: Operand,
         weight: Operand,
+        has_bias: bool,
+        bias: Operand,
         has_residual: bool,
         residual: Operand,
         has_residual_out: bool,
@@ -42,6 +44,8 @@ pub(super) mod bridge {
         output: Operand,
         has_quantised: bool,
         quantised: AskedRows,
+        /// Whether the norm is a `LayerNorm`.
+        is_layer: bool,
         epsilon: f32,
         weight_offset: f32,
         /// Elements of an output row; 0 means the length of the weight.
@@ -94,8 +98,12 @@ unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> 
             None => None,
         };
         let rows = NormRows {
-            norm: RmsNorm { epsilon: asked.epsilon, weight_offset: asked.weight_offset },
+            norm: match asked.is_layer {
+                true => LayerNorm { epsilon: asked.epsilon, weight_offset: asked.weight_offset }.into(),
+                false => RmsNorm { epsilon: asked.epsilon, weight_offset: asked.weight_offset }.into(),
+            },
             weight,
+            bias: given(asked.has_bias, &asked.bias)?,
             residual: maybe("residual", asked.has_residual, &asked.residual)?,
             residual_out: maybe("residual_out", asked.has_residual_out, &asked.residual_out)?,
             quantised,
@@ -105,8 +113,8 @@ unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> 
         let output = maybe("output", asked.has_output, &asked.output)?;
         let call = Call::new(operation(asked.operation)?, input.dtype).options(value::<Algorithm>(asked.algorithm)?);
         let call = call.numbers(Numbers::Norm(&rows)).input(input.view()).output(output.as_ref().map(Held::view));
-        let AskedNorm { ref input, ref weight, ref residual, ref residual_out, ref output, .. } = *asked;
-        let operands = [input, weight, residual, residual_out, output, values, scales, known_scale];
+        let AskedNorm { ref input, ref weight, ref bias, ref residual, ref residual_out, ref output, .. } = *asked;
+        let operands = [input, weight, bias, residual, residual_out, output, values, scales, known_scale];
         // SAFETY: passed on.
         group.calls.run(&call, unsafe { target(queue, operands) }?)
     })

@@ -898,6 +898,18 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct LayerNormArgs {
+    pub _base: NormArgs,
+    pub bias: *const core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LayerNormArgs"][::std::mem::size_of::<LayerNormArgs>() - 144usize];
+    ["Alignment of LayerNormArgs"][::std::mem::align_of::<LayerNormArgs>() - 8usize];
+    ["Offset of field: LayerNormArgs::bias"][::std::mem::offset_of!(LayerNormArgs, bias) - 136usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct FusedNormArgs {
     pub norm: NormArgs,
     pub share_rows: u64,
@@ -926,6 +938,18 @@ const _: () = {
         [::std::mem::offset_of!(FusedNormArgs, values_offset_bytes) - 432usize];
     ["Offset of field: FusedNormArgs::scales_offset_bytes"]
         [::std::mem::offset_of!(FusedNormArgs, scales_offset_bytes) - 440usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct FusedLayerNormArgs {
+    pub _base: FusedNormArgs,
+    pub bias: *const core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of FusedLayerNormArgs"][::std::mem::size_of::<FusedLayerNormArgs>() - 456usize];
+    ["Alignment of FusedLayerNormArgs"][::std::mem::align_of::<FusedLayerNormArgs>() - 8usize];
+    ["Offset of field: FusedLayerNormArgs::bias"][::std::mem::offset_of!(FusedLayerNormArgs, bias) - 448usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -960,6 +984,8 @@ impl Kind {
     pub const multicast: Kind = Kind(10);
     pub const heap_probe: Kind = Kind(11);
     pub const wide_probe: Kind = Kind(12);
+    pub const layer_norm: Kind = Kind(13);
+    pub const fused_layer_norm: Kind = Kind(14);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1119,7 +1145,17 @@ impl NormArgs {
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
 }
+impl LayerNormArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
 impl FusedNormArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl FusedLayerNormArgs {
     /// All numbers 0, and all addresses null.
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
@@ -1197,4 +1233,12 @@ unsafe impl Block for HeapProbeArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for WideProbeArgs {
     const KIND: Kind = Kind::wide_probe;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for LayerNormArgs {
+    const KIND: Kind = Kind::layer_norm;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for FusedLayerNormArgs {
+    const KIND: Kind = Kind::fused_layer_norm;
 }

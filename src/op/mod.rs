@@ -49,7 +49,7 @@ pub use message::Messages;
 pub use norm::{ALL_REDUCE_NORM, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER, RowNorm};
 pub(crate) use norm::{LocalRows, Step, Steps, check_lengths};
 pub(crate) use norm_rows::NormRows;
-pub use norm_rows::RmsNorm;
+pub use norm_rows::{LayerNorm, Norm, RmsNorm};
 pub use options::AllReduceOptions;
 pub use pairs::Pairs;
 pub(crate) use pairs::{check_pairs, each_part, own_messages};

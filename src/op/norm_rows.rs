@@ -28,10 +28,72 @@ impl RmsNorm {
     }
 }
 
+/// The layer norm of a row: y = (x - mean(x)) (weight + weight_offset) / sqrt(variance(x) + epsilon), plus
+/// [`RowNorm::bias`](crate::RowNorm::bias) if given. The variance is the mean of (x - mean(x)) (x - mean(x)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LayerNorm {
+    /// Added to the variance; at least 0. With 0, a row of equal values becomes NaN.
+    pub epsilon: f32,
+    /// Added to every weight; 1 in Nemotron models.
+    pub weight_offset: f32,
+}
+
+setters! { LayerNorm { epsilon: f32, weight_offset: f32 } }
+
+impl LayerNorm {
+    /// The norm with the weights as they are.
+    pub const fn new(epsilon: f32) -> Self {
+        Self { epsilon, weight_offset: 0.0 }
+    }
+}
+
+/// The norm of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Norm {
+    /// The root mean square norm.
+    Rms(RmsNorm),
+    /// The layer norm.
+    Layer(LayerNorm),
+}
+
+impl From<RmsNorm> for Norm {
+    fn from(norm: RmsNorm) -> Self {
+        Self::Rms(norm)
+    }
+}
+
+impl From<LayerNorm> for Norm {
+    fn from(norm: LayerNorm) -> Self {
+        Self::Layer(norm)
+    }
+}
+
+impl Norm {
+    /// The number that is added to the mean of the squares or to the variance.
+    pub const fn epsilon(self) -> f32 {
+        match self {
+            Self::Rms(norm) => norm.epsilon,
+            Self::Layer(norm) => norm.epsilon,
+        }
+    }
+
+    /// The number that is added to every weight.
+    pub const fn weight_offset(self) -> f32 {
+        match self {
+            Self::Rms(norm) => norm.weight_offset,
+            Self::Layer(norm) => norm.weight_offset,
+        }
+    }
+}
+
 /// The settings of a norm, and its operands other than input and output.
 pub(crate) struct NormRows {
-    pub(crate) norm: RmsNorm,
+    pub(crate) norm: Norm,
     pub(crate) weight: Held,
+    /// Of a layer norm.
+    pub(crate) bias: Option<Held>,
     pub(crate) residual: Option<Held>,
     pub(crate) residual_out: Option<Held>,
     pub(crate) quantised: Option<Quantised>,
@@ -43,8 +105,18 @@ pub(crate) struct NormRows {
 
 impl NormRows {
     /// Rows as long as the weight, without further operands.
-    pub(crate) fn new(norm: RmsNorm, weight: Held) -> Self {
-        Self { norm, weight, residual: None, residual_out: None, quantised: None, global_scale: None, width: None }
+    pub(crate) fn new(norm: impl Into<Norm>, weight: Held) -> Self {
+        let norm = norm.into();
+        Self {
+            norm,
+            weight,
+            bias: None,
+            residual: None,
+            residual_out: None,
+            quantised: None,
+            global_scale: None,
+            width: None,
+        }
     }
 
     /// Elements of a row.
@@ -68,9 +140,10 @@ impl NormRows {
         // The sum goes to an unpadded output, so the use of the residual's memory does not matter then.
         let placed = has_output && self.width() == self.hidden();
         let over = u64::from(!placed && self.is_over_residual()) << 3;
-        let outputs = over | u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;
+        let kind = u64::from(matches!(self.norm, Norm::Layer(_))) << 5 | u64::from(self.bias.is_some()) << 4;
+        let outputs = kind | over | u64::from(has_output) << 2 | u64::from(self.residual_out.is_some()) << 1;
         let operands = (outputs | u64::from(self.residual.is_some())) << 8 | self.weight.dtype as u64;
-        let settings = [self.norm.epsilon, self.norm.weight_offset].map(|number| u64::from(number.to_bits()));
+        let settings = [self.norm.epsilon(), self.norm.weight_offset()].map(|number| u64::from(number.to_bits()));
         let format = self.quantised.as_ref().map_or([0; 2], |Quantised { format, .. }| {
             let [scaling, to, layout] = [format.scaling as u64, format.to as u64, format.layout as u64];
             [(scaling << 8 | to) << 8 | layout | 1 << 32, format.elems as u64]

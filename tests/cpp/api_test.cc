@@ -765,6 +765,7 @@ int main(int count, char** names) {
                {"graphs", graphs},
                {"signals", signals},
                {"norms", test::norms},
+               {"layer_norms", test::layer_norms},
                {"refused_norms", test::refused_norms},
                {"quantised_norms", test::quantised_norms},
                {"refused_formats", test::refused_formats},

@@ -102,6 +102,27 @@ inline void norms() {
   });
 }
 
+/// LayerNorm with a bias: the mean of a row is 5, the variance 4, and 4 + 5 has the root 3.
+inline void layer_norms() {
+  ranks(2, [](symmetra::Bootstrap& bootstrap) {
+    using namespace symmetra;
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device);
+    const DeviceBuffer rows(device, 8, Dtype::kF32), weight(device, 4, Dtype::kF32), bias(device, 4, Dtype::kF32);
+    rows.write(std::vector<float>{1.5f, 1.5f, 3.5f, 3.5f, -1.5f, -3.5f, -1.5f, -3.5f}, stream);
+    weight.write(std::vector<float>{3.0f, 6.0f, 1.5f, -3.0f}, stream);
+    bias.write(std::vector<float>{1.0f, 0.5f, -1.0f, 2.0f}, stream);
+    RowNorm call(rows, weight, LayerNorm{5.0f});
+    call.bias = bias;
+    call.output = rows;
+    communicator.all_reduce_norm(call, stream);
+    communicator.synchronize(stream);
+    CHECK(rows.read<float>(stream) == (std::vector<float>{-1.0f, -3.5f, 0.0f, 0.0f, 3.0f, -3.5f, 0.0f, 4.0f}));
+    communicator.close();
+  });
+}
+
 /// Every error names the value and the limit.
 inline void refused_norms() {
   ranks(2, [](symmetra::Bootstrap& bootstrap) {
@@ -124,8 +145,13 @@ inline void refused_norms() {
     call.width = 3;
     refused(call, "the width of an output row is 3");
     call.width = 0;
-    call.norm.epsilon = -1.0f;
+    call.norm = RmsNorm{-1.0f};
     refused(call, "epsilon is");
+    call.norm = LayerNorm{-1.0f};
+    refused(call, "epsilon is");
+    call.norm = LayerNorm();
+    call.bias = rows;
+    refused(call, "the bias's length is 8");
     RowNorm uneven(Operand(rows.data(), 4, Dtype::kF32), weight);
     uneven.output = Operand(rows.data(), 4, Dtype::kF32);
     says(CHECK_THROWS(kInvalidArgument, communicator.reduce_scatter_norm_all_gather(uneven, stream)),
@@ -133,7 +159,9 @@ inline void refused_norms() {
     RowNorm heavy(rows, doubles);
     heavy.output = rows;
     says(CHECK_THROWS(kUnsupported, communicator.all_reduce_norm(heavy, stream)), "a weight of f64");
-    call.norm.epsilon = 1e-6f;
+    call.norm = RmsNorm();
+    says(CHECK_THROWS(kUnsupported, communicator.all_reduce_norm(call, stream)), "RMSNorm with a bias");
+    call.bias.reset();
     communicator.all_reduce_norm(call, stream);
     communicator.synchronize(stream);
     communicator.close();

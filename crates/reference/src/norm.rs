@@ -1,6 +1,6 @@
 //! The norm by its definition, independent of the library's code.
 
-use symmetra::RmsNorm;
+use symmetra::Norm;
 
 use crate::element::Real;
 
@@ -11,12 +11,27 @@ pub fn with_residual<T: Real>(sum: &[T], residual: Option<&[T]>) -> Vec<T> {
 }
 
 /// Norms rows as long as the weight.
-pub fn normed<T: Real, W: Real>(x: &[T], weight: &[W], norm: RmsNorm) -> Vec<T> {
+pub fn normed<T: Real, W: Real>(x: &[T], weight: &[W], norm: impl Into<Norm>) -> Vec<T> {
+    biased(x, weight, None, norm)
+}
+
+/// Norms rows as long as the weight, and adds a bias.
+pub fn biased<T: Real, W: Real>(x: &[T], weight: &[W], bias: Option<&[W]>, norm: impl Into<Norm>) -> Vec<T> {
+    let norm = norm.into();
     let row = |row: &[T]| {
-        let mean = sum_of_squares(row) / row.len() as f32;
-        let scale = 1.0 / (mean + norm.epsilon).sqrt();
-        let element = |(x, w): (&T, &W)| T::of_single((x.single() * (w.single() + norm.weight_offset)) * scale);
-        row.iter().zip(weight).map(element).collect::<Vec<T>>()
+        let mut values: Vec<f32> = row.iter().map(|x| x.single()).collect();
+        if let Norm::Layer(_) = norm {
+            let mean = sum::<T>(&values) / row.len() as f32;
+            values.iter_mut().for_each(|x| *x -= mean);
+        }
+        let squares: Vec<f32> = values.iter().map(|x| x * x).collect();
+        let mean = sum::<T>(&squares) / row.len() as f32;
+        let scale = 1.0 / (mean + norm.epsilon()).sqrt();
+        let element = |(number, x): (usize, f32)| {
+            let scaled = (x * (weight[number].single() + norm.weight_offset())) * scale;
+            T::of_single(bias.map_or(scaled, |bias| scaled + bias[number].single()))
+        };
+        values.into_iter().enumerate().map(element).collect::<Vec<T>>()
     };
     x.chunks(weight.len()).flat_map(row).collect()
 }
@@ -27,14 +42,14 @@ pub fn padded<T: Real>(y: &[T], hidden: usize, width: usize) -> Vec<T> {
     y.chunks(hidden).flat_map(|row| row.iter().chain(&zeros).copied()).collect()
 }
 
-/// Trees of the packets of 16 bytes, added into 1024 columns in turn; a tree of the columns.
-fn sum_of_squares<T: Real>(row: &[T]) -> f32 {
+/// The sum of a row of type T: trees of the packets of 16 bytes, added into 1024 columns in turn; a tree of the columns.
+fn sum<T: Real>(row: &[f32]) -> f32 {
     let values = 16 / size_of::<T>();
     let mut columns = vec![0.0; 1024];
     for (packet, column) in row.chunks(values).zip((0..columns.len()).cycle()) {
-        let mut squares = vec![0.0; values];
-        squares.iter_mut().zip(packet).for_each(|(square, x)| *square = x.single() * x.single());
-        columns[column] += tree(squares);
+        let mut whole = vec![0.0; values];
+        whole[..packet.len()].copy_from_slice(packet);
+        columns[column] += tree(whole);
     }
     tree(columns)
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::group::{Call as Noted, FUSED, Places};
 use crate::kernel::{args, geometry};
 use crate::memory::{Arena, View};
-use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, NormRows, Numbers, Shape, Step};
+use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, Norm, NormRows, Numbers, Shape, Step};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 pub(super) use choice::NormTable;
@@ -191,9 +191,19 @@ impl<'a> NormCall<'a> {
         }
         let packets = packets(self.call.dtype, self.rows.width()) as u64;
         let geometry = geometry::rows(shape_of(&self.inner.group), args.rows, packets, !values.is_null());
-        // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
-        // device's work, or are the caller's duty (bounds, liveness).
-        queue.enqueue("launch a norm", |raw| unsafe { raw.launch(&args, &geometry) })
+        queue.enqueue("launch a norm", |raw| match self.bias() {
+            // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
+            // device's work, or are the caller's duty (bounds, liveness).
+            None => unsafe { raw.launch(&args, &geometry) },
+            // SAFETY: as above; the bias is an operand as long as the weight.
+            Some(bias) => unsafe { raw.launch(&args::LayerNormArgs { _base: args, bias }, &geometry) },
+        })
+    }
+
+    /// The address of the bias of a layer norm, null without a bias. `None`: another norm.
+    fn bias(&self) -> Option<*const c_void> {
+        let bias = self.rows.bias.as_ref().map(Held::view);
+        matches!(self.rows.norm, Norm::Layer(_)).then(|| address(bias.as_ref()).cast_const())
     }
 
     /// The arguments for all rows of the input.
@@ -212,8 +222,8 @@ impl<'a> NormCall<'a> {
             width: rows.width() as u32,
             dtype: call.dtype as u32,
             weight_dtype: rows.weight.dtype as u32,
-            epsilon: rows.norm.epsilon,
-            weight_offset: rows.norm.weight_offset,
+            epsilon: rows.norm.epsilon(),
+            weight_offset: rows.norm.weight_offset(),
             quantised: quantised_args(rows, call.elems() / rows.hidden()),
         }
     }
@@ -288,10 +298,14 @@ impl Fused {
                 gathers: call.op.gathers_rows().into(),
                 clustered,
             };
-            // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds); the
-            // lane orders their use (exclusion); operands are valid for their rows, which the check of the call found,
-            // and are freed only after the device's work, or are the caller's duty.
-            turn.queue.enqueue("launch a sum and norm", |raw| unsafe { raw.launch(&args, &launch.geometry) })?;
+            turn.queue.enqueue("launch a sum and norm", |raw| match norm.bias() {
+                // SAFETY: scratch, tables and flags lie in arenas that live until the device is idle (liveness, bounds);
+                // the lane orders their use (exclusion); operands are valid for their rows, which the check of the call
+                // found, and are freed only after the device's work, or are the caller's duty.
+                None => unsafe { raw.launch(&args, &launch.geometry) },
+                // SAFETY: as above; the bias is an operand as long as the weight.
+                Some(bias) => unsafe { raw.launch(&args::FusedLayerNormArgs { _base: args, bias }, &launch.geometry) },
+            })?;
         }
         Ok(())
     }
@@ -322,7 +336,11 @@ impl Fused {
         let quantised = norm.rows.quantised.is_some();
         let pushes = matches!(self.algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel);
         let dtype_bytes = call.dtype.bytes() as u32;
-        if pushes && inner.group.device().has_clusters() && geometry::takes_clusters(shape, rows, dtype_bytes) {
+        if pushes
+            && norm.bias().is_none()
+            && inner.group.device().has_clusters()
+            && geometry::takes_clusters(shape, rows, dtype_bytes)
+        {
             let shares = if self.algorithm == Algorithm::TwoShotSentinel { world } else { 1 };
             let row = (count.div_ceil(shares), packets);
             return geometry::clustered_norm(shape, (shares, call.op.outputs_all_rows()), row);

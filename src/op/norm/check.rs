@@ -1,11 +1,11 @@
 //! The check of a norm: its rows, and its operands other than input and output.
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::kernel::args::{kMostHidden as MOST_HIDDEN, kMostWidth as MOST_WIDTH};
 use crate::memory::View;
 use crate::op::quantise::unneeded;
-use crate::op::{Algorithm, Call, Held, NormRows, Size, check_apart, span};
+use crate::op::{Algorithm, Call, Held, Norm, NormRows, Size, check_apart, span};
 use crate::types::Dtype;
 
 /// An operand of rows, with its name in messages.
@@ -27,6 +27,28 @@ pub(crate) fn check_lengths(hidden: usize, width: usize) -> Result<()> {
     Ok(())
 }
 
+impl NormRows {
+    /// Refuses a bias that the norm has not, or that is not like the weight.
+    fn check_bias(&self, operation: Operation) -> Result<()> {
+        let Some(bias) = &self.bias else { return Ok(()) };
+        let weight = self.weight.dtype;
+        if !matches!(self.norm, Norm::Layer(_)) {
+            return Err(Error::unsupported(
+                format!("{operation} by RMSNorm with a bias"),
+                "LayerNorm alone has a bias",
+            ));
+        }
+        if bias.dtype != weight {
+            let reason = format!("the bias has the type of the weight, {weight}");
+            return Err(Error::unsupported(format!("{operation} with a bias of {}", bias.dtype), reason));
+        }
+        match bias.elems == self.hidden() {
+            true => Ok(()),
+            false => Err(Error::invalid("the bias's length", bias.elems, format!("the weight's is {}", self.hidden()))),
+        }
+    }
+}
+
 impl Call<'_> {
     /// Checks a norm, and returns how many elements of the sum this rank has.
     pub(in crate::op) fn check_norm(
@@ -45,11 +67,12 @@ impl Call<'_> {
             let reason = format!("the weight of rows of {} is {} or f32", self.dtype, self.dtype);
             return Err(Error::unsupported(format!("{operation} with a weight of {weight}"), reason));
         }
-        let (hidden, width, epsilon) = (rows.hidden(), rows.width(), rows.norm.epsilon);
+        let (hidden, width, epsilon) = (rows.hidden(), rows.width(), rows.norm.epsilon());
         check_lengths(hidden, width)?;
         if epsilon.is_nan() || epsilon < 0.0 {
             return Err(Error::invalid("epsilon", epsilon, "it must be a number of at least 0"));
         }
+        rows.check_bias(operation)?;
         let Some(input) = &self.input else {
             return Err(Error::invalid("the input", "missing", format!("every {operation} has one")));
         };
@@ -101,6 +124,7 @@ impl Call<'_> {
     /// input.
     fn check_norm_operands(&self, input: &View<'_>, own: &View<'_>, rows: &NormRows, device: &Device) -> Result<()> {
         let weight = ("the weight", rows.weight.view(), rows.weight.dtype);
+        let bias = rows.bias.as_ref().map(|held| named("the bias", held));
         let residual = rows.residual.as_ref().map(|residual| ("the residual", residual.view(), self.dtype));
         let kept = rows.residual_out.as_ref().map(|kept| ("residual_out", kept.view(), self.dtype));
         let output = self.output.as_ref().map(|output| ("the output", output.clone(), self.dtype));
@@ -110,7 +134,7 @@ impl Call<'_> {
         let known =
             quantised.and_then(|quantised| quantised.known.as_ref()).map(|held| named("the static scale", held));
         let global = rows.global_scale.as_ref().map(|held| named("the global scale", held));
-        let read = [Some(("the input", input.clone(), self.dtype)), Some(weight), residual, known, global];
+        let read = [Some(("the input", input.clone(), self.dtype)), Some(weight), bias, residual, known, global];
         let written = [kept, output, values, scales];
         let places = |(what, view, dtype): &Named<'_>| (*what, span(view, *dtype));
         for (what, view, _) in read.iter().chain(&written).flatten() {

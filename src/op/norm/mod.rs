@@ -1,4 +1,4 @@
-//! Sum and RMSNorm: the sum of all inputs, plus a residual, normed row by row.
+//! Sum and norm: the sum of all inputs, plus a residual, normed row by row.
 
 mod check;
 mod steps;
@@ -7,8 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::{
-    Algorithm, Call, Extent, Format, Held, Host, InPlace, Kernels, Narrow, Nccl, NormRows, Numbers, Op, Quantisation,
-    Quantised, REDUCE_SCATTER, RmsNorm, ScaleLayout, Scaling, Source, share_of_others,
+    Algorithm, Call, Extent, Format, Held, Host, InPlace, Kernels, Narrow, Nccl, Norm, NormRows, Numbers, Op,
+    Quantisation, Quantised, REDUCE_SCATTER, ScaleLayout, Scaling, Source, share_of_others,
 };
 use crate::error::Operation;
 use crate::memory::{Operand, WithView};
@@ -91,12 +91,20 @@ pub struct RowNorm<'op, T: Element> {
 }
 
 impl<'op, T: Element> RowNorm<'op, T> {
-    /// The rows of `input`, with a `weight` of the rows' type or f32.
-    pub fn new<W: Element>(input: impl Operand<'op, T>, weight: impl Operand<'op, W>, norm: RmsNorm) -> Self {
+    /// The rows of `input`, with a `weight` of the rows' type or f32. `norm`: [`RmsNorm`](crate::RmsNorm) or
+    /// [`LayerNorm`](crate::LayerNorm).
+    pub fn new<W: Element>(input: impl Operand<'op, T>, weight: impl Operand<'op, W>, norm: impl Into<Norm>) -> Self {
         let weight = Held::new(W::DTYPE, &weight.view_of());
         let input = Held::new(T::DTYPE, &input.view_of());
         let rows = NormRows::new(norm, weight);
         Self { input, output: None, rows, algorithm: Algorithm::Auto, _operands: PhantomData }
+    }
+
+    /// Adds `bias` to every row of a [`LayerNorm`](crate::LayerNorm), before the row is rounded to its type. The bias has
+    /// the type and length of the weight, and equal contents on every rank.
+    pub fn bias<W: Element>(mut self, bias: impl Operand<'op, W>) -> Self {
+        self.rows.bias = Some(Held::new(W::DTYPE, &bias.view_of()));
+        self
     }
 
     /// Adds `residual` to the sum: x = T(sum + residual). The residual is as long as the input and equal on all ranks. In
@@ -180,13 +188,14 @@ impl<'op, T: Element> RowNorm<'op, T> {
 impl<T: Element> fmt::Debug for RowNorm<'_, T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = |operand: &Option<Held>| if operand.is_some() { "given" } else { "none" };
-        let NormRows { norm, ref residual, ref residual_out, ref quantised, .. } = self.rows;
+        let NormRows { norm, ref bias, ref residual, ref residual_out, ref quantised, .. } = self.rows;
         let format = quantised.as_ref().map(|quantised| quantised.format);
         let (elems, hidden, width) = (self.input.elems, self.rows.hidden(), self.rows.width());
         write!(
             out,
-            "RowNorm({elems} elements of {} in rows of {hidden}, {norm:?}, residual {}, residual_out {}, output {} of width {width}, quantised {format:?})",
+            "RowNorm({elems} elements of {} in rows of {hidden}, {norm:?}, bias {}, residual {}, residual_out {}, output {} of width {width}, quantised {format:?})",
             T::DTYPE,
+            given(bias),
             given(residual),
             given(residual_out),
             given(&self.output),

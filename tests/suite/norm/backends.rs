@@ -7,7 +7,7 @@ use reference::element::Real;
 use reference::norm;
 use symmetra::bootstrap::{Bootstrap, Threads};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, InitMethod};
-use symmetra::{Deadlines, DeviceBuffer, Dtype, Operation, Reduction, RmsNorm, RowNorm, Stream};
+use symmetra::{Deadlines, DeviceBuffer, Dtype, LayerNorm, Norm, Operation, Reduction, RmsNorm, RowNorm, Stream};
 #[cfg(feature = "gloo")]
 use symmetra::{Error, Result};
 
@@ -19,6 +19,8 @@ use crate::support::{Data, Sample};
 
 const HIDDEN: usize = 100;
 const NORM: RmsNorm = RmsNorm::gemma(1e-5);
+/// A layer norm has a bias.
+const NORMS: [Norm; 2] = [Norm::Rms(NORM), Norm::Layer(LayerNorm::new(1e-5))];
 /// Of quantised rows: the last group of a row is short.
 const FORMAT: &str = "group-16-e4m3-columns";
 
@@ -37,21 +39,50 @@ fn environment(bootstrap: Threads, hosts: &[usize]) -> Environment {
 
 /// Norms of `count` rows in place, padded, and with a residual; captured where the backend can.
 fn check<T: Real + Sample>(group: &Coordinator, count: usize, captured: bool) {
+    NORMS.into_iter().for_each(|norm| check_norm::<T>(group, count, captured, norm));
+}
+
+/// The operands of a row.
+struct Affine {
+    norm: Norm,
+    weights: Vec<f32>,
+    biases: Option<Vec<f32>>,
+    weight: DeviceBuffer<f32>,
+    bias: Option<DeviceBuffer<f32>>,
+}
+
+impl Affine {
+    fn new(norm: Norm, stream: &Stream) -> Self {
+        let weights: Vec<f32> = (0..HIDDEN).map(|index| index as f32 / 64.0 - 0.7).collect();
+        let biases = matches!(norm, Norm::Layer(_)).then(|| weights.iter().map(|weight| 1.5 - weight).collect());
+        let buffer = |values: &Vec<f32>| DeviceBuffer::from_slice(values, stream).unwrap();
+        Self { norm, weight: buffer(&weights), bias: biases.as_ref().map(buffer), weights, biases }
+    }
+
+    fn rows<'op, T: Real + Sample>(&'op self, input: &'op DeviceBuffer<T>) -> RowNorm<'op, T> {
+        let rows = RowNorm::new(input, &self.weight, self.norm);
+        if let Some(bias) = &self.bias { rows.bias(bias) } else { rows }
+    }
+
+    fn expected<T: Real>(&self, x: &[T], width: usize) -> Vec<T> {
+        norm::padded(&norm::biased(x, &self.weights, self.biases.as_deref(), self.norm), HIDDEN, width)
+    }
+}
+
+fn check_norm<T: Real + Sample>(group: &Coordinator, count: usize, captured: bool, norm: Norm) {
     let stream = Stream::new(group.device()).unwrap();
     let data = Data::<T>::new(count as u64, group.world_size(), HIDDEN * count);
     let before: Vec<T> = (0..HIDDEN * count).map(|index| T::sample(index as u64 * 31)).collect();
-    let weights: Vec<f32> = (0..HIDDEN).map(|index| index as f32 / 64.0 - 0.7).collect();
+    let affine = Affine::new(norm, &stream);
     let input = DeviceBuffer::from_slice(&data.inputs[group.rank()], &stream).unwrap();
     let residual = DeviceBuffer::from_slice(&before, &stream).unwrap();
-    let weight = DeviceBuffer::from_slice(&weights, &stream).unwrap();
-    let expected = |x: &[T], width| norm::padded(&norm::normed(x, &weights, NORM), HIDDEN, width);
     let wide = DeviceBuffer::<T>::new(group.device(), (HIDDEN + 4) * count).unwrap();
     let codes = operands(group.device(), FORMAT, [count, HIDDEN + 4], &stream);
     let padded = || {
-        let rows = RowNorm::new(&input, &weight, NORM).residual(&residual).residual_out(&residual);
+        let rows = affine.rows(&input).residual(&residual).residual_out(&residual);
         codes.asked(rows.output(&wide).padded_to(HIDDEN + 4))
     };
-    let in_place = || RowNorm::new(&input, &weight, NORM).output(&input);
+    let in_place = || affine.rows(&input).output(&input);
     if captured {
         let graph = group.capture(&stream, |capture| {
             group.all_reduce_norm(padded()?, capture)?;
@@ -63,29 +94,28 @@ fn check<T: Real + Sample>(group: &Coordinator, count: usize, captured: bool) {
         group.all_reduce_norm(in_place(), &stream).unwrap();
     }
     group.synchronize(&stream).unwrap();
-    check_scattered::<T>(group, &stream, captured);
+    check_scattered::<T>(group, &stream, captured, norm);
     let x = norm::with_residual(&data.sums, Some(&before));
     assert_same(&residual.read(&stream).unwrap(), &x, &count);
-    let y = expected(&x, HIDDEN + 4);
+    let y = affine.expected(&x, HIDDEN + 4);
     assert_same(&wide.read(&stream).unwrap(), &y, &count);
     assert_quantised(&codes, FORMAT, &y, HIDDEN + 4, &stream);
-    assert_same(&input.read(&stream).unwrap(), &expected(&data.sums, HIDDEN), &count);
+    assert_same(&input.read(&stream).unwrap(), &affine.expected(&data.sums, HIDDEN), &count);
 }
 
 /// Norms of scattered rows: x in place of the residual, padded rows, no x, and the output in the input.
-fn check_scattered<T: Real + Sample>(group: &Coordinator, stream: &Stream, captured: bool) {
+fn check_scattered<T: Real + Sample>(group: &Coordinator, stream: &Stream, captured: bool, norm: Norm) {
     let (world, share) = (group.world_size(), 3);
     let (own, width) = (share * HIDDEN, HIDDEN + 4);
     let data = Data::<T>::new(3, world, world * own);
     let before: Vec<T> = (0..world * own).map(|index| T::sample(index as u64 * 31)).collect();
-    let weights: Vec<f32> = (0..HIDDEN).map(|index| index as f32 / 64.0 - 0.7).collect();
+    let affine = Affine::new(norm, stream);
     let mine = group.rank() * own..(group.rank() + 1) * own;
     let input = DeviceBuffer::from_slice(&data.inputs[group.rank()], stream).unwrap();
-    let weight = DeviceBuffer::from_slice(&weights, stream).unwrap();
     let [kept, bare] = [(); 2].map(|()| DeviceBuffer::from_slice(&before[mine.clone()], stream).unwrap());
     let [own_wide, all_wide, padded] =
         [share, world * share, world * share].map(|rows| DeviceBuffer::<T>::new(group.device(), rows * width).unwrap());
-    let rows = || RowNorm::new(&input, &weight, NORM);
+    let rows = || affine.rows(&input);
     let scattered = || rows().residual(&bare).output(&own_wide).padded_to(width);
     let gathered = || rows().residual(&kept).residual_out(&kept).output(&all_wide).padded_to(width);
     let no_x = || rows().residual(&bare).output(&padded).padded_to(width);
@@ -105,7 +135,7 @@ fn check_scattered<T: Real + Sample>(group: &Coordinator, stream: &Stream, captu
         group.reduce_scatter_norm_all_gather(in_place(), stream).unwrap();
     }
     group.synchronize(stream).unwrap();
-    let expected = |x: &[T], width| norm::padded(&norm::normed(x, &weights, NORM), HIDDEN, width);
+    let expected = |x: &[T], width| affine.expected(x, width);
     let x = norm::with_residual(&data.sums, Some(&before));
     assert_same(&kept.read(stream).unwrap(), &x[mine.clone()], &world);
     assert_same(&own_wide.read(stream).unwrap(), &expected(&x[mine], width), &world);

@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 use symmetra::{
-    Algorithm, Determinism, Device, DeviceBuffer, Narrow as To, Quantisation, RmsNorm, RowNorm, ScaleLayout, Stream,
+    Algorithm, Determinism, Device, DeviceBuffer, LayerNorm, Narrow as To, Norm, Quantisation, RmsNorm, RowNorm,
+    ScaleLayout, Stream,
 };
 
 use crate::support::data::{Random, mix};
@@ -70,6 +71,8 @@ struct Case {
     /// First element of the values in their buffer.
     at: usize,
     residual: bool,
+    /// A layer norm with a bias, else an RMSNorm.
+    layer: bool,
     /// Whether x and y are written too.
     kept: bool,
     output: bool,
@@ -92,10 +95,20 @@ impl Case {
             width: padded.next_multiple_of(form.step()),
             at: if random.below(2) == 0 { 0 } else { random.below(9) },
             residual: random.below(2) == 0,
+            layer: random.below(2) == 0,
             kept,
             output,
             captured: random.below(4) == 0,
             algorithm: *random.pick(&named[..if kept || output { 4 } else { 3 }]),
+        }
+    }
+}
+
+impl Case {
+    fn norm(&self) -> Norm {
+        match self.layer {
+            true => LayerNorm::new(EPSILON).weight_offset(1.0).into(),
+            false => RmsNorm::gemma(EPSILON).into(),
         }
     }
 }
@@ -106,14 +119,17 @@ fn check<T: Real + Sample>(rank: &Rank, data: &Data<T>, before: &[T], case: &Cas
     let (elems, wide) = (case.count * case.hidden, case.count * case.width);
     let of_type = |seed: u64, len| (0..len).map(|index| T::sample(mix(seed + index as u64))).collect::<Vec<T>>();
     let weights = of_type(99, case.hidden);
+    let biases = case.layer.then(|| of_type(98, case.hidden));
     let input = DeviceBuffer::from_slice(&data.inputs[rank.rank()][..elems], stream).unwrap();
     let residual = DeviceBuffer::from_slice(&before[..elems], stream).unwrap();
     let weight = DeviceBuffer::from_slice(&weights, stream).unwrap();
+    let bias = biases.as_ref().map(|biases| DeviceBuffer::from_slice(biases, stream).unwrap());
     let [kept, output] = [elems, wide].map(|elems| DeviceBuffer::<T>::new(device, elems).unwrap());
     let codes = Codes::new(device, case.form, [case.count, case.width, case.at], known(case.form), stream).unwrap();
     codes.fill(BEFORE, stream).unwrap();
     let rows = || {
-        let rows = codes.asked(RowNorm::new(&input, &weight, RmsNorm::gemma(EPSILON)))?;
+        let rows = codes.asked(RowNorm::new(&input, &weight, case.norm()))?;
+        let rows = if let Some(bias) = &bias { rows.bias(bias) } else { rows };
         let rows = if case.residual { rows.residual(&residual) } else { rows };
         let rows = if case.kept { rows.residual_out(&kept) } else { rows };
         let rows = if case.output { rows.output(&output) } else { rows };
@@ -130,7 +146,7 @@ fn check<T: Real + Sample>(rank: &Rank, data: &Data<T>, before: &[T], case: &Cas
     rank.finish();
     let context = (T::DTYPE, rank.rank(), rank.world(), case.form.to_string(), case);
     let x = norm::with_residual(&data.sums[..elems], case.residual.then_some(&before[..elems]));
-    let y = norm::normed(&x, &weights, RmsNorm::gemma(EPSILON));
+    let y = norm::biased(&x, &weights, biases.as_deref(), case.norm());
     let y = norm::padded(&y, case.hidden, case.width);
     if case.kept {
         crate::support::data::assert_same(&kept.read(stream).unwrap(), &x, &context);

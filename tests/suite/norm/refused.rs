@@ -5,8 +5,8 @@ use std::time::Duration;
 use half::bf16;
 use symmetra::float8::F8E4M3;
 use symmetra::{
-    Algorithm, Communicator, Deadlines, Determinism, Device, DeviceBuffer, Element, Error, Narrow, Operand, Operation,
-    Quantisation, Result, RmsNorm, RowNorm, Stream,
+    Algorithm, Communicator, Deadlines, Determinism, Device, DeviceBuffer, Element, Error, LayerNorm, Narrow, Operand,
+    Operation, Quantisation, Result, RmsNorm, RowNorm, Stream,
 };
 
 use crate::support::refusal::{invalid, says, unserved};
@@ -77,6 +77,27 @@ fn lengths_and_numbers_outside_their_limits() {
         }
         // The group is as it was.
         call(rank, &weight, at(0, 8), |rows| rows.output(at(8, 8))).unwrap();
+        rank.finish();
+    });
+}
+
+#[test]
+fn a_bias_that_does_not_fit_the_norm() {
+    threads(2, &config(), |rank| {
+        let buffer = rank.communicator.symmetric::<f32>(64).unwrap();
+        let at = |start: usize, len: usize| buffer.slice(start..start + len).unwrap();
+        let half = DeviceBuffer::<bf16>::new(&rank.device, 4).unwrap();
+        let rows = || RowNorm::new(at(0, 8), at(60, 4), LayerNorm::new(1e-5)).output(at(8, 8));
+        let call = |rows: RowNorm<'_, f32>| rank.communicator.all_reduce_norm(rows, &rank.stream);
+        let other = RowNorm::new(at(0, 8), at(60, 4), NORM).output(at(8, 8));
+        unserved(call(other.bias(at(56, 4))), &["RMSNorm with a bias", "LayerNorm"]);
+        unserved(call(rows().bias(&half)), &["a bias of bf16", "weight, f32"]);
+        invalid(call(rows().bias(at(55, 5))), &["the bias's length is 5", "weight's is 4"]);
+        invalid(call(rows().bias(at(13, 4))), &["the output", "the bias", "may not overlap"]);
+        let epsilon = RowNorm::new(at(0, 8), at(60, 4), LayerNorm::new(-1.0)).output(at(8, 8));
+        invalid(call(epsilon), &["epsilon is -1", "at least 0"]);
+        // The weight may be the bias.
+        call(rows().bias(at(60, 4))).unwrap();
         rank.finish();
     });
 }
@@ -204,6 +225,19 @@ fn ranks_whose_norms_differ_all_learn_it() {
     differ(|communicator, rows, weight, stream| {
         let norm = RmsNorm::new(communicator.rank() as f32);
         communicator.all_reduce_norm(RowNorm::new(rows, weight, norm).output(rows), stream)
+    });
+    // In the norm, and in whether there is a bias.
+    differ(|communicator, rows, weight, stream| {
+        let call = match communicator.rank() {
+            0 => RowNorm::new(rows, weight, RmsNorm::new(1e-6)),
+            _ => RowNorm::new(rows, weight, LayerNorm::new(1e-6)),
+        };
+        communicator.all_reduce_norm(call.output(rows), stream)
+    });
+    differ(|communicator, rows, weight, stream| {
+        let call = RowNorm::new(rows, weight, LayerNorm::new(1e-6)).output(rows);
+        let call = if communicator.rank() == 0 { call.bias(weight) } else { call };
+        communicator.all_reduce_norm(call, stream)
     });
     differ(|communicator, rows, weight, stream| {
         let call = RowNorm::new(rows, weight, NORM);

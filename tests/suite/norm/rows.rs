@@ -5,8 +5,8 @@ use std::ops::Range;
 use reference::element::Real;
 use reference::norm;
 use symmetra::{
-    Algorithm, Communicator, DeviceBuffer, Element, Operand, Queue, Reduction, Result, RmsNorm, RowNorm,
-    SymmetricBuffer,
+    Algorithm, Communicator, DeviceBuffer, Element, LayerNorm, Norm, Operand, Queue, Reduction, Result, RmsNorm,
+    RowNorm, SymmetricBuffer,
 };
 
 use crate::support::data::{Random, assert_same};
@@ -37,6 +37,15 @@ pub(super) enum Form {
     ReduceScatterAllGather,
 }
 
+/// The norm of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Rms,
+    Layer,
+    /// A layer norm with a bias.
+    Biased,
+}
+
 /// A buffer of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
@@ -56,6 +65,7 @@ pub(super) struct Case {
     count: usize,
     width: Option<usize>,
     weight: Weight,
+    kind: Kind,
     gemma: bool,
     residual: bool,
     /// Where x goes.
@@ -124,6 +134,7 @@ impl Case {
             count,
             width,
             weight: *random.pick(&[Weight::Same, Weight::Wide]),
+            kind: *random.pick(&[Kind::Rms, Kind::Rms, Kind::Layer, Kind::Biased]),
             gemma: random.below(3) == 0,
             residual,
             kept,
@@ -169,8 +180,17 @@ impl Case {
         }
     }
 
-    fn norm(&self) -> RmsNorm {
-        if self.gemma { RmsNorm::gemma(EPSILON) } else { RmsNorm::new(EPSILON) }
+    fn norm(&self) -> Norm {
+        let weight_offset = if self.gemma { 1.0 } else { 0.0 };
+        match self.kind {
+            Kind::Rms => RmsNorm::new(EPSILON).weight_offset(weight_offset).into(),
+            Kind::Layer | Kind::Biased => LayerNorm::new(EPSILON).weight_offset(weight_offset).into(),
+        }
+    }
+
+    /// Where in the buffers of the weights the bias is.
+    fn bias(&self) -> Option<Range<usize>> {
+        (self.kind == Kind::Biased).then_some(self.hidden..2 * self.hidden)
     }
 
     /// The sum, in the order of the algorithm. Where rows of a padded output hold it, each row is a message.
@@ -230,10 +250,11 @@ impl<'a, T: Real + Sample> Bench<'a, T> {
         let filler: Vec<T> = (0..ROOM).map(|index| T::sample(index as u64 * 7)).collect();
         let before = [&self.data.inputs[self.rank.rank()], self.residual, &filler, &filler];
         let mut expected = before.map(<[T]>::to_vec);
-        let weight = &self.weights[case.weight as usize][..case.hidden];
+        let weights = &self.weights[case.weight as usize];
+        let (weight, bias) = (&weights[..case.hidden], case.bias().map(|bias| &weights[bias]));
         let residual = case.residual.then(|| &self.residual[case.all(Place::Residual, case.hidden)]);
         let x = norm::with_residual(&case.sum(self.data), residual);
-        let normed = norm::padded(&norm::normed(&x, weight, case.norm()), case.hidden, case.width());
+        let normed = norm::padded(&norm::biased(&x, weight, bias, case.norm()), case.hidden, case.width());
         if let Some(place) = case.kept {
             expected[place as usize][case.own(place, case.hidden)].copy_from_slice(&x[case.share(case.hidden)]);
         }
@@ -302,6 +323,11 @@ impl<'a, T: Real + Sample> Bench<'a, T> {
         let mut rows = match case.weight {
             Weight::Same => RowNorm::new(input, self.weight.borrow().slice(weight)?, case.norm()),
             Weight::Wide => RowNorm::new(input, self.wide_weight.borrow().slice(weight)?, case.norm()),
+        };
+        rows = match (case.bias(), case.weight) {
+            (Some(bias), Weight::Same) => rows.bias(self.weight.borrow().slice(bias)?),
+            (Some(bias), Weight::Wide) => rows.bias(self.wide_weight.borrow().slice(bias)?),
+            (None, _) => rows,
         };
         if case.residual {
             rows = rows.residual(of(Place::Residual, case.own(Place::Residual, case.hidden)));

@@ -30,6 +30,8 @@ fn every_setting_tells_calls_apart() {
         rows().form(false),
         NormRows::new(RmsNorm::new(1e-5), held(Dtype::F32, 0, 8)).form(true),
         NormRows::new(RmsNorm::gemma(1e-6), held(Dtype::F32, 0, 8)).form(true),
+        NormRows::new(LayerNorm::new(1e-6), held(Dtype::F32, 0, 8)).form(true),
+        NormRows { bias: single(8, 8), ..NormRows::new(LayerNorm::new(1e-6), held(Dtype::F32, 0, 8)) }.form(true),
         NormRows::new(RmsNorm::new(1e-6), held(Dtype::BF16, 0, 8)).form(true),
         NormRows::new(RmsNorm::new(1e-6), held(Dtype::F32, 0, 4)).form(true),
         NormRows { residual: single(8, 8), ..rows() }.form(true),
