@@ -33,6 +33,8 @@ fn every_form() {
         "--algorithm ring --dtype f32",
         "--algorithm recursive-doubling --dtype f16 --check-calls --most-blocks 3",
         "--algorithm two-shot-zero-copy --graph",
+        "--norm layer --quantise per-token-e4m3",
+        "--norm layer --gemma --in-place --graph",
     ];
     for (number, form) in forms.into_iter().enumerate() {
         let (ranks, hidden) = (1 + number, [1, 100, 513][number % 3]);

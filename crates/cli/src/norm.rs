@@ -4,7 +4,7 @@
 mod rank;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, RmsNorm};
+use symmetra::{Algorithm, Dtype, LayerNorm, MAX_WORLD_SIZE, Norm, RmsNorm};
 
 use harness::columns::Column;
 use harness::failure::Failure;
@@ -22,7 +22,7 @@ const EPSILON: f32 = 1e-6;
 
 /// Sum rows over ranks, add a residual, and norm each row.
 ///
-/// Starts the ranks itself. For every number of tokens, fresh random rows are summed and normed (RMSNorm), and every
+/// Starts the ranks itself. For every number of tokens, fresh random rows are summed and normed, and every
 /// bit of every output of every rank is compared with an independent reference; then batches of operations are timed.
 ///
 /// A row's time is the median over the batches of the slowest rank's time for one operation.
@@ -37,6 +37,7 @@ Examples:
   symmetra all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16
   symmetra all-reduce-norm --ranks 2 --hidden 2880 --tokens 1,64 --gemma --graph --in-place
   symmetra all-reduce-norm --ranks 4 --tokens 64,1024 --op reduce-scatter-all-gather
+  symmetra all-reduce-norm --ranks 4 --hidden 4096 --norm layer
   symmetra all-reduce-norm --ranks 3 --no-residual --plain --dtype f32 --json
   symmetra all-reduce-norm --ranks 4 --hidden 2880 --quantise mxfp8-swizzled")]
 pub(crate) struct Args {
@@ -70,6 +71,10 @@ pub(crate) struct Args {
     /// Norm the sum without a residual
     #[arg(long)]
     no_residual: bool,
+
+    /// The norm: RMSNorm, or LayerNorm with a bias
+    #[arg(long, value_enum, default_value_t = Kind::Rms)]
+    norm: Kind,
 
     /// Add 1 to every weight, as in Gemma models
     #[arg(long)]
@@ -113,6 +118,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The norm of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Rms,
+    Layer,
+}
+
 /// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Norms {
@@ -124,6 +137,7 @@ pub(crate) struct Norms {
     #[serde(with = "by_name")]
     algorithm: Algorithm,
     residual: bool,
+    norm: Kind,
     gemma: bool,
     #[serde(with = "by_name_if_any")]
     quantise: Option<Format>,
@@ -154,6 +168,7 @@ impl Norms {
             dtype: args.dtype,
             algorithm: args.algorithm,
             residual: !args.no_residual,
+            norm: args.norm,
             gemma: args.gemma,
             quantise: args.quantise,
             in_place: args.in_place,
@@ -176,8 +191,12 @@ impl Norms {
         form::width(self.hidden, self.quantise)
     }
 
-    fn norm(&self) -> RmsNorm {
-        if self.gemma { RmsNorm::gemma(EPSILON) } else { RmsNorm::new(EPSILON) }
+    fn norm(&self) -> Norm {
+        let weight_offset = if self.gemma { 1.0 } else { 0.0 };
+        match self.norm {
+            Kind::Rms => RmsNorm::new(EPSILON).weight_offset(weight_offset).into(),
+            Kind::Layer => LayerNorm::new(EPSILON).weight_offset(weight_offset).into(),
+        }
     }
 }
 
@@ -194,6 +213,7 @@ struct Row {
     algorithm: String,
     quantise: Option<String>,
     residual: bool,
+    norm: Kind,
     gemma: bool,
     memory: &'static str,
     in_place: bool,
@@ -232,7 +252,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
-    let Norms { hidden, op, dtype, graph, quantise, residual, gemma, in_place, plain, seed, .. } = run.task;
+    let Norms { hidden, op, dtype, graph, quantise, residual, norm, gemma, in_place, plain, seed, .. } = run.task;
     let tokens = run.task.tokens[size];
     Row {
         ranks: run.ranks(),
@@ -245,6 +265,7 @@ fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
         algorithm: samples.first().map_or_else(String::new, |sample| sample.algorithm.clone()),
         quantise: quantise.map(|form| form.to_string()),
         residual,
+        norm,
         gemma,
         memory: if plain { "plain" } else { "symmetric" },
         in_place,

@@ -8,7 +8,7 @@ use symmetra::{
     Algorithm, AnyQueue, Communicator, Config, DeviceBuffer, DeviceKind, Dtype, Reduction, RowNorm, Stream,
 };
 
-use super::Norms;
+use super::{Kind, Norms};
 use harness::buffer::Buffer;
 use harness::codes::{Codes, Memory};
 use harness::comparison::candidate::{Candidate, Verdict};
@@ -22,7 +22,7 @@ use harness::ranks::{Say, Task};
 use reference::data::Data;
 use reference::element::Real;
 use reference::found::{UNWRITTEN, known, unlike, unwritten, wrong_codes};
-use reference::norm::{normed, padded, with_residual};
+use reference::norm::{biased, padded, with_residual};
 use reference::quantised::Format;
 
 /// The measurement of one number of tokens on one rank.
@@ -87,6 +87,7 @@ struct Operands<T: symmetra::Element, M: Memory> {
     /// In place these are `input` and `residual`.
     apart: Option<[M::Of<T>; 2]>,
     weight: DeviceBuffer<T>,
+    bias: Option<DeviceBuffer<T>>,
     codes: Option<Codes<M>>,
 }
 
@@ -115,6 +116,7 @@ struct Normed<'a, 'w, T: Real, M: Memory> {
     bench: &'a Bench<'a, 'w>,
     operands: &'a Operands<T, M>,
     weights: &'a [T],
+    bias: Option<&'a [T]>,
     rows: Data,
     residual: Vec<T>,
 }
@@ -155,7 +157,7 @@ impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
         let x = with_residual(&sum, norms.residual.then_some(&self.residual[..]));
         let width = norms.width();
         let [of_y, of_x] = [elems_of(&bench.normed(), width), elems_of(&bench.kept(), norms.hidden)];
-        let y = &padded(&normed(&x, self.weights, norms.norm()), norms.hidden, width)[of_y.clone()];
+        let y = &padded(&biased(&x, self.weights, self.bias, norms.norm()), norms.hidden, width)[of_y.clone()];
         let wrong_codes = match (&operands.codes, norms.quantise) {
             (Some(codes), Some(form)) => wrong_codes(&codes.read(stream)?, y, width, form),
             _ => 0,
@@ -185,17 +187,21 @@ impl Bench<'_, '_> {
         let (elems, wide) = (self.elems(), tokens * norms.width());
         let new = |elems| memory.room::<T>(elems);
         let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
+        let bias = Data { seed: norms.seed ^ 3, elems: norms.hidden }.of::<T>(0);
+        let bias = (norms.norm == Kind::Layer).then_some(&bias[..]);
         let operands = Operands {
             input: new(elems)?,
             residual: new(elems)?,
             apart: if norms.in_place { None } else { Some([new(wide)?, new(elems)?]) },
             weight: DeviceBuffer::from_slice(&weights, turns.stream())?,
+            bias: bias.map(|bias| DeviceBuffer::from_slice(bias, turns.stream())).transpose()?,
             codes: norms.quantise.map(|form| self.codes(memory, form)).transpose()?,
         };
         let normed = Normed {
             bench: self,
             operands: &operands,
             weights: &weights,
+            bias,
             rows: Data { seed: norms.seed, elems },
             residual: Data { seed: norms.seed ^ 1, elems }.of::<T>(0),
         };
@@ -223,6 +229,7 @@ impl Bench<'_, '_> {
         let own = |buffer: &'b M::Of<T>| buffer.part(elems_of(&self.kept(), self.norms.hidden));
         let wide = operands.output().part(elems_of(&self.normed(), self.norms.width()))?;
         let rows = rows.output(wide).padded_to(self.norms.width()).residual_out(own(operands.kept())?);
+        let rows = if let Some(bias) = &operands.bias { rows.bias(bias) } else { rows };
         let rows = if let Some(codes) = &operands.codes { codes.asked(rows)? } else { rows };
         let rows = if self.norms.residual { rows.residual(own(&operands.residual)?) } else { rows };
         let rows = rows.algorithm(self.norms.algorithm);
