@@ -1,7 +1,6 @@
 // The epilogue of a row's sum over the ranks: the residual is added, and the row is normed and optionally quantised.
 #pragma once
 #include <type_traits>
-#include <utility>
 
 #include "kernels/norm/groups.cuh"
 #include "kernels/norm/quantise.cuh"
@@ -26,7 +25,7 @@ SYMMETRA_DEVICE const NormArgs& rows_of(const FusedNormArgs& args) { return args
 SYMMETRA_DEVICE LayerNormArgs rows_of(const FusedLayerNormArgs& args) { return {args.norm, args.bias}; }
 /// The argument block of the rows in a fused argument block.
 template <class Args>
-using RowsOf = std::remove_cvref_t<decltype(rows_of(std::declval<const Args&>()))>;
+using RowsOf = std::conditional_t<std::is_base_of_v<FusedLayerNormArgs, Args>, LayerNormArgs, NormArgs>;
 
 /// The operands of one row. Args: the argument block of the rows.
 template <class Element, bool kQuantised, class Args = NormArgs, bool kWhole = false, class Format = AnyFormat>
