@@ -21,10 +21,11 @@ use reference::data::Data;
 
 /// Sends and receives compared with other libraries: time, ratio to the best of them, and bandwidth of a rank.
 ///
-/// Every operation is one call of `pairs`, or one group of sends and receives of the peer, with `--messages` messages from a rank
-/// to another, in plain device memory. Both ways, each rank sends to the next rank and receives from the previous one. One way,
-/// ranks with even numbers send to the next rank. Every size is run on fresh random data, and every received byte and the
-/// bytes around it are verified; then the candidates take turns.
+/// An operation is one call of `pairs`, or one group of sends and receives of the peer, in plain device memory. Both ways, each
+/// rank sends to the next rank and receives from the previous one. One way, ranks with even numbers send to the next rank.
+///
+/// Every size is run on fresh random data, and every received byte and the bytes around it are verified. Then the candidates
+/// take turns.
 ///
 /// A time is the median over the launches of the slowest rank's time for one operation. The bandwidth counts the bytes that a
 /// rank sends.
