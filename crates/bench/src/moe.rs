@@ -216,7 +216,7 @@ impl MoeRace {
     /// Our methods, and the peers.
     fn methods(&self) -> Vec<&'static str> {
         let methods = self.methods.iter().map(|way| way.name());
-        methods.chain(self.pace.competitors.iter().map(|other| other.name())).collect()
+        methods.chain(self.pace.peers()).collect()
     }
 }
 

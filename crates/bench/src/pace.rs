@@ -18,3 +18,10 @@ pub(super) struct Pace {
     pub(super) launches: Repeats,
     pub(super) seed: u64,
 }
+
+impl Pace {
+    /// The names of the peers, in the order of the columns.
+    pub(super) fn peers(&self) -> Vec<&'static str> {
+        self.competitors.iter().map(|other| other.name()).collect()
+    }
+}

@@ -17,7 +17,7 @@ use harness::comparison::nccl::Nccl;
 use harness::comparison::turns::{Mode, Turns, usual_operations};
 use harness::failure::Failure;
 use harness::ranks::{Say, Task};
-use harness::statistics::{median, slowest};
+use harness::statistics::{median, ratio, slowest};
 
 /// A comparison of candidates, which every rank runs at every size in every mode.
 pub(super) trait Race: Clone + Serialize + DeserializeOwned + Send + 'static {
@@ -183,6 +183,11 @@ impl<N> Combined<N> {
     /// The times of these candidates, as far as they ran.
     pub(super) fn times<'n>(&self, names: impl IntoIterator<Item = &'n &'static str>) -> Vec<f64> {
         names.into_iter().filter_map(|name| self.time_us.get(*name)).copied().collect()
+    }
+
+    /// The best time of these peers divided by the time of a candidate.
+    pub(super) fn ratio(&self, ours: &str, peers: &[&'static str]) -> Option<f64> {
+        ratio(*self.time_us.get(ours)?, &self.times(peers))
     }
 
     /// The row of all candidates. `fields` come first.

@@ -72,7 +72,7 @@ impl Race for CollectiveRace {
     }
 
     fn candidates(&self) -> Vec<&'static str> {
-        self.own().into_iter().chain(self.pace.competitors.iter().map(|other| other.name())).collect()
+        self.own().into_iter().chain(self.pace.peers()).collect()
     }
 
     fn sizes(&self) -> Vec<String> {
@@ -96,8 +96,7 @@ impl Race for CollectiveRace {
         let busbw = |us: f64| busbw_gbps(self.larger_bytes(elems), factor, us);
         let ours = combined.time_us.get(OURS).copied().unwrap_or(0.0);
         let coded = |name: &&'static str| Some((*name, ratio(*combined.time_us.get(*name)?, &[ours])?));
-        let peers: Vec<&'static str> = self.pace.competitors.iter().map(|other| other.name()).collect();
-        let ratio = ratio(ours, &combined.times(&peers));
+        let ratio = combined.ratio(OURS, &self.pace.peers());
         let fields = Fields {
             bytes: self.bytes(elems),
             algorithm: combined.notes.clone(),

@@ -81,7 +81,7 @@ impl MatmulRace {
                     candidates.push(candidate(peer.name(), MatmulWork::Both(both)));
                 }
             } else {
-                let names = [COLLECTIVE].into_iter().chain(self.pace.competitors.iter().map(|peer| peer.name()));
+                let names = [COLLECTIVE].into_iter().chain(self.pace.peers());
                 notes.missing.extend(names.map(|name| (name.to_owned(), "ranks have unequal parts".to_owned())));
             }
             if let [first, ..] = candidates.as_mut_slice() {

@@ -75,7 +75,7 @@ impl Race for MatmulRace {
     /// Our schedules, both operations alone, the peers.
     fn candidates(&self) -> Vec<&'static str> {
         let ways = self.ways.iter().map(|way| way.name());
-        ways.chain([PRODUCT, COLLECTIVE]).chain(self.pace.competitors.iter().map(|other| other.name())).collect()
+        ways.chain([PRODUCT, COLLECTIVE]).chain(self.pace.peers()).collect()
     }
 
     fn sizes(&self) -> Vec<String> {
@@ -95,7 +95,7 @@ impl Race for MatmulRace {
         let (layer, first) = (&self.layers[size], self.candidates()[0]);
         let time = |name: &str| combined.time_us.get(name).copied();
         let bound_us = time(PRODUCT).zip(time(COLLECTIVE)).map(|(product, collective)| product.max(collective));
-        let peers: Vec<&'static str> = self.pace.competitors.iter().map(|peer| peer.name()).collect();
+        let peers = self.pace.peers();
         let ratio = time(first).and_then(|ours| ratio(ours, &combined.times(&peers)));
         let Notes { plans, missing } = combined.notes.clone();
         let fields = Fields {

@@ -65,7 +65,7 @@ impl Race for NormRace {
     }
 
     fn candidates(&self) -> Vec<&'static str> {
-        self.own().into_iter().chain(self.pace.competitors.iter().map(|other| other.name())).collect()
+        self.own().into_iter().chain(self.pace.peers()).collect()
     }
 
     fn sizes(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::pace::Pace;
 use crate::race::{Bench, Combined, Outcome, Race};
 use harness::columns::Column;
 use harness::failure::Failure;
-use harness::statistics::{busbw_gbps, ratio};
+use harness::statistics::busbw_gbps;
 
 /// One size.
 #[derive(Debug, Serialize)]
@@ -60,7 +60,7 @@ impl Race for PairsRace {
     }
 
     fn candidates(&self) -> Vec<&'static str> {
-        [OURS].into_iter().chain(self.pace.competitors.iter().map(|other| other.name())).collect()
+        [OURS].into_iter().chain(self.pace.peers()).collect()
     }
 
     fn sizes(&self) -> Vec<String> {
@@ -74,9 +74,7 @@ impl Race for PairsRace {
     fn rows(&self, size: usize, combined: Combined<()>) -> Vec<SizeRow> {
         let bytes = self.sizes[size];
         let gbps = |us: f64| busbw_gbps((self.messages * bytes) as u64, 1.0, us);
-        let peers: Vec<&'static str> = self.pace.competitors.iter().map(|other| other.name()).collect();
-        let ours = combined.time_us.get(OURS).copied().unwrap_or(0.0);
-        let ratio = ratio(ours, &combined.times(&peers));
+        let ratio = combined.ratio(OURS, &self.pace.peers());
         let gbps = combined.time_us.iter().map(|(name, us)| (name.clone(), gbps(*us))).collect();
         vec![combined.outcome(Fields { bytes, gbps }, ratio)]
     }
