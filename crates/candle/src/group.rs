@@ -189,7 +189,7 @@ impl Group {
     /// # Errors
     /// [`Error::Closed`], or the group's first failure.
     pub fn check(&self) -> Result<()> {
-        self.0.rank.communicator.group().check().map_err(wrap)
+        self.0.rank.communicator.check().map_err(wrap)
     }
 
     /// Closes the group, also for all clones. Collective; blocks.
