@@ -105,13 +105,16 @@ impl ProcessGroup {
 /// One message to and one from every rank with a count. The messages are consecutive in an operand.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the number of counts is not the world size, or if the counts exceed the operand.
+/// [`Error::InvalidArgument`] if the number of counts is not the world size, if the counts exceed the operand, or if the
+/// output is read-only memory.
 fn messages(
     dtype: Dtype,
     counts: [&[usize]; 2],
     operands: [Option<&View<'_>>; 2],
     world_size: usize,
 ) -> Result<Vec<Message>> {
+    // An output into which no rank sends is in no message.
+    operands[1].map_or(Ok(()), |output| output.check_writable("the output"))?;
     let mut messages = Vec::new();
     for ((counts, operand), sends) in counts.into_iter().zip(operands).zip([true, false]) {
         let what = if sends { "input" } else { "output" };
