@@ -118,10 +118,13 @@ fn a_call_that_gave_up_no_longer_uses_its_slices() {
     if !is_host() {
         return;
     }
-    let mut config = config();
     let short = Duration::from_millis(300);
-    config.deadlines = Deadlines::default().first_use(short).steady(short);
     for (len, leaves) in [(1000, false), (100_000, false), (1000, true)] {
+        let mut config = config();
+        // A call that begins while the rank leaves gives up at the monitor's next look, which is later than `short`.
+        if !leaves {
+            config.deadlines = Deadlines::default().first_use(short).steady(short);
+        }
         let gate = Gate::new(2);
         meet(2, |bootstrap| {
             let Rank { communicator, stream, .. } = open(bootstrap, &config).unwrap();
