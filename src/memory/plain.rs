@@ -110,15 +110,10 @@ impl<'a, T: Element> Ref<'a, T> {
     /// was captured and [registered](crate::Graph::register); it must live as long as
     /// [`Communicator::adopt`](crate::Communicator::adopt) requires.
     pub unsafe fn from_raw(device: &Device, address: *mut T, len: usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { Self::assume(device, address, len) }?;
         let bytes = size_bytes::<T>(len)?;
         if bytes > 0 {
-            if address.is_null() {
-                return Err(Error::invalid("the address", "null", format!("{len} elements need memory")));
-            }
-            if !(address as usize).is_multiple_of(align_of::<T>()) {
-                let limit = format!("{} must be aligned to {} bytes", T::DTYPE, align_of::<T>());
-                return Err(Error::invalid("the address", format!("{address:p}"), limit));
-            }
             // SAFETY: the runtime only looks the address up in its tables.
             let info = unsafe { device.raw()?.classify(address.cast_const().cast()) }.caught()?;
             if info.device >= 0 && info.device != device.ordinal() {
@@ -128,6 +123,28 @@ impl<'a, T: Element> Ref<'a, T> {
             if info.bytes > 0 && (address as u64 - info.base).saturating_add(bytes as u64) > info.bytes {
                 let limit = format!("its allocation has {} bytes from {:#x}", info.bytes, info.base);
                 return Err(Error::invalid("the memory", format!("{bytes} bytes at {address:p}"), limit));
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Borrows memory of the program as [`from_raw`](Self::from_raw) does, without a query of the driver: for calls where
+    /// each microsecond of the host counts. An address that `device` cannot access is an error of the device when the call
+    /// runs, which also ends the device's context.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a null or misaligned address, or a length that overflows.
+    ///
+    /// # Safety
+    /// The requirements of [`from_raw`](Self::from_raw). The memory belongs to `device`, or `device` can access it.
+    pub unsafe fn assume(device: &Device, address: *mut T, len: usize) -> Result<Self> {
+        if size_bytes::<T>(len)? > 0 {
+            if address.is_null() {
+                return Err(Error::invalid("the address", "null", format!("{len} elements need memory")));
+            }
+            if !(address as usize).is_multiple_of(align_of::<T>()) {
+                let limit = format!("{} must be aligned to {} bytes", T::DTYPE, align_of::<T>());
+                return Err(Error::invalid("the address", format!("{address:p}"), limit));
             }
         }
         Ok(Self::new(address, len, device))

@@ -31,6 +31,19 @@ impl<'a> Untyped<'a> {
         with_type!(dtype, T => unsafe { Ref::<T>::from_raw(device, address.cast(), len) }.map(|memory| memory.untyped()))
     }
 
+    /// Borrows memory of the program as [`from_raw`](Self::from_raw) does, without a query of the driver: see
+    /// [`Ref::assume`].
+    ///
+    /// # Errors
+    /// The errors of [`Ref::assume`].
+    ///
+    /// # Safety
+    /// The requirements of [`Ref::assume`].
+    pub unsafe fn assume(device: &Device, dtype: Dtype, address: *mut c_void, len: usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        with_type!(dtype, T => unsafe { Ref::<T>::assume(device, address.cast(), len) }.map(|memory| memory.untyped()))
+    }
+
     /// The element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype

@@ -1,7 +1,7 @@
 //! Operands whose element type is known at run time.
 
 use symmetra::op::{OPERATIONS, Op};
-use symmetra::{DeviceBuffer, How, Reduction, Untyped};
+use symmetra::{DeviceBuffer, How, Reduction, Ref, Untyped};
 
 use crate::operations::calls::effects;
 use crate::support::batch::Memory;
@@ -40,11 +40,13 @@ fn every_operation<T: Sample>(rank: &Rank, seed: u64) {
         let operands = call.operands(rank.rank(), world, |which, start, len| {
             let memory = [&from, &to][which].borrow().slice(start..start + len).unwrap();
             let address = memory.as_raw().cast();
-            if start % 2 == 0 {
-                return memory.untyped();
+            match start % 3 {
+                0 => memory.untyped(),
+                // SAFETY: elements of the buffer, which outlives the work.
+                1 => unsafe { Untyped::from_raw(device, T::DTYPE, address, len) }.unwrap(),
+                // SAFETY: elements of the buffer, which outlives the work.
+                _ => unsafe { Untyped::assume(device, T::DTYPE, address, len) }.unwrap(),
             }
-            // SAFETY: elements of the buffer, which outlives the work.
-            unsafe { Untyped::from_raw(device, T::DTYPE, address, len) }.unwrap()
         });
         assert!(operands.iter().flatten().all(|operand| operand.dtype() == T::DTYPE));
         call.how(communicator, |how| communicator.perform_untyped(op, how, operands, stream)).unwrap();
@@ -85,5 +87,13 @@ fn operands_of_two_types_and_calls_without_operands_are_refused() {
         }
         // SAFETY: refused before it is used.
         invalid(unsafe { Untyped::from_raw(device, symmetra::Dtype::F64, 12 as *mut _, 1) }, &["aligned"]);
+        // SAFETY: refused before it is used.
+        invalid(unsafe { Untyped::assume(device, symmetra::Dtype::F64, 12 as *mut _, 1) }, &["aligned"]);
+        // SAFETY: refused before it is used.
+        invalid(unsafe { Ref::<f32>::assume(device, std::ptr::null_mut(), 3) }, &["the address is null", "3 elements"]);
+        // SAFETY: refused before it is used.
+        invalid(unsafe { Ref::<f32>::assume(device, 64 as *mut _, usize::MAX / 2) }, &["address space"]);
+        // SAFETY: empty memory is never accessed.
+        assert!(unsafe { Ref::<f32>::assume(device, std::ptr::null_mut(), 0) }.unwrap().is_empty());
     });
 }
