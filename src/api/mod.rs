@@ -28,6 +28,9 @@ pub struct How<'a> {
     /// with a count for each rank uses the counts of its larger operand: those to each rank if the input has all parts, those
     /// from each rank if the output has all parts.
     pub counts: [&'a [usize]; 2],
+    /// Whether operands may overlap in a way that the operation does not define. The contents of memory that overlaps are
+    /// undefined after the call. Default: such operands are an error.
+    pub may_overlap: bool,
 }
 
 impl ProcessGroup {
@@ -86,7 +89,7 @@ impl ProcessGroup {
         queue: Target<'_>,
     ) -> Result<()> {
         let messages = match op.input.size {
-            Size::Messages => messages(dtype, how.counts, [input.as_ref(), output.as_ref()], self.world_size())?,
+            Size::Messages => messages(dtype, how, [input.as_ref(), output.as_ref()], self.world_size())?,
             _ => Vec::new(),
         };
         let numbers = match (op.input.size, how.along) {
@@ -98,7 +101,7 @@ impl ProcessGroup {
             _ => Numbers::None,
         };
         let call = Call::new(op, dtype).options(how.options).parameter(how.parameter).numbers(numbers);
-        self.calls.run(&call.input(input).output(output), queue)
+        self.calls.run(&call.input(input).output(output).may_overlap(how.may_overlap), queue)
     }
 }
 
@@ -107,16 +110,11 @@ impl ProcessGroup {
 /// # Errors
 /// [`Error::InvalidArgument`] if the number of counts is not the world size, if the counts exceed the operand, or if the
 /// output is read-only memory.
-fn messages(
-    dtype: Dtype,
-    counts: [&[usize]; 2],
-    operands: [Option<&View<'_>>; 2],
-    world_size: usize,
-) -> Result<Vec<Message>> {
+fn messages(dtype: Dtype, how: &How<'_>, operands: [Option<&View<'_>>; 2], world_size: usize) -> Result<Vec<Message>> {
     // An output into which no rank sends is in no message.
     operands[1].map_or(Ok(()), |output| output.check_writable("the output"))?;
     let mut messages = Vec::new();
-    for ((counts, operand), sends) in counts.into_iter().zip(operands).zip([true, false]) {
+    for ((counts, operand), sends) in how.counts.into_iter().zip(operands).zip([true, false]) {
         let what = if sends { "input" } else { "output" };
         if counts.len() != world_size {
             let what = format!("the number of counts of the {what}");
@@ -129,7 +127,8 @@ fn messages(
                 let limit = format!("the {what} has {} elements after the messages of earlier ranks", elems - start);
                 return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
             };
-            messages.push(Message::new(peer, sends, dtype, &view.part(start..start + count, dtype)?));
+            let message = Message::new(peer, sends, dtype, &view.part(start..start + count, dtype)?);
+            messages.push(message.may_overlap(how.may_overlap));
             start += count;
         }
     }

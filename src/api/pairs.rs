@@ -59,8 +59,8 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// The error of `fill`; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a peer outside the group,
-    /// operands or a stream of another device, received memory that the call also uses otherwise, or messages of a rank
-    /// to itself whose numbers or sizes differ; [`Error::Unsupported`](crate::Error::Unsupported) for a group that spans
+    /// operands or a stream of another device, received memory that the call also uses otherwise (unless
+    /// [`Pairs::allow_overlaps`] accepts it), or messages of a rank to itself whose numbers or sizes differ; [`Error::Unsupported`](crate::Error::Unsupported) for a group that spans
     /// hosts without NCCL, because its engine needs all ranks; [`Error::PeerLost`](crate::Error::PeerLost) for a rank that
     /// left; the group's error if the group has failed; [`Error::Device`](crate::Error::Device) if the launch fails. If
     /// sender and receiver of a message expect different sizes, later calls of every rank fail with

@@ -21,6 +21,8 @@ pub(crate) struct Call<'v> {
     pub(crate) numbers: Numbers<'v>,
     /// The caller's number of the call, which ranks compare; 0 for none.
     pub(crate) tag: u64,
+    /// Whether the check of the call accepts operands that overlap.
+    pub(crate) may_overlap: bool,
 }
 
 /// Further arguments of some forms of operations.
@@ -63,7 +65,7 @@ impl<'v> Call<'v> {
     #[inline]
     pub(crate) fn new(op: &'static Op, dtype: Dtype) -> Self {
         let (options, numbers) = (AllReduceOptions::default(), Numbers::None);
-        Self { op, dtype, options, parameter: 0, input: None, output: None, numbers, tag: 0 }
+        Self { op, dtype, options, parameter: 0, input: None, output: None, numbers, tag: 0, may_overlap: false }
     }
 
     #[inline]
@@ -89,6 +91,11 @@ impl<'v> Call<'v> {
     #[inline]
     pub(crate) fn numbers(self, numbers: Numbers<'v>) -> Self {
         Self { numbers, ..self }
+    }
+
+    #[inline]
+    pub(crate) fn may_overlap(self, may_overlap: bool) -> Self {
+        Self { may_overlap, ..self }
     }
 
     /// The call with the number of the handle that makes it. 0 means that the handle has no number.

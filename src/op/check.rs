@@ -152,6 +152,16 @@ impl Call<'_> {
         Error::invalid(&format!("the {what}'s length"), elems, limit)
     }
 
+    /// [`check_apart`], unless the operands may overlap.
+    fn check_apart(
+        &self,
+        first: (impl Display, Range<usize>),
+        second: (impl Display, Range<usize>),
+        in_place: Option<Range<usize>>,
+    ) -> Result<()> {
+        if self.may_overlap { Ok(()) } else { check_apart(first, second, in_place) }
+    }
+
     fn check_overlap(&self, [input, output]: [&View<'_>; 2], cut: Cut, rank: usize) -> Result<()> {
         let (from, into) = (span(input, self.dtype), span(output, self.dtype));
         let ((part, own), (whole, all)) = match from.len() <= into.len() {
@@ -161,7 +171,7 @@ impl Call<'_> {
         let start = match self.op.in_place {
             InPlace::Same => {
                 let (bytes, apart) = (own.len(), own.start.abs_diff(all.start));
-                if apart == 0 || apart >= bytes {
+                if apart == 0 || apart >= bytes || self.may_overlap {
                     return Ok(());
                 }
                 let limit = format!("operands of {bytes} bytes must be the same or {bytes} bytes apart");
@@ -171,7 +181,7 @@ impl Call<'_> {
             InPlace::OwnPart | InPlace::Never => None,
         };
         let in_place = start.map(|start| start..start + own.len());
-        check_apart((part, own), (whole, all), in_place)
+        self.check_apart((part, own), (whole, all), in_place)
     }
 
     /// Refuses operands that overlap or do not fit the results of groups of ranks.
@@ -189,7 +199,7 @@ impl Call<'_> {
         if needed != Some(output.elems) {
             return Err(self.misfit("output", output.elems, needed, world));
         }
-        check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+        self.check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
     }
 
     /// Refuses operands that overlap, or do not fit parts that several ranks receive.
@@ -199,7 +209,7 @@ impl Call<'_> {
         if needed != Some(input.elems) {
             return Err(self.misfit("input", input.elems, needed, world));
         }
-        check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+        self.check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
     }
 
     /// Refuses counts that do not fit the world or the operands, and operands that overlap elsewhere than in place.
@@ -227,7 +237,7 @@ impl Call<'_> {
         let (own, all) = (span(own, self.dtype), span(all, self.dtype));
         let start = all.start + counts.start(rank) * self.dtype.bytes();
         let place = start..start + own.len();
-        check_apart((format_args!("the {part}"), own), (format_args!("the {whole}"), all), Some(place))
+        self.check_apart((format_args!("the {part}"), own), (format_args!("the {whole}"), all), Some(place))
     }
 
     fn check_counts(
@@ -252,7 +262,7 @@ impl Call<'_> {
             let limit = format!("receive_counts[{rank}] is {}", receive[rank]);
             return Err(Error::invalid(&format!("send_counts[{rank}] of rank {rank}"), send[rank], limit));
         }
-        check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+        self.check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
     }
 }
 
@@ -277,7 +287,8 @@ fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Devi
                 let what = format!("the number of messages {} rank {}", message.direction(), message.peer);
                 return Err(Error::invalid(&what, 2, "a batch holds one at most"));
             }
-            if !earlier.sends || !message.sends {
+            let apart = !message.may_overlap && !earlier.may_overlap;
+            if apart && (!earlier.sends || !message.sends) {
                 check_apart((message, place(message)), (earlier, place(earlier)), None)?;
             }
         }

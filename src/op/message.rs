@@ -16,12 +16,18 @@ use crate::types::{Dtype, Element};
 pub(crate) struct Message {
     pub(crate) peer: usize,
     pub(crate) sends: bool,
+    /// Whether the checks accept that the memory of the message overlaps that of other messages.
+    pub(crate) may_overlap: bool,
     operand: Held,
 }
 
 impl Message {
     pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
-        Self { peer, sends, operand: Held::new(dtype, operand) }
+        Self { peer, sends, may_overlap: false, operand: Held::new(dtype, operand) }
+    }
+
+    pub(crate) fn may_overlap(self, may_overlap: bool) -> Self {
+        Self { may_overlap, ..self }
     }
 
     pub(crate) fn dtype(&self) -> Dtype {

@@ -19,13 +19,14 @@ const FEW: usize = 2 * MAX_WORLD_SIZE;
 /// The messages of one call of [`ProcessGroup::pairs`](crate::ProcessGroup::pairs).
 pub struct Pairs<'op> {
     world_size: usize,
+    may_overlap: bool,
     messages: SmallVec<[Message; FEW]>,
     _operands: PhantomData<&'op ()>,
 }
 
 impl<'op> Pairs<'op> {
     pub(crate) fn new(world_size: usize) -> Self {
-        Self { world_size, messages: SmallVec::new(), _operands: PhantomData }
+        Self { world_size, may_overlap: false, messages: SmallVec::new(), _operands: PhantomData }
     }
 
     pub(crate) fn as_slice(&self) -> &[Message] {
@@ -48,9 +49,15 @@ impl<'op> Pairs<'op> {
         self.push(Message::new(peer, false, T::DTYPE, &operand.view_of()))
     }
 
+    /// Accepts messages, added from here on, whose memory overlaps that of other messages. Received memory that overlaps
+    /// has undefined contents after the call.
+    pub fn allow_overlaps(&mut self) {
+        self.may_overlap = true;
+    }
+
     fn push(&mut self, message: Message) -> Result<()> {
         check_peer(&message, self.world_size)?;
-        self.messages.push(message);
+        self.messages.push(message.may_overlap(self.may_overlap));
         Ok(())
     }
 }
@@ -96,11 +103,12 @@ pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, 
     Ok(())
 }
 
-/// Refuses received memory that another message of the call also uses. Messages are visited by address, and each is compared
+/// Refuses received memory that another message of the call also uses, unless one of them may overlap. Messages are visited by address, and each is compared
 /// with the earlier message that ends furthest; a sent message only with earlier received messages.
 fn check_places(messages: &[Message]) -> Result<()> {
     let place = |message: &Message| span(&message.view(), message.dtype());
-    let mut ordered: SmallVec<[&Message; FEW]> = messages.iter().filter(|message| !place(message).is_empty()).collect();
+    let apart = messages.iter().filter(|message| !message.may_overlap && !place(message).is_empty());
+    let mut ordered: SmallVec<[&Message; FEW]> = apart.collect();
     ordered.sort_unstable_by_key(|message| place(message).start);
     let (mut furthest, mut furthest_received): (Option<&Message>, Option<&Message>) = (None, None);
     let further =

@@ -137,6 +137,7 @@ impl Call {
             parameter: root,
             along: (rows > 1).then_some((1, &shape[..])),
             counts: [&self.counts(rank, world, true), &self.counts(rank, world, false)],
+            ..How::default()
         };
         run(&how)
     }

@@ -22,7 +22,7 @@ struct Execute {
 
   int32_t operator()(std::monostate) const noexcept { return 0; }
   int32_t operator()(const Copy& copy) const noexcept {
-    std::memcpy(copy.to, copy.from, copy.bytes);
+    std::memmove(copy.to, copy.from, copy.bytes);  // a call may accept operands that overlap
     return 0;
   }
   int32_t operator()(const Fill& fill) const noexcept {

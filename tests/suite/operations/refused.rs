@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use symmetra::op::{ALL_GATHER, SEND_RECEIVE};
+use symmetra::op::{ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, ALL_TO_ALL_V, REDUCE_SCATTER, SEND_RECEIVE};
 use symmetra::{
     Algorithm, Communicator, DeviceBuffer, Error, How, Operand, Operation, Reduction, Result, SymmetricBuffer,
     SymmetricSlice, Transport,
@@ -116,6 +116,47 @@ fn bad_batches_are_refused() {
         communicator.perform(&ALL_GATHER, &how, gather, stream).unwrap();
         communicator.batch(stream, |_| Ok(())).unwrap();
         rank.finish();
+    });
+}
+
+/// Elements outside the overlap are right, and the group works on.
+#[test]
+fn operands_overlap_where_the_call_accepts_it() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, device, stream, .. } = rank;
+        let (symmetric, plain) =
+            (communicator.symmetric::<i32>(64).unwrap(), DeviceBuffer::<i32>::new(device, 64).unwrap());
+        let how = How { counts: [&[8, 8], &[8, 8]], may_overlap: true, ..How::default() };
+        for op in [&ALL_REDUCE, &ALL_GATHER, &REDUCE_SCATTER, &ALL_TO_ALL, &ALL_TO_ALL_V, &SEND_RECEIVE] {
+            let [input, output] = match op.operation {
+                Operation::AllGather => [8, 16],
+                Operation::ReduceScatter => [16, 8],
+                _ => [16, 16],
+            };
+            let part = |start: usize, len: usize| Some(symmetric.slice(start..start + len).unwrap());
+            let strict = How { may_overlap: false, ..how };
+            invalid(communicator.perform(op, &strict, [part(3, input), part(4, output)], stream), &[]);
+            communicator.perform(op, &how, [part(3, input), part(4, output)], stream).unwrap();
+            let part = |start: usize, len: usize| Some(plain.borrow().slice(start..start + len).unwrap());
+            communicator.perform(op, &how, [part(3, input), part(4, output)], stream).unwrap();
+        }
+        let peer = 1 - rank.rank();
+        plain.write(&[7; 64], stream).unwrap();
+        let messages = |loose: bool| {
+            communicator.pairs(stream, |messages| {
+                if loose {
+                    messages.allow_overlaps();
+                }
+                messages.send(plain.borrow().slice(0..16)?, peer)?;
+                messages.receive(plain.borrow().slice(8..24)?, peer)
+            })
+        };
+        invalid(messages(false), &["may not overlap"]);
+        messages(true).unwrap();
+        communicator.all_reduce_in_place(&symmetric, stream).unwrap();
+        rank.finish();
+        assert_eq!(plain.read(stream).unwrap()[..8], [7; 8]);
+        assert_eq!(plain.read(stream).unwrap()[24..], [7; 40]);
     });
 }
 

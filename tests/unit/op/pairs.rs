@@ -35,6 +35,20 @@ fn received_memory_is_used_once() {
 }
 
 #[test]
+fn messages_that_may_overlap_are_compared_with_no_other() {
+    let device = Device::host().unwrap();
+    let check_with = |loose: [bool; 3]| {
+        let of = messages(&device, &[(1, false, 64, 16), (2, false, 72, 16), (3, true, 84, 2)]);
+        let messages: Vec<_> = of.into_iter().zip(loose).map(|(message, loose)| message.may_overlap(loose)).collect();
+        check_pairs(&messages, 0, 4, &device)
+    };
+    assert_eq!(check_with([true; 3]), Ok(()));
+    assert_eq!(check_with([false, true, false]), Ok(()));
+    assert!(check_with([true, false, false]).is_err());
+    assert!(check_with([false, false, true]).is_err());
+}
+
+#[test]
 fn a_rank_sends_itself_what_it_receives() {
     assert_eq!(check(&[(0, true, 64, 4), (0, false, 128, 4), (0, true, 96, 8), (0, false, 136, 8)]), Ok(()));
     let said = check(&[(0, true, 64, 4), (0, false, 128, 4), (0, true, 96, 8)]).unwrap_err();

@@ -157,6 +157,7 @@ impl<'b, B> Call<'b, B> {
                     parameter: sweep.root,
                     along: sweep.along.map(|dim| (dim, &shape[..])),
                     counts: [&counts[0], &counts[1]],
+                    ..How::default()
                 };
                 communicator.perform(places.op, &how, operands, queue)
             }
