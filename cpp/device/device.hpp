@@ -279,5 +279,7 @@ inline int32_t Stream::launch_host(const HostKernel&, const kernels::Geometry&) 
 uint32_t count(uint32_t kind) noexcept;
 /// Opens a device. For the host device any ordinal is valid; equal ordinals share nothing.
 std::shared_ptr<Device> open(uint32_t kind, int32_t ordinal);
+/// The ordinal of the GPU that is current on the calling thread: 0 on a thread that has chosen none, as in the runtimes.
+int32_t current(uint32_t kind);
 
 }  // namespace symmetra::device

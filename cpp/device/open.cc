@@ -45,4 +45,19 @@ std::shared_ptr<Device> open(uint32_t kind, int32_t ordinal) {
   }
 }
 
+int32_t current(uint32_t kind) {
+  switch (kind) {
+#ifdef SYMMETRA_CUDA
+    case kKindCuda:
+      return cuda::current();
+#endif
+#ifdef SYMMETRA_HIP
+    case kKindHip:
+      return hip::current();
+#endif
+    default:
+      throw Error(ErrorKind::kUnsupported, "device kind " + std::to_string(kind) + " has no current device in this library");
+  }
+}
+
 }  // namespace symmetra::device

@@ -143,6 +143,24 @@ impl Device {
         Self::gpu(DeviceKind::Hip, ordinal)
     }
 
+    /// Opens the GPU that is current on the calling thread: the device of the thread's CUDA context, or the HIP device of
+    /// the thread. It is GPU 0 on a thread that has chosen none.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without the features `cuda` and `hip`, and if no GPU is visible; [`Error::Device`] when the
+    /// driver fails.
+    pub fn current() -> Result<Self> {
+        let kinds = [DeviceKind::Cuda, DeviceKind::Hip];
+        let Some(kind) = kinds.into_iter().find(|kind| Self::count(*kind) > 0) else {
+            let reason = match kinds.iter().any(|kind| kind.is_built()) {
+                true => "no GPU is visible",
+                false => "this library was built without the features `cuda` and `hip`",
+            };
+            return Err(Error::unsupported("the current device", reason));
+        };
+        Self::open(kind, sys::current(kind as u32).caught()?, HostShape::default())
+    }
+
     fn gpu(kind: DeviceKind, ordinal: usize) -> Result<Self> {
         if !kind.is_built() {
             let vendor = kind.name().to_uppercase();

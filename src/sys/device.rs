@@ -150,6 +150,7 @@ mod bridge {
         type Device;
         fn count(kind: u32) -> u32;
         fn open(kind: u32, ordinal: i32) -> Result<SharedPtr<Device>>;
+        fn current(kind: u32) -> Result<i32>;
         fn properties(self: &Device) -> Properties;
         fn name(self: &Device) -> &CxxString;
         fn versions(self: &Device) -> &CxxString;
@@ -208,7 +209,7 @@ mod bridge {
     impl<'stream> UniquePtr<Capture<'stream>> {}
 }
 
-pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, MulticastObject, Scope, Stream, count, open};
+pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, MulticastObject, Scope, Stream, count, current, open};
 
 impl Stream {
     /// Launches the kernel of an argument block.

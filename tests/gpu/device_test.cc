@@ -409,6 +409,19 @@ void cold_calls_while_capturing(const Bench& bench) {
   CHECK(cudaStreamDestroy(theirs) == cudaSuccess);
 }
 
+/// The current device is that of the thread: of the runtime's choice, or of the driver's context.
+void current_device(uint32_t devices) {
+  const int32_t last = static_cast<int32_t>(devices) - 1;
+  std::thread([] { CHECK(cuda::current() == 0); }).join();
+  std::thread([=] {
+    CHECK(cudaSetDevice(last) == cudaSuccess && cuda::current() == last);
+    CHECK(cudaSetDevice(0) == cudaSuccess && cuda::current() == 0);
+    CUcontext context = nullptr;
+    CHECK(cuda::driver().cuDevicePrimaryCtxRetain(&context, last) == CUDA_SUCCESS);
+    CHECK(cuda::driver().cuCtxSetCurrent(context) == CUDA_SUCCESS && cuda::current() == last);
+  }).join();
+}
+
 /// Memory may be dropped while enqueued work uses it.
 void dropped_in_use(const Bench& bench, const Bench& other) {
   const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
@@ -547,6 +560,7 @@ int main() {
   run("capture abandoned", [&] { capture_abandoned(bench); });
   run("graph dropped in flight", [&] { graph_dropped_in_flight(bench); });
   run("cold calls while capturing", [&] { cold_calls_while_capturing(bench); });
+  run("current device", [&] { current_device(devices); });
   run("dropped in use", [&] { dropped_in_use(bench, other); });
   run("caller's context restored", [&] { callers_context_restored(bench, other); });
   run("ranks as threads", [&] { ranks_as_threads(devices); });

@@ -6,7 +6,7 @@ use symmetra::experts::{Combine, Method, Placement, Received};
 use symmetra::fused::FusedOptions;
 use symmetra::matmul::{Numeric, Product, Tensor};
 use symmetra::mixed::{Mixed, MixedConfig, MixedMode, MixedOperation};
-use symmetra::{Device, DeviceBuffer, Error, Event, Result, Stream};
+use symmetra::{Device, DeviceBuffer, DeviceKind, Error, Event, Result, Stream};
 
 use crate::expert_errors::{Operands, small};
 use crate::support::world::meet;
@@ -22,6 +22,20 @@ fn refused<R>(what: &str, result: Result<R>) {
     let message = error.to_string();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{what}: {message}");
     assert!(message.contains("the stream's device"), "{what}: {message}");
+}
+
+/// A GPU on machines with one, and elsewhere an error that names the reason.
+#[test]
+fn the_current_device_is_a_gpu() {
+    let gpus = Device::count(DeviceKind::Cuda) + Device::count(DeviceKind::Hip);
+    match Device::current() {
+        Ok(device) => assert!(device.kind() != DeviceKind::Host && device.ordinal() == 0 && gpus > 0, "{device:?}"),
+        Err(error) => {
+            let reason = if cfg!(feature = "cuda") { "no GPU is visible" } else { "features `cuda` and `hip`" };
+            assert!(gpus == 0 && matches!(error, Error::Unsupported { .. }), "{error}");
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -143,4 +143,14 @@ std::shared_ptr<Device> open(int32_t ordinal) {
   return std::make_shared<OpenDevice>(context, properties, native.name, find_versions(context));
 }
 
+int32_t current() {
+  // Every copy of the runtime in the process sets the context of the driver.
+  const Context none{driver(), 0, nullptr};
+  CUdevice device = 0;
+  const CUresult code = none.driver.cuCtxGetDevice(&device);
+  if (code == CUDA_ERROR_INVALID_CONTEXT) return 0;
+  check(code, none, {"cuCtxGetDevice"});
+  return device;
+}
+
 }  // namespace symmetra::device::cuda

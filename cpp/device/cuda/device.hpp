@@ -11,5 +11,7 @@ namespace symmetra::device::cuda {
 /// 0 without a driver.
 uint32_t count() noexcept;
 std::shared_ptr<Device> open(int32_t ordinal);
+/// The ordinal of the calling thread's device; 0 on a thread that has chosen none.
+int32_t current();
 
 }  // namespace symmetra::device::cuda

@@ -20,6 +20,7 @@ Driver load_all() {
   load(table.cuDeviceGetAttribute, "cuDeviceGetAttribute", kSignatures);
   load(table.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", kSignatures);
   load(table.cuCtxGetCurrent, "cuCtxGetCurrent", kSignatures);
+  load(table.cuCtxGetDevice, "cuCtxGetDevice", kSignatures);
   load(table.cuCtxSetCurrent, "cuCtxSetCurrent", kSignatures);
   load(table.cuPointerGetAttributes, "cuPointerGetAttributes", kSignatures);
   load(table.cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", kSignatures);

@@ -13,6 +13,7 @@ struct Driver {
   decltype(&::cuDeviceGetAttribute) cuDeviceGetAttribute;
   decltype(&::cuDevicePrimaryCtxRetain) cuDevicePrimaryCtxRetain;
   decltype(&::cuCtxGetCurrent) cuCtxGetCurrent;
+  decltype(&::cuCtxGetDevice) cuCtxGetDevice;
   decltype(&::cuCtxSetCurrent) cuCtxSetCurrent;
   decltype(&::cuPointerGetAttributes) cuPointerGetAttributes;
   decltype(&::cuMemGetAllocationGranularity) cuMemGetAllocationGranularity;

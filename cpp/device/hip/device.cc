@@ -114,4 +114,12 @@ std::shared_ptr<Device> open(int32_t ordinal) {
   return std::make_shared<gpu::OpenDevice<Context>>(context, properties, std::move(name), find_versions(context));
 }
 
+int32_t current() {
+  const Runtime& hip = runtime();
+  int device = 0;
+  const Context context{hip, 0};
+  check(hip.GetDevice(&device), context, {"GetDevice"});
+  return device;
+}
+
 }  // namespace symmetra::device::hip
