@@ -62,8 +62,8 @@ impl Directory {
                 Ok(()) => {}
                 Err(Errno::EXIST) => continue,
                 Err(errno) => {
-                    let doing = format_args!("make a directory in {} (TMPDIR)", parent.display());
-                    return Err(Error::system(doing, &errno.into()));
+                    let parent = parent.display();
+                    return Err(Error::system(format_args!("make a directory in {parent} (TMPDIR)"), &errno.into()));
                 }
             }
             match lock(&path) {

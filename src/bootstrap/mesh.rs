@@ -23,6 +23,7 @@ use super::all_gather::Bootstrap;
 use super::channel::{Channel, farewell};
 use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_length};
 use super::hello::together;
+use super::notice::clipped;
 use super::peer::Life;
 use super::wait::Heeded;
 use crate::error::{Error, Result};
@@ -167,7 +168,7 @@ impl Bootstrap for Mesh {
 
     fn announce(&mut self, call: &str) {
         let call = call.strip_prefix("to ").unwrap_or(call);
-        call[..call.floor_char_boundary(MAX_CALL_BYTES - 1)].clone_into(&mut self.call);
+        clipped(call, MAX_CALL_BYTES - 1).clone_into(&mut self.call);
     }
 }
 

@@ -72,9 +72,9 @@ pub(crate) fn decode(sender: usize, bytes: &[u8]) -> Error {
     }
 }
 
-/// The start of a text, of at most `bytes`.
-fn clipped(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
+/// The start of a text, of at most `bytes`, without a part of a character. `str::floor_char_boundary` needs Rust 1.91.
+pub(crate) fn clipped(text: &str, bytes: usize) -> &str {
+    (0..=bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// The frame by which `sender` reports that it gives up because of `error`.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::bootstrap::notice::clipped;
 use crate::bootstrap::shown;
 use crate::error::{Error, Operation, Parameter};
 use crate::op::{Call, Op, Size};
@@ -35,7 +36,7 @@ impl Announcement {
 
     pub(crate) fn objects(call: &str, bytes: usize) -> Self {
         let mut name = [0; 32];
-        let call = &call.as_bytes()[..call.floor_char_boundary(name.len())];
+        let call = clipped(call, name.len()).as_bytes();
         name[..call.len()].copy_from_slice(call);
         let [reduction, root, dtype, form] = bytemuck::pod_read_unaligned(&name);
         Self { kind: 0, reduction, root, dtype, bytes: bytes as u64, form, tag: 0 }

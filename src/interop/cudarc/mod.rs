@@ -12,6 +12,8 @@
 //! | `DriverError` | [`Error`] | `?` |
 //! | argument of a kernel | [`HeapView`], [`PadView`], [`PeerView`], [`MulticastData`] | `launch.arg(&heap)` |
 //!
+//! The types in these signatures are of cudarc 0.19. A new minor version of cudarc comes with a new minor version of this crate.
+//!
 //! cudarc allocates from a stream-ordered pool if the device has one. Such memory cannot be shared, so collectives on
 //! it pass through the arena and [`Adopted::is_shared`](crate::Adopted::is_shared) is false. A
 //! [`SymmetricBuffer`](crate::SymmetricBuffer) is zero-copy.

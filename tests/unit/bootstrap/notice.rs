@@ -35,6 +35,14 @@ fn a_notice_reads_back_as_the_error_it_was_made_of() {
 }
 
 #[test]
+fn a_clipped_text_ends_between_characters() {
+    for (bytes, start) in [(0, ""), (1, "a"), (2, "a"), (3, "aä"), (4, "aäb"), (9, "aäb")] {
+        assert_eq!(clipped("aäb", bytes), start, "at most {bytes} bytes");
+    }
+    assert_eq!(clipped("ä", 1), "");
+}
+
+#[test]
 fn a_mangled_notice_is_an_error_of_its_sender() {
     for length in 0..25 {
         let error = read_notice(4, &vec![0xff; length]);

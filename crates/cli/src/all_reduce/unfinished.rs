@@ -3,11 +3,13 @@
 //! The file is locked while its command lives. When a command is killed, the system drops the lock, and the next
 //! command of that user that writes into the same folder removes the file.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::{Builder, NamedTempFile};
 
@@ -22,14 +24,19 @@ pub(super) fn create(folder: &Path) -> io::Result<NamedTempFile> {
     sweep(folder);
     loop {
         let file = Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(folder)?;
-        match file.as_file().try_lock() {
+        match lock(file.as_file()) {
             Ok(()) if file.as_file().metadata()?.nlink() > 0 => return Ok(file),
             // The file was removed before it was locked.
-            Ok(()) | Err(TryLockError::WouldBlock) => {}
+            Ok(()) | Err(Errno::WOULDBLOCK) => {}
             // A file system without such locks, in which no command removes files.
-            Err(TryLockError::Error(_)) => return Ok(file),
+            Err(_) => return Ok(file),
         }
     }
+}
+
+/// Locks the file, without a wait. `File::try_lock` needs Rust 1.89.
+fn lock(file: &File) -> Result<(), Errno> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Removes the files that killed commands of this user left.
@@ -42,7 +49,7 @@ fn sweep(folder: &Path) {
             && entry.metadata().is_ok_and(|there| there.is_file() && there.uid() == geteuid().as_raw());
         if ours
             && let Ok(file) = File::open(entry.path())
-            && file.try_lock().is_ok()
+            && lock(&file).is_ok()
             && let Err(error) = std::fs::remove_file(entry.path())
         {
             // If this note cannot be written, the next command writes it.
