@@ -245,10 +245,11 @@ fn a_rank_that_does_not_call_is_named_long_before_the_deadline() {
 fn a_communicator_that_is_dropped_without_close_is_warned_of() {
     let test = "a_communicator_that_is_dropped_without_close_is_warned_of";
     let words = logged(test, &[], || {
-        for closes in [true, false] {
+        for (closes, silence) in [(true, false), (false, true), (false, false)] {
             meet(2, |bootstrap| {
                 let mut config = Config::default();
                 config.heap_bytes = 1 << 16;
+                config.silence = silence;
                 let device = device(bootstrap.rank());
                 let communicator = Communicator::open(bootstrap, &device, config).unwrap();
                 if closes {

@@ -65,6 +65,7 @@ void every(Settings& config, Mirror& mirror, Each each) {
   each(config.most_blocks, mirror.most_blocks);
   each(config.check_calls, mirror.check_calls);
   each(config.guard_bytes, mirror.guard_bytes);
+  each(config.silence, mirror.silence);
   each(config.tuning, mirror.tuning);
 }
 

@@ -101,6 +101,9 @@ struct Config {
   /// Communicator::check_guards and Communicator::close find writes outside a buffer or the scratch. A buffer takes
   /// three more guards of the heap. A multiple of 256, at most 16 MiB. Default 0: no guards.
   std::uint64_t guard_bytes;
+  /// Whether this rank logs no warning about ranks for which it waits, and none when it drops the group without
+  /// Communicator::close. For programs that have a watchdog of their own. Ranks may differ. Default: warnings are logged.
+  bool silence;
   /// Path of a file of crossovers that `symmetra tune` measured on this machine, instead of the built-in table.
   /// Default: none. Opening throws kSystem when it cannot be read, kInvalidArgument when it is malformed.
   std::string tuning;

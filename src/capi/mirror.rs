@@ -175,7 +175,7 @@ fields! {
     Config as Settings {
         deadlines, heap_bytes, heap_channels, one_shot_ll_bytes, one_shot_sentinel_bytes, two_shot_ll_bytes,
         two_shot_sentinel_bytes, ring_bytes, recursive_doubling_bytes, pair_bytes, determinism, transport, multicast,
-        registrations, most_blocks, check_calls, guard_bytes, tuning,
+        registrations, most_blocks, check_calls, guard_bytes, silence, tuning,
     }
 
     GroupConfig as GroupSettings { communicator, host, interface, backend }

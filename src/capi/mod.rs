@@ -80,6 +80,7 @@ mod bridge {
         most_blocks: MaybeSize,
         check_calls: bool,
         guard_bytes: u64,
+        silence: bool,
         /// Path of a tuning file; empty: none.
         tuning: String,
     }

@@ -36,7 +36,7 @@ struct Hello {
 pub(super) fn agreed(config: &Config, forced: Option<Backend>) -> Agreed {
     let mut agreed = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     agreed.push(("the backend".to_owned(), config::backend_name(forced).to_owned()));
-    agreed.extend(config.entries(1).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    agreed.extend(config.compared(1).map(|(name, value)| (name.to_owned(), value)));
     agreed
 }
 

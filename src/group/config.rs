@@ -1,4 +1,4 @@
-//! Settings of a group. They must be equal on all ranks.
+//! Settings of a group.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Default for Deadlines {
     }
 }
 
-/// The settings of a group and its communicator.
+/// The settings of a group and its communicator. They must be equal on all ranks, except [`silence`](Self::silence).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -93,6 +93,10 @@ pub struct Config {
     /// [`Communicator::close`](crate::Communicator::close) detect writes outside a buffer or the scratch. A buffer
     /// needs three guards more of the heap. A multiple of 256, at most 16 MiB. Default 0: there are no guards.
     pub guard_bytes: u64,
+    /// Whether this rank logs no warning about ranks for which it waits, and none when it drops the group without
+    /// [`close`](crate::Communicator::close). For programs that have a watchdog of their own. Ranks may differ. Default:
+    /// warnings are logged.
+    pub silence: bool,
     /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
 }
@@ -102,7 +106,7 @@ setters! { Config {
     one_shot_sentinel_bytes: Option<u64>, two_shot_ll_bytes: u64, two_shot_sentinel_bytes: u64, ring_bytes: u64,
     recursive_doubling_bytes: u64, pair_bytes: u64, determinism: Determinism, transport: Transport,
     multicast: Multicast, registrations: u32, most_blocks: Option<u32>, check_calls: bool, guard_bytes: u64,
-    tuning: Option<Tuning>,
+    silence: bool, tuning: Option<Tuning>,
 } }
 
 impl Default for Config {
@@ -125,6 +129,7 @@ impl Default for Config {
             most_blocks: None,
             check_calls: cfg!(debug_assertions),
             guard_bytes: 0,
+            silence: false,
             tuning: None,
         }
     }
@@ -157,6 +162,9 @@ const MAX_PAIR_BYTES: u64 = 512 << 20;
 const MAX_GUARD_BYTES: u64 = 16 << 20;
 const GUARD_UNIT: u64 = 256;
 
+/// The setting that ranks do not compare.
+const SILENCE: &str = "silence";
+
 /// The most blocks of a launch of any kernel.
 const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
 
@@ -167,7 +175,7 @@ impl Config {
         self.one_shot_sentinel_bytes.unwrap_or_else(|| ((16 << 20) / (world * world)).clamp(256 << 10, 4 << 20))
     }
 
-    /// Every setting by name and value, as the ranks compare them and `symmetra info` prints them.
+    /// Every setting by name and value, as `symmetra info` prints them.
     pub fn entries(&self, world_size: usize) -> Vec<(&'static str, String)> {
         vec![
             ("deadlines.open", format!("{:?}", self.deadlines.open)),
@@ -189,8 +197,14 @@ impl Config {
             ("most_blocks", self.most_blocks.map_or_else(|| "any".to_owned(), |blocks| blocks.to_string())),
             ("check_calls", self.check_calls.to_string()),
             ("guard_bytes", self.guard_bytes.to_string()),
+            (SILENCE, self.silence.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
         ]
+    }
+
+    /// The [`entries`](Self::entries) that must be equal on all ranks.
+    pub(crate) fn compared(&self, world_size: usize) -> impl Iterator<Item = (&'static str, String)> {
+        self.entries(world_size).into_iter().filter(|(name, _)| *name != SILENCE)
     }
 
     /// Refuses invalid deadlines before the first exchange, which uses one.

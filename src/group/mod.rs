@@ -94,6 +94,8 @@ struct Health {
     deadlines: Deadlines,
     /// Whether kernels compare the calls of all ranks.
     check_calls: bool,
+    /// Whether this rank logs no warning about ranks for which it waits.
+    silent: bool,
     /// Bytes of each rank's heap.
     heap_bytes: u64,
     /// Channels for signals of the program's kernels.
@@ -450,7 +452,7 @@ impl Inner {
         let done = self.done.load(Ordering::Relaxed);
         if let Some(error) = if done { None } else { self.health.reason_to_leave() } {
             mesh.fail(&error);
-        } else if !*self.closed.read() && self.world_size > 1 {
+        } else if !*self.closed.read() && self.world_size > 1 && !self.config.silence {
             let place = self.health.place.get();
             let group = place.map(|Place { name, world, .. }| group_of_world(name, world, &[self.rank]));
             let group = group.map_or_else(String::new, |group| format!(": {group}"));

@@ -171,6 +171,7 @@ impl Group {
             failure: OnceCell::new(),
             deadlines: config.deadlines,
             check_calls: config.check_calls,
+            silent: config.silence,
             heap_bytes: config.heap_bytes,
             heap_channels: config.heap_channels,
             equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
@@ -251,7 +252,7 @@ fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) ->
     if device.kind() == DeviceKind::Host {
         agreed.push(("host launch shape", format!("{} x {}", shape.blocks, shape.threads)));
     }
-    agreed.extend(config.entries(world_size));
+    agreed.extend(config.compared(world_size));
     agreed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 

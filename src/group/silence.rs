@@ -54,6 +54,9 @@ impl Health {
     }
 
     fn warn(&self, silence: &mut Silence, now: Instant) {
+        if self.silent {
+            return;
+        }
         let calls: Vec<u64> = self.pages.iter().map(|page| page.history.enqueued()).collect();
         let Some(behind) = silence.look(now, self.rank, &calls) else { return };
         let call = self.own().history.get(behind.calls);
