@@ -245,7 +245,9 @@ fn a_rank_that_does_not_call_is_named_long_before_the_deadline() {
 fn a_communicator_that_is_dropped_without_close_is_warned_of() {
     let test = "a_communicator_that_is_dropped_without_close_is_warned_of";
     let words = logged(test, &[], || {
-        for (closes, silence) in [(true, false), (false, true), (false, false)] {
+        for (closes, abandons, silence) in
+            [(true, false, false), (false, true, false), (false, false, true), (false, false, false)]
+        {
             meet(2, |bootstrap| {
                 let mut config = Config::default();
                 config.heap_bytes = 1 << 16;
@@ -254,6 +256,8 @@ fn a_communicator_that_is_dropped_without_close_is_warned_of() {
                 let communicator = Communicator::open(bootstrap, &device, config).unwrap();
                 if closes {
                     communicator.close().unwrap();
+                } else if abandons {
+                    communicator.abandon();
                 }
             });
         }

@@ -91,6 +91,8 @@ void Communicator::close() const {
   call([&] { core::communicator_close(live(communicator_)); });
 }
 
+void Communicator::abandon() const { core::communicator_abandon(live(communicator_)); }
+
 void Communicator::depart() const {
   call([&] { core::communicator_depart(live(communicator_)); });
 }

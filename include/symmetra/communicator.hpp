@@ -173,6 +173,15 @@ class Communicator : public Collectives {
   /// kMismatch if the ranks made different calls: the rank has left nevertheless, and the others learn of the failure. Throws kClosed if
   /// the communicator is closed.
   void depart() const;
+  /// Leaves the group without the other ranks and without a wait: calls of this rank that are under way give up, and later
+  /// calls throw kClosed. Contents that the calls under way would have written are undefined. Returns at once, from any
+  /// thread; another thread then notifies the peers, and frees memory when the work of this communicator has ended.
+  ///
+  /// Peers without a call that needs this rank stay well, as after depart(). On a peer that has made such a call, the call
+  /// and later ones throw kPeerLost. If messages between pairs or launches of natively captured graphs are cut off, or if
+  /// the work does not end within a second, the group fails on all peers, as by abort(). Operands must live until the work
+  /// is done; lent streams may be destroyed before.
+  void abandon() const;
 
   /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
   /// memory).

@@ -110,6 +110,10 @@ pub(super) fn communicator_close(communicator: &Communicator) -> Result<(), Repo
     guard(|| communicator.clone().close())
 }
 
+pub(super) fn communicator_abandon(communicator: &Communicator) {
+    communicator.clone().abandon();
+}
+
 pub(super) fn communicator_depart(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.clone().depart())
 }

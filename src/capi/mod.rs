@@ -329,6 +329,7 @@ mod bridge {
         fn communicator_check(communicator: &Communicator) -> Result<()>;
         fn communicator_check_guards(communicator: &Communicator) -> Result<()>;
         fn communicator_abort(communicator: &Communicator);
+        fn communicator_abandon(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;
         fn communicator_depart(communicator: &Communicator) -> Result<()>;
         #[derive(ExternType)]

@@ -3,6 +3,7 @@
 //! Every call is validated, planned and enqueued. None of these steps blocks.
 #![allow(unsafe_code)]
 
+mod abandon;
 mod adopt;
 mod all_reduce;
 mod aside;

@@ -70,8 +70,10 @@ pub(crate) struct Page {
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
     pub(crate) history: History,
-    /// Nonzero: the rank left after all its calls were done, by this [`WayOut`].
+    /// Nonzero: the rank left, by this [`WayOut`].
     pub(super) left: AtomicU32,
+    /// The number of calls that the rank had finished when it left. Valid if `left` is nonzero.
+    pub(super) finished: AtomicU64,
     /// The number of calls of pairs that the rank enqueued, which are not in the history.
     pub(super) pairs: AtomicU64,
     /// The reason for which the rank stopped its peers.
@@ -109,12 +111,14 @@ pub(crate) enum Finding {
     Different(usize),
 }
 
-/// How a rank left a group after all its calls were done.
+/// How a rank left a group without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum WayOut {
     Departed = 1,
     Dropped = 2,
+    /// Without a wait for its calls, which gave up.
+    Abandoned = 3,
 }
 
 /// The abort word: the cause, the rank that reported it, and the rank that caused it.
@@ -170,23 +174,40 @@ impl Page {
         }
     }
 
-    /// Whether the rank of this page has left the group after all its calls were done.
+    /// Whether the rank of this page has left the group without a failure.
     pub(super) fn has_left(&self) -> bool {
         self.way_out().is_some()
     }
 
-    /// How the rank of this page has left the group after all its calls were done.
+    /// How the rank of this page has left the group without a failure.
     pub(super) fn way_out(&self) -> Option<WayOut> {
         match self.left.load(Ordering::Acquire) {
             0 => None,
             1 => Some(WayOut::Departed),
-            _ => Some(WayOut::Dropped),
+            2 => Some(WayOut::Dropped),
+            _ => Some(WayOut::Abandoned),
         }
     }
 
-    /// Records that the rank of this page leaves after all its calls were done.
-    pub(super) fn leave(&self, way: WayOut) {
-        self.left.store(way as u32, Ordering::Release);
+    /// Records that the rank of this page leaves after its first `finished` calls. The first way out is kept. Only the rank
+    /// itself writes, from one thread at a time.
+    pub(super) fn leave(&self, way: WayOut, finished: u64) {
+        if self.left.load(Ordering::Relaxed) == 0 {
+            self.finished.store(finished, Ordering::Relaxed);
+            self.left.store(way as u32, Ordering::Release);
+        }
+    }
+
+    /// The number of calls that the rank has finished, after its work has ended. `None` if it gave up in work without a
+    /// number in the history: messages between pairs, or graphs that a stream's owner captured.
+    pub(super) fn finished_calls(&self) -> Option<u64> {
+        let numbered =
+            self.unnumbered.load(Ordering::Relaxed) == 0 && self.op.load(Ordering::Relaxed) != args::kOpPairs;
+        match self.code.load(Ordering::Acquire) {
+            0 => Some(self.history.enqueued()),
+            // The call in which the rank gave up is not finished.
+            _ => numbered.then(|| self.sequence.load(Ordering::Relaxed).min(self.history.enqueued().saturating_sub(1))),
+        }
     }
 
     /// Whether the rank of this page has enqueued a call, and so has finished loading.

@@ -95,13 +95,13 @@ impl Health {
         }
     }
 
-    /// Stops the group if this rank has enqueued calls that a regularly departed rank has not enqueued.
+    /// Stops the group if this rank has enqueued calls that a departed rank has not finished.
     pub(super) fn heed_departed(&self) {
         if !self.departed.load(Ordering::Relaxed) {
             return;
         }
         let calls = self.own().history.enqueued();
-        let missed = |page: &PageMapping| page.has_left() && page.history.enqueued() < calls;
+        let missed = |page: &PageMapping| page.has_left() && page.finished.load(Ordering::Relaxed) < calls;
         if let Some(rank) = self.pages.iter().position(missed) {
             self.lost(rank);
         }
@@ -356,6 +356,7 @@ impl Health {
             None => return progress,
             Some(WayOut::Departed) => "left in good order",
             Some(WayOut::Dropped) => "dropped its communicator without close() or depart()",
+            Some(WayOut::Abandoned) => "abandoned its communicator and its calls",
         };
         format!(": it {how}{}", progress.replacen(':', ",", 1))
     }

@@ -1,5 +1,6 @@
 //! A group: ranks that agreed on settings, and the record of the ranks that are alive.
 
+mod abandon;
 mod call;
 mod capabilities;
 mod compare;
@@ -441,6 +442,11 @@ impl Group {
 }
 
 impl Inner {
+    /// Whether this rank has closed the group, departed from it or abandoned it.
+    fn is_ended(&self) -> bool {
+        *self.closed.read() || self.health.own().has_left()
+    }
+
     /// Disconnects, once: sends a goodbye, or the failure because of which this rank leaves. A plain goodbye would make
     /// this rank the cause of the group's failure.
     fn hang_up(&self) {
@@ -452,7 +458,7 @@ impl Inner {
         let done = self.done.load(Ordering::Relaxed);
         if let Some(error) = if done { None } else { self.health.reason_to_leave() } {
             mesh.fail(&error);
-        } else if !*self.closed.read() && self.world_size > 1 && !self.config.silence {
+        } else if !self.is_ended() && self.world_size > 1 && !self.config.silence {
             let place = self.health.place.get();
             let group = place.map(|Place { name, world, .. }| group_of_world(name, world, &[self.rank]));
             let group = group.map_or_else(String::new, |group| format!(": {group}"));
@@ -466,7 +472,8 @@ impl Inner {
         if done {
             // The peers' monitors detect the disconnect after this.
             let departed = self.settled.load(Ordering::Relaxed);
-            self.health.own().leave(if departed { WayOut::Departed } else { WayOut::Dropped });
+            let own = self.health.own();
+            own.leave(if departed { WayOut::Departed } else { WayOut::Dropped }, own.history.enqueued());
         }
         mesh.hang_up();
     }

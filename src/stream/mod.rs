@@ -1,6 +1,7 @@
 //! Streams, events, and the capture of work into graphs.
 
 mod capture;
+mod ending;
 mod graph;
 mod launch_host;
 mod native;
@@ -28,6 +29,7 @@ pub use launch_host::launch_host;
 pub use native::{NativeCapture, NativeGraph};
 pub use queue::{AnyQueue, Queue};
 
+pub(crate) use ending::{Ending, drop_at_end};
 pub(crate) use launch_host::HostLaunch;
 pub(crate) use order::Order;
 pub(crate) use queue::Target;

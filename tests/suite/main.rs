@@ -1,6 +1,7 @@
 //! Ranks as threads: all suites that share a process, one module each. `cargo test --test suite graphs::` runs one.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abandoned;
 mod adopted;
 mod all_reduce;
 #[path = "../support/allocations.rs"]

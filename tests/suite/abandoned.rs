@@ -1,0 +1,167 @@
+//! A rank that leaves without a wait: peers that need nothing of it stay well, and calls that need it fail.
+
+use std::time::{Duration, Instant};
+
+use symmetra::{Communicator, Config, DeviceBuffer, Error, Result};
+
+use crate::support::world::{Gate, meet, open};
+use crate::support::{Rank, config};
+
+const ELEMS: usize = 1000;
+/// Far below the deadlines of [`patient`].
+const SOON: Duration = Duration::from_secs(10);
+
+fn patient() -> Config {
+    let mut config = config();
+    config.heap_bytes = 1 << 20;
+    config.silence = true;
+    config
+}
+
+/// Abandons a communicator and checks that the caller does not wait for other ranks or the device.
+fn abandon(communicator: &Communicator) {
+    let start = Instant::now();
+    communicator.clone().abandon();
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+/// The failure of a group within [`SOON`].
+fn failure(communicator: &Communicator) -> Error {
+    let start = Instant::now();
+    loop {
+        match communicator.group().check() {
+            Err(error) => return error,
+            Ok(()) => assert!(start.elapsed() < SOON, "no failure"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Stays well for longer than the monitor takes to look at the ranks.
+fn stays_well(communicator: &Communicator) {
+    std::thread::sleep(Duration::from_millis(1500));
+    communicator.group().check().unwrap();
+}
+
+fn sum(rank: &Rank, plain: &DeviceBuffer<i32>) -> Result<()> {
+    rank.communicator.all_reduce_in_place(plain, &rank.stream)
+}
+
+#[test]
+fn a_rank_whose_calls_are_done_leaves_the_others_well() {
+    let gate = Gate::new(3);
+    meet(3, |bootstrap| {
+        let rank = open(bootstrap, &patient()).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; ELEMS], &rank.stream).unwrap();
+        sum(&rank, &plain).unwrap();
+        rank.finish();
+        gate.pass();
+        if rank.rank() == 1 {
+            abandon(&rank.communicator);
+            assert_eq!(sum(&rank, &plain), Err(Error::Closed));
+            assert_eq!(rank.communicator.clone().close(), Err(Error::Closed));
+            // A second time is harmless.
+            abandon(&rank.communicator);
+        } else {
+            stays_well(&rank.communicator);
+        }
+        gate.pass();
+        assert_eq!(plain.read(&rank.stream).unwrap(), [3; ELEMS]);
+        if rank.rank() == 0 {
+            let error = sum(&rank, &plain).unwrap_err();
+            assert!(matches!(&error, Error::PeerLost { rank: 1, .. }), "{error}");
+            assert!(error.to_string().contains("left in good order"), "{error}");
+        }
+        gate.pass();
+    });
+}
+
+#[test]
+fn calls_under_way_give_up_and_idle_peers_stay_well() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &patient()).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; ELEMS], &rank.stream).unwrap();
+        sum(&rank, &plain).unwrap();
+        rank.finish();
+        gate.pass();
+        if rank.rank() == 0 {
+            // The peer never makes these calls.
+            sum(&rank, &plain).unwrap();
+            sum(&rank, &plain).unwrap();
+            abandon(&rank.communicator);
+            let start = Instant::now();
+            rank.stream.synchronize().unwrap();
+            assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        } else {
+            stays_well(&rank.communicator);
+            let error = sum(&rank, &plain).unwrap_err();
+            assert!(matches!(&error, Error::PeerLost { rank: 0, .. }), "{error}");
+            assert!(error.to_string().contains("abandoned its communicator"), "{error}");
+        }
+        gate.pass();
+    });
+}
+
+#[test]
+fn a_peer_whose_call_needs_the_rank_fails() {
+    let gate = Gate::new(3);
+    meet(3, |bootstrap| {
+        let rank = open(bootstrap, &patient()).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; ELEMS], &rank.stream).unwrap();
+        sum(&rank, &plain).unwrap();
+        rank.finish();
+        gate.pass();
+        // Rank 2 does not make the second call, so that it does not end.
+        if rank.rank() < 2 {
+            sum(&rank, &plain).unwrap();
+        }
+        gate.pass();
+        match rank.rank() {
+            0 => abandon(&rank.communicator),
+            _ => {
+                let error = failure(&rank.communicator);
+                assert!(matches!(&error, Error::PeerLost { rank: 0, .. }), "{error}");
+            }
+        }
+        gate.pass();
+    });
+}
+
+#[test]
+fn messages_that_are_cut_off_fail_the_group() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &patient()).unwrap();
+        let plain = DeviceBuffer::from_slice(&[1i32; ELEMS], &rank.stream).unwrap();
+        sum(&rank, &plain).unwrap();
+        rank.finish();
+        gate.pass();
+        if rank.rank() == 0 {
+            rank.communicator.pairs(&rank.stream, |messages| messages.receive(&plain, 1)).unwrap();
+            abandon(&rank.communicator);
+        } else {
+            let error = failure(&rank.communicator);
+            assert!(matches!(&error, Error::Aborted { .. } | Error::PeerLost { rank: 0, .. }), "{error}");
+        }
+        gate.pass();
+    });
+}
+
+#[test]
+fn ranks_that_wait_in_a_call_of_the_host_go_on() {
+    let gate = Gate::new(2);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &patient()).unwrap();
+        if rank.rank() == 0 {
+            let waits = rank.communicator.clone();
+            let waiting = std::thread::spawn(move || waits.group().barrier());
+            std::thread::sleep(Duration::from_millis(50));
+            abandon(&rank.communicator);
+            let start = Instant::now();
+            assert_eq!(waiting.join().unwrap(), Err(Error::Closed));
+            assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        }
+        gate.pass();
+    });
+}
