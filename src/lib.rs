@@ -199,7 +199,8 @@ pub use types::{Dtype, Element, Reduction, Transport};
 // Their types are a part of this interface: elements, and values of `environment::NamedValue`.
 pub use {float8, half, serde_json};
 
-/// The parts that the package `symmetra-ring` uses. Not part of the public interface: may change in any version.
+/// The parts that the packages `symmetra-ring` and `symmetra-nccl` use. Not part of the public interface: may change in
+/// any version.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
@@ -209,6 +210,7 @@ pub mod internal {
     pub use crate::cbor::{decode, encode};
     pub use crate::fork::Maker;
     pub use crate::group::boot_id;
+    pub use crate::loader::search::{Wanted, open_real};
     pub use crate::log::without_subscriber;
     pub use tracing;
 }

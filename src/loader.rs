@@ -2,6 +2,8 @@
 //! never unloaded, because its threads may outlive all users of the library.
 #![allow(unsafe_code)]
 
+pub(crate) mod search;
+
 use std::error::Error as _;
 use std::ffi::OsStr;
 use std::mem::ManuallyDrop;

@@ -7,8 +7,7 @@ use crate::error::{Error, Result};
 use crate::nccl::Library;
 use crate::variables::{LIBRARY_NAMES, Lookup, Process, library_path};
 
-/// Loads NCCL, or RCCL for AMD GPUs, from `SYMMETRA_NCCL_LIBRARY`, else from `VLLM_NCCL_SO_PATH`, else from the dynamic
-/// loader's path.
+/// Loads NCCL, or RCCL for AMD GPUs, from `SYMMETRA_NCCL_LIBRARY`, else from `VLLM_NCCL_SO_PATH`, else from the usual places.
 ///
 /// # Errors
 /// The errors of [`Library::find`](crate::nccl::Library::find), with the variable.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::symbols::{self, Symbols, ncclComm_t, ncclUniqueId};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::loader;
+use crate::loader::search::{Wanted, open_real};
 use crate::types::Dtype;
 
 /// `ncclSuccess`.
@@ -87,26 +87,28 @@ impl fmt::Debug for UniqueId {
 }
 
 impl Library {
-    /// Loads the library at `path`, or else the library that the dynamic loader finds: NCCL for NVIDIA GPUs, RCCL,
-    /// which has equal functions, for AMD GPUs. **RCCL has not been run.** The library is never unloaded, because its
-    /// threads may outlive the last communicator.
+    /// Loads the library at `path`, or else the first of these: an object of this process, the package next to a loaded
+    /// PyTorch, a file in `LD_LIBRARY_PATH` or in the folders of the system. NCCL is for NVIDIA GPUs, and RCCL, which has
+    /// equal functions, for AMD GPUs. **RCCL has not been run.** A library that serves NCCL's names with symmetra is not
+    /// used, also at `path`. The library is never unloaded, because its threads may outlive the last communicator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for ranks on the CPU; if the library is missing (with all names that were tried), lacks a
+    /// [`Error::Unsupported`] for ranks on the CPU; if the library is missing (with all files that were tried), lacks a
     /// function (with its name) or is older than 2.14. [`Error::Nccl`] if the library does not report its version.
     pub fn find(kind: DeviceKind, path: Option<&OsStr>) -> Result<Self> {
-        let (what, usual) = match kind {
-            DeviceKind::Cuda => ("NCCL", ["libnccl.so.2", "libnccl.so"]),
-            DeviceKind::Hip => ("RCCL", ["librccl.so.1", "librccl.so"]),
+        let (what, wanted) = match kind {
+            DeviceKind::Cuda => ("NCCL", Wanted::NCCL),
+            DeviceKind::Hip => ("RCCL", Wanted::RCCL),
             DeviceKind::Host => return Err(Error::unsupported("NCCL on the CPU", "it works on GPUs only")),
         };
-        if let Some(path) = path {
-            return Self::open(what, path);
+        if let Some(library) = path.map(|path| Self::open(what, path)).transpose()?.flatten() {
+            return Ok(library);
         }
-        let mut reasons = Vec::new();
-        for name in usual {
-            match Self::open(what, OsStr::new(name)) {
-                Ok(library) => return Ok(library),
+        let mut reasons = vec![wanted.places()];
+        for file in wanted.files() {
+            match Self::open(what, file.as_os_str()) {
+                Ok(Some(library)) => return Ok(library),
+                Ok(None) => reasons.push(format!("{} serves the names of {what} with symmetra", file.display())),
                 Err(Error::Unsupported { what: _, reason }) => reasons.push(reason),
                 Err(error) => return Err(error),
             }
@@ -114,11 +116,13 @@ impl Library {
         Err(Error::unsupported(what, reasons.join("; ")))
     }
 
-    fn open(what: &str, path: &OsStr) -> Result<Self> {
+    /// `None` if the file serves NCCL's names with symmetra.
+    fn open(what: &str, path: &OsStr) -> Result<Option<Self>> {
         let shown = Path::new(path).display().to_string();
         // SAFETY: NCCL's initialisers have no requirements on the process. The caller promises, as for every library,
         // that the file is an NCCL.
-        let library = unsafe { loader::open(path) }.map_err(|reason| Error::unsupported(what, reason))?;
+        let library = unsafe { open_real(path) }.map_err(|reason| Error::unsupported(what, reason))?;
+        let Some(library) = library else { return Ok(None) };
         let lacks = |error: String| Error::unsupported(what, format!("{shown} lacks a function: {error}"));
         // SAFETY: the library stays loaded.
         let (code, number) = unsafe { symbols::version(&library) }.map_err(lacks)?;
@@ -131,7 +135,7 @@ impl Library {
         let symbols = unsafe { Symbols::load(&library) }.map_err(lacks)?;
         let this = Self(Arc::new(Inner { symbols, version, name: format!("{what} {version}, {shown}") }));
         this.check("ncclGetVersion", code, std::ptr::null_mut())?;
-        Ok(this)
+        Ok(Some(this))
     }
 
     /// The library's version.

@@ -1,6 +1,7 @@
 //! Settings from environment variables.
 
 use std::env::VarError;
+use std::path::PathBuf;
 
 use super::setting::SettingSource;
 use crate::error::{Error, Result};
@@ -26,6 +27,12 @@ pub(crate) fn optional(name: &str) -> Result<Option<String>> {
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => Err(Error::invalid(name, "not Unicode", "it must be text")),
     }
+}
+
+/// The folders of `LD_LIBRARY_PATH`, in which the dynamic loader looks first.
+pub(crate) fn library_folders() -> Vec<PathBuf> {
+    let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect()
 }
 
 /// Variables that name an NCCL library, in order of precedence.

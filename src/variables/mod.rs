@@ -10,7 +10,7 @@ use std::sync::Once;
 pub(crate) use launcher::Launcher;
 #[cfg(feature = "nccl")]
 pub(crate) use lookup::LIBRARY_NAMES;
-pub(crate) use lookup::{Lookup, Process, flag, library_path, number, optional, text};
+pub(crate) use lookup::{Lookup, Process, flag, library_folders, library_path, number, optional, text};
 pub(crate) use report::report_consequence;
 pub use setting::{Setting, SettingSource};
 

@@ -53,7 +53,6 @@ const ROOMS: [&str; 77] = [
     "cpp/device/open.",
     // The library.
     "src/kernel/",
-    "src/loader.",
     "src/log.",
     "src/error",
     "src/cbor/",
@@ -62,6 +61,7 @@ const ROOMS: [&str; 77] = [
     "src/settings.",
     "src/types.",
     "src/variables/",
+    "src/loader",
     "src/sys/",
     "src/device/",
     "src/stream/",
