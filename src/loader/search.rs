@@ -128,7 +128,10 @@ fn folders(own: Vec<PathBuf>, configured: &Path) -> Vec<PathBuf> {
 
 /// The folders that a file of the loader's configuration lists, and those of `*.conf` in the folder next to the file.
 fn configured_folders(configured: &Path) -> Vec<PathBuf> {
-    let beside = std::fs::read_dir(configured.with_added_extension("d")).into_iter().flatten();
+    // `Path::with_added_extension` needs Rust 1.91.
+    let mut folder = configured.as_os_str().to_owned();
+    folder.push(".d");
+    let beside = std::fs::read_dir(folder).into_iter().flatten();
     let beside = beside.filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Vec<PathBuf> = beside.filter(|file| file.extension().is_some_and(|end| end == "conf")).collect();
     files.sort();
