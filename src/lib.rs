@@ -204,12 +204,12 @@ pub use {float8, half, serde_json};
 #[doc(hidden)]
 pub mod internal {
     pub use crate::bootstrap::hello::{Agreed, check_agreed, check_complaints, tell};
+    pub use crate::bootstrap::host::boot_id;
     pub use crate::bootstrap::mesh::Mesh;
     pub use crate::bootstrap::monitor::Monitor;
     pub use crate::bootstrap::wait::{LONGEST, until};
     pub use crate::cbor::{decode, encode};
     pub use crate::fork::Maker;
-    pub use crate::group::boot_id;
     pub use crate::loader::search::{Wanted, open_real};
     pub use crate::log::without_subscriber;
     pub use tracing;

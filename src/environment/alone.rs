@@ -11,10 +11,11 @@ use super::opening::{self, Spread, Terms};
 use super::origin::{Alone, Origin};
 use crate::backend::{Backend, FinalExchange, Hosts};
 use crate::bootstrap::hello::tell;
+use crate::bootstrap::host::boot_id;
 use crate::bootstrap::{Bootstrap, Tcp, UniqueId, until};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::group::{Config, boot_id, members};
+use crate::group::{Config, members};
 use crate::settings::setters;
 use crate::variables::{Process, warn_of_variables};
 

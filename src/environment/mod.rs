@@ -39,10 +39,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::FinalExchange;
+use crate::bootstrap::host::boot_id;
 use crate::bootstrap::{Bootstrap, until};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::group::{Config, boot_id};
+use crate::group::Config;
 
 use config::{Chosen, Resolved};
 use opening::Terms;

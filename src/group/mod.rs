@@ -39,7 +39,6 @@ pub use determinism::Determinism;
 pub(crate) use health::REPORT;
 pub use multicast::Multicast;
 pub(crate) use multicast::unavailable;
-pub use open::boot_id;
 pub(crate) use open::members;
 pub use tuning::{TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 

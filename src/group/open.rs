@@ -14,6 +14,7 @@ use super::control_page::{PAGE_BYTES, PageMapping};
 use super::silence::Silence;
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
 use crate::bootstrap::hello::{Agreed, Place, check_agreed, check_complaints, check_places, tell};
+use crate::bootstrap::host::boot_id;
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
@@ -254,12 +255,6 @@ fn agreed(device: &Device, config: &Config, world_size: usize, protocol: u32) ->
     }
     agreed.extend(config.compared(world_size));
     agreed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// An identifier of the running host, for hosts with equal names.
-pub fn boot_id() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }
 
 /// The ranks of this colour, ordered by key, then rank; `None` without a colour.

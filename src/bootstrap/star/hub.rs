@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::lobby::{Claim, Lobby};
 use crate::bootstrap::channel::{Broken, Channel, farewell};
 use crate::bootstrap::endpoint::Endpoint;
 use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::{self, Secret};
+use crate::bootstrap::lobby::{Claim, Lobby};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::{Limit, wait};
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ impl Hub {
         world_size: usize,
         limit: &Limit,
     ) -> Result<Self> {
-        let lobby = Lobby::new(endpoint, listener, secret);
+        let lobby = Lobby::new(endpoint, vec![listener], Box::new(move |_| Some(secret)));
         let members = (1..world_size).map(|_| None).collect();
         let mut hub = Self { lobby, members };
         let formed = hub.reporting(|hub| {
@@ -183,7 +183,7 @@ impl Hub {
 
     /// Gives a newcomer its rank, or sends it a refusal.
     fn admit(&mut self, claim: Claim) {
-        let Claim { mut channel, rank, world_size } = claim;
+        let Claim { mut channel, rank, world_size, .. } = claim;
         let ours = self.world_size();
         let why = if world_size as usize != ours {
             format!("rank {rank} was started with world size {world_size}, rank 0 with {ours}")

@@ -2,7 +2,6 @@
 //! rank 0, and all-gathers go through it.
 
 mod hub;
-mod lobby;
 mod spoke;
 #[cfg(test)]
 #[path = "../../../tests/unit/bootstrap/star.rs"]

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use super::hub::check;
 use crate::bootstrap::channel::{Broken, Channel, farewell};
 use crate::bootstrap::endpoint::{Endpoint, Setback};
+use crate::bootstrap::entrance::Entrance;
 use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
-use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES, Secret};
+use crate::bootstrap::handshake::Secret;
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::Limit;
 use crate::error::{Error, Result};
@@ -35,10 +36,11 @@ impl Spoke {
         limit: &Limit,
     ) -> Result<Self> {
         let (start, deadline) = (Instant::now(), limit.deadline);
+        let entrance = Entrance { endpoint, secret, number: 0, host: "rank 0" };
         let mut pause = FIRST_PAUSE;
-        let channel = loop {
+        let mut channel = loop {
             limit.ask()?;
-            let why = match attempt(endpoint, secret, (rank, world_size), deadline) {
+            let why = match entrance.claim(rank, world_size, deadline) {
                 Ok(channel) => break channel,
                 Err(Setback::Final(error)) => return Err(error),
                 Err(Setback::Again(why)) => why,
@@ -50,6 +52,7 @@ impl Spoke {
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(LAST_PAUSE);
         };
+        channel.set_limit(MAX_FRAME_BYTES);
         let mut spoke = Self { channel, rank, world_size };
         let doing = "it reported neither that every rank connected nor which ranks are missing";
         spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
@@ -116,48 +119,5 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
             _ => Err(Broken::Closed.of_rank(0)),
         },
         Err(broken) => Err(broken.of_rank(0)),
-    }
-}
-
-/// Connects to rank 0 once and claims a rank in a world size.
-fn attempt(
-    endpoint: &Endpoint,
-    secret: &Secret,
-    (rank, world_size): (usize, usize),
-    deadline: Instant,
-) -> Result<Channel, Setback> {
-    let mut channel = Channel::new(endpoint.dial(deadline)?, MAX_VERDICT_BYTES);
-    let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
-    let (noise, hello) = handshake::hello(secret)?;
-    channel.queue(hello);
-    let payload = answer(&mut channel, Kind::Challenge, endpoint, deadline)?;
-    channel.seal(handshake::read_challenge(secret, noise, &payload).map_err(stranger)?);
-
-    channel.queue(handshake::claim(rank, world_size));
-    let payload = answer(&mut channel, Kind::Verdict, endpoint, deadline)?;
-    handshake::read_verdict(&payload).map_err(|words| stranger(refused(&words)))?;
-
-    channel.set_limit(MAX_FRAME_BYTES);
-    Ok(channel)
-}
-
-fn refused(words: &str) -> String {
-    format!("rank 0 refused this rank: {words}")
-}
-
-/// The payload of the next frame, which must be of `kind` or a refusal.
-fn answer(channel: &mut Channel, kind: Kind, endpoint: &Endpoint, deadline: Instant) -> Result<Vec<u8>, Setback> {
-    let stranger = |words: String| Setback::Final(Error::bootstrap(format!("{endpoint}: {words}")));
-    match channel.receive_by(deadline) {
-        Ok(Some(frame)) if frame.header.kind == kind => Ok(frame.payload),
-        Ok(Some(Frame { header, payload, .. })) => Err(stranger(match header.kind {
-            Kind::Verdict => refused(&handshake::read_verdict(&payload).err().unwrap_or_default()),
-            other => format!("it sent a {} instead of a {}", other.name(), kind.name()),
-        })),
-        Ok(None) => Err(Setback::Again(format!("connected, but no {} came", kind.name()))),
-        // Rank 0 dropped this newcomer among too many, or another program had the port before.
-        Err(Broken::Closed) => Err(Setback::Again(format!("it closed the connection before its {}", kind.name()))),
-        Err(Broken::Nonsense(what)) => Err(stranger(format!("the listener is not symmetra: it sent {what}"))),
-        Err(broken) => Err(Setback::Final(broken.of_rank(0))),
     }
 }

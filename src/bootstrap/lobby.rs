@@ -1,4 +1,4 @@
-//! Rank 0's listener and the newcomers that have not yet proved that they know the secret.
+//! A process's listeners and the newcomers that have not yet proved that they know the secret.
 //!
 //! A newcomer has [`PENDING_TIME`] and a few hundred bytes for its proof. At most [`MAX_PENDING`] newcomers are
 //! served at once: when one more connects, the oldest is dropped. The poll of the hub serves them too, so that no
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::bootstrap::channel::Channel;
-use crate::bootstrap::endpoint::Endpoint;
-use crate::bootstrap::frame::{Frame, Kind};
-use crate::bootstrap::handshake::{self, MAX_PENDING_BYTES, Secret};
+use super::channel::Channel;
+use super::endpoint::Endpoint;
+use super::frame::{Frame, Kind};
+use super::handshake::{self, MAX_PENDING_BYTES, Secret};
 use crate::error::{Error, Result};
 
 /// The time limit of a newcomer from connecting to its proof.
@@ -25,15 +25,26 @@ const MAX_PENDING: usize = 128;
 /// A newcomer that proved that it knows the secret.
 pub(super) struct Claim {
     pub(super) channel: Channel,
+    /// The number of the newcomer's meeting; 0 at a listener of one meeting.
+    pub(super) number: u64,
     pub(super) rank: u32,
     pub(super) world_size: u32,
 }
 
 enum Stage {
     Hello,
-    Claim,
+    Claim {
+        number: u64,
+    },
     /// Refused: dropped after the refusal is sent.
     Leaving,
+}
+
+/// The place that a newcomer claims.
+struct Claimed {
+    number: u64,
+    rank: u32,
+    world_size: u32,
 }
 
 struct Pending {
@@ -42,11 +53,14 @@ struct Pending {
     stage: Stage,
 }
 
-/// The listening socket and the newcomers.
+/// The secret of the meeting with a number, if there is one.
+pub(super) type Secrets = Box<dyn Fn(u64) -> Option<Secret> + Send>;
+
+/// The listening sockets and the newcomers.
 pub(super) struct Lobby {
     endpoint: Endpoint,
-    listener: OwnedFd,
-    secret: Secret,
+    listeners: Vec<OwnedFd>,
+    secrets: Secrets,
     pending: VecDeque<Pending>, // oldest first
     /// The number of connections that were dropped without an answer.
     dropped: u64,
@@ -55,9 +69,9 @@ pub(super) struct Lobby {
 }
 
 impl Lobby {
-    /// Takes a listening, non-blocking socket.
-    pub(super) fn new(endpoint: Endpoint, listener: OwnedFd, secret: Secret) -> Self {
-        Self { endpoint, listener, secret, pending: VecDeque::new(), dropped: 0, told: 0 }
+    /// Takes listening, non-blocking sockets of `endpoint`.
+    pub(super) fn new(endpoint: Endpoint, listeners: Vec<OwnedFd>, secrets: Secrets) -> Self {
+        Self { endpoint, listeners, secrets, pending: VecDeque::new(), dropped: 0, told: 0 }
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -67,12 +81,12 @@ impl Lobby {
     /// The descriptors to poll; [`serve`](Self::serve) takes their events in this order.
     pub(super) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
         let pending = self.pending.iter().map(|pending| pending.channel.interest(PollFlags::IN));
-        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(pending)
+        self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).chain(pending)
     }
 
     /// The number of [`interests`](Self::interests).
     pub(super) fn interest_count(&self) -> usize {
-        1 + self.pending.len()
+        self.listeners.len() + self.pending.len()
     }
 
     /// The time at which the next newcomer expires.
@@ -83,14 +97,16 @@ impl Lobby {
     /// Serves the newcomers that are ready and accepts new ones.
     pub(super) fn serve(&mut self, ready: &[PollFlags]) -> Result<Vec<Claim>> {
         let now = Instant::now();
-        let (door, ready) = ready.split_first().unwrap_or((&PollFlags::IN, &[]));
+        let (doors, ready) = ready.split_at(self.listeners.len().min(ready.len()));
         let mut claims = Vec::new();
         for (index, mut pending) in std::mem::take(&mut self.pending).into_iter().enumerate() {
             let idle = ready.get(index).is_none_or(|flags| flags.is_empty());
             let progress = if idle { Ok(None) } else { self.step(&mut pending) };
             let leaving = matches!(pending.stage, Stage::Leaving);
             match progress {
-                Ok(Some((rank, world_size))) => claims.push(Claim { channel: pending.channel, rank, world_size }),
+                Ok(Some(Claimed { number, rank, world_size })) => {
+                    claims.push(Claim { channel: pending.channel, number, rank, world_size });
+                }
                 Ok(None) if leaving && pending.channel.is_flushed() => {}
                 Ok(None) if pending.until > now => self.pending.push_back(pending),
                 Err(why) if !why.is_empty() => self.refuse(pending.channel, &why),
@@ -98,8 +114,8 @@ impl Lobby {
                 Ok(None) | Err(_) => self.turned_away(),
             }
         }
-        if !door.is_empty() {
-            self.let_in(now)?;
+        for (listener, _) in doors.iter().enumerate().filter(|(_, flags)| !flags.is_empty()) {
+            self.let_in(listener, now)?;
         }
         Ok(claims)
     }
@@ -125,10 +141,10 @@ impl Lobby {
         }
     }
 
-    /// Accepts at most [`MAX_PENDING`] connections, so that a flood does not starve the ranks.
-    fn let_in(&mut self, now: Instant) -> Result<()> {
+    /// Accepts at most [`MAX_PENDING`] connections of a listener, so that a flood does not starve the ranks.
+    fn let_in(&mut self, listener: usize, now: Instant) -> Result<()> {
         for _ in 0..MAX_PENDING {
-            match self.endpoint.accept(self.listener.as_fd()) {
+            match self.endpoint.accept(self.listeners[listener].as_fd()) {
                 Ok(Some(socket)) => {
                     if self.pending.len() == MAX_PENDING {
                         self.pending.pop_front();
@@ -147,9 +163,9 @@ impl Lobby {
         Ok(())
     }
 
-    /// Continues with one newcomer. Returns the rank and the world size that it claims. An error is sent to the
+    /// Continues with one newcomer. Returns the place that it claims. An error is sent to the
     /// newcomer; if its text is empty, the newcomer is dropped without an answer.
-    fn step(&self, pending: &mut Pending) -> Result<Option<(u32, u32)>, String> {
+    fn step(&self, pending: &mut Pending) -> Result<Option<Claimed>, String> {
         let quietly = |_| String::new();
         pending.channel.flush().map_err(quietly)?;
         if matches!(pending.stage, Stage::Leaving) {
@@ -160,15 +176,18 @@ impl Lobby {
         };
         match (&pending.stage, header.kind) {
             (Stage::Hello, Kind::Hello) => {
-                let (challenge, cipher) = handshake::challenge(&self.secret, &payload)?;
+                let number = header.sequence;
+                let secret = (self.secrets)(number).ok_or_else(|| format!("it has no meeting {number}"))?;
+                let (challenge, cipher) = handshake::challenge(&secret, &payload)?;
                 pending.channel.queue(challenge);
                 pending.channel.seal(cipher);
                 pending.channel.flush().map_err(quietly)?;
-                pending.stage = Stage::Claim;
+                pending.stage = Stage::Claim { number };
                 Ok(None)
             }
-            (Stage::Claim, Kind::Claim) => {
-                handshake::read_claim(&payload).map(Some).ok_or_else(|| "a claim that is too short".to_owned())
+            (&Stage::Claim { number }, Kind::Claim) => {
+                let (rank, world_size) = handshake::read_claim(&payload).ok_or("a claim that is too short")?;
+                Ok(Some(Claimed { number, rank, world_size }))
             }
             _ => Err(String::new()),
         }
