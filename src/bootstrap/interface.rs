@@ -6,11 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
+use crate::variables::optional;
 
 /// An address of an interface.
+#[derive(Clone)]
 struct Interface {
     name: String,
     address: IpAddr,
+    /// Whether the interface is up and reaches other hosts.
+    outer: bool,
 }
 
 /// The address that `interface` names: an IP address of this host, or the first address of the interface of this name, of
@@ -35,6 +39,52 @@ pub(super) fn address_of(interface: &str) -> Result<IpAddr> {
         let limit = format!("it must be an IP address of this host or an interface with one: {}", words(&all));
         Error::invalid("the interface", format_args!("`{interface}`"), limit)
     })
+}
+
+/// The address at which ranks of other hosts reach this process: that of `SYMMETRA_BIND`, else of the first interface that
+/// `names` has, by the rules of `NCCL_SOCKET_IFNAME`, else of the first interface that is up and belongs neither to this
+/// host alone nor to docker. `None` if there is no such interface, or if a loopback address is named.
+///
+/// # Errors
+/// The errors of [`address_of`] for the variable; [`Error::InvalidArgument`] with the interfaces of this host if `names` has
+/// none of them.
+pub(super) fn outer_address(names: Option<&str>) -> Result<Option<IpAddr>> {
+    let bound = optional("SYMMETRA_BIND")?.filter(|text| !text.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified()));
+    let address = match bound {
+        Some(interface) => Some(address_of(&interface)?),
+        None => outer_of(&interfaces()?, names)?,
+    };
+    Ok(address.filter(|address| !address.is_loopback()))
+}
+
+/// The address of the first interface that is named, or of the first that reaches other hosts; of version 4 if the
+/// interface has one.
+fn outer_of(all: &[Interface], names: Option<&str>) -> Result<Option<IpAddr>> {
+    let names = names.map(str::trim).filter(|names| !names.is_empty());
+    let found = match names {
+        None => all.iter().find(|own| own.outer && !own.name.starts_with("docker")),
+        Some(names) => all.iter().find(|own| is_named(&own.name, names)),
+    };
+    match (found, names) {
+        (Some(Interface { name, .. }), _) => {
+            let own = || all.iter().filter(|own| own.name == *name).map(|own| own.address);
+            Ok(own().find(IpAddr::is_ipv4).or_else(|| own().next()))
+        }
+        (None, None) => Ok(None),
+        (None, Some(names)) => {
+            let limit = format!("it must name an interface of this host: {}", words(all));
+            Err(Error::invalid("the list of interfaces (NCCL_SOCKET_IFNAME)", format_args!("`{names}`"), limit))
+        }
+    }
+}
+
+/// Whether a list has the name of an interface. The list has starts of names; `=` before it asks for whole names, and `^`
+/// for the interfaces that it does not name.
+fn is_named(name: &str, list: &str) -> bool {
+    let (excludes, list) = list.strip_prefix('^').map_or((false, list), |list| (true, list));
+    let (whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
+    let fits = |item: &str| if whole { name == item } else { name.starts_with(item) };
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).any(fits) != excludes
 }
 
 /// `lo (127.0.0.1, ::1), eth0 (10.0.0.2)`.
@@ -80,7 +130,8 @@ fn interfaces() -> Result<Vec<Interface>> {
         if let Some(address) = unsafe { ip_of(entry.ifa_addr) } {
             // SAFETY: the name of an entry is a string with an end.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-            all.push(Interface { name: name.to_string_lossy().into_owned(), address });
+            let outer = entry.ifa_flags & libc::IFF_UP as u32 != 0 && entry.ifa_flags & libc::IFF_LOOPBACK as u32 == 0;
+            all.push(Interface { name: name.to_string_lossy().into_owned(), address, outer });
         }
         next = NonNull::new(entry.ifa_next);
     }
@@ -109,5 +160,46 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
             (!ip.is_unicast_link_local()).then_some(ip.into())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outer_interface_is_the_first_that_fits() {
+        let all = [
+            ("lo", "127.0.0.1", false),
+            ("docker0", "172.17.0.1", true),
+            ("eth0", "fd00::1", true),
+            ("eth0", "10.0.0.1", true),
+            ("eth1", "10.0.1.1", true),
+            ("down0", "10.0.2.1", false),
+        ];
+        let all = all.map(|(name, address, outer)| Interface {
+            name: name.to_owned(),
+            address: address.parse().unwrap(),
+            outer,
+        });
+        let of = |names| outer_of(&all, names).map(|ip| ip.map(|ip| ip.to_string()));
+        for (names, expected) in [
+            (None, "10.0.0.1"),
+            (Some(""), "10.0.0.1"),
+            (Some("eth1"), "10.0.1.1"),
+            (Some("ib,eth"), "10.0.0.1"),
+            (Some("=eth"), ""),
+            (Some("=eth1,eth0"), "10.0.0.1"),
+            (Some("^lo,docker"), "10.0.0.1"),
+            (Some("^=lo,docker0,eth0"), "10.0.1.1"),
+            (Some("lo"), "127.0.0.1"),
+        ] {
+            let found = of(names);
+            match expected {
+                "" => assert!(found.unwrap_err().to_string().contains("eth1 (10.0.1.1)"), "{names:?}"),
+                _ => assert_eq!(found.unwrap().as_deref(), Some(expected), "{names:?}"),
+            }
+        }
+        assert_eq!(outer_of(&all[..1], None), Ok(None));
     }
 }

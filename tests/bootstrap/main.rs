@@ -5,6 +5,7 @@
 mod addresses;
 mod deaths;
 mod local;
+mod meeting;
 mod processes;
 mod relay;
 mod strangers;

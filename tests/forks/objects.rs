@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use symmetra::bootstrap::{Bootstrap, Directory, Tcp, Threads, UniqueId};
+use symmetra::bootstrap::{Bootstrap, Directory, Meeting, Tcp, Threads, UniqueId};
 use symmetra::environment::{Coordinator, EnvConfig, Environment, GroupConfig, InitMethod, NamedTensor};
 use symmetra::experts::{Combine, ExpertConfig, Layout, Method, Received, Routing};
 use symmetra::fused::FusedOptions;
@@ -216,16 +216,27 @@ fn of_bootstraps(child: &Child) {
     let spare = UniqueId::listen().unwrap();
     let mut threads = Threads::new(1).unwrap().remove(0);
     let directory = Directory::new().unwrap();
+    // Made by rank 0, which serves all ranks.
+    let ids = [0; 2].map(|_| local.all_gather(&Meeting::id(Some("=lo")).unwrap(), until()).unwrap().swap_remove(0));
+    let [id, unused] = ids.map(|id| <[u8; Meeting::ID_BYTES]>::try_from(id).unwrap());
+    let mut joined = Meeting::join(&id, child.rank, child.world, b"claim", until()).unwrap();
     in_child(child.rank, || {
         refused("Local: barrier", copy(&local).barrier(until()));
         refused("Tcp: barrier", copy(&tcp).barrier(until()));
         refused("UniqueId: meet", Tcp::from_id(copy(&spare), 0, 2, until()));
         refused("Threads: barrier", copy(&threads).barrier(until()));
+        refused("Joined: exchange", copy(&joined).exchange(b"bytes", until()));
+        // The child serves ids of its own.
+        let own = Meeting::id(Some("=lo")).unwrap();
+        assert_eq!(Meeting::join(&own, 0, 1, b"child", until()).unwrap().claims(), [b"child"]);
         let path = directory.path().to_owned();
         drop(copy(&directory));
         assert!(path.exists(), "Directory: the child removed it");
     });
     assert!(directory.path().exists());
+    assert_eq!(joined.exchange(b"bytes", until()).unwrap(), [b"bytes"; 2]);
+    // The parent goes on serving.
+    assert_eq!(Meeting::join(&unused, child.rank, child.world, b"claim", until()).unwrap().claims(), [b"claim"; 2]);
     threads.barrier(until()).unwrap();
     tcp.barrier(until()).unwrap();
     local.barrier(until()).unwrap();
