@@ -91,9 +91,11 @@ int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
 
 int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, const Config* config) {
   *comm = answer("no_handle") != 0 ? nullptr : &communicator;
-  const bool fits = config->size == sizeof(Config) && config->magic == 0xcafebeef && config->version == 21400;
+  const bool fits = config != nullptr && config->size == sizeof(Config) && config->magic == 0xcafebeef && config->version == 21400;
   return called(__func__, " " + std::to_string(rank) + " of " + std::to_string(ranks) + " by " + id.internal[0] +
-                              (fits && config->blocking == 0 ? ", not blocking" : ", of another kind"));
+                              (config == nullptr               ? ", without a config"
+                               : fits && config->blocking == 0 ? ", not blocking"
+                                                               : ", of another kind"));
 }
 
 // The state of background work, which is queried too often to be logged.

@@ -91,6 +91,7 @@ const ROOMS: [&str; 77] = [
     "include/p2p_allreduce.",
     "include/p2p_allreduce/shim/",
     "crates/ring/src/",
+    "crates/nccl/",
     "crates/reference/",
     "crates/harness/",
     "crates/bench/",
@@ -105,9 +106,10 @@ fn room(path: &str) -> Option<usize> {
 }
 
 /// The folders of the packages.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "src/",
     "crates/ring/src/",
+    "crates/nccl/src/",
     "crates/reference/src/",
     "crates/harness/src/",
     "crates/bench/src/",
@@ -156,7 +158,10 @@ fn circles(files: &[(String, String)]) -> Vec<String> {
     complaints
 }
 
-/// The files that use items reserved for the ring; the compiler refuses everything else that is not public.
+/// The packages that use items reserved for the packages of this repository.
+const INSIDERS: [&str; 2] = ["crates/nccl/", "crates/ring/"];
+
+/// The files of other packages that use such items; the compiler refuses everything else that is not public.
 fn internals(files: &[(String, String)]) -> Vec<String> {
     let names = |source: &str| {
         let code = bare(source);
@@ -170,7 +175,7 @@ fn internals(files: &[(String, String)]) -> Vec<String> {
     };
     let users = files
         .iter()
-        .filter(|(path, source)| path.starts_with("crates/") && !path.starts_with("crates/ring/") && names(source));
+        .filter(|(path, source)| path.starts_with("crates/") && !INSIDERS.iter().any(|own| path.starts_with(own)) && names(source));
     users.map(|(path, _)| format!("{path}: uses symmetra::internal")).collect()
 }
 

@@ -1,0 +1,120 @@
+//! The opening of a communicator: at once, at the end of a group, or by a thread while the program polls.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::abi::{self, Code, Handle};
+use crate::comm::{Comm, Side};
+use crate::error::{Failure, Result};
+use crate::registry;
+
+/// The collective part of an opening. `None` where this rank gets no communicator.
+type Open = Box<dyn FnOnce() -> Result<Option<Side>> + Send>;
+
+/// An opening that this rank takes part in.
+pub(crate) struct Birth {
+    /// `None` for a rank that takes part in a split without a part of its own.
+    child: Option<Child>,
+    returns_early: bool,
+    open: Open,
+}
+
+/// The communicator that opens.
+struct Child {
+    comm: Arc<Comm>,
+    handle: Handle,
+    /// Where the program keeps the handle.
+    place: *mut Handle,
+}
+
+impl Child {
+    /// Ends the opening. A communicator that did not open has no handle.
+    fn end(self, side: Result<Option<Side>>) -> Result {
+        let side = side.and_then(|side| side.ok_or_else(|| Failure::usage("this rank is in no part")));
+        self.comm.opened(side).inspect_err(|_| {
+            registry::remove(self.handle);
+            // SAFETY: the promise of `Birth::new`.
+            unsafe { self.place.write(std::ptr::null_mut()) };
+        })
+    }
+}
+
+impl Birth {
+    /// Gives the communicator a handle and writes the handle to `place`.
+    ///
+    /// # Safety
+    /// `place` is an `ncclComm_t` of the program. It stays until the call returns, or until the outermost group has ended.
+    pub(crate) unsafe fn new(
+        place: *mut Handle,
+        comm: Comm,
+        open: impl FnOnce() -> Result<Option<Side>> + Send + 'static,
+    ) -> Result<Self> {
+        let returns_early = comm.config.returns_early;
+        let comm = Arc::new(comm);
+        let handle = registry::insert(comm.clone())?;
+        // SAFETY: the caller's promise.
+        unsafe { place.write(handle) };
+        Ok(Self { child: Some(Child { comm, handle, place }), returns_early, open: Box::new(open) })
+    }
+
+    /// An opening of other ranks that this rank takes part in.
+    pub(crate) fn of_others(returns_early: bool, open: impl FnOnce() -> Result<Option<Side>> + Send + 'static) -> Self {
+        Self { child: None, returns_early, open: Box::new(open) }
+    }
+
+    pub(crate) fn returns_early(&self) -> bool {
+        self.returns_early
+    }
+
+    /// Ends an opening that a failed group drops.
+    pub(crate) fn give_up(self) {
+        if let Some(child) = self.child {
+            // The group returns its first failure.
+            let _ = child.end(Err(Failure::usage("the group that opens the communicator has failed")));
+        }
+    }
+
+    /// Opens the communicator, or starts a thread that does so.
+    pub(crate) fn run(self) -> Result<Code> {
+        let Self { child, returns_early, open } = self;
+        if !returns_early {
+            let side = open();
+            return match child {
+                Some(child) => child.end(side),
+                None => side.map(drop),
+            }
+            .map(|()| abi::SUCCESS);
+        }
+        // The program keeps the handle of a communicator that did not open, and reads the failure by the handle.
+        let comm = child.map(|child| child.comm);
+        let started = std::thread::Builder::new().name("symmetra-open".to_owned()).spawn(move || {
+            let side = open();
+            if let Some(comm) = comm {
+                let side = side.and_then(|side| side.ok_or_else(|| Failure::usage("this rank is in no part")));
+                // The communicator keeps the failure.
+                let _ = comm.opened(side);
+            }
+        });
+        started.map(|_| abi::IN_PROGRESS).map_err(|error| Failure::system(format!("starting a thread: {error}")))
+    }
+
+    /// Opens the communicators of a group, all at the same time.
+    pub(crate) fn run_all(births: Vec<Self>) -> Result<Code> {
+        if births.len() < 2 || births.iter().all(Self::returns_early) {
+            return births.into_iter().try_fold(abi::SUCCESS, |code, birth| Ok(code.max(birth.run()?)));
+        }
+        let (children, opens): (Vec<_>, Vec<_>) = births.into_iter().map(|birth| (birth.child, birth.open)).unzip();
+        let sides: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = opens.into_iter().map(|open| scope.spawn(open)).collect();
+            let panicked = || Err(Failure::new(abi::INTERNAL_ERROR, "a panic while a communicator opened"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+        });
+        let ended = children.into_iter().zip(sides).map(|(child, side)| match child {
+            Some(child) => child.end(side),
+            None => side.map(drop),
+        });
+        // Every opening ends before the first failure is returned.
+        let ended: Vec<Result> = ended.collect();
+        ended.into_iter().collect::<Result>().map(|()| abi::SUCCESS)
+    }
+}

@@ -1,0 +1,108 @@
+//! An `ncclConfig_t` of any version.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::abi::MAGIC;
+use crate::error::{Result, argument};
+use crate::settings::Settings;
+
+/// An integer that the program left undefined.
+const UNDEFINED: c_int = c_int::MIN;
+
+/// The least and the largest size that is read. Later versions of NCCL add fields at the end.
+const LEAST: usize = 32;
+const KNOWN: usize = 96;
+
+/// The offsets of the integers, with the values that NCCL allows.
+const FLAGS: [(&str, usize); 4] =
+    [("splitShare", 40), ("collnetEnable", 56), ("shrinkShare", 64), ("nvlinkCentricSched", 76)];
+const BLOCKING: usize = 16;
+const CGA_CLUSTER_SIZE: usize = 20;
+const MIN_CTAS: usize = 24;
+const MAX_CTAS: usize = 28;
+const COMM_NAME: usize = 48;
+const GRAPH_USAGE_MODE: usize = 80;
+
+/// The settings of a communicator.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Config {
+    /// Whether an opening returns before the communicator is open.
+    pub(crate) returns_early: bool,
+    pub(crate) name: Option<String>,
+    pub(crate) most_blocks: Option<u32>,
+    /// The bytes of the program, for the real NCCL.
+    pub(crate) raw: Vec<u8>,
+}
+
+/// The bytes of a config, as far as its size and the known fields go.
+struct Fields(Vec<u8>);
+
+impl Fields {
+    fn get<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.0.get(offset..offset + N)?.try_into().ok()
+    }
+
+    fn int(&self, offset: usize) -> Option<c_int> {
+        self.get(offset).map(c_int::from_ne_bytes).filter(|value| *value != UNDEFINED)
+    }
+}
+
+impl Config {
+    /// Reads the program's config, or the default where `config` is null.
+    ///
+    /// # Safety
+    /// `config` is null, or the address of an `ncclConfig_t` whose first field is its size.
+    pub(crate) unsafe fn read(config: *const c_void, settings: &Settings) -> Result<Self> {
+        let mut read = Self { returns_early: settings.returns_early, ..Self::default() };
+        if config.is_null() {
+            return Ok(Self { most_blocks: settings.max_ctas, ..read });
+        }
+        // SAFETY: the caller's promise: the size is the first field.
+        let size = unsafe { config.cast::<usize>().read_unaligned() };
+        if size < LEAST {
+            return Err(argument("the size of the config", size, format!("NCCL's has at least {LEAST} bytes")));
+        }
+        // SAFETY: the struct has `size` bytes, and no more are read.
+        let bytes = unsafe { std::slice::from_raw_parts(config.cast::<u8>(), size.min(KNOWN)) }.to_vec();
+        let fields = Fields(bytes);
+        let magic = fields.get(8).map(u32::from_ne_bytes);
+        if magic != Some(MAGIC) {
+            let found = magic.unwrap_or(0);
+            return Err(argument(
+                "the magic number of the config",
+                format!("{found:#x}"),
+                format!("it must be {MAGIC:#x}"),
+            ));
+        }
+        let ranged = |name: &str, offset: usize, range: std::ops::RangeInclusive<c_int>| match fields.int(offset) {
+            Some(value) if !range.contains(&value) => {
+                Err(argument(name, value, format!("it must be {} to {}", range.start(), range.end())))
+            }
+            value => Ok(value),
+        };
+        FLAGS.iter().try_for_each(|(name, offset)| ranged(name, *offset, 0..=1).map(drop))?;
+        ranged("cgaClusterSize", CGA_CLUSTER_SIZE, 0..=c_int::MAX)?;
+        ranged("graphUsageMode", GRAPH_USAGE_MODE, 0..=2)?;
+        let blocking = ranged("blocking", BLOCKING, 0..=1)?;
+        let least = ranged("minCTAs", MIN_CTAS, 1..=c_int::MAX)?;
+        let most = ranged("maxCTAs", MAX_CTAS, 1..=c_int::MAX)?;
+        if let (Some(least), Some(most)) = (least, most)
+            && least > most
+        {
+            return Err(argument("minCTAs", least, format!("maxCTAs is {most}")));
+        }
+        if !settings.decides_blocking {
+            read.returns_early = blocking == Some(0);
+        }
+        read.most_blocks = most.map(|most| most.unsigned_abs()).or(settings.max_ctas);
+        let name = fields.get(COMM_NAME).map(usize::from_ne_bytes).unwrap_or(0) as *const c_char;
+        if !name.is_null() {
+            // SAFETY: NCCL's contract: a string that ends with a zero, or null.
+            read.name = Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
+        }
+        // SAFETY: the struct has `size` bytes. The real NCCL reads as many as it knows.
+        read.raw = unsafe { std::slice::from_raw_parts(config.cast::<u8>(), size.min(KNOWN)) }.to_vec();
+        Ok(read)
+    }
+}

@@ -1,0 +1,286 @@
+//! The functions of NCCL, each also by its `pnccl` name.
+//!
+//! Every function has one line: its name, its arguments, and what it does on a communicator of this library. Handles of
+//! other libraries go on to the real NCCL as they are.
+#![allow(unsafe_code, clippy::too_many_arguments)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::abi::{self, Code, Handle, Properties, SimInfo, Stream, Team, UniqueId};
+use crate::calls::{self, Shape};
+use crate::comm::Comm;
+use crate::error::{self, Failure, Result, argument};
+use crate::queries::answer;
+use crate::real::Symbol;
+use crate::route::{self, Target};
+use crate::{ending, group, log, memory, opening, queries, version};
+
+/// Calls a function of the real library with the type of the function that is being defined.
+macro_rules! pass_on {
+    ($name:ident($($arg:ident: $type:ty),*)) => {{
+        static SYMBOL: Symbol = Symbol::new(stringify!($name));
+        SYMBOL.address().map(|address| {
+            // SAFETY: the function of the real library with this name has the type that NCCL's header declares.
+            let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> Code>(address) };
+            // SAFETY: the arguments of the caller, who keeps NCCL's contract.
+            unsafe { function($($arg),*) }
+        })
+    }};
+}
+
+/// Defines functions of NCCL by two names. After the arguments stands what the function does:
+/// * `does RESULT`: for functions without a communicator;
+/// * `of COMM does |comm| RESULT`: a question or step of a communicator of this library;
+/// * `of COMM enqueues |comm, own| RESULT`: an operation on symmetra's kernels;
+/// * `of COMM refuses`: not served, and passed on for handles of the real NCCL;
+/// * `passes`: passed on always.
+macro_rules! exports {
+    () => {};
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) does $result:expr; $($rest:tt)*) => {
+        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || $result));
+        exports!($($rest)*);
+    };
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident does $own:expr; $($rest:tt)*) => {
+        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || match route::target($comm)? {
+            Target::Own(own) => $own(&own).map(route::Outcome::code),
+            Target::Real($comm) => pass_on!($name($($arg: $type),*)),
+        }));
+        exports!($($rest)*);
+    };
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident enqueues $own:expr; $($rest:tt)*) => {
+        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || match route::target($comm)? {
+            Target::Own(own) => route::operation(&own, $own).map(|()| abi::SUCCESS),
+            Target::Real($comm) => {
+                group::enter_real()?;
+                pass_on!($name($($arg: $type),*))
+            }
+        }));
+        exports!($($rest)*);
+    };
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident refuses; $($rest:tt)*) => {
+        exports!($name $twin($($arg: $type),*) of $comm does |_: &Comm| unserved(stringify!($name)); $($rest)*);
+    };
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) passes; $($rest:tt)*) => {
+        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || pass_on!($name($($arg: $type),*))));
+        exports!($($rest)*);
+    };
+    (@both $name:ident $twin:ident($($arg:ident: $type:ty),*) $code:expr) => {
+        /// The function of NCCL with this name.
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $type),*) -> Code {
+            $code
+        }
+
+        /// The function of NCCL with this name, for tools that wrap the other name.
+        #[unsafe(no_mangle)]
+        extern "C" fn $twin($($arg: $type),*) -> Code {
+            $name($($arg),*)
+        }
+    };
+}
+
+/// The failure of a function that is not served on communicators of this library.
+fn unserved(function: &str) -> Result {
+    let reason = "SYMMETRA_NCCL_SERVE=off gives communicators to the real NCCL";
+    Err(Failure::usage(format!("{function} is not served on symmetra's kernels: {reason}")))
+}
+
+type Memory = *const c_void;
+type Out = *mut c_void;
+
+// Operations.
+exports! {
+    ncclAllReduce pncclAllReduce(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::all_reduce(comm, own, Shape { send, receive, count, dtype, stream }, op);
+    ncclReduce pncclReduce(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, root: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::reduce(comm, own, Shape { send, receive, count, dtype, stream }, op, root);
+    ncclBroadcast pncclBroadcast(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::broadcast(comm, own, Shape { send, receive, count, dtype, stream }, root);
+    ncclBcast pncclBcast(buffer: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| {
+            calls::broadcast(comm, own, Shape { send: buffer, receive: buffer, count, dtype, stream }, root)
+        };
+    ncclAllGather pncclAllGather(send: Memory, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::all_gather(comm, own, Shape { send, receive, count, dtype, stream });
+    ncclReduceScatter pncclReduceScatter(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::reduce_scatter(comm, own, Shape { send, receive, count, dtype, stream }, op);
+    ncclAlltoAll pncclAlltoAll(send: Memory, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::all_to_all(comm, own, Shape { send, receive, count, dtype, stream });
+    ncclGather pncclGather(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::gather(comm, own, Shape { send, receive, count, dtype, stream }, root);
+    ncclScatter pncclScatter(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| calls::scatter(comm, own, Shape { send, receive, count, dtype, stream }, root);
+    ncclSend pncclSend(send: Memory, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| {
+            calls::message(comm, own, Shape { send, receive: std::ptr::null_mut(), count, dtype, stream }, peer, true)
+        };
+    ncclRecv pncclRecv(receive: Out, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream)
+        of comm enqueues |comm, own| {
+            calls::message(comm, own, Shape { send: std::ptr::null(), receive, count, dtype, stream }, peer, false)
+        };
+}
+
+// Groups.
+exports! {
+    ncclGroupStart pncclGroupStart() does group::start();
+    ncclGroupEnd pncclGroupEnd() does group::end();
+    ncclGroupSimulateEnd pncclGroupSimulateEnd(simulation: *mut SimInfo) does queries::simulate(simulation);
+}
+
+// The life of a communicator.
+exports! {
+    ncclGetVersion pncclGetVersion(number: *mut c_int) does answer("the version", number, version::reported()?);
+    ncclGetUniqueId pncclGetUniqueId(id: *mut UniqueId) does opening::unique_id(id);
+    ncclCommInitRank pncclCommInitRank(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int)
+        does opening::init(comm, ranks, id, rank, std::ptr::null());
+    ncclCommInitRankConfig pncclCommInitRankConfig(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: Memory)
+        does opening::init(comm, ranks, id, rank, config);
+    ncclCommInitRankScalable pncclCommInitRankScalable(
+        comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const UniqueId, config: Memory,
+    ) does opening::init_scalable(comm, [ranks, rank], ids, count, config);
+    ncclCommInitAll pncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int)
+        does opening::init_all(comms, count, devices);
+    ncclCommSplit pncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: Memory)
+        of comm does |comm| opening::split(comm, color, key, part, config);
+    ncclCommFinalize pncclCommFinalize(comm: Handle) does ending::finalize(comm, |comm| pass_on!(ncclCommFinalize(comm: Handle)));
+    ncclCommDestroy pncclCommDestroy(comm: Handle) does ending::destroy(comm, |comm| pass_on!(ncclCommDestroy(comm: Handle)));
+    ncclCommAbort pncclCommAbort(comm: Handle) does ending::abort(comm, |comm| pass_on!(ncclCommAbort(comm: Handle)));
+    ncclCommGetAsyncError pncclCommGetAsyncError(comm: Handle, code: *mut Code)
+        of comm does |comm: &Comm| answer("the asynchronous error", code, comm.async_code()?);
+    ncclCommCount pncclCommCount(comm: Handle, count: *mut c_int)
+        of comm does |comm: &Comm| answer("the count", count, comm.open_place()?.ranks as c_int);
+    ncclCommUserRank pncclCommUserRank(comm: Handle, rank: *mut c_int)
+        of comm does |comm: &Comm| answer("the rank", rank, comm.open_place()?.rank as c_int);
+    ncclCommCuDevice pncclCommCuDevice(comm: Handle, device: *mut c_int)
+        of comm does |comm: &Comm| answer("the device", device, comm.device);
+    ncclCommQueryProperties pncclCommQueryProperties(comm: Handle, properties: *mut Properties)
+        of comm does |comm: &Comm| queries::properties(comm, properties);
+    ncclCommMemStats pncclCommMemStats(comm: Handle, statistic: c_int, value: *mut u64)
+        of comm does |comm: &Comm| queries::memory(comm, statistic, value);
+    ncclCommShrink pncclCommShrink(
+        comm: Handle, excluded: *mut c_int, count: c_int, part: *mut Handle, config: Memory, flags: c_int,
+    ) of comm refuses;
+    ncclCommRevoke pncclCommRevoke(comm: Handle, flags: c_int)
+        of comm refuses;
+}
+
+// Memory, windows and reductions of the program.
+exports! {
+    ncclMemAlloc pncclMemAlloc(pointer: *mut Out, bytes: usize) does memory::allocate(pointer, bytes);
+    ncclMemFree pncclMemFree(pointer: Out) does match pointer.is_null() || memory::free(pointer) {
+        true => Ok(abi::SUCCESS),
+        false => pass_on!(ncclMemFree(pointer: Out)).map_err(|_| memory::unknown(pointer)),
+    };
+    ncclCommRegister pncclCommRegister(comm: Handle, buffer: Out, bytes: usize, handle: *mut Handle)
+        of comm does |comm: &Comm| memory::register(comm, buffer, bytes, handle);
+    ncclCommDeregister pncclCommDeregister(comm: Handle, handle: Handle)
+        of comm does |comm: &Comm| memory::deregister(comm, handle);
+    ncclCommWindowRegister pncclCommWindowRegister(comm: Handle, buffer: Out, bytes: usize, window: *mut Handle, flags: c_int)
+        of comm does |_: &Comm| memory::register_window(buffer, bytes, window, flags);
+    ncclCommWindowDeregister pncclCommWindowDeregister(comm: Handle, window: Handle)
+        of comm does |_: &Comm| memory::deregister_window(window);
+    ncclWinGetUserPtr pncclWinGetUserPtr(comm: Handle, window: Handle, pointer: *mut Out)
+        of comm does |_: &Comm| -> Result {
+            Err(argument("the window", format!("{window:p} for {pointer:p}"), "it is no window of the communicator"))
+        };
+    ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum(op: *mut c_int, scalar: Out, dtype: c_int, residence: c_int, comm: Handle)
+        of comm refuses;
+    ncclRedOpDestroy pncclRedOpDestroy(op: c_int, comm: Handle)
+        of comm does |_: &Comm| -> Result {
+            Err(argument("the reduction", op, format!("reductions of the program have numbers from {} on, and none was made", abi::FIRST_USER_REDUCTION)))
+        };
+}
+
+// Functions that this library does not serve.
+exports! {
+    ncclCommGetUniqueId pncclCommGetUniqueId(comm: Handle, id: *mut UniqueId) of comm refuses;
+    ncclCommGrow pncclCommGrow(comm: Handle, ranks: c_int, id: *const UniqueId, rank: c_int, grown: *mut Handle, config: Memory) of comm refuses;
+    ncclCommSuspend pncclCommSuspend(comm: Handle, flags: c_int) of comm refuses;
+    ncclCommResume pncclCommResume(comm: Handle) of comm refuses;
+    ncclPutSignal pncclPutSignal(
+        buffer: Memory, count: usize, dtype: c_int, peer: c_int, window: Handle, offset: usize, signal: c_int, context: c_int,
+        flags: c_uint, comm: Handle, stream: Stream,
+    ) of comm refuses;
+    ncclSignal pncclSignal(peer: c_int, signal: c_int, context: c_int, flags: c_uint, comm: Handle, stream: Stream)
+        of comm refuses;
+    ncclWaitSignal pncclWaitSignal(count: c_int, signals: Out, comm: Handle, stream: Stream) of comm refuses;
+    ncclDevCommCreate pncclDevCommCreate(comm: Handle, requirements: Memory, made: Out) of comm refuses;
+    ncclDevCommDestroy pncclDevCommDestroy(comm: Handle, made: Memory) of comm refuses;
+    ncclGinBarrierCreateRequirement pncclGinBarrierCreateRequirement(
+        comm: Handle, team: Team, barriers: c_int, handle: Out, requirement: Out,
+    ) of comm refuses;
+    ncclGetLsaDevicePointer pncclGetLsaDevicePointer(window: Handle, offset: usize, rank: c_int, pointer: *mut Out) passes;
+    ncclGetPeerDevicePointer pncclGetPeerDevicePointer(window: Handle, offset: usize, rank: c_int, pointer: *mut Out) passes;
+    ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer(window: Handle, offset: usize, pointer: *mut Out) passes;
+    ncclGetMultimemDevicePointer pncclGetMultimemDevicePointer(
+        window: Handle, offset: usize, multimem: Out, pointer: *mut Out,
+    ) passes;
+    ncclLsaBarrierCreateRequirement pncclLsaBarrierCreateRequirement(
+        team: Team, barriers: c_int, handle: Out, requirement: Out,
+    ) passes;
+    ncclLLA2ACreateRequirement pncclLLA2ACreateRequirement(blocks: c_int, slots: c_int, handle: Out, requirement: Out) passes;
+    ncclGinOutboxCreateRequirement pncclGinOutboxCreateRequirement(
+        blocks: c_int, size: c_int, handle: Out, requirement: Out,
+    ) passes;
+    ncclGinInboxA2ACreateRequirement pncclGinInboxA2ACreateRequirement(
+        team: Team, blocks: c_int, size: c_int, handle: Out, requirement: Out,
+    ) passes;
+    ncclParamBind pncclParamBind(parameter: *mut Handle, key: *const c_char) passes;
+    ncclParamGet pncclParamGet(parameter: Handle, value: Out, room: c_int, bytes: *mut c_int) passes;
+    ncclParamGetI8 pncclParamGetI8(parameter: Handle, value: *mut i8) passes;
+    ncclParamGetI16 pncclParamGetI16(parameter: Handle, value: *mut i16) passes;
+    ncclParamGetI32 pncclParamGetI32(parameter: Handle, value: *mut i32) passes;
+    ncclParamGetI64 pncclParamGetI64(parameter: Handle, value: *mut i64) passes;
+    ncclParamGetU8 pncclParamGetU8(parameter: Handle, value: *mut u8) passes;
+    ncclParamGetU16 pncclParamGetU16(parameter: Handle, value: *mut u16) passes;
+    ncclParamGetU32 pncclParamGetU32(parameter: Handle, value: *mut u32) passes;
+    ncclParamGetU64 pncclParamGetU64(parameter: Handle, value: *mut u64) passes;
+    ncclParamGetStr pncclParamGetStr(parameter: Handle, value: *mut *const c_char) passes;
+    ncclParamGetParameter pncclParamGetParameter(key: *const c_char, value: *mut *const c_char, bytes: *mut c_int) passes;
+    ncclParamGetAllParameterKeys pncclParamGetAllParameterKeys(keys: *mut *mut *const c_char, count: *mut c_int) passes;
+}
+
+/// Functions that return something else than a code: nothing can be refused there.
+macro_rules! others {
+    ($($name:ident $twin:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        /// The function of NCCL with this name.
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+            $value
+        }
+
+        /// The function of NCCL with this name, for tools that wrap the other name.
+        #[unsafe(no_mangle)]
+        extern "C" fn $twin($($arg: $type),*) $(-> $result)? {
+            $name($($arg),*)
+        }
+    )*};
+}
+
+others! {
+    ncclGetErrorString pncclGetErrorString(code: Code) -> *const c_char = error::words(code).as_ptr();
+    ncclGetLastError pncclGetLastError(_comm: Handle) -> *const c_char = error::last();
+    ncclResetDebugInit pncclResetDebugInit() = log::reset();
+    ncclResetDebugInitInternal pncclResetDebugInitInternal() = log::reset();
+    ncclParamDumpAll pncclParamDumpAll() = ();
+    ncclLLA2ACalcSlots pncclLLA2ACalcSlots(_bytes: c_int, _ranks: c_int) -> c_int = 0;
+    ncclTeamWorld pncclTeamWorld(comm: Handle) -> Team = route::question(comm, queries::world);
+    ncclTeamLsa pncclTeamLsa(comm: Handle) -> Team = route::question(comm, queries::world);
+    ncclTeamRail pncclTeamRail(comm: Handle) -> Team = route::question(comm, queries::rail);
+    ncclTeamRankToWorld pncclTeamRankToWorld(comm: Handle, team: Team, rank: c_int) -> c_int
+        = route::question(comm, |comm| queries::team_rank(comm, team, rank));
+    ncclTeamRankToLsa pncclTeamRankToLsa(comm: Handle, team: Team, rank: c_int) -> c_int
+        = route::question(comm, |comm| queries::team_rank(comm, team, rank));
+}
+
+/// The mark of this library, which a search for the real NCCL skips, and the library's version.
+#[unsafe(no_mangle)]
+extern "C" fn symmetra_nccl_front() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// 1 if symmetra serves the communicator, 0 if the real NCCL does or the handle is not known.
+#[unsafe(no_mangle)]
+extern "C" fn symmetra_nccl_served(comm: Handle) -> c_int {
+    matches!(route::target(comm), Ok(Target::Own(own)) if own.own().is_some()).into()
+}

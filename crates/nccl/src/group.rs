@@ -1,0 +1,229 @@
+//! Groups: calls of a thread that begin together when the outermost group ends.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use symmetra::{Event, Stream};
+
+use crate::abi::{self, Code};
+use crate::birth::Birth;
+use crate::calls::{self, Collective, Message};
+use crate::comm::{Comm, Own, Side};
+use crate::error::{Failure, Result, argument};
+use crate::real;
+
+/// An operation of a communicator.
+pub(crate) enum Work {
+    Collective(Collective),
+    Message(Message),
+}
+
+struct Queued {
+    comm: Arc<Comm>,
+    stream: u64,
+    work: Work,
+}
+
+/// The open groups of a thread.
+#[derive(Default)]
+struct Group {
+    depth: usize,
+    failure: Option<Failure>,
+    queued: Vec<Queued>,
+    births: Vec<Birth>,
+    /// Whether a group of the real NCCL is open too.
+    real: bool,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+fn with<R>(run: impl FnOnce(&mut Group) -> R) -> R {
+    GROUP.with(|group| run(&mut group.borrow_mut()))
+}
+
+/// Whether the thread has an open group.
+pub(crate) fn is_open() -> bool {
+    with(|group| group.depth > 0)
+}
+
+pub(crate) fn start() -> Result {
+    with(|group| group.depth += 1);
+    Ok(())
+}
+
+/// Keeps the first failure of a call in an open group: the outermost end returns the failure and drops the calls.
+pub(crate) fn remember(failure: &Failure) {
+    with(|group| {
+        if group.depth > 0 && group.failure.is_none() {
+            group.failure = Some(failure.clone());
+        }
+    });
+}
+
+/// Opens a group of the real NCCL, once in each outermost group, before a call that goes to the real NCCL.
+pub(crate) fn enter_real() -> Result {
+    if with(|group| group.depth > 0 && !std::mem::replace(&mut group.real, group.depth > 0)) {
+        real::group_start()?;
+    }
+    Ok(())
+}
+
+/// Ends a group. The outermost end makes the calls.
+pub(crate) fn end() -> Result<Code> {
+    let Some(group) = close()? else { return Ok(abi::SUCCESS) };
+    let real = group.real;
+    let own = group.run();
+    let ended = if real { real::group_end() } else { Ok(abi::SUCCESS) };
+    match (own, ended) {
+        (Err(failure), _) | (_, Err(failure)) => Err(failure),
+        (Ok(own), Ok(real)) => Ok(own.max(real)),
+    }
+}
+
+/// Ends a group and drops the calls of the outermost one.
+pub(crate) fn drop_calls() -> Result {
+    let Some(group) = close()? else { return Ok(()) };
+    if group.real { real::group_end().map(drop) } else { Ok(()) }
+}
+
+/// Ends a group; the outermost one is returned.
+fn close() -> Result<Option<Group>> {
+    with(|group| match group.depth {
+        0 => Err(Failure::usage("ncclGroupEnd without ncclGroupStart")),
+        1 => Ok(Some(std::mem::take(group))),
+        _ => {
+            group.depth -= 1;
+            Ok(None)
+        }
+    })
+}
+
+/// Makes the call of an operation, or keeps the call until the group ends.
+pub(crate) fn submit(comm: &Arc<Comm>, own: &Own, stream: u64, work: Work) -> Result {
+    if is_open() {
+        let queued = Queued { comm: comm.clone(), stream, work };
+        with(|group| group.queued.push(queued));
+        return Ok(());
+    }
+    let stream = own.streams.get(stream)?;
+    match work {
+        Work::Collective(collective) => collective.enqueue(own, &stream)?,
+        Work::Message(message) => {
+            check_own_messages(own.communicator.rank(), &[message])?;
+            calls::exchange(own, &[message], &stream)?;
+        }
+    }
+    settle(comm, own, Some(stream))
+}
+
+/// Opens a communicator, or keeps the opening until the group ends.
+pub(crate) fn give_birth(birth: Birth) -> Result<Code> {
+    match is_open() {
+        true => {
+            with(|group| group.births.push(birth));
+            Ok(abi::SUCCESS)
+        }
+        false => birth.run(),
+    }
+}
+
+impl Group {
+    fn run(self) -> Result<Code> {
+        let Self { failure, queued, births, .. } = self;
+        let early = births.iter().filter(|birth| birth.returns_early()).count();
+        let failure = failure.or_else(|| {
+            let limit = format!("{early} of them return early");
+            let mixed = early > 0 && early < births.len();
+            mixed.then(|| argument("the number of communicators that the group opens", births.len(), limit))
+        });
+        if let Some(failure) = failure {
+            births.into_iter().for_each(Birth::give_up);
+            return Err(failure);
+        }
+        let code = Birth::run_all(births)?;
+        run_queued(queued)?;
+        Ok(code)
+    }
+}
+
+/// Makes the calls of each communicator, in the order of the communicators' first calls.
+fn run_queued(mut queued: Vec<Queued>) -> Result {
+    let mut started = Vec::new();
+    while let Some(first) = queued.first() {
+        let comm = first.comm.clone();
+        let (own, others) = queued.into_iter().partition::<Vec<_>, _>(|queued| Arc::ptr_eq(&queued.comm, &comm));
+        queued = others;
+        let Side::Own(side) = comm.side()? else { continue };
+        let stream = enqueue(side, &own)?;
+        started.push((comm, stream));
+    }
+    let mut result = Ok(());
+    for (comm, stream) in started {
+        if let Ok(Side::Own(own)) = comm.side() {
+            result = result.and(settle(&comm, own, stream));
+        }
+    }
+    result
+}
+
+/// Enqueues the calls of one communicator: the collectives in their order, then all messages as one operation. All work
+/// is on the stream of the first call, which waits for the streams of the others, and these wait for the work.
+fn enqueue(own: &Own, queued: &[Queued]) -> Result<Option<Stream>> {
+    let Some(first) = queued.first() else { return Ok(None) };
+    let mut streams = vec![own.streams.get(first.stream)?];
+    let mut handles = vec![first.stream];
+    if !own.blocks() {
+        for call in queued.iter().filter(|call| call.stream != first.stream) {
+            if !handles.contains(&call.stream) {
+                handles.push(call.stream);
+                streams.push(own.streams.get(call.stream)?);
+            }
+        }
+    }
+    let mut messages = Vec::new();
+    for call in queued {
+        if let Work::Message(message) = &call.work {
+            messages.push(*message);
+        }
+    }
+    check_own_messages(own.communicator.rank(), &messages)?;
+    let stream = streams.remove(0);
+    let waits = |later: &Stream, earlier: &Stream| -> Result {
+        let event = Event::new(later.device())?;
+        earlier.record(&event)?;
+        Ok(later.wait(&event)?)
+    };
+    streams.iter().try_for_each(|other| waits(&stream, other))?;
+    for call in queued {
+        if let Work::Collective(collective) = &call.work {
+            collective.enqueue(own, &stream)?;
+        }
+    }
+    if !messages.is_empty() {
+        calls::exchange(own, &messages, &stream)?;
+    }
+    streams.iter().try_for_each(|other| waits(other, &stream))?;
+    Ok(Some(stream))
+}
+
+/// Refuses messages of a rank to itself whose numbers differ.
+fn check_own_messages(rank: usize, messages: &[Message]) -> Result {
+    let count = |sends: bool| messages.iter().filter(|message| message.peer == rank && message.sends == sends).count();
+    let (sends, receives) = (count(true), count(false));
+    match sends == receives {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "the group has {sends} sends of rank {rank} to itself and {receives} receives: the numbers must be equal"
+        ))),
+    }
+}
+
+/// Waits for the calls where the device has no streams of the program.
+fn settle(comm: &Comm, own: &Own, stream: Option<Stream>) -> Result {
+    match stream.filter(|_| own.blocks()) {
+        Some(stream) => own.settle(&stream).map_err(|failure| comm.fail(failure)),
+        None => Ok(()),
+    }
+}

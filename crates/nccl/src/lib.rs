@@ -1,0 +1,24 @@
+//! `libsymmetra_nccl.so`: a library with the names of NCCL. A communicator whose ranks are on one host runs on symmetra's
+//! kernels; the real NCCL serves all others.
+#![allow(non_snake_case)]
+
+mod abi;
+mod birth;
+mod calls;
+mod comm;
+mod config;
+mod ending;
+mod error;
+mod exports;
+mod group;
+mod log;
+mod memory;
+mod opening;
+mod queries;
+mod real;
+mod registry;
+mod route;
+mod settings;
+mod streams;
+mod verdict;
+mod version;

@@ -1,0 +1,291 @@
+//! Openings of communicators: `ncclCommInitRank` and its forms, and splits.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use symmetra::bootstrap::{Bootstrap, Joined, Meeting, Tcp, Threads, UniqueId as Address};
+use symmetra::{Communicator, Config as Group, Deadlines, Device, DeviceBuffer, DeviceKind};
+
+use crate::abi::{Code, Handle, UniqueId};
+use crate::birth::Birth;
+use crate::comm::{Comm, Own, Place, Real, Side};
+use crate::config::Config;
+use crate::error::{Failure, Result, argument};
+use crate::group;
+use crate::log;
+use crate::real;
+use crate::settings::{Settings, settings};
+use crate::streams::Streams;
+use crate::verdict::{self, Claim};
+
+/// The most time of an opening, and of a wait in a call. A rank may wait for a whole night of another.
+const OPEN: Duration = Duration::from_secs(600);
+const STEADY: Duration = Duration::from_secs(24 * 3600);
+
+/// `ncclGetUniqueId`.
+pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
+    let place = not_null("the id", id)?;
+    let settings = settings()?;
+    let made = match settings.has_comm_id || settings.serve == crate::settings::Serve::Off {
+        true => real::unique_id()?,
+        false => UniqueId::from(Meeting::id(crate::settings::variable("NCCL_SOCKET_IFNAME").as_deref())?),
+    };
+    // SAFETY: the caller's `ncclUniqueId`, which is not null.
+    unsafe { place.write(made) };
+    Ok(())
+}
+
+/// The address, unless it is null.
+fn not_null<T>(what: &str, address: *mut T) -> Result<*mut T> {
+    match address.is_null() {
+        true => Err(argument(what, "null", "the call writes it")),
+        false => Ok(address),
+    }
+}
+
+/// The device of the calling thread.
+fn current(settings: &Settings) -> Result<Device> {
+    Ok(match settings.device {
+        DeviceKind::Host => Device::host()?,
+        _ => Device::current()?,
+    })
+}
+
+/// The number and count of a rank, checked.
+fn place(ranks: c_int, rank: c_int) -> Result<Place> {
+    let ranks = usize::try_from(ranks)
+        .ok()
+        .filter(|count| (1..=65_535).contains(count))
+        .ok_or_else(|| argument("the number of ranks", ranks, "it must be 1 to 65535"))?;
+    let rank = usize::try_from(rank)
+        .ok()
+        .filter(|rank| *rank < ranks)
+        .ok_or_else(|| argument("the rank", rank, format!("ranks are 0 to {}", ranks - 1)))?;
+    Ok(Place { rank, ranks })
+}
+
+/// `ncclCommInitRankConfig`. `config` is null for the default.
+pub(crate) fn init(out: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: *const c_void) -> Result<Code> {
+    let out = not_null("the communicator", out)?;
+    // SAFETY: the caller's `ncclComm_t`, which is not null.
+    unsafe { out.write(std::ptr::null_mut()) };
+    let place = place(ranks, rank)?;
+    let settings = settings()?;
+    // SAFETY: NCCL's contract: null or an `ncclConfig_t`.
+    let config = unsafe { Config::read(config, settings) }?;
+    let bytes = id.bytes();
+    if settings.has_comm_id || !Meeting::is_id(&bytes) {
+        return init_real(out, place, id, config);
+    }
+    let device = current(settings)?;
+    let comm = Comm::opening(Some(place), device.ordinal().max(0), config.clone());
+    let open = move || open(&bytes, place, &device, settings, &config).map(Some);
+    // SAFETY: the caller's `ncclComm_t`, which stays until the opening or the group ends, by NCCL's contract.
+    let birth = unsafe { Birth::new(out, comm, open) }?;
+    group::give_birth(birth)
+}
+
+/// `ncclCommInitRankScalable`: the first id decides.
+pub(crate) fn init_scalable(
+    out: *mut Handle,
+    [ranks, rank]: [c_int; 2],
+    ids: *const UniqueId,
+    count: c_int,
+    config: *const c_void,
+) -> Result<Code> {
+    if !(1..=ranks).contains(&count) {
+        return Err(argument("the number of ids", count, format!("it must be 1 to {ranks}")));
+    }
+    if ids.is_null() {
+        return Err(argument("the ids", "null", format!("{count} ids are needed")));
+    }
+    // SAFETY: NCCL's contract: `count` ids, at least one.
+    let first = unsafe { ids.read() };
+    init(out, ranks, first, rank, config)
+}
+
+/// Opens a communicator of the real library, for an id that the real library made.
+fn init_real(out: *mut Handle, place: Place, id: UniqueId, config: Config) -> Result<Code> {
+    group::enter_real()?;
+    let (handle, code) = real::init(place.ranks as c_int, id, place.rank as c_int, &config.raw)?;
+    // SAFETY: the caller's `ncclComm_t`, which is not null. The real library's own handle needs no other.
+    unsafe { out.write(handle) };
+    Ok(code)
+}
+
+/// The settings of a group.
+fn group_config(settings: &Settings, place: Place, config: &Config) -> Group {
+    let wait = settings.timeout.unwrap_or(STEADY);
+    let deadlines = Deadlines::default().open(settings.timeout.unwrap_or(OPEN)).first_use(wait).steady(wait);
+    let pair_bytes = match place.ranks {
+        0..=2 => 8 << 20,
+        3..=4 => 2 << 20,
+        _ => 512 << 10,
+    };
+    Group::default()
+        .deadlines(deadlines)
+        .heap_bytes(8 << 20)
+        .pair_bytes(pair_bytes)
+        .check_calls(settings.check_calls)
+        .most_blocks(config.most_blocks)
+        .silence(!log::is_warn())
+}
+
+/// Meets the other ranks, decides who serves, and opens. Collective; blocks.
+fn open(id: &[u8; 128], place: Place, device: &Device, settings: &Settings, config: &Config) -> Result<Side> {
+    let Place { rank, ranks } = place;
+    let deadline = Instant::now() + settings.timeout.unwrap_or(OPEN);
+    let mut met = Meeting::join(id, rank, ranks, &Claim::new(device, settings)?.bytes(), deadline)?;
+    let claims = verdict::read(met.claims())?;
+    verdict::check_distinct(&claims)?;
+    let objection = match verdict::objection(&claims) {
+        Some(objection) => Some(objection),
+        None => {
+            let own = verdict::unreachable(device, &claims)?.unwrap_or_default();
+            let all = met.exchange(own.as_bytes(), deadline)?;
+            let first = all.iter().find(|objection| !objection.is_empty());
+            first.map(|objection| String::from_utf8_lossy(objection).into_owned())
+        }
+    };
+    let exchange = |met: &mut Joined, own: &[u8]| -> Result<Vec<u8>> {
+        Ok(met.exchange(own, deadline)?.into_iter().next().unwrap_or_default())
+    };
+    let name = config.name.as_deref().unwrap_or("a communicator");
+    if let Some(reason) = objection {
+        if verdict::only(&claims) {
+            return Err(Failure::usage(format!(
+                "symmetra cannot serve {name}: {reason}, and SYMMETRA_NCCL_SERVE is only"
+            )));
+        }
+        log::birth(&format!("{name} of {ranks}, rank {rank}: the real NCCL serves: {reason}"));
+        // An empty id: rank 0 has no real library, and all ranks fail alike.
+        let own =
+            if rank == 0 { real::unique_id().map(|id| id.bytes().to_vec()) } else { real::version().map(|_| vec![1]) };
+        let sent = own.clone().unwrap_or_default();
+        let all = met.exchange(&sent, deadline)?;
+        own?;
+        if let Some(lacking) = all.iter().position(Vec::is_empty) {
+            return Err(Failure::usage(format!("{reason}, and rank {lacking} has no real NCCL")));
+        }
+        let id: [u8; 128] = all
+            .first()
+            .and_then(|id| id.as_slice().try_into().ok())
+            .ok_or_else(|| Failure::system("rank 0 sent no id"))?;
+        let (handle, _) = real::init(ranks as c_int, UniqueId::from(id), rank as c_int, &config.raw)?;
+        return Ok(Side::Real(Real(handle)));
+    }
+    let address = if rank == 0 { Some(Address::listen()?) } else { None };
+    let text = address.as_ref().map(ToString::to_string).unwrap_or_default();
+    let first = exchange(&mut met, text.as_bytes())?;
+    let address = match address {
+        Some(address) => address,
+        None => String::from_utf8_lossy(&first).parse()?,
+    };
+    let bootstrap = Tcp::from_id(address, rank, ranks, deadline)?;
+    let own = open_own(bootstrap, device, group_config(settings, place, config))?;
+    log::birth(&format!("{name} of {ranks}, rank {rank}: symmetra serves (preview)"));
+    Ok(Side::Own(own))
+}
+
+/// Opens a communicator on symmetra's kernels, and makes one call, so that all ranks have loaded their code and a graph
+/// may come first.
+fn open_own(bootstrap: impl Bootstrap, device: &Device, config: Group) -> Result<Own> {
+    let communicator = Communicator::open(bootstrap, device, config)?;
+    warm(&communicator)?;
+    Ok(Own { streams: Streams::new(device)?, communicator })
+}
+
+fn warm(communicator: &Communicator) -> Result {
+    let stream = symmetra::Stream::new(communicator.device())?;
+    let one = DeviceBuffer::from_slice(&[0.0_f32], &stream)?;
+    communicator.all_reduce_in_place(&one, &stream)?;
+    Ok(communicator.synchronize(&stream)?)
+}
+
+/// `ncclCommInitAll`: a communicator for each device, all in this process.
+pub(crate) fn init_all(out: *mut Handle, count: c_int, devices: *const c_int) -> Result {
+    let out = not_null("the communicators", out)?;
+    let ranks = place(count, 0)?.ranks;
+    let settings = settings()?;
+    let ordinals: Vec<c_int> = match devices.is_null() {
+        true => (0..count).collect(),
+        // SAFETY: NCCL's contract: `count` numbers, or null.
+        false => unsafe { std::slice::from_raw_parts(devices, ranks) }.to_vec(),
+    };
+    let open_device = |ordinal: &c_int| -> Result<Device> {
+        let index =
+            usize::try_from(*ordinal).map_err(|_| argument("the device", ordinal, "devices are numbers from 0 on"))?;
+        Ok(match settings.device {
+            DeviceKind::Host => Device::host()?,
+            DeviceKind::Hip => Device::hip(index)?,
+            _ => Device::cuda(index)?,
+        })
+    };
+    let devices: Vec<Device> = ordinals.iter().map(open_device).collect::<Result<_>>()?;
+    let twice = |index: &usize| ordinals[..*index].contains(&ordinals[*index]);
+    if let Some(index) = (0..ranks).find(twice).filter(|_| !settings.share && settings.device != DeviceKind::Host) {
+        return Err(Failure::usage(format!(
+            "device {} is there twice: SYMMETRA_NCCL_SHARE=1 allows that",
+            ordinals[index]
+        )));
+    }
+    let config = Config { most_blocks: settings.max_ctas, ..Config::default() };
+    let bootstraps = Threads::new(ranks)?;
+    let mut births = Vec::with_capacity(ranks);
+    for ((rank, device), bootstrap) in devices.into_iter().enumerate().zip(bootstraps) {
+        let place = Place { rank, ranks };
+        let comm = Comm::opening(Some(place), ordinals[rank], config.clone());
+        let group = group_config(settings, place, &config);
+        let open = move || open_own(bootstrap, &device, group).map(|own| Some(Side::Own(own)));
+        // SAFETY: NCCL's contract: room for `count` communicators.
+        let place = unsafe { out.add(rank) };
+        // SAFETY: as above; the place stays until the call returns.
+        births.push(unsafe { Birth::new(place, comm, open) }?);
+    }
+    Birth::run_all(births).map(drop)
+}
+
+/// `ncclCommSplit` of a communicator on symmetra's kernels. A negative color, -1, is no part.
+pub(crate) fn split(
+    parent: &Arc<Comm>,
+    color: c_int,
+    key: c_int,
+    out: *mut Handle,
+    config: *const c_void,
+) -> Result<Code> {
+    let out = not_null("the new communicator", out)?;
+    // SAFETY: the caller's `ncclComm_t`, which is not null.
+    unsafe { out.write(std::ptr::null_mut()) };
+    if color < -1 {
+        return Err(argument("the color", color, "colors are -1 (no part) and numbers from 0 on"));
+    }
+    let settings = settings()?;
+    let config = match config.is_null() {
+        true => parent.config.clone(),
+        // SAFETY: NCCL's contract: an `ncclConfig_t`.
+        false => unsafe { Config::read(config, settings) }?,
+    };
+    let color = u32::try_from(color).ok();
+    // The split is a step of the parent until all parts are open.
+    let step = parent.begin_step();
+    let of = parent.clone();
+    let open = move || {
+        let _step = step;
+        let Some(own) = of.own() else { return Err(Failure::usage("the communicator ended during its split")) };
+        let Some(part) = own.communicator.split(color, key)? else { return Ok(None) };
+        warm(&part)?;
+        let streams = Streams::new(part.device())?;
+        Ok(Some(Side::Own(Own { communicator: part, streams })))
+    };
+    let birth = match color {
+        None => Birth::of_others(config.returns_early, open),
+        Some(_) => {
+            let comm = Comm::opening(None, parent.device, config);
+            // SAFETY: the caller's `ncclComm_t`, which stays until the opening or the group ends, by NCCL's contract.
+            unsafe { Birth::new(out, comm, open) }?
+        }
+    };
+    group::give_birth(birth)
+}

@@ -1,0 +1,134 @@
+//! The real NCCL: found at first need, and called by its own names.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+
+use libloading::Library;
+use once_cell::sync::OnceCell;
+use symmetra::internal::{Wanted, open_real};
+
+use crate::abi::{self, Code, Handle, UniqueId};
+use crate::error::{Failure, Result};
+use crate::settings;
+
+/// The real library. It is loaded once and never unloaded, because its threads may outlive its users.
+pub(crate) fn library() -> Result<&'static Library> {
+    static LIBRARY: OnceCell<Result<ManuallyDrop<Library>>> = OnceCell::new();
+    LIBRARY.get_or_init(load).as_deref().map_err(Clone::clone)
+}
+
+/// Loads the file that `SYMMETRA_NCCL_LIBRARY` names, or else the first that the search finds.
+fn load() -> Result<ManuallyDrop<Library>> {
+    let named = settings::own("LIBRARY").map(PathBuf::from);
+    let files = named.map_or_else(|| Wanted::NCCL.files(), |file| vec![file]);
+    let mut refused = Vec::new();
+    for file in files {
+        // SAFETY: an NCCL's initialisers have no requirements on the process.
+        match unsafe { open_real(file.as_os_str()) } {
+            Ok(Some(library)) => return Ok(library),
+            Ok(None) => refused.push(format!("{} is symmetra's", file.display())),
+            Err(reason) => refused.push(reason),
+        }
+    }
+    let reasons = if refused.is_empty() { Wanted::NCCL.places() } else { refused.join("; ") };
+    Err(Failure::usage(format!("the call needs the real NCCL: {reasons} (SYMMETRA_NCCL_LIBRARY names its file)")))
+}
+
+/// A function of the real library, looked up at first use.
+pub(crate) struct Symbol {
+    name: &'static str,
+    address: OnceCell<Result<usize>>,
+}
+
+impl Symbol {
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, address: OnceCell::new() }
+    }
+
+    /// The address of the function.
+    ///
+    /// # Errors
+    /// A text without a real library, or for a library that lacks the function.
+    pub(crate) fn address(&self) -> Result<usize> {
+        let look_up = || {
+            // SAFETY: the address is read, not called.
+            let found = unsafe { library()?.get::<*const c_void>(self.name.as_bytes()) };
+            found
+                .map(|symbol| *symbol as usize)
+                .map_err(|_| Failure::usage(format!("the real NCCL has no {}", self.name)))
+        };
+        self.address.get_or_init(look_up).clone()
+    }
+}
+
+/// Declares functions of the real library that this library calls itself.
+macro_rules! functions {
+    ($($name:ident as $symbol:ident($($arg:ident: $type:ty),*);)*) => {$(
+        fn $name($($arg: $type),*) -> Result<Code> {
+            static SYMBOL: Symbol = Symbol::new(stringify!($symbol));
+            let address = SYMBOL.address()?;
+            // SAFETY: the function of NCCL's header with this name has this type.
+            let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> Code>(address) };
+            // SAFETY: the arguments are those that NCCL's contract asks for, as the caller of this module passes them.
+            Ok(unsafe { function($($arg),*) })
+        }
+    )*};
+}
+
+functions! {
+    call_group_start as ncclGroupStart();
+    call_group_end as ncclGroupEnd();
+    call_unique_id as ncclGetUniqueId(id: *mut UniqueId);
+    call_init as ncclCommInitRankConfig(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: *const c_void);
+    call_version as ncclGetVersion(version: *mut c_int);
+}
+
+/// The failure for a code of the real library.
+fn checked(what: &str, code: Code) -> Result<Code> {
+    match code {
+        abi::SUCCESS | abi::IN_PROGRESS => Ok(code),
+        code => Err(Failure::new(code, format!("the real NCCL's {what}: {}", words(code)))),
+    }
+}
+
+/// The real library's text of a code.
+fn words(code: Code) -> String {
+    static SYMBOL: Symbol = Symbol::new("ncclGetErrorString");
+    let Ok(address) = SYMBOL.address() else { return format!("code {code}") };
+    // SAFETY: the type of the function in NCCL's header.
+    let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(Code) -> *const c_char>(address) };
+    // SAFETY: any code is allowed.
+    let text = unsafe { function(code) };
+    // SAFETY: a static string that ends with a zero.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+pub(crate) fn group_start() -> Result<Code> {
+    checked("ncclGroupStart", call_group_start()?)
+}
+
+pub(crate) fn group_end() -> Result<Code> {
+    checked("ncclGroupEnd", call_group_end()?)
+}
+
+/// The version number of the real library.
+pub(crate) fn version() -> Result<c_int> {
+    let mut version = 0;
+    checked("ncclGetVersion", call_version(&raw mut version)?).map(|_| version)
+}
+
+/// A new id of the real library.
+pub(crate) fn unique_id() -> Result<UniqueId> {
+    let mut id = UniqueId::from([0; 128]);
+    checked("ncclGetUniqueId", call_unique_id(&raw mut id)?).map(|_| id)
+}
+
+/// Opens a communicator of the real library on the current device. `config` is empty for the default.
+pub(crate) fn init(ranks: c_int, id: UniqueId, rank: c_int, config: &[u8]) -> Result<(Handle, Code)> {
+    let mut comm = std::ptr::null_mut();
+    let config = if config.is_empty() { std::ptr::null() } else { config.as_ptr() };
+    let code = checked("ncclCommInitRankConfig", call_init(&raw mut comm, ranks, id, rank, config.cast())?)?;
+    Ok((comm, code))
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# PyTorch over libsymmetra_nccl.so on the GPUs of this machine. tests/nccl/gpu/run.sh LIBRARY RANKS FOLDER writes logs into
+# FOLDER and prints a line a check. Needs torch with CUDA.
+set -uo pipefail
+library=$(realpath "$1") ranks=$2 folder=$3
+here=$(dirname "$0")
+mkdir -p "$folder"
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 SYMMETRA_NCCL_LOG=calls SYMMETRA_NCCL_SERVE=only
+failed=0
+check() { # NAME COMMAND...
+  local name=$1
+  shift
+  if timeout 150 "$@" >"$folder/$name.log" 2>&1 && ! grep -q "wrong\|Traceback" "$folder/$name.log"; then
+    echo "$name: ok, $(grep -c '^ok' "$folder/$name.log") lines"
+  else
+    echo "$name: FAILED"
+    tail -15 "$folder/$name.log"
+    failed=1
+  fi
+}
+run=(torchrun --nproc_per_node "$ranks" "$here/torch_client.py")
+check preload env LD_PRELOAD="$library" "${run[@]}"
+check eager_init env LD_PRELOAD="$library" EAGER_INIT=1 "${run[@]}"
+check not_blocking env LD_PRELOAD="$library" TORCH_NCCL_USE_COMM_NONBLOCKING=1 "${run[@]}"
+grep -h "serves" "$folder"/*.log | sed 's/.*: symmetra/symmetra/' | sort | uniq -c | head -4
+exit "$failed"
