@@ -531,6 +531,43 @@ void departed() {
   });
 }
 
+/// A rank that leaves in a call which no peer makes: the peers stay well until a call needs the rank.
+void abandoned() {
+  std::atomic<int> gone{0}, looked{0};
+  test::ranks(3, [&](Bootstrap& bootstrap) {
+    Config config = small();
+    config.silence = true;
+    Communicator communicator = Communicator::open(bootstrap, Device::host(), config);
+    const Stream stream(communicator.device());
+    const SymmetricBuffer buffer = communicator.symmetric<float>(8);
+    communicator.all_reduce(buffer, stream);
+    communicator.synchronize(stream);
+    communicator.barrier();
+    if (communicator.rank() == 1) {
+      communicator.all_reduce(buffer, stream);
+      communicator.abandon();
+      stream.synchronize();
+      CHECK_THROWS(kClosed, communicator.all_reduce(buffer, stream));
+      CHECK_THROWS(kClosed, communicator.close());
+      ++gone;
+      while (gone < 3) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    while (gone == 0) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(200));
+    communicator.check();
+    for (++looked; looked < 2;) std::this_thread::sleep_for(milliseconds(1));
+    const Error lost = CHECK_THROWS(kPeerLost, [&] {
+      communicator.all_reduce(buffer, stream);
+      for (;;) communicator.synchronize(stream);
+    }());
+    CHECK_EQ(lost.rank(), 1);
+    CHECK(says(lost, ": it abandoned its communicator and its calls"));
+    ++gone;
+    while (gone < 3) std::this_thread::sleep_for(milliseconds(1));
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -546,6 +583,7 @@ int main() {
                {"lost_and_late", lost_and_late},
                {"host_calls", host_calls},
                {"departed", departed},
+               {"abandoned", abandoned},
                {"captures", captures},
                {"hot_calls_allocate_nothing", hot_calls_allocate_nothing}};
   for (const auto& test : cases) {
