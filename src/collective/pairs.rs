@@ -30,10 +30,16 @@ impl Communicator {
         let loading = |message: &Message| message.peer != rank && !inner.group.has_begun(message.peer);
         let first = turn.lane.fresh && messages.iter().any(loading);
         match turn.recorded() {
-            Some(recorded) => recorded.note_pairs(),
+            Some(recorded) => {
+                recorded.note_pairs();
+                inner.group.lose_messages();
+            }
             // A natively captured call may run at any time and any number of times.
-            None if queue.stream().is_captured_natively()? => {}
-            None => inner.group.note_pairs(1),
+            None if queue.stream().is_captured_natively()? => inner.group.lose_messages(),
+            None => {
+                inner.group.note_pairs(1);
+                messages.iter().for_each(|message| inner.group.note_message(message.peer, message.sends));
+            }
         }
         own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
         each_part(messages, rank, args::kMostPairEnds, |part| launch(inner, &lanes(inner, part, first), queue))

@@ -46,9 +46,7 @@ impl Group {
             if finished.is_none() {
                 health.stop_all(Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank });
             }
-            let enqueued = health.own().history.enqueued();
-            let way = if finished == Some(enqueued) { WayOut::Departed } else { WayOut::Abandoned };
-            health.own().leave(way, finished.unwrap_or(0));
+            health.own().leave(WayOut::Abandoned, finished.unwrap_or(0));
             self.0.done.store(true, Ordering::Relaxed);
             self.0.settled.store(true, Ordering::Relaxed);
         }

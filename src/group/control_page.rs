@@ -14,6 +14,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::MAX_WORLD_SIZE;
 use super::history::History;
 use crate::bootstrap::notice;
 use crate::error::{Error, Result};
@@ -76,6 +77,11 @@ pub(crate) struct Page {
     pub(super) finished: AtomicU64,
     /// The number of calls of pairs that the rank enqueued, which are not in the history.
     pub(super) pairs: AtomicU64,
+    /// The number of messages that the rank enqueued to each rank, and from each rank, outside of graphs.
+    pub(super) sent: [AtomicU64; MAX_WORLD_SIZE],
+    pub(super) received: [AtomicU64; MAX_WORLD_SIZE],
+    /// Nonzero: the rank has messages in graphs, which are not counted.
+    pub(super) uncounted: AtomicU32,
     /// The reason for which the rank stopped its peers.
     pub(super) report: Report,
 }
@@ -117,7 +123,7 @@ pub(crate) enum Finding {
 pub(super) enum WayOut {
     Departed = 1,
     Dropped = 2,
-    /// Without a wait for its calls, which gave up.
+    /// Without a wait for its calls. Unfinished calls gave up.
     Abandoned = 3,
 }
 
@@ -208,6 +214,18 @@ impl Page {
             // The call in which the rank gave up is not finished.
             _ => numbered.then(|| self.sequence.load(Ordering::Relaxed).min(self.history.enqueued().saturating_sub(1))),
         }
+    }
+
+    /// Whether `other`, the page of rank `rank`, which has left, lacks a message with which a message of this page's rank,
+    /// `own`, would end: one to receive, or one to send if the other rank abandoned its calls.
+    pub(super) fn misses_message(&self, own: usize, other: &Self, rank: usize) -> bool {
+        let count = |counts: &[AtomicU64; MAX_WORLD_SIZE], peer: usize| {
+            counts.get(peer).map_or(0, |count| count.load(Ordering::Relaxed))
+        };
+        let counted = [self, other].iter().all(|page| page.uncounted.load(Ordering::Relaxed) == 0);
+        let receives = count(&self.received, rank) > count(&other.sent, own);
+        let sends = count(&self.sent, rank) > count(&other.received, own);
+        counted && (receives || sends && other.way_out() == Some(WayOut::Abandoned))
     }
 
     /// Whether the rank of this page has enqueued a call, and so has finished loading.

@@ -95,14 +95,18 @@ impl Health {
         }
     }
 
-    /// Stops the group if this rank has enqueued calls that a departed rank has not finished.
+    /// Stops the group if this rank has enqueued calls that a departed rank has not finished, or waits for a message that a
+    /// departed rank has not enqueued.
     pub(super) fn heed_departed(&self) {
         if !self.departed.load(Ordering::Relaxed) {
             return;
         }
         let calls = self.own().history.enqueued();
-        let missed = |page: &PageMapping| page.has_left() && page.finished.load(Ordering::Relaxed) < calls;
-        if let Some(rank) = self.pages.iter().position(missed) {
+        let missed = |(rank, page): (usize, &PageMapping)| {
+            page.has_left()
+                && (page.finished.load(Ordering::Relaxed) < calls || self.own().misses_message(self.rank, page, rank))
+        };
+        if let Some(rank) = self.pages.iter().enumerate().position(missed) {
             self.lost(rank);
         }
     }
@@ -356,7 +360,7 @@ impl Health {
             None => return progress,
             Some(WayOut::Departed) => "left in good order",
             Some(WayOut::Dropped) => "dropped its communicator without close() or depart()",
-            Some(WayOut::Abandoned) => "abandoned its communicator and its calls",
+            Some(WayOut::Abandoned) => "abandoned its communicator",
         };
         format!(": it {how}{}", progress.replacen(':', ",", 1))
     }

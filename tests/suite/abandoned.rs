@@ -70,7 +70,7 @@ fn a_rank_whose_calls_are_done_leaves_the_others_well() {
         if rank.rank() == 0 {
             let error = sum(&rank, &plain).unwrap_err();
             assert!(matches!(&error, Error::PeerLost { rank: 1, .. }), "{error}");
-            assert!(error.to_string().contains("left in good order"), "{error}");
+            assert!(error.to_string().contains("abandoned its communicator"), "{error}");
         }
         gate.pass();
     });
@@ -146,6 +146,69 @@ fn messages_that_are_cut_off_fail_the_group() {
         }
         gate.pass();
     });
+}
+
+/// Messages between other ranks go on.
+#[test]
+fn a_peer_whose_messages_are_done_stays_well() {
+    for departs in [false, true] {
+        let gate = Gate::new(3);
+        meet(3, |bootstrap| {
+            let rank = open(bootstrap, &patient()).unwrap();
+            let Rank { communicator, stream, .. } = &rank;
+            let [from, into] = [1i32, 0].map(|value| DeviceBuffer::from_slice(&[value; ELEMS], stream).unwrap());
+            match rank.rank() {
+                0 => communicator.pairs(stream, |messages| messages.send(&from, 1)).unwrap(),
+                1 => communicator.pairs(stream, |messages| messages.receive(&into, 0)).unwrap(),
+                _ => {}
+            }
+            rank.finish();
+            gate.pass();
+            match (rank.rank(), departs) {
+                (0, false) => abandon(communicator),
+                (0, true) => communicator.clone().depart().unwrap(),
+                _ => stays_well(communicator),
+            }
+            gate.pass();
+            match rank.rank() {
+                1 => communicator.pairs(stream, |messages| messages.send(&from, 2)).unwrap(),
+                2 => communicator.pairs(stream, |messages| messages.receive(&into, 1)).unwrap(),
+                _ => {}
+            }
+            if rank.rank() > 0 {
+                rank.finish();
+            }
+            gate.pass();
+        });
+    }
+}
+
+#[test]
+fn a_peer_with_an_open_message_fails() {
+    for (departs, sends) in [(false, false), (false, true), (true, false)] {
+        let gate = Gate::new(2);
+        meet(2, |bootstrap| {
+            let rank = open(bootstrap, &patient()).unwrap();
+            let plain = DeviceBuffer::from_slice(&[0i32; ELEMS], &rank.stream).unwrap();
+            if rank.rank() == 1 {
+                let open = rank.communicator.pairs(&rank.stream, |messages| match sends {
+                    true => messages.send(&plain, 0),
+                    false => messages.receive(&plain, 0),
+                });
+                open.unwrap();
+            }
+            gate.pass();
+            match (rank.rank(), departs) {
+                (0, false) => abandon(&rank.communicator),
+                (0, true) => rank.communicator.clone().depart().unwrap(),
+                _ => {
+                    let error = failure(&rank.communicator);
+                    assert!(matches!(&error, Error::PeerLost { rank: 0, .. }), "{error}");
+                }
+            }
+            gate.pass();
+        });
+    }
 }
 
 #[test]
