@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use symmetra::experts::{Combine, ExpertConfig, Experts, Method, Received, Routing, expert_bytes, expert_method};
 use symmetra::half::bf16;
-use symmetra::{Communicator, Config, DeviceBuffer, DeviceKind, Queue};
+use symmetra::{Communicator, Config, DeviceBuffer, DeviceKind};
 
 use super::calls::{Calls, Trial};
-use super::timing::{Candidate, Timing, ordinary};
+use super::timing::{Size, Timing, ordinary};
+use harness::comparison::work::Work;
 use harness::experts::Shape;
 use harness::failure::Failure;
 use harness::ranks::Say;
@@ -69,10 +70,10 @@ impl Layer {
             let candidates: Vec<_> = METHODS
                 .into_iter()
                 .zip(&experts)
-                .map(|(method, experts)| (method.name().to_owned(), ByMethod { experts, operands: &operands }))
+                .map(|(method, experts)| (method.name().to_owned(), operands.work(experts)))
                 .collect();
-            let size = (&calls, row_bytes(self.shape, tokens));
-            timing.trial(size, &candidates, |candidate, operations| timing.graph(candidate, operations), say)?;
+            let size = Size { calls: &calls, bytes: row_bytes(self.shape, tokens) };
+            timing.trial(size, &candidates, |work, operations| timing.graph(work, operations), say)?;
         }
         Ok(())
     }
@@ -118,19 +119,14 @@ impl Operands {
         };
         Ok(operands)
     }
-}
 
-/// A dispatch and its combine, by the method of the experts.
-struct ByMethod<'o> {
-    experts: &'o Experts,
-    operands: &'o Operands,
-}
-
-impl<'o> Candidate<'o> for ByMethod<'o> {
-    fn enqueue<'q>(&'q self, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()> {
-        let Operands { ids, weights, rows, received, output } = self.operands;
-        let routing = Routing::new(ids).weights(weights);
-        let routed = self.experts.dispatch(&routing, rows, &Received::rows(received), queue)?;
-        routed.combine(received, output, Combine::default(), queue)
+    /// A dispatch and its combine, by the method of the experts.
+    fn work<'o>(&'o self, experts: &'o Experts) -> Work<'o> {
+        let Self { ids, weights, rows, received, output } = self;
+        Box::new(move |queue| {
+            let routing = Routing::new(ids).weights(weights);
+            let routed = experts.dispatch(&routing, rows, &Received::rows(received), queue)?;
+            routed.combine(received, output, Combine::default(), queue)
+        })
     }
 }

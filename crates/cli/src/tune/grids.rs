@@ -6,7 +6,7 @@ use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
 use symmetra::{DeviceBuffer, Dtype, Error, Graph, SymmetricBuffer};
 
 use super::calls::{Calls, Trial};
-use super::timing::{Timing, ordinary};
+use super::timing::{Size, Timing, ordinary};
 use crate::grid::GridWorld;
 use harness::failure::Failure;
 use harness::names::by_name;
@@ -73,7 +73,7 @@ impl OpenGrid<'_, '_, '_> {
             let calls = Calls::Grid { world: *world, dtype: *dtype, operation, direct };
             for count in sizes_elems.iter().copied() {
                 let times_us = self.times(operation, &modes, [&input, &output], [count, data * count])?;
-                let size = (&calls, (count * dtype.bytes()) as u64);
+                let size = Size { calls: &calls, bytes: (count * dtype.bytes()) as u64 };
                 timing.report(size, modes.iter().map(|mode| mode.name()), &times_us, say)?;
             }
         }

@@ -13,7 +13,7 @@ use super::calls::{Calls, Trial};
 use super::experts::Layer;
 use super::grids::Grids;
 use super::norms::Norms;
-use super::timing::{Timing, ordinary};
+use super::timing::{Size, Timing, ordinary};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::stopwatch::Stopwatch;
 use harness::failure::Failure;
@@ -132,7 +132,7 @@ impl Sums<'_, '_> {
                 let bound = communicator.bind_all_reduce_with(*options, input, output)?;
                 stopwatch.stream().capture(|capture| (0..operations).try_for_each(|_| bound.enqueue(capture)))
             };
-            let size = (&calls, (elems * T::DTYPE.bytes()) as u64);
+            let size = Size { calls: &calls, bytes: (elems * T::DTYPE.bytes()) as u64 };
             let candidates: Vec<_> = algorithms.chain(codecs).collect();
             field.drop_hopeless(&self.timing.trial(size, &candidates, capture, say)?);
         }

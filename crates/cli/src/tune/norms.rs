@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
-use symmetra::{Algorithm, Communicator, DeviceBuffer, Dtype, Queue, RmsNorm, RowNorm, SymmetricBuffer};
+use symmetra::{Algorithm, AnyQueue, Communicator, DeviceBuffer, Dtype, RmsNorm, RowNorm, SymmetricBuffer};
 
 use super::calls::{APART, Calls, FUSED, Trial};
-use super::timing::{Candidate, Timing, ordinary};
+use super::timing::{Size, Timing, ordinary};
 use harness::alone::alone;
+use harness::comparison::work::Work;
 use harness::failure::Failure;
 use harness::names::by_name;
 use harness::ranks::Say;
@@ -56,11 +57,11 @@ impl Norms {
             operands.input.write(&values(elems), stream)?;
             let candidate = |fused| {
                 let candidate = FusedOrApart { communicator, alone: &alone, fused, operands: &operands };
-                (fused.map_or(APART, Algorithm::name).to_owned(), candidate)
+                (fused.map_or(APART, Algorithm::name).to_owned(), candidate.work())
             };
             let candidates: Vec<_> = FUSED.map(Some).into_iter().chain([None]).map(candidate).collect();
-            let size = (&calls, (elems * self.dtype.bytes()) as u64);
-            timing.trial(size, &candidates, |candidate, operations| timing.graph(candidate, operations), say)?;
+            let size = Size { calls: &calls, bytes: (elems * self.dtype.bytes()) as u64 };
+            timing.trial(size, &candidates, |work, operations| timing.graph(work, operations), say)?;
         }
         Ok(())
     }
@@ -85,8 +86,12 @@ struct FusedOrApart<'o, T: Summand> {
     operands: &'o Operands<'o, T>,
 }
 
-impl<'o, T: Summand> Candidate<'o> for FusedOrApart<'o, T> {
-    fn enqueue<'q>(&'q self, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()> {
+impl<'o, T: Summand> FusedOrApart<'o, T> {
+    fn work(self) -> Work<'o> {
+        Box::new(move |queue| self.enqueue(queue))
+    }
+
+    fn enqueue(&self, queue: AnyQueue<'_, 'o>) -> symmetra::Result<()> {
         let Operands { input, sum, output, residual, residual_out, weight } = self.operands;
         let rows = |input: &'o SymmetricBuffer<T>| {
             RowNorm::new(input, *weight, NORM).residual(residual).residual_out(residual_out).output(output)

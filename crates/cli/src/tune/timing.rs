@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use symmetra::{Communicator, DeviceKind, Graph, Queue};
+use symmetra::{Communicator, DeviceKind, Graph};
 
 use super::calls::{Calls, Trial};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::stopwatch::Stopwatch;
+use harness::comparison::work::Work;
 use harness::failure::Failure;
 use harness::ranks::Say;
 use harness::statistics::{median, slowest};
@@ -21,10 +22,12 @@ pub(super) struct Timing<'t, 'w> {
     pub(super) launches: Repeats,
 }
 
-/// Calls that run in one of several ways.
-pub(super) trait Candidate<'o> {
-    /// Enqueues one operation.
-    fn enqueue<'q>(&'q self, queue: impl Queue<'o> + Copy + 'q) -> symmetra::Result<()>;
+/// Calls of one size.
+#[derive(Clone, Copy)]
+pub(super) struct Size<'c> {
+    pub(super) calls: &'c Calls,
+    /// Bytes of the message of a rank.
+    pub(super) bytes: u64,
 }
 
 impl Timing<'_, '_> {
@@ -37,13 +40,13 @@ impl Timing<'_, '_> {
         self.operations.unwrap_or_else(|| u64::clamp(budget_bytes / bytes.max(1), least, 40) as u32)
     }
 
-    /// A graph of a number of operations.
-    pub(super) fn graph<'o>(&self, candidate: &impl Candidate<'o>, operations: u32) -> symmetra::Result<Graph<'o>> {
+    /// A graph of a number of operations, each of which is the work of a candidate.
+    pub(super) fn graph<'o>(&self, work: &Work<'o>, operations: u32) -> symmetra::Result<Graph<'o>> {
         let stream = self.stopwatch.stream();
         // The first call waits for all ranks, and must not be in a graph.
-        candidate.enqueue(stream)?;
+        work(stream.into())?;
         self.communicator.synchronize(stream)?;
-        let graph = stream.capture(|capture| (0..operations).try_for_each(|_| candidate.enqueue(capture)))?;
+        let graph = stream.capture(|capture| (0..operations).try_for_each(|_| work(capture.into())))?;
         graph.register()?;
         Ok(graph)
     }
@@ -52,29 +55,29 @@ impl Timing<'_, '_> {
     /// Rank 0 reports the trial.
     pub(super) fn trial<'o, C>(
         &self,
-        (calls, bytes): (&Calls, u64),
+        size: Size<'_>,
         candidates: &[(String, C)],
         capture: impl Fn(&C, u32) -> symmetra::Result<Graph<'o>>,
         say: Say<'_, Trial>,
     ) -> Result<BTreeMap<String, u64>, Failure> {
-        let operations = self.operations(bytes);
+        let operations = self.operations(size.bytes);
         let graphs = candidates.iter().map(|(_, candidate)| capture(candidate, operations));
         let graphs: Vec<Graph<'_>> = graphs.collect::<symmetra::Result<_>>()?;
         let times_us = self.time(&graphs, operations)?;
-        self.report((calls, bytes), candidates.iter().map(|(name, _)| name.as_str()), &times_us, say)
+        self.report(size, candidates.iter().map(|(name, _)| name.as_str()), &times_us, say)
     }
 
     /// Agrees on the times of the candidates of one size. Rank 0 reports the trial.
     pub(super) fn report<'n>(
         &self,
-        (calls, bytes): (&Calls, u64),
+        size: Size<'_>,
         names: impl Iterator<Item = &'n str>,
         times_us: &[Vec<f64>],
         say: Say<'_, Trial>,
     ) -> Result<BTreeMap<String, u64>, Failure> {
         let times_ns = self.agree(names, times_us)?;
         if self.communicator.rank() == 0 {
-            say(Trial { calls: calls.clone(), bytes, times_ns: times_ns.clone() })?;
+            say(Trial { calls: size.calls.clone(), bytes: size.bytes, times_ns: times_ns.clone() })?;
         }
         Ok(times_ns)
     }
