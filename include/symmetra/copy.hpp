@@ -18,7 +18,7 @@ struct HostMemory;
 
 /// Page-locked memory of the host for `count` elements, for copy_from_host and copy_to_host. Starts as zeros.
 /// Move-only. Graphs share ownership of it. Destroying the last owner waits for the device.
-class HostBuffer {
+class HostBuffer : public core::Typed<HostBuffer> {
  public:
   /// Allocates `count` elements for copies of `device`. Throws kOutOfMemory, kInvalidArgument when the size overflows,
   /// kDevice if the device cannot lock the pages.
@@ -33,12 +33,8 @@ class HostBuffer {
   /// done, because a copy may be in flight. The program must not access the elements after it enqueues another copy of
   /// them, or launches a graph with one, until it calls data() again. Throws kDevice if work of the device failed.
   void* data() const;
-  /// The elements as T*. Throws kInvalidArgument for another type than the buffer's, and the errors of data().
-  template <class T>
-  T* data() const {
-    core::check_dtype(DtypeOf<T>::kValue, dtype());
-    return static_cast<T*>(data());
-  }
+  /// `data<T>()`: the elements as T*.
+  using core::Typed<HostBuffer>::data;
 
  private:
   friend void copy_from_host(const HostBuffer& from, Operand to, Queue queue);

@@ -29,6 +29,20 @@ Dtype operand_dtype(const ConstOperand& operand);
 // Throws kInvalidArgument unless both are equal.
 void check_dtype(Dtype asked, Dtype actual);
 void check_count(std::size_t given, std::size_t actual);
+
+/// Base of the memory class `Memory`, which has data() and dtype(): the address as a pointer to elements.
+template <class Memory>
+class Typed {
+ public:
+  /// The address of the elements as T*. Throws kInvalidArgument for another type than the memory's, and the errors of
+  /// data().
+  template <class T>
+  T* data() const {
+    const Memory& memory = static_cast<const Memory&>(*this);
+    check_dtype(DtypeOf<T>::kValue, memory.dtype());
+    return static_cast<T*>(memory.data());
+  }
+};
 }  // namespace core
 
 namespace nvshmem {
@@ -41,7 +55,7 @@ class Session;
 ///
 /// Destroying it is immediate and does not block. Its space is reused once every rank has destroyed its buffer and
 /// makes another. It may outlive its Communicator.
-class SymmetricBuffer {
+class SymmetricBuffer : public core::Typed<SymmetricBuffer> {
  public:
   SymmetricBuffer(SymmetricBuffer&&) noexcept = default;
   SymmetricBuffer& operator=(SymmetricBuffer&&) noexcept = default;
@@ -50,12 +64,8 @@ class SymmetricBuffer {
   Dtype dtype() const;
   /// The address of this rank's elements, for its device.
   void* data() const;
-  /// The address of this rank's elements as T*. Throws kInvalidArgument for another type than the buffer's.
-  template <class T>
-  T* data() const {
-    core::check_dtype(DtypeOf<T>::kValue, dtype());
-    return static_cast<T*>(data());
-  }
+  /// `data<T>()`: the address of this rank's elements as T*.
+  using core::Typed<SymmetricBuffer>::data;
   /// The address of rank `rank`'s elements, for this rank's device. Valid until the communicator is closed. Throws kInvalidArgument for a
   /// rank outside the group, kClosed after close, the group's error if the group has failed.
   void* peer_data(std::size_t rank) const;
@@ -98,7 +108,7 @@ class SymmetricBuffer {
 
 /// Device memory for `count` elements that no peer can address. Contents start undefined. Move-only;
 /// usable from any thread. Destroying it waits for the device, as the runtime's own free does.
-class DeviceBuffer {
+class DeviceBuffer : public core::Typed<DeviceBuffer> {
  public:
   /// Allocates `count` elements on `device`. Throws kOutOfMemory, or kInvalidArgument when the size overflows.
   DeviceBuffer(const Device& device, std::size_t count, Dtype dtype);
@@ -110,12 +120,8 @@ class DeviceBuffer {
   Dtype dtype() const;
   /// The buffer's device address; null when empty.
   void* data() const;
-  /// The buffer's device address as T*. Throws kInvalidArgument for another type than the buffer's.
-  template <class T>
-  T* data() const {
-    core::check_dtype(DtypeOf<T>::kValue, dtype());
-    return static_cast<T*>(data());
-  }
+  /// `data<T>()`: the buffer's device address as T*.
+  using core::Typed<DeviceBuffer>::data;
 
   /// Copies count() elements from or to the host, after earlier work of `stream`. Blocks. Throws the errors of
   /// SymmetricBuffer::write. A read of plain memory does not report collective failures: after a collective that gave
