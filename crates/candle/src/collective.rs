@@ -1,15 +1,29 @@
 //! An operation of symmetra as an operation of candle.
 
-use candle_core::{CpuStorage, CustomOp1, Error, InplaceOp1, Layout, Result, Shape, Tensor, WithDType};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
+use candle_core::backend::BackendStorage;
+use candle_core::{CpuStorage, CustomOp1, Device, Error, InplaceOp1, Layout, Result, Shape, Tensor, WithDType};
+use symmetra::bootstrap::Bootstrap;
 use symmetra::op::Op;
-use symmetra::{Communicator, Element, How, Stream};
+use symmetra::{Communicator, Config, Element, How, Stream};
 
 use crate::error::wrap;
 
-/// A rank: its communicator, and the stream of its calls.
+/// A rank: its communicator, the stream of its calls, and the device of its tensors.
 pub(crate) struct Rank {
     pub(crate) communicator: Communicator,
     pub(crate) stream: Stream,
+    pub(crate) device: Device,
+}
+
+impl Rank {
+    /// Opens a group on the CPU. Collective; blocks.
+    pub(crate) fn on_cpu(bootstrap: impl Bootstrap, config: Config) -> symmetra::Result<Self> {
+        let host = symmetra::Device::host()?;
+        let stream = Stream::new(&host)?;
+        Ok(Self { communicator: Communicator::open(bootstrap, &host, config)?, stream, device: Device::Cpu })
+    }
 }
 
 /// A call: the operation, its settings, and the shape of its output.
@@ -20,15 +34,15 @@ pub(crate) struct Collective<'a> {
     pub(crate) shape: Shape,
 }
 
-/// Evaluates an expression with the elements of a storage, whose type is one that symmetra has.
+/// Evaluates an expression with the elements of a storage, whose type `$of` is one that symmetra has.
 macro_rules! with_values {
-    ($storage:ident, $from:expr, $values:ident => $value:expr) => {
-        with_values!($storage, $from, $values => $value; U8 U32 I32 I64 F32 F64 F16 BF16 F8E4M3)
+    ($storage:ident, $from:expr, $of:expr, $values:ident => $value:expr) => {
+        with_values!($storage, $from, $of, $values => $value; U8 U32 I32 I64 F32 F64 F16 BF16 F8E4M3)
     };
-    ($storage:ident, $from:expr, $values:ident => $value:expr; $($dtype:ident)*) => {
+    ($storage:ident, $from:expr, $of:expr, $values:ident => $value:expr; $($dtype:ident)*) => {
         match $from {
             $($storage::$dtype($values) => $value,)*
-            other => Err(crate::collective::unsupported(candle_core::backend::BackendStorage::dtype(other))),
+            _ => Err(crate::collective::unsupported($of)),
         }
     };
 }
@@ -59,7 +73,7 @@ impl Collective<'_> {
     }
 
     fn run<T: Element>(&self, input: Option<&[T]>, output: &mut [T]) -> Result<()> {
-        let Rank { communicator, stream } = self.rank;
+        let Rank { communicator, stream, .. } = self.rank;
         communicator.perform_on_slices(self.op, &self.how, input, Some(output), stream).map_err(wrap)
     }
 
@@ -78,8 +92,14 @@ impl CustomOp1 for Collective<'_> {
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let place = place(layout, self.name())?;
-        let output = with_values!(CpuStorage, storage, values => self.output(&values[place]))?;
+        let output = with_values!(CpuStorage, storage, storage.dtype(), values => self.output(&values[place]))?;
         Ok((output, self.shape.clone()))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, storage: &CudaStorage, layout: &Layout) -> Result<(CudaStorage, Shape)> {
+        let place = place(layout, self.name())?;
+        Ok((self.output_on_cuda(storage, place)?, self.shape.clone()))
     }
 }
 
@@ -90,6 +110,13 @@ impl InplaceOp1 for Collective<'_> {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let place = place(layout, self.name())?;
-        with_values!(CpuStorage, storage, values => self.run(None, &mut values[place]))
+        let dtype = storage.dtype();
+        with_values!(CpuStorage, storage, dtype, values => self.run(None, &mut values[place]))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, storage: &mut CudaStorage, layout: &Layout) -> Result<()> {
+        let place = place(layout, self.name())?;
+        self.in_place_on_cuda(storage, place)
     }
 }

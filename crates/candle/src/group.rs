@@ -9,11 +9,19 @@ use candle_core::{Device, Result, Tensor};
 use candle_nn::var_builder::Shard;
 use symmetra::bootstrap::{Bootstrap, Tcp, Threads};
 use symmetra::op::{ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, Op, REDUCE_SCATTER};
-use symmetra::{AllReduceOptions, Communicator, Config, Error, How, Stream};
+use symmetra::{AllReduceOptions, Communicator, Config, Error, How};
 
 use crate::collective::{Collective, Rank, contiguous};
 use crate::error::{check_divides, wrap};
+#[cfg(feature = "nccl")]
+use crate::nccl::Nccl;
 use crate::norm::RowsNorm;
+
+/// The devices of a build without the feature `cuda`, and with it.
+#[cfg(not(feature = "cuda"))]
+const BUILT_FOR: &str = "tensors are on the CPU: the feature `cuda` is off";
+#[cfg(feature = "cuda")]
+const BUILT_FOR: &str = "tensors are on the CPU or on NVIDIA GPUs";
 
 /// The time in which all processes of [`Group::from_env`] have to start.
 const START: Duration = Duration::from_secs(120);
@@ -21,30 +29,55 @@ const START: Duration = Duration::from_secs(120);
 /// A rank of a tensor parallel group, on a device of candle. Cheap to clone: each layer holds a clone. Any thread may use a
 /// group, but all ranks make the same calls in the same order.
 ///
-/// The operations return new tensors, and block until the result is there. A group of one rank returns its tensors unchanged.
+/// The operations return new tensors. On the CPU they block until the result is there. On a GPU they enqueue on the stream of
+/// candle's device and return; errors of the device come from a later call or [`check`](Self::check). A group of one rank
+/// returns its tensors unchanged.
+///
+/// [`Device::new_cuda`] makes a device on CUDA's stream of each thread. A group on such a device is opened and used in one
+/// thread. Groups on [`Device::new_cuda_with_stream`] may be used in any thread.
 #[derive(Clone)]
 #[must_use = "dropping the last clone leaves the group"]
-pub struct Group(Arc<Inner>);
-
-struct Inner {
-    rank: Rank,
-    device: Device,
+pub struct Group {
+    rank: Arc<Rank>,
+    /// In place of the communicator's operations.
+    #[cfg(feature = "nccl")]
+    nccl: Option<Arc<Nccl>>,
 }
 
 impl Group {
     /// Opens a group of all ranks of `bootstrap` on this rank's `device`. Collective; blocks.
     ///
     /// # Errors
-    /// The errors of [`Communicator::open`]; [`Error::Unsupported`] for a device other than the CPU.
+    /// The errors of [`Communicator::open`]; [`Error::Unsupported`] for a device that is neither the CPU nor, with the feature
+    /// `cuda`, a CUDA device.
     pub fn open(bootstrap: impl Bootstrap, device: &Device, config: Config) -> Result<Self> {
-        let Device::Cpu = device else {
-            let (what, reason) = (format!("a group on {:?}", device.location()), "tensors are on the CPU".to_owned());
-            return Err(wrap(Error::Unsupported { what, reason }));
+        let rank = match device {
+            Device::Cpu => Rank::on_cpu(bootstrap, config),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => Rank::on_cuda(bootstrap, cuda, config),
+            _ => {
+                let (what, reason) = (format!("a group on {:?}", device.location()), BUILT_FOR.to_owned());
+                Err(Error::Unsupported { what, reason })
+            }
         };
-        let host = symmetra::Device::host().map_err(wrap)?;
-        let stream = Stream::new(&host).map_err(wrap)?;
-        let communicator = Communicator::open(bootstrap, &host, config).map_err(wrap)?;
-        Ok(Self(Arc::new(Inner { rank: Rank { communicator, stream }, device: device.clone() })))
+        let rank = Arc::new(rank.map_err(wrap)?);
+        Ok(Self {
+            rank,
+            #[cfg(feature = "nccl")]
+            nccl: None,
+        })
+    }
+
+    /// A group with this group's ranks for comparisons: NCCL makes the sums and gathers, through cudarc's class. Operations
+    /// other than [`all_reduce`](Self::all_reduce) and [`all_gather`](Self::all_gather) of f32, f16 and bf16 are
+    /// [`Error::Unsupported`]. A lost rank is no error there: the call never ends. Collective; blocks.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for tensors on the CPU; NCCL's errors, as those of candle.
+    #[cfg(feature = "nccl")]
+    pub fn over_nccl(&self) -> Result<Self> {
+        let nccl = Nccl::open(&self.rank, |id| self.broadcast(id, 0))?;
+        Ok(Self { rank: self.rank.clone(), nccl: Some(Arc::new(nccl)) })
     }
 
     /// Opens the group of the processes that `symmetra launch` or torchrun started, with the default settings. Reads the
@@ -75,17 +108,17 @@ impl Group {
 
     /// This rank.
     pub fn rank(&self) -> usize {
-        self.0.rank.communicator.rank()
+        self.rank.communicator.rank()
     }
 
     /// The number of ranks.
     pub fn world_size(&self) -> usize {
-        self.0.rank.communicator.world_size()
+        self.rank.communicator.world_size()
     }
 
     /// The device of the tensors.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.rank.device
     }
 
     /// This rank's part of a weight that is cut along `dim`, as candle's sharded loader takes it.
@@ -181,7 +214,8 @@ impl Group {
         weight: &Tensor,
         epsilon: f32,
     ) -> Result<(Tensor, Tensor)> {
-        RowsNorm { rank: &self.0.rank, epsilon }.apply(x, residual, weight)
+        self.refuse_nccl("all_reduce_norm")?;
+        RowsNorm { rank: &self.rank, epsilon }.apply(x, residual, weight)
     }
 
     /// Checks, without blocking, that the group is open and every rank is healthy as far as this rank knows.
@@ -189,7 +223,7 @@ impl Group {
     /// # Errors
     /// [`Error::Closed`], or the group's first failure.
     pub fn check(&self) -> Result<()> {
-        self.0.rank.communicator.check().map_err(wrap)
+        self.rank.communicator.check().map_err(wrap)
     }
 
     /// Closes the group, also for all clones. Collective; blocks.
@@ -197,16 +231,16 @@ impl Group {
     /// # Errors
     /// The errors of [`Communicator::close`]. The group is closed nevertheless.
     pub fn close(self) -> Result<()> {
-        self.0.rank.communicator.clone().close().map_err(wrap)
+        self.rank.communicator.clone().close().map_err(wrap)
     }
 
     /// The communicator, for calls of symmetra that have no tensor operation.
     pub fn communicator(&self) -> &Communicator {
-        &self.0.rank.communicator
+        &self.rank.communicator
     }
 
-    pub(crate) fn stream(&self) -> &Stream {
-        &self.0.rank.stream
+    pub(crate) fn parts(&self) -> &Arc<Rank> {
+        &self.rank
     }
 
     /// Runs an operation on a tensor, into a new tensor of the given shape.
@@ -214,7 +248,21 @@ impl Group {
         if self.world_size() == 1 {
             return Ok(x.clone());
         }
-        contiguous(x)?.apply_op1_no_bwd(&Collective { rank: &self.0.rank, op, how, shape: shape.into() })
+        #[cfg(feature = "nccl")]
+        if let Some(nccl) = &self.nccl {
+            return nccl.apply(op, &how, &contiguous(x)?, shape);
+        }
+        contiguous(x)?.apply_op1_no_bwd(&Collective { rank: &self.rank, op, how, shape: shape.into() })
+    }
+
+    /// Refuses an operation that a group over NCCL does not have.
+    fn refuse_nccl(&self, what: &str) -> Result<()> {
+        #[cfg(feature = "nccl")]
+        if self.nccl.is_some() {
+            return Err(crate::nccl::unsupported(what));
+        }
+        let _ = what;
+        Ok(())
     }
 
     /// Runs an operation in the storage of a tensor.
@@ -223,7 +271,8 @@ impl Group {
             // Candle refuses the strides of some empty tensors as those of an output.
             return self.apply(op, how, x, x.dims()).map(drop);
         }
-        x.inplace_op1(&Collective { rank: &self.0.rank, op, how, shape: x.shape().clone() })
+        self.refuse_nccl(op.operation.name())?;
+        x.inplace_op1(&Collective { rank: &self.rank, op, how, shape: x.shape().clone() })
     }
 }
 

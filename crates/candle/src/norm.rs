@@ -1,9 +1,16 @@
 //! The sum of rows, a residual and a norm as one operation of candle.
 
+use candle_core::backend::BackendStorage;
+#[cfg(feature = "cuda")]
+use candle_core::cuda::{CudaStorageSlice, cudarc::driver::CudaView};
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor, WithDType};
+#[cfg(feature = "cuda")]
+use candle_core::{CudaDevice, CudaStorage};
 use symmetra::{DeviceBuffer, Element, RmsNorm, RowNorm};
 
 use crate::collective::{Rank, contiguous, place, with_values};
+#[cfg(feature = "cuda")]
+use crate::cuda::{Memory, Value};
 use crate::error::wrap;
 
 /// The name in candle's errors.
@@ -38,7 +45,7 @@ impl RowsNorm<'_> {
     fn on_cpu(&self, rows: Part<'_>, weight: Part<'_>, residual: Option<Part<'_>>) -> Result<(CpuStorage, Shape)> {
         let shape = Shape::from([&[2][..], rows.layout.dims()].concat());
         let storage = rows.storage;
-        let both = with_values!(CpuStorage, storage, values => {
+        let both = with_values!(CpuStorage, storage, storage.dtype(), values => {
             let residual = residual.map(|residual| residual.values()).transpose()?;
             self.run(&values[place(rows.layout, NAME)?], weight.values()?, residual).map_err(wrap)
         })?;
@@ -51,7 +58,7 @@ impl RowsNorm<'_> {
         weight: &[T],
         residual: Option<&[T]>,
     ) -> symmetra::Result<CpuStorage> {
-        let Rank { communicator, stream } = self.rank;
+        let Rank { communicator, stream, .. } = self.rank;
         let buffer = |values: &[T]| DeviceBuffer::from_slice(values, stream);
         let (sum, normed) = (buffer(rows)?, DeviceBuffer::new(communicator.device(), rows.len())?);
         let (weight, residual) = (buffer(weight)?, residual.map(buffer).transpose()?);
@@ -70,15 +77,66 @@ impl RowsNorm<'_> {
     }
 }
 
-/// An operand on the CPU.
-struct Part<'a> {
-    storage: &'a CpuStorage,
+#[cfg(feature = "cuda")]
+impl RowsNorm<'_> {
+    fn on_cuda(
+        &self,
+        rows: Part<'_, CudaStorage>,
+        weight: Part<'_, CudaStorage>,
+        residual: Option<Part<'_, CudaStorage>>,
+    ) -> Result<(CudaStorage, Shape)> {
+        let shape = Shape::from([&[2][..], rows.layout.dims()].concat());
+        let storage = rows.storage;
+        let both = with_values!(CudaStorageSlice, &storage.slice, storage.dtype(), values => {
+            let rows = values.slice(place(rows.layout, NAME)?);
+            self.enqueue(&rows, storage.device(), weight, residual)
+        })?;
+        Ok((both, shape))
+    }
+
+    fn enqueue<T: Value>(
+        &self,
+        rows: &CudaView<'_, T>,
+        cuda: &CudaDevice,
+        weight: Part<'_, CudaStorage>,
+        residual: Option<Part<'_, CudaStorage>>,
+    ) -> Result<CudaStorage> {
+        let (memory, elems) = (Memory::new(self.rank, cuda)?, rows.len());
+        let mut both = memory.room::<T>(2 * elems)?;
+        {
+            let (mut normed, mut sum) = both.split_at_mut(elems);
+            let mut sum = sum.slice_mut(..elems);
+            let (normed, sum) = (memory.output(&mut normed)?, memory.output(&mut sum)?);
+            let (weight, residual) = (weight.view::<T>()?, residual.map(|residual| residual.view::<T>()).transpose()?);
+            let (rows, weight) = (memory.input(rows)?, memory.input(&weight)?);
+            let residual = residual.as_ref().map(|residual| memory.input(residual)).transpose()?;
+            let call = RowNorm::new(&*rows, &*weight, RmsNorm::new(self.epsilon)).output(&*normed).residual_out(&*sum);
+            let call = match &residual {
+                Some(residual) => call.residual(&**residual),
+                None => call,
+            };
+            self.rank.communicator.all_reduce_norm(call, &self.rank.stream).map_err(wrap)?;
+        }
+        Ok(CudaStorage::wrap_cuda_slice(both, cuda.clone()))
+    }
+}
+
+/// An operand, on the CPU or on a GPU.
+struct Part<'a, S = CpuStorage> {
+    storage: &'a S,
     layout: &'a Layout,
 }
 
 impl<'a> Part<'a> {
     fn values<T: WithDType>(&self) -> Result<&'a [T]> {
         Ok(&T::cpu_storage_as_slice(self.storage)?[place(self.layout, NAME)?])
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<'a> Part<'a, CudaStorage> {
+    fn view<T: Value>(&self) -> Result<CudaView<'a, T>> {
+        Ok(self.storage.as_cuda_slice::<T>()?.slice(place(self.layout, NAME)?))
     }
 }
 
@@ -89,6 +147,11 @@ impl CustomOp2 for RowsNorm<'_> {
 
     fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
         self.on_cpu(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, None)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, s1: &CudaStorage, l1: &Layout, s2: &CudaStorage, l2: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.on_cuda(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, None)
     }
 }
 
@@ -108,5 +171,19 @@ impl CustomOp3 for RowsNorm<'_> {
     ) -> Result<(CpuStorage, Shape)> {
         let residual = Part { storage: s3, layout: l3 };
         self.on_cpu(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, Some(residual))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        s1: &CudaStorage,
+        l1: &Layout,
+        s2: &CudaStorage,
+        l2: &Layout,
+        s3: &CudaStorage,
+        l3: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let residual = Part { storage: s3, layout: l3 };
+        self.on_cuda(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, Some(residual))
     }
 }
