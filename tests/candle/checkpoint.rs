@@ -45,9 +45,9 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[allow(unsafe_code)]
-pub(crate) fn weights(folder: &Path, dtype: DType) -> Result<ShardedVarBuilder<'static>> {
+pub(crate) fn weights(folder: &Path, dtype: DType, device: &Device) -> Result<ShardedVarBuilder<'static>> {
     // SAFETY: no test changes the files.
-    unsafe { ShardedSafeTensors::var_builder(&files(folder), dtype, &Device::Cpu) }
+    unsafe { ShardedSafeTensors::var_builder(&files(folder), dtype, device) }
 }
 
 /// A folder with one file of these tensors.

@@ -5,29 +5,33 @@ use std::time::{Duration, Instant};
 
 use candle_core::error::Context;
 use candle_core::{DType, Device, Error, Result, Tensor};
-use symmetra::bootstrap::{Tcp, TcpConfig};
+use symmetra::bootstrap::{Bootstrap, Tcp, TcpConfig};
 use symmetra::{Config, Deadlines};
 use symmetra_candle::{Group, failure};
 
 use crate::checkpoint::{Checkpoint, weights};
-use crate::model::{Llama, Norm, decode};
-use crate::{processes, ranks};
+use crate::model::{Llama, Norm, Room, decode};
+use crate::{device, processes, ranks, settle};
+
+/// Steps of which the test of a killed process takes some 10.
+const STEPS: usize = 1000;
 
 #[test]
 fn a_killed_process_is_a_lost_rank() {
     let (checkpoint, prompt) = (Checkpoint::new(fastrand::u64(..)), [3, 1, 4]);
     let port = processes::port();
-    let mut other = processes::start(1, port, checkpoint.folder.path(), &prompt, 4000);
+    let mut other = processes::start(1, port, checkpoint.folder.path(), &prompt, STEPS);
     let deadline = Instant::now() + Duration::from_secs(60);
     let bootstrap = Tcp::connect(TcpConfig::new(format!("127.0.0.1:{port}"), 0, 2, deadline)).unwrap();
-    let group = Group::open(bootstrap, &Device::Cpu, Config::default()).unwrap();
-    let vb = weights(checkpoint.folder.path(), DType::F32).unwrap();
-    let mut model = Llama::load(&vb, &checkpoint.config, Norm::Fused, &group).unwrap();
+    let group = Group::open(bootstrap, &device(0).unwrap(), Config::default()).unwrap();
+    let vb = weights(checkpoint.folder.path(), DType::F32, group.device()).unwrap();
+    let room = Room { batch: 1, length: prompt.len() + STEPS };
+    let model = Llama::load(&vb, &checkpoint.config, Norm::Fused, room, &group).unwrap();
     let (mut steps, mut killed) = (0, None);
     let error = decode(
-        &mut model,
+        &model,
         &prompt,
-        4000,
+        STEPS,
         |_| false,
         |_, _| {
             steps += 1;
@@ -78,8 +82,9 @@ fn a_failure_is_found_under_every_wrapper() {
 fn ranks_of_unlike_shapes_are_a_mismatch() {
     let config = Config::default().check_calls(true);
     let errors = Group::threads(2, |bootstrap| {
-        let group = Group::open(bootstrap, &Device::Cpu, config.clone())?;
-        group.all_reduce(&Tensor::zeros(4 + group.rank(), DType::F32, &Device::Cpu)?)
+        let device = &device(bootstrap.rank())?;
+        let group = Group::open(bootstrap, device, config.clone())?;
+        settle(&group, group.all_reduce(&Tensor::zeros(4 + group.rank(), DType::F32, device)?))
     });
     for error in errors.unwrap() {
         let error = error.unwrap_err();
@@ -93,9 +98,10 @@ fn a_step_that_a_rank_does_not_call_is_a_timeout() {
     let config = Config::default().deadlines(Deadlines::default().first_use(short).steady(short));
     let done = Barrier::new(2);
     let errors = Group::threads(2, |bootstrap| -> Result<_> {
-        let group = Group::open(bootstrap, &Device::Cpu, config.clone())?;
-        let found = (group.rank() == 0)
-            .then(|| Tensor::zeros(4, DType::F32, &Device::Cpu).and_then(|tensor| group.all_reduce(&tensor)));
+        let device = &device(bootstrap.rank())?;
+        let group = Group::open(bootstrap, device, config.clone())?;
+        let call = || settle(&group, group.all_reduce(&Tensor::zeros(4, DType::F32, device)?));
+        let found = (group.rank() == 0).then(call);
         done.wait();
         Ok(found)
     });
@@ -124,11 +130,12 @@ fn bare(error: Error) -> Error {
 #[test]
 fn values_outside_their_limits_are_refused_with_their_names() {
     ranks(2, |group| {
-        let shorts = Tensor::new(&[1_i16, 2], &Device::Cpu)?;
+        let device = group.device();
+        let shorts = Tensor::new(&[1_i16, 2], device)?;
         let refusal = "a tensor of i16 is not supported: the types are";
         assert!(refused(&group.all_reduce(&shorts).unwrap_err()).starts_with(refusal));
         assert!(refused(&group.all_reduce_in_place(&shorts).unwrap_err()).starts_with(refusal));
-        let odd = Tensor::zeros((3, 4), DType::F32, &Device::Cpu)?;
+        let odd = Tensor::zeros((3, 4), DType::F32, device)?;
         let refusal = "invalid argument: dimension 0 of the tensor is 3, but the world size 2 must divide it";
         assert_eq!(refused(&group.reduce_scatter(&odd, 0).unwrap_err()), refusal);
         assert_eq!(refused(&group.all_to_all(&odd).unwrap_err()), refusal);
@@ -137,7 +144,7 @@ fn values_outside_their_limits_are_refused_with_their_names() {
         assert!(matches!(outside, Error::DimOutOfRange { .. }), "{outside}");
         let turned = bare(group.all_reduce_in_place(&odd.t()?).unwrap_err());
         assert!(matches!(turned, Error::RequiresContiguous { .. }), "{turned}");
-        let weight = Tensor::zeros(6, DType::F32, &Device::Cpu)?;
+        let weight = Tensor::zeros(6, DType::F32, device)?;
         let unlike = bare(group.all_reduce_norm(&odd, None, &weight, 1e-5).unwrap_err());
         assert!(matches!(unlike, Error::ShapeMismatchBinaryOp { .. }), "{unlike}");
         let (weight, halves) = (weight.narrow(0, 0, 4)?, odd.to_dtype(DType::BF16)?);
@@ -145,7 +152,7 @@ fn values_outside_their_limits_are_refused_with_their_names() {
         assert!(matches!(mixed, Error::UnexpectedDType { .. }), "{mixed}");
         let wide = [&odd, &weight].map(|tensor| tensor.to_dtype(DType::F64).unwrap());
         refused(&group.all_reduce_norm(&wide[0], None, &wide[1], 1e-5).unwrap_err());
-        let sum = group.all_reduce(&Tensor::ones(3, DType::F32, &Device::Cpu)?)?;
+        let sum = group.all_reduce(&Tensor::ones(3, DType::F32, device)?)?;
         assert_eq!(sum.to_vec1::<f32>()?, [2.0; 3]);
         Ok(())
     });

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops::rms_norm;
 
-use crate::{bits, ranks, values};
+use crate::{bits, on_gpus, ranks, values, worlds};
 
 fn random(seed: u64, shape: &[usize], dtype: DType) -> Result<Tensor> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -33,10 +33,14 @@ fn a_norm_of_a_sum_is_the_norm_of_candle_within_a_rounding() {
     ] {
         let bound = if dtype == DType::F32 { 2.0 } else { 0.51 };
         for (world_size, shape) in [(1, &[5, 96][..]), (2, &[1, 1, 512]), (3, &[2, 3, 33]), (4, &[64]), (2, &[0, 8])] {
+            if worlds([world_size]).next().is_none() || (on_gpus() && shape.contains(&0)) {
+                continue;
+            }
             ranks(world_size, |group| {
-                let own = random(seed + group.rank() as u64, shape, dtype)?;
-                let residual = random(seed + 100, shape, dtype)?;
-                let weight = random(seed + 101, &shape[shape.len() - 1..], dtype)?;
+                let random = |seed, shape| random(seed, shape, dtype)?.to_device(group.device());
+                let own = random(seed + group.rank() as u64, shape)?;
+                let residual = random(seed + 100, shape)?;
+                let weight = random(seed + 101, &shape[shape.len() - 1..])?;
                 for residual in [Some(&residual), None] {
                     let sum = group.all_reduce(&own)?;
                     let sum = residual.map_or(Ok(sum.clone()), |residual| sum + residual)?;

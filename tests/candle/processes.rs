@@ -6,16 +6,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The example `llama`, built as this test was.
+use crate::on_gpus;
+
+/// The example `llama`, built as this test was. On a machine without cargo the program already lies next to the test's folder.
 fn program() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
         let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        if !Path::new(env!("CARGO")).exists() {
+            return profile.join("examples/llama");
+        }
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--quiet", "--offline", "--locked", "--example=llama", "--target-dir"]);
         command.arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             command.arg("--release");
+        }
+        for (feature, on) in [("cuda", cfg!(feature = "cuda")), ("nccl", cfg!(feature = "nccl"))] {
+            command.args(on.then(|| format!("--features={feature}")));
         }
         assert!(command.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
         profile.join("examples/llama")
@@ -42,6 +50,7 @@ pub(crate) fn start(rank: usize, port: u16, folder: &Path, prompt: &[u32], steps
     let prompt: Vec<String> = prompt.iter().map(u32::to_string).collect();
     let mut command = Command::new(program());
     command.arg("--model").arg(folder).args(["--json", "--prompt", &prompt.join(","), "--steps", &steps.to_string()]);
+    command.args(["--device", if on_gpus() { "cuda" } else { "cpu" }]);
     command.envs([("MASTER_ADDR", "127.0.0.1"), ("WORLD_SIZE", "2"), ("RAYON_NUM_THREADS", "1")]);
     command.env("MASTER_PORT", port.to_string()).env("RANK", rank.to_string());
     Rank(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())

@@ -7,11 +7,12 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::llama;
 
 use crate::checkpoint::{Checkpoint, files, weights};
-use crate::model::{Llama, Norm, decode};
-use crate::{bits, difference, processes, ranks};
+use crate::model::{Llama, Norm, Room, decode};
+use crate::{bits, difference, processes, ranks, worlds};
 
 const PROMPT: [u32; 9] = [5, 900, 31, 77, 2, 640, 13, 13, 1000];
 const STEPS: usize = 64;
+const ROOM: Room = Room { batch: 1, length: PROMPT.len() + STEPS };
 
 /// The steps of a model: the greedy tokens and their logits.
 struct Steps {
@@ -63,11 +64,11 @@ fn decided() -> (Checkpoint, Steps) {
 /// The steps of each rank. Rank `r` loads the checkpoint in `folders[r]`.
 fn of_ranks(folders: &[&Path], checkpoint: &Checkpoint, norm: Norm) -> Vec<Steps> {
     ranks(folders.len(), |group| {
-        let vb = weights(folders[group.rank()], DType::F32)?;
-        let mut model = Llama::load(&vb, &checkpoint.config, norm, group)?;
+        let vb = weights(folders[group.rank()], DType::F32, group.device())?;
+        let model = Llama::load(&vb, &checkpoint.config, norm, ROOM, group)?;
         let mut logits = Vec::new();
         let tokens = decode(
-            &mut model,
+            &model,
             &PROMPT,
             STEPS,
             |_| false,
@@ -86,6 +87,9 @@ fn tokens_of_1_2_and_4_ranks_are_those_of_candle() {
     let (checkpoint, expected) = decided();
     let folder = checkpoint.folder.path();
     for (world_size, norm) in [(1, Norm::Apart), (2, Norm::Apart), (2, Norm::Fused), (4, Norm::Fused)] {
+        if worlds([world_size]).next().is_none() {
+            continue;
+        }
         let found = of_ranks(&vec![folder; world_size], &checkpoint, norm);
         for steps in &found {
             assert_eq!(steps.tokens, expected.tokens, "{world_size} ranks, norm {norm:?}");
@@ -120,11 +124,11 @@ fn halves_have_the_logits_of_one_rank_under_given_tokens() {
     for (dtype, bound) in [(DType::BF16, 0.1), (DType::F16, 0.02)] {
         let logits = |world_size| {
             let of_ranks = ranks(world_size, |group| {
-                let vb = weights(checkpoint.folder.path(), dtype)?;
-                let mut model = Llama::load(&vb, &checkpoint.config, Norm::Fused, group)?;
-                let mut logits = vec![model.forward(&PROMPT, 0)?];
+                let vb = weights(checkpoint.folder.path(), dtype, group.device())?;
+                let model = Llama::load(&vb, &checkpoint.config, Norm::Fused, ROOM, group)?;
+                let mut logits = vec![model.logits(&PROMPT, 0)?];
                 for (step, token) in given.tokens.iter().enumerate().take(16) {
-                    logits.push(model.forward(&[*token], PROMPT.len() + step)?);
+                    logits.push(model.logits(&[*token], PROMPT.len() + step)?);
                 }
                 Tensor::stack(&logits, 0)
             });
@@ -132,7 +136,7 @@ fn halves_have_the_logits_of_one_rank_under_given_tokens() {
             of_ranks.into_iter().next().unwrap()
         };
         let one = logits(1);
-        for world_size in [2, 4] {
+        for world_size in worlds([2, 4]) {
             let difference = difference(&logits(world_size), &one);
             assert!(difference > 0.0 && difference < bound, "{dtype:?}, {world_size} ranks: {difference}");
         }

@@ -1,11 +1,10 @@
 //! Llama 2 and 3, tensor parallel: the layers of a decoder over `symmetra_candle::layers`.
 
-use candle_core::{D, DType, Device, IndexOp, Module, Result, Tensor};
+use candle_core::{D, DType, Device, Error, Module, Result, Tensor};
 use candle_nn::ops::rms_norm;
 use candle_nn::rotary_emb::rope;
 use candle_nn::var_builder::ShardedVarBuilder;
 use candle_transformers::models::llama::{Config, Llama3RopeConfig, Llama3RopeType};
-use candle_transformers::utils::{build_causal_mask, repeat_kv};
 use symmetra_candle::Group;
 use symmetra_candle::layers::{Head, Heads, MergedColumnParallel, Piece, RowParallel, RowParallelNorm, VocabEmbedding};
 
@@ -44,52 +43,60 @@ impl End {
     }
 }
 
-/// One block, with its cache of keys and values.
+/// The sequences that a model has room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Sequences at a time.
+    pub(crate) batch: usize,
+    /// Tokens of a sequence.
+    pub(crate) length: usize,
+}
+
+/// The values of a step that all blocks use.
+struct Step {
+    cos: Tensor,
+    sin: Tensor,
+    /// The row of the cache for each new element, as the indices of a scatter.
+    rows: Tensor,
+    /// Added to the scores: 0 for positions up to the token's, else the lowest number. `[length, room]`.
+    mask: Tensor,
+}
+
+/// One block, with its cache of keys and values: `[batch, heads, room, width]`.
 struct Block {
     qkv: MergedColumnParallel,
     output: End,
     gate_up: MergedColumnParallel,
     down: End,
-    cache: Option<(Tensor, Tensor)>,
+    keys: Tensor,
+    values: Tensor,
 }
 
 impl Block {
-    fn attention(&mut self, x: &Tensor, position: usize, heads: Heads, rotary: &Rotary) -> Result<Tensor> {
+    fn attention(&self, x: &Tensor, step: &Step, heads: Heads) -> Result<Tensor> {
         let (batch, length, _) = x.dims3()?;
         let parts = self.qkv.split(&self.qkv.forward(x)?)?;
         let by_head =
             |part: &Tensor, heads: usize| part.reshape((batch, length, heads, ()))?.transpose(1, 2)?.contiguous();
-        let q = rotary.turn(&by_head(&parts[0], heads.heads)?, position)?;
-        let mut k = rotary.turn(&by_head(&parts[1], heads.kv_heads)?, position)?;
-        let mut v = by_head(&parts[2], heads.kv_heads)?;
-        if let Some((keys, values)) = &self.cache {
-            k = Tensor::cat(&[keys, &k], 2)?;
-            v = Tensor::cat(&[values, &v], 2)?;
-        }
-        self.cache = Some((k.clone(), v.clone()));
-        let copies = heads.heads / heads.kv_heads;
-        let [k, v] = [k, v].map(|heads| repeat_kv(heads, copies)?.to_dtype(DType::F32));
-        let scores = (q.to_dtype(DType::F32)?.matmul(&k?.t()?)? / (q.dim(D::Minus1)? as f64).sqrt())?;
-        let scores = if length == 1 {
-            scores
-        } else {
-            let mask = build_causal_mask(length, position, x.device())?.broadcast_as(scores.shape())?;
-            mask.where_cond(&Tensor::new(f32::NEG_INFINITY, x.device())?.broadcast_as(scores.shape())?, &scores)?
-        };
-        let mixed = candle_nn::ops::softmax_last_dim(&scores)?.matmul(&v?)?.to_dtype(x.dtype())?;
+        let q = rope(&by_head(&parts[0], heads.heads)?, &step.cos, &step.sin)?;
+        let k = rope(&by_head(&parts[1], heads.kv_heads)?, &step.cos, &step.sin)?;
+        self.keys.scatter_set(&step.rows, &k, 2)?;
+        self.values.scatter_set(&step.rows, &by_head(&parts[2], heads.kv_heads)?, 2)?;
+        // The heads of q that share a head of k and v are rows of one product.
+        let (copies, width, room) = (heads.heads / heads.kv_heads, q.dim(D::Minus1)?, self.keys.dim(2)?);
+        let shared = (batch, heads.kv_heads, copies * length, width);
+        let [k, v] = [&self.keys, &self.values].map(|cached| cached.to_dtype(DType::F32));
+        let scores = q.to_dtype(DType::F32)?.reshape(shared)?.matmul(&k?.t()?)?;
+        let scores = (scores / (width as f64).sqrt())?.reshape((batch, heads.kv_heads, copies, length, room))?;
+        let weights = candle_nn::ops::softmax_last_dim(&scores.broadcast_add(&step.mask)?)?;
+        let mixed = weights.reshape((batch, heads.kv_heads, copies * length, room))?.matmul(&v?)?;
+        let mixed = mixed.to_dtype(x.dtype())?.reshape((batch, heads.heads, length, width))?;
         mixed.transpose(1, 2)?.reshape((batch, length, ()))
     }
 
     /// The normed rows and the residual for the next block.
-    fn forward(
-        &mut self,
-        x: &Tensor,
-        residual: &Tensor,
-        position: usize,
-        heads: Heads,
-        rotary: &Rotary,
-    ) -> Result<(Tensor, Tensor)> {
-        let attention = self.attention(x, position, heads, rotary)?;
+    fn forward(&self, x: &Tensor, residual: &Tensor, step: &Step, heads: Heads) -> Result<(Tensor, Tensor)> {
+        let attention = self.attention(x, step, heads)?;
         let (x, residual) = self.output.forward(&attention, residual)?;
         let parts = self.gate_up.split(&self.gate_up.forward(&x)?)?;
         self.down.forward(&(parts[0].silu()? * &parts[1])?, &residual)
@@ -117,11 +124,6 @@ impl Rotary {
         let angles = positions.unsqueeze(1)?.matmul(&Tensor::new(frequencies, device)?.unsqueeze(0)?)?;
         Ok(Self { cos: angles.cos()?.to_dtype(dtype)?, sin: angles.sin()?.to_dtype(dtype)? })
     }
-
-    fn turn(&self, heads: &Tensor, position: usize) -> Result<Tensor> {
-        let length = heads.dim(2)?;
-        rope(heads, &self.cos.narrow(0, position, length)?, &self.sin.narrow(0, position, length)?)
-    }
 }
 
 /// A frequency of Llama 3.1 and later: low frequencies are divided by the factor, high ones are kept.
@@ -142,15 +144,19 @@ pub(crate) struct Llama {
     rotary: Rotary,
     epsilon: f32,
     norm: Norm,
+    /// The numbers of the rows of the cache.
+    slots: Tensor,
+    room: Room,
     group: Group,
 }
 
 impl Llama {
-    /// Loads this rank's part of a checkpoint.
-    pub(crate) fn load(vb: &ShardedVarBuilder, config: &Config, norm: Norm, group: &Group) -> Result<Self> {
+    /// Loads this rank's part of a checkpoint, and makes the caches.
+    pub(crate) fn load(vb: &ShardedVarBuilder, config: &Config, norm: Norm, room: Room, group: &Group) -> Result<Self> {
         let (hidden, inner, epsilon) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps as f32);
         let heads = Heads::divide(config.num_attention_heads, config.num_key_value_heads, group)?;
         let kv_outputs = hidden / config.num_attention_heads * config.num_key_value_heads;
+        let cache = (room.batch, heads.kv_heads, room.length, hidden / config.num_attention_heads);
         let model = vb.pp("model");
         let layer = |number: usize| model.pp("layers").pp(number);
         let block = |number: usize| {
@@ -170,7 +176,8 @@ impl Llama {
                 output: End::new(output, after, epsilon, norm),
                 gate_up: MergedColumnParallel::load(hidden, &gate_up, mlp, group)?,
                 down: End::new(down, next.get(hidden, "weight")?, epsilon, norm),
-                cache: None,
+                keys: Tensor::zeros(cache, vb.dtype(), group.device())?,
+                values: Tensor::zeros(cache, vb.dtype(), group.device())?,
             })
         };
         let embedding = VocabEmbedding::load(config.vocab_size, hidden, model.pp("embed_tokens"), group)?;
@@ -182,7 +189,9 @@ impl Llama {
             first_norm: layer(0).pp("input_layernorm").get(hidden, "weight")?,
             blocks: (0..config.num_hidden_layers).map(block).collect::<Result<_>>()?,
             rotary: Rotary::new(config, vb.dtype(), group.device())?,
+            slots: Tensor::arange(0, room.length as u32, group.device())?,
             group: group.clone(),
+            room,
             embedding,
             head,
             heads,
@@ -191,20 +200,64 @@ impl Llama {
         })
     }
 
-    /// The logits after the last of these tokens, f32 `[vocabulary]`. The first of them is number `position` of its sequence.
-    pub(crate) fn forward(&mut self, tokens: &[u32], position: usize) -> Result<Tensor> {
-        let residual = self.embedding.forward(&Tensor::new(tokens, self.group.device())?.unsqueeze(0)?)?;
+    /// The logits after the last token of each sequence, f32 `[batch, vocabulary]`. `tokens` is `[batch, length]` of u32, and
+    /// `positions` has the place of each token in its sequence, u32 `[length]`. No value is read on the host, so that a graph
+    /// can hold the call.
+    pub(crate) fn forward(&self, tokens: &Tensor, positions: &Tensor) -> Result<Tensor> {
+        let step = self.step(positions)?;
+        let residual = self.embedding.forward(tokens)?;
         let mut rows = (rms_norm(&residual, &self.first_norm, self.epsilon)?, residual);
-        for block in &mut self.blocks {
-            rows = block.forward(&rows.0, &rows.1, position, self.heads, &self.rotary)?;
+        for block in &self.blocks {
+            rows = block.forward(&rows.0, &rows.1, &step, self.heads)?;
         }
-        let x = rows.0;
-        self.head.forward(&x.i((.., tokens.len() - 1..))?.contiguous()?)?.flatten_all()?.to_dtype(DType::F32)
+        let last = rows.0.narrow(1, tokens.dim(1)? - 1, 1)?.contiguous()?;
+        self.head.forward(&last)?.squeeze(1)?.to_dtype(DType::F32)
+    }
+
+    fn step(&self, positions: &Tensor) -> Result<Step> {
+        let length = positions.dim(0)?;
+        let cos = self.rotary.cos.index_select(positions, 0)?;
+        let sin = self.rotary.sin.index_select(positions, 0)?;
+        let rows = positions.reshape((1, 1, length, 1))?;
+        let rows = rows.broadcast_as((self.room.batch, self.heads.kv_heads, length, 2 * cos.dim(1)?))?.contiguous()?;
+        let later = positions.unsqueeze(1)?.broadcast_lt(&self.slots.unsqueeze(0)?)?;
+        let mask = (later.to_dtype(DType::F32)? * f64::from(f32::MIN))?;
+        Ok(Step { cos, sin, rows, mask })
+    }
+
+    /// The logits after the last of these tokens, the same in all sequences. The first is number `position` of its sequence.
+    pub(crate) fn logits(&self, tokens: &[u32], position: usize) -> Result<Tensor> {
+        self.check_room(position, tokens.len())?;
+        let (device, position) = (self.group.device(), position as u32);
+        let positions = Tensor::arange(position, position + tokens.len() as u32, device)?;
+        self.forward(&Tensor::new(tokens, device)?.unsqueeze(0)?.repeat((self.room.batch, 1))?, &positions)
+    }
+
+    /// Refuses tokens from number `position` of a sequence on for which the caches have no room.
+    pub(crate) fn check_room(&self, position: usize, tokens: usize) -> Result<()> {
+        match position + tokens <= self.room.length {
+            true => Ok(()),
+            false => Err(Error::msg(format!(
+                "the end of the tokens is {}, but a sequence has room for {}",
+                position + tokens,
+                self.room.length
+            ))),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn room(&self) -> Room {
+        self.room
     }
 
     /// The collectives of a step of one token alone, without its products.
     pub(crate) fn collectives(&self) -> Result<()> {
-        let row = self.first_norm.zeros_like()?.reshape((1, 1, ()))?;
+        let row = self.first_norm.zeros_like()?.reshape((1, 1, ()))?.repeat((self.room.batch, 1, 1))?;
         self.group.all_reduce(&row)?;
         for _ in 0..2 * self.blocks.len() {
             match self.norm {
@@ -219,9 +272,9 @@ impl Llama {
 }
 
 /// Greedy tokens after a prompt: at most `steps`, up to the first for which `ends` is true. `each` gets the logits and the
-/// token of every step.
+/// token of every step, of the first sequence.
 pub(crate) fn decode(
-    model: &mut Llama,
+    model: &Llama,
     prompt: &[u32],
     steps: usize,
     ends: impl Fn(u32) -> bool,
@@ -229,9 +282,10 @@ pub(crate) fn decode(
 ) -> Result<Vec<u32>> {
     let (mut tokens, mut position) = (prompt.to_vec(), 0);
     while tokens.len() < prompt.len() + steps {
-        let logits = model.forward(&tokens[position..], position)?;
+        let logits = model.logits(&tokens[position..], position)?.get(0)?;
         position = tokens.len();
         let token = logits.argmax(0)?.to_scalar::<u32>()?;
+        model.group.check()?;
         each(&logits, token)?;
         tokens.push(token);
         if ends(token) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::{DType, Device, Result, Tensor};
 use serde_json::{Value, json};
@@ -40,51 +41,82 @@ impl Shape {
     }
 }
 
-/// Writes the checkpoint: a file a layer and one for the rest, the index, and at last config.json.
+/// Writes the checkpoint: a file a layer and one for the rest, the index, and at last config.json. Threads write the files.
 pub(crate) fn write(folder: &Path, config: &Value, dtype: DType, seed: u64) -> Result<()> {
-    let size = |name: &str| config[name].as_u64().unwrap_or_default() as usize;
-    let [hidden, inner, layers, vocabulary] =
-        ["hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"].map(size);
-    let kv = hidden / size("num_attention_heads") * size("num_key_value_heads");
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut map = serde_json::Map::new();
-    std::fs::create_dir_all(folder)?;
-    for file in 0..=layers {
-        let weights = match file == layers {
-            false => vec![
-                ("self_attn.q_proj", hidden, hidden),
-                ("self_attn.k_proj", kv, hidden),
-                ("self_attn.v_proj", kv, hidden),
-                ("self_attn.o_proj", hidden, hidden),
-                ("mlp.gate_proj", inner, hidden),
-                ("mlp.up_proj", inner, hidden),
-                ("mlp.down_proj", hidden, inner),
-                ("input_layernorm", hidden, 0),
-                ("post_attention_layernorm", hidden, 0),
-            ],
-            true => {
-                vec![
-                    ("model.embed_tokens", vocabulary, hidden),
-                    ("model.norm", hidden, 0),
-                    ("lm_head", vocabulary, hidden),
-                ]
+    let layers = config["num_hidden_layers"].as_u64().unwrap_or_default() as usize;
+    let name = |file: usize| format!("model-{:05}-of-{:05}.safetensors", file + 1, layers + 1);
+    let next = AtomicUsize::new(0);
+    let write = || -> Result<()> {
+        loop {
+            let file = next.fetch_add(1, Ordering::Relaxed);
+            if file > layers {
+                return Ok(());
             }
-        };
-        let layer = if file == layers { String::new() } else { format!("model.layers.{file}.") };
-        let name = format!("model-{:05}-of-{:05}.safetensors", file + 1, layers + 1);
-        let mut tensors = HashMap::new();
-        for (weight, outputs, inputs) in weights {
-            let weight = format!("{layer}{weight}.weight");
-            map.insert(weight.clone(), json!(name));
-            tensors.insert(weight, tensor(&mut random, outputs, inputs)?.to_dtype(dtype)?);
+            // The largest file first.
+            let file = layers - file;
+            let mut random = fastrand::Rng::with_seed(seed.wrapping_add(file as u64));
+            let mut tensors = HashMap::new();
+            for Weight { name, outputs, inputs } in weights(config, file, layers) {
+                tensors.insert(name, tensor(&mut random, outputs, inputs)?.to_dtype(dtype)?);
+            }
+            candle_core::safetensors::save(&tensors, folder.join(name(file)))?;
         }
-        candle_core::safetensors::save(&tensors, folder.join(name))?;
-    }
+    };
+    std::fs::create_dir_all(folder)?;
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(layers + 1);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(write)).collect();
+        let mut joined = threads.into_iter().map(|thread| thread.join());
+        joined.try_for_each(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let files =
+        (0..=layers).flat_map(|file| weights(config, file, layers).into_iter().map(move |weight| (weight, file)));
+    let map: serde_json::Map<_, _> = files.map(|(weight, file)| (weight.name, json!(name(file)))).collect();
     let index = json!({ "metadata": {}, "weight_map": map });
     std::fs::write(folder.join("model.safetensors.index.json"), index.to_string())?;
     // The other processes start when they see this file.
     std::fs::write(folder.join("config.part"), config.to_string())?;
     Ok(std::fs::rename(folder.join("config.part"), folder.join("config.json"))?)
+}
+
+/// The name and the shape of a weight. A norm has no inputs.
+struct Weight {
+    name: String,
+    outputs: usize,
+    inputs: usize,
+}
+
+/// The weights of a file: those of a layer, or after the last layer those of the rest.
+fn weights(config: &Value, file: usize, layers: usize) -> Vec<Weight> {
+    let size = |name: &str| config[name].as_u64().unwrap_or_default() as usize;
+    let [hidden, inner, vocabulary] = ["hidden_size", "intermediate_size", "vocab_size"].map(size);
+    let kv = hidden / size("num_attention_heads") * size("num_key_value_heads");
+    let layer = format!("model.layers.{file}.");
+    let weight = |prefix: &str, (name, outputs, inputs): (&str, usize, usize)| Weight {
+        name: format!("{prefix}{name}.weight"),
+        outputs,
+        inputs,
+    };
+    match file == layers {
+        false => [
+            ("self_attn.q_proj", hidden, hidden),
+            ("self_attn.k_proj", kv, hidden),
+            ("self_attn.v_proj", kv, hidden),
+            ("self_attn.o_proj", hidden, hidden),
+            ("mlp.gate_proj", inner, hidden),
+            ("mlp.up_proj", inner, hidden),
+            ("mlp.down_proj", hidden, inner),
+            ("input_layernorm", hidden, 0),
+            ("post_attention_layernorm", hidden, 0),
+        ]
+        .map(|row| weight(&layer, row))
+        .into(),
+        true => {
+            [("model.embed_tokens", vocabulary, hidden), ("model.norm", hidden, 0), ("lm_head", vocabulary, hidden)]
+                .map(|row| weight("", row))
+                .into()
+        }
+    }
 }
 
 /// `[outputs, inputs]` with products of unit variance, or the `[outputs]` weights of a norm around 1.
