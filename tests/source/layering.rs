@@ -13,7 +13,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 77] = [
+const ROOMS: [&str; 78] = [
     // The parts of kernels, which a user's kernel may use too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -173,9 +173,9 @@ fn internals(files: &[(String, String)]) -> Vec<String> {
             _ => false,
         })
     };
-    let users = files
-        .iter()
-        .filter(|(path, source)| path.starts_with("crates/") && !INSIDERS.iter().any(|own| path.starts_with(own)) && names(source));
+    let users = files.iter().filter(|(path, source)| {
+        path.starts_with("crates/") && !INSIDERS.iter().any(|own| path.starts_with(own)) && names(source)
+    });
     users.map(|(path, _)| format!("{path}: uses symmetra::internal")).collect()
 }
 
