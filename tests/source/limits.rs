@@ -207,7 +207,7 @@ const ENVIRONMENT: [&str; 6] = [
     "src/bootstrap/tcp.rs",
     "crates/cli/src/",
     "crates/harness/src/",
-    "crates/nccl/src/settings.rs",
+    "crates/nccl/src/variables.rs",
     "src/log.rs",
     "src/variables/",
 ];

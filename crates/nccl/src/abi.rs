@@ -2,10 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use symmetra::{Dtype, Reduction};
-
-use crate::error::{Failure, argument};
-
 /// An `ncclResult_t`.
 pub(crate) type Code = c_int;
 
@@ -84,40 +80,3 @@ pub(crate) struct Properties {
 
 /// The magic number of the structs of NCCL that start with a size.
 pub(crate) const MAGIC: c_uint = 0xcafe_beef;
-
-/// The element types in the order of their numbers in NCCL.
-const DTYPES: [Dtype; 12] = [
-    Dtype::I8,
-    Dtype::U8,
-    Dtype::I32,
-    Dtype::U32,
-    Dtype::I64,
-    Dtype::U64,
-    Dtype::F16,
-    Dtype::F32,
-    Dtype::F64,
-    Dtype::BF16,
-    Dtype::F8E4M3,
-    Dtype::F8E5M2,
-];
-
-/// The element type with a number of NCCL.
-pub(crate) fn dtype(number: c_int) -> Result<Dtype, Failure> {
-    let found = usize::try_from(number).ok().and_then(|index| DTYPES.get(index));
-    found.copied().ok_or_else(|| argument("the type", number, format!("types are 0 to {}", DTYPES.len() - 1)))
-}
-
-/// The reductions in the order of their numbers in NCCL.
-const REDUCTIONS: [Reduction; 5] =
-    [Reduction::Sum, Reduction::Product, Reduction::Max, Reduction::Min, Reduction::Average];
-
-/// The first number of a reduction that the program makes.
-pub(crate) const FIRST_USER_REDUCTION: c_int = REDUCTIONS.len() as c_int;
-
-/// The reduction with a number of NCCL.
-pub(crate) fn reduction(number: c_int) -> Result<Reduction, Failure> {
-    let found = usize::try_from(number).ok().and_then(|index| REDUCTIONS.get(index));
-    found
-        .copied()
-        .ok_or_else(|| argument("the reduction", number, "reductions are 0 to 4: sum, prod, max, min and avg"))
-}

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use once_cell::sync::OnceCell;
+use symmetra::internal::Maker;
 use symmetra::{Communicator, DeviceKind, Stream};
 
 use crate::abi::{self, Code, Handle};
 use crate::config::Config;
 use crate::error::{Failure, Result, argument};
 use crate::log;
-use crate::memory::Registrations;
+use crate::registrations::Registrations;
 use crate::streams::Streams;
 
 /// The library that serves a communicator.
@@ -48,7 +49,7 @@ pub(crate) struct Comm {
     /// The number of the device in the numbering of the process.
     pub(crate) device: i32,
     pub(crate) config: Config,
-    process: u32,
+    maker: Maker,
     side: OnceCell<Side>,
     /// Steps under way: an opening, a split.
     steps: AtomicU32,
@@ -65,7 +66,7 @@ impl Comm {
             place: place.map_or_else(OnceCell::new, OnceCell::with_value),
             device,
             config,
-            process: std::process::id(),
+            maker: Maker::this(),
             side: OnceCell::new(),
             steps: AtomicU32::new(1),
             failure: OnceCell::new(),
@@ -130,16 +131,9 @@ impl Comm {
         failure
     }
 
-    /// Checks for a call that the process made the communicator and that no step is under way.
+    /// Refuses the communicator in a child that the process has forked.
     fn check_process(&self) -> Result {
-        match std::process::id() == self.process {
-            true => Ok(()),
-            false => Err(Failure::usage(format!(
-                "{} is of process {}, from which this process forked",
-                self.name(),
-                self.process
-            ))),
-        }
+        Ok(self.maker.check("a communicator")?)
     }
 
     /// The library that serves the communicator, for a call that may be made on a failed or finalized communicator.

@@ -7,13 +7,13 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::abi::{self, Code, Handle, Properties, SimInfo, Stream, Team, UniqueId};
-use crate::calls::{self, Shape};
 use crate::comm::Comm;
 use crate::error::{self, Failure, Result, argument};
+use crate::operations::{self, Shape};
 use crate::queries::answer;
 use crate::real::Symbol;
 use crate::route::{self, Target};
-use crate::{ending, group, log, memory, opening, queries, version};
+use crate::{ending, group, log, memory, numbers, opening, queries, version};
 
 /// Calls a function of the real library with the type of the function that is being defined.
 macro_rules! pass_on {
@@ -91,32 +91,32 @@ type Out = *mut c_void;
 // Operations.
 exports! {
     ncclAllReduce pncclAllReduce(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::all_reduce(comm, own, Shape { send, receive, count, dtype, stream }, op);
+        of comm enqueues |comm, own| operations::all_reduce(comm, own, Shape { send, receive, count, dtype, stream }, op);
     ncclReduce pncclReduce(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::reduce(comm, own, Shape { send, receive, count, dtype, stream }, op, root);
+        of comm enqueues |comm, own| operations::reduce(comm, own, Shape { send, receive, count, dtype, stream }, op, root);
     ncclBroadcast pncclBroadcast(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::broadcast(comm, own, Shape { send, receive, count, dtype, stream }, root);
+        of comm enqueues |comm, own| operations::broadcast(comm, own, Shape { send, receive, count, dtype, stream }, root);
     ncclBcast pncclBcast(buffer: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
         of comm enqueues |comm, own| {
-            calls::broadcast(comm, own, Shape { send: buffer, receive: buffer, count, dtype, stream }, root)
+            operations::broadcast(comm, own, Shape { send: buffer, receive: buffer, count, dtype, stream }, root)
         };
     ncclAllGather pncclAllGather(send: Memory, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::all_gather(comm, own, Shape { send, receive, count, dtype, stream });
+        of comm enqueues |comm, own| operations::all_gather(comm, own, Shape { send, receive, count, dtype, stream });
     ncclReduceScatter pncclReduceScatter(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::reduce_scatter(comm, own, Shape { send, receive, count, dtype, stream }, op);
+        of comm enqueues |comm, own| operations::reduce_scatter(comm, own, Shape { send, receive, count, dtype, stream }, op);
     ncclAlltoAll pncclAlltoAll(send: Memory, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::all_to_all(comm, own, Shape { send, receive, count, dtype, stream });
+        of comm enqueues |comm, own| operations::all_to_all(comm, own, Shape { send, receive, count, dtype, stream });
     ncclGather pncclGather(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::gather(comm, own, Shape { send, receive, count, dtype, stream }, root);
+        of comm enqueues |comm, own| operations::gather(comm, own, Shape { send, receive, count, dtype, stream }, root);
     ncclScatter pncclScatter(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| calls::scatter(comm, own, Shape { send, receive, count, dtype, stream }, root);
+        of comm enqueues |comm, own| operations::scatter(comm, own, Shape { send, receive, count, dtype, stream }, root);
     ncclSend pncclSend(send: Memory, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream)
         of comm enqueues |comm, own| {
-            calls::message(comm, own, Shape { send, receive: std::ptr::null_mut(), count, dtype, stream }, peer, true)
+            operations::message(comm, own, Shape { send, receive: std::ptr::null_mut(), count, dtype, stream }, peer, true)
         };
     ncclRecv pncclRecv(receive: Out, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream)
         of comm enqueues |comm, own| {
-            calls::message(comm, own, Shape { send: std::ptr::null(), receive, count, dtype, stream }, peer, false)
+            operations::message(comm, own, Shape { send: std::ptr::null(), receive, count, dtype, stream }, peer, false)
         };
 }
 
@@ -187,7 +187,7 @@ exports! {
         of comm refuses;
     ncclRedOpDestroy pncclRedOpDestroy(op: c_int, comm: Handle)
         of comm does |_: &Comm| -> Result {
-            Err(argument("the reduction", op, format!("reductions of the program have numbers from {} on, and none was made", abi::FIRST_USER_REDUCTION)))
+            Err(argument("the reduction", op, format!("reductions of the program have numbers from {} on, and none was made", numbers::FIRST_USER_REDUCTION)))
         };
 }
 

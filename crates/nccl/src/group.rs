@@ -15,7 +15,8 @@ use crate::real;
 /// An operation of a communicator.
 pub(crate) enum Work {
     Collective(Collective),
-    Message(Message),
+    /// Messages of this rank: one, or those of a large all-to-all.
+    Messages(Vec<Message>),
 }
 
 struct Queued {
@@ -110,9 +111,9 @@ pub(crate) fn submit(comm: &Arc<Comm>, own: &Own, stream: u64, work: Work) -> Re
     let stream = own.streams.get(stream)?;
     match work {
         Work::Collective(collective) => collective.enqueue(own, &stream)?,
-        Work::Message(message) => {
-            check_own_messages(own.communicator.rank(), &[message])?;
-            calls::exchange(own, &[message], &stream)?;
+        Work::Messages(messages) => {
+            check_own_messages(own.communicator.rank(), &messages)?;
+            calls::exchange(own, &messages, &stream)?;
         }
     }
     settle(comm, own, Some(stream))
@@ -184,8 +185,8 @@ fn enqueue(own: &Own, queued: &[Queued]) -> Result<Option<Stream>> {
     }
     let mut messages = Vec::new();
     for call in queued {
-        if let Work::Message(message) = &call.work {
-            messages.push(*message);
+        if let Work::Messages(some) = &call.work {
+            messages.extend_from_slice(some);
         }
     }
     check_own_messages(own.communicator.rank(), &messages)?;

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::settings::variable;
+use crate::variables::{own, variable};
 
 /// How much of the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ fn write(line: &str) {
 
 /// Writes a line about the birth of a communicator. `SYMMETRA_NCCL_LOG=calls` asks for these lines too.
 pub(crate) fn birth(line: &str) {
-    if is_info() || crate::settings::own("LOG").is_some_and(|value| value == "calls") {
+    if is_info() || own("LOG").is_some_and(|value| value == "calls") {
         write(line);
     }
 }

@@ -46,28 +46,6 @@ pub(crate) fn unknown(address: *mut c_void) -> Failure {
     Failure::new(abi::UNHANDLED_CUDA_ERROR, format!("{address:p} is not the start of memory of ncclMemAlloc"))
 }
 
-/// Registrations of a communicator: how often each range was registered.
-#[derive(Default)]
-pub(crate) struct Registrations(Mutex<HashMap<usize, usize>>);
-
-impl Registrations {
-    /// Counts a registration. The handle is the address.
-    fn add(&self, address: usize) -> Handle {
-        *self.0.lock().entry(address).or_insert(0) += 1;
-        address as Handle
-    }
-
-    fn remove(&self, handle: Handle) -> Result {
-        let mut counts = self.0.lock();
-        match counts.get_mut(&(handle as usize)) {
-            Some(1) => drop(counts.remove(&(handle as usize))),
-            Some(count) => *count -= 1,
-            None => return Err(Failure::usage(format!("{handle:p} is no registration of the communicator"))),
-        }
-        Ok(())
-    }
-}
-
 fn check_range(address: *mut c_void, bytes: usize) -> Result {
     if address.is_null() {
         return Err(argument("the buffer", "null", "a registration needs memory"));

@@ -30,7 +30,7 @@ pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
     let settings = settings()?;
     let made = match settings.has_comm_id || settings.serve == crate::settings::Serve::Off {
         true => real::unique_id()?,
-        false => UniqueId::from(Meeting::id(crate::settings::variable("NCCL_SOCKET_IFNAME").as_deref())?),
+        false => UniqueId::from(Meeting::id(crate::variables::variable("NCCL_SOCKET_IFNAME").as_deref())?),
     };
     // SAFETY: the caller's `ncclUniqueId`, which is not null.
     unsafe { place.write(made) };

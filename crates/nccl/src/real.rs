@@ -11,7 +11,7 @@ use symmetra::internal::{Wanted, open_real};
 
 use crate::abi::{self, Code, Handle, UniqueId};
 use crate::error::{Failure, Result};
-use crate::settings;
+use crate::variables;
 
 /// The real library. It is loaded once and never unloaded, because its threads may outlive its users.
 pub(crate) fn library() -> Result<&'static Library> {
@@ -21,7 +21,7 @@ pub(crate) fn library() -> Result<&'static Library> {
 
 /// Loads the file that `SYMMETRA_NCCL_LIBRARY` names, or else the first that the search finds.
 fn load() -> Result<ManuallyDrop<Library>> {
-    let named = settings::own("LIBRARY").map(PathBuf::from);
+    let named = variables::own("LIBRARY").map(PathBuf::from);
     let files = named.map_or_else(|| Wanted::NCCL.files(), |file| vec![file]);
     let mut refused = Vec::new();
     for file in files {

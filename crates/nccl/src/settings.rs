@@ -7,6 +7,7 @@ use symmetra::DeviceKind;
 
 use crate::error::{Failure, Result};
 use crate::log;
+use crate::variables::{PREFIX, names, own, variable};
 
 /// Which communicators this library serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +41,6 @@ pub(crate) struct Settings {
 
 /// The variables of this library.
 const OWN: [&str; 8] = ["SERVE", "LIBRARY", "VERSION", "DEVICE", "SHARE", "TIMEOUT_S", "LOG", "HOLD"];
-
-const PREFIX: &str = "SYMMETRA_NCCL_";
-
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
-}
-
-/// The value of one of this library's variables.
-pub(crate) fn own(name: &str) -> Option<String> {
-    variable(&format!("{PREFIX}{name}"))
-}
 
 fn one_of<T: Copy>(name: &str, otherwise: T, values: &[(&str, T)]) -> Result<T> {
     let Some(value) = own(name) else { return Ok(otherwise) };
@@ -98,7 +88,7 @@ impl Settings {
 
 /// One warning for each variable of this library's prefix that no version of the library reads.
 fn warn_of_unknown() {
-    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+    for name in names() {
         if name.strip_prefix(PREFIX).is_some_and(|own| !OWN.contains(&own)) {
             log::warn(&format!("{name} is not a variable of symmetra: the names are {PREFIX}{{{}}}", OWN.join(", ")));
         }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::error::{Failure, Result};
 use crate::real;
-use crate::settings::own;
+use crate::variables::own;
 
 /// The newest version whose semantics the tests cover: 2.28.9.
 const TESTED: c_int = 22_809;

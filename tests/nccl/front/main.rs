@@ -6,6 +6,7 @@ mod bad_input;
 mod exports;
 mod forward;
 mod groups;
+mod killed;
 mod library;
 mod life;
 mod operations;

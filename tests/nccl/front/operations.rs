@@ -181,6 +181,14 @@ fn every_reduction_of_every_type() {
     });
 }
 
+/// An all-to-all whose parts are so large that the library sends them as messages.
+#[test]
+fn a_large_all_to_all() {
+    let (seed, count) = (fastrand::u64(..), (32 << 20) + 1);
+    let case = Case { name: "all-to-all", dtype: 1, op: 0, count, root: 0, in_place: false, seed };
+    threads(2, |rank| case.check(rank));
+}
+
 /// The communicators of `ncclCommInitAll`, each used by a thread of its own.
 #[test]
 fn all_devices_of_a_process() {
