@@ -9,7 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-CALLS, REPLAYS = 20, 15
+CALLS, REPLAYS = 40, 15
 SIZES = [1 << power for power in (10, 14, 16, 18, 20, 22, 24, 26, 28)]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
