@@ -34,7 +34,7 @@ fn files_come_in_the_order_of_the_search() {
     let objects = [of("a/libnccl_net.so"), torch, of("gone/libnccl.so.2"), loaded.clone()];
     let folders = [of("b"), of("nowhere"), of("c"), of("b")];
     assert_eq!(Wanted::NCCL.files_among(&objects, &folders), [loaded, package, first, second]);
-    assert_eq!(Wanted::RCCL.files_among(&objects, &folders), [PathBuf::new(); 0]);
+    assert!(Wanted::RCCL.files_among(&objects, &folders).is_empty());
 }
 
 #[test]
