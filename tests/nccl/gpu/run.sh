@@ -22,5 +22,7 @@ run=(torchrun --nproc_per_node "$ranks" "$here/torch_client.py")
 check preload env LD_PRELOAD="$library" "${run[@]}"
 check eager_init env LD_PRELOAD="$library" EAGER_INIT=1 "${run[@]}"
 check not_blocking env LD_PRELOAD="$library" TORCH_NCCL_USE_COMM_NONBLOCKING=1 "${run[@]}"
+check orders env LD_PRELOAD="$library" torchrun --nproc_per_node "$ranks" "$here/orders.py"
+check killed python3 "$here/killed.py" "$library"
 grep -h "serves" "$folder"/*.log | sed 's/.*: symmetra/symmetra/' | sort | uniq -c | head -4
 exit "$failed"
