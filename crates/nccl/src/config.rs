@@ -49,6 +49,11 @@ impl Fields {
 }
 
 impl Config {
+    /// The name of the communicator in texts.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("a communicator")
+    }
+
     /// Reads the program's config, or the default where `config` is null.
     ///
     /// # Safety

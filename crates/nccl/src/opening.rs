@@ -133,60 +133,83 @@ fn group_config(settings: &Settings, place: Place, config: &Config) -> Group {
         .silence(!log::is_warn())
 }
 
-/// Meets the other ranks, decides who serves, and opens. Collective; blocks.
+/// A rank that opens a communicator, after all ranks have met.
+struct Opening<'a> {
+    place: Place,
+    settings: &'a Settings,
+    config: &'a Config,
+    met: Joined,
+    deadline: Instant,
+}
+
+/// Meets the other ranks, and opens the communicator by the library that all ranks choose. Collective; blocks.
 fn open(id: &[u8; 128], place: Place, device: &Device, settings: &Settings, config: &Config) -> Result<Side> {
-    let Place { rank, ranks } = place;
     let deadline = Instant::now() + settings.timeout.unwrap_or(OPEN);
-    let mut met = Meeting::join(id, rank, ranks, &Claim::new(device, settings)?.bytes(), deadline)?;
+    let claim = Claim::new(device, settings)?.bytes();
+    let met = Meeting::join(id, place.rank, place.ranks, &claim, deadline)?;
     let claims = verdict::read(met.claims())?;
     verdict::check_distinct(&claims)?;
-    let objection = match verdict::objection(&claims) {
-        Some(objection) => Some(objection),
+    let mut opening = Opening { place, settings, config, met, deadline };
+    let objection = opening.objection(device, &claims)?;
+    let name = format!("{} of {}, rank {}", config.name(), place.ranks, place.rank);
+    match objection {
+        Some(reason) if verdict::only(&claims) => {
+            Err(Failure::usage(format!("symmetra cannot serve {name}: {reason}, and SYMMETRA_NCCL_SERVE is only")))
+        }
+        Some(reason) => {
+            log::birth(&format!("{name}: the real NCCL serves: {reason}"));
+            opening.by_the_real_library(&reason)
+        }
         None => {
-            let own = verdict::unreachable(device, &claims)?.unwrap_or_default();
-            let all = met.exchange(own.as_bytes(), deadline)?;
-            let first = all.iter().find(|objection| !objection.is_empty());
-            first.map(|objection| String::from_utf8_lossy(objection).into_owned())
+            let own = opening.by_symmetra(device)?;
+            log::birth(&format!("{name}: symmetra serves (preview)"));
+            Ok(Side::Own(own))
         }
-    };
-    let exchange = |met: &mut Joined, own: &[u8]| -> Result<Vec<u8>> {
-        Ok(met.exchange(own, deadline)?.into_iter().next().unwrap_or_default())
-    };
-    let name = config.name.as_deref().unwrap_or("a communicator");
-    if let Some(reason) = objection {
-        if verdict::only(&claims) {
-            return Err(Failure::usage(format!(
-                "symmetra cannot serve {name}: {reason}, and SYMMETRA_NCCL_SERVE is only"
-            )));
+    }
+}
+
+impl Opening<'_> {
+    /// Why symmetra cannot serve, equal on all ranks; `None` if symmetra can.
+    fn objection(&mut self, device: &Device, claims: &[Claim]) -> Result<Option<String>> {
+        if let Some(objection) = verdict::objection(claims) {
+            return Ok(Some(objection));
         }
-        log::birth(&format!("{name} of {ranks}, rank {rank}: the real NCCL serves: {reason}"));
-        // An empty id: rank 0 has no real library, and all ranks fail alike.
-        let own =
-            if rank == 0 { real::unique_id().map(|id| id.bytes().to_vec()) } else { real::version().map(|_| vec![1]) };
-        let sent = own.clone().unwrap_or_default();
-        let all = met.exchange(&sent, deadline)?;
+        let own = verdict::unreachable(device, claims)?.unwrap_or_default();
+        let all = self.met.exchange(own.as_bytes(), self.deadline)?;
+        let first = all.iter().find(|objection| !objection.is_empty());
+        Ok(first.map(|objection| String::from_utf8_lossy(objection).into_owned()))
+    }
+
+    fn by_symmetra(mut self, device: &Device) -> Result<Own> {
+        let Place { rank, ranks } = self.place;
+        let listening = if rank == 0 { Some(Address::listen()?) } else { None };
+        let text = listening.as_ref().map(ToString::to_string).unwrap_or_default();
+        let all = self.met.exchange(text.as_bytes(), self.deadline)?;
+        let address = match listening {
+            Some(address) => address,
+            None => String::from_utf8_lossy(&all.into_iter().next().unwrap_or_default()).parse()?,
+        };
+        let bootstrap = Tcp::from_id(address, rank, ranks, self.deadline)?;
+        open_own(bootstrap, device, group_config(self.settings, self.place, self.config))
+    }
+
+    /// Opens by the real library, with an id of rank 0. A rank without a real library sends no bytes, and all ranks fail.
+    fn by_the_real_library(mut self, reason: &str) -> Result<Side> {
+        let Place { rank, ranks } = self.place;
+        let own = match rank {
+            0 => real::unique_id().map(|id| id.bytes().to_vec()),
+            _ => real::version().map(|_| vec![1]),
+        };
+        let all = self.met.exchange(own.as_deref().unwrap_or_default(), self.deadline)?;
         own?;
         if let Some(lacking) = all.iter().position(Vec::is_empty) {
             return Err(Failure::usage(format!("{reason}, and rank {lacking} has no real NCCL")));
         }
-        let id: [u8; 128] = all
-            .first()
-            .and_then(|id| id.as_slice().try_into().ok())
-            .ok_or_else(|| Failure::system("rank 0 sent no id"))?;
-        let (handle, _) = real::init(ranks as c_int, UniqueId::from(id), rank as c_int, &config.raw)?;
-        return Ok(Side::Real(Real(handle)));
+        let id = all.first().and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
+        let id = id.ok_or_else(|| Failure::system("rank 0 sent no id of the real NCCL"))?;
+        let (handle, _) = real::init(ranks as c_int, UniqueId::from(id), rank as c_int, &self.config.raw)?;
+        Ok(Side::Real(Real(handle)))
     }
-    let address = if rank == 0 { Some(Address::listen()?) } else { None };
-    let text = address.as_ref().map(ToString::to_string).unwrap_or_default();
-    let first = exchange(&mut met, text.as_bytes())?;
-    let address = match address {
-        Some(address) => address,
-        None => String::from_utf8_lossy(&first).parse()?,
-    };
-    let bootstrap = Tcp::from_id(address, rank, ranks, deadline)?;
-    let own = open_own(bootstrap, device, group_config(settings, place, config))?;
-    log::birth(&format!("{name} of {ranks}, rank {rank}: symmetra serves (preview)"));
-    Ok(Side::Own(own))
 }
 
 /// Opens a communicator on symmetra's kernels, and makes one call, so that all ranks have loaded their code and a graph

@@ -40,7 +40,7 @@ pub(crate) struct Settings {
 }
 
 /// The variables of this library.
-const OWN: [&str; 8] = ["SERVE", "LIBRARY", "VERSION", "DEVICE", "SHARE", "TIMEOUT_S", "LOG", "HOLD"];
+const OWN: [&str; 7] = ["SERVE", "LIBRARY", "VERSION", "DEVICE", "SHARE", "TIMEOUT_S", "LOG"];
 
 fn one_of<T: Copy>(name: &str, otherwise: T, values: &[(&str, T)]) -> Result<T> {
     let Some(value) = own(name) else { return Ok(otherwise) };
