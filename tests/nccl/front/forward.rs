@@ -17,10 +17,10 @@ const CASE: &str = "SYMMETRA_TEST_NCCL_CASE";
 const F32: c_int = 7;
 
 /// The real library of a test.
-struct Real(TempDir);
+pub(crate) struct Real(TempDir);
 
 impl Real {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static BUILT: OnceLock<Vec<u8>> = OnceLock::new();
         let folder = TempDir::new().unwrap();
         let built = BUILT.get_or_init(|| {
@@ -35,7 +35,7 @@ impl Real {
         Self(folder)
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().join("libnccl.so.2")
     }
 

@@ -12,4 +12,5 @@ mod life;
 mod operations;
 mod python;
 mod values;
+mod wheel;
 mod world;
