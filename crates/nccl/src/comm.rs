@@ -1,11 +1,13 @@
 //! A communicator: a number of this process, and the library that serves it.
 
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use once_cell::sync::OnceCell;
 use symmetra::internal::Maker;
-use symmetra::{Communicator, DeviceKind, Stream};
+use symmetra::{Communicator, DeviceBuffer, DeviceKind, Stream};
 
 use crate::abi::{self, Code, Handle};
 use crate::config::Config;
@@ -24,6 +26,8 @@ pub(crate) enum Side {
 pub(crate) struct Own {
     pub(crate) communicator: Communicator,
     pub(crate) streams: Streams,
+    /// Random digits that all ranks of the communicator have, and no other communicator.
+    pub(crate) token: String,
 }
 
 /// The handle of the real NCCL.
@@ -55,6 +59,7 @@ pub(crate) struct Comm {
     steps: AtomicU32,
     failure: OnceCell<Failure>,
     pub(crate) registrations: Registrations,
+    shrinks: AtomicU32,
     finalized: AtomicBool,
     ended: AtomicBool,
 }
@@ -71,6 +76,7 @@ impl Comm {
             steps: AtomicU32::new(1),
             failure: OnceCell::new(),
             registrations: Registrations::default(),
+            shrinks: AtomicU32::new(0),
             finalized: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
@@ -193,6 +199,11 @@ impl Comm {
         }
     }
 
+    /// The number of a shrink, which survivors of all shrinks count alike.
+    pub(crate) fn next_shrink(&self) -> u32 {
+        self.shrinks.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The communicator of symmetra, if it is open and symmetra serves.
     pub(crate) fn own(&self) -> Option<&Own> {
         match self.side.get() {
@@ -217,6 +228,20 @@ impl Drop for Step {
 }
 
 impl Own {
+    /// Makes one call, so that all ranks have loaded their code and a graph may come first. Collective; blocks.
+    pub(crate) fn new(communicator: Communicator) -> Result<Self> {
+        let stream = Stream::new(communicator.device())?;
+        let one = DeviceBuffer::from_slice(&[0.0_f32], &stream)?;
+        communicator.all_reduce_in_place(&one, &stream)?;
+        communicator.synchronize(&stream)?;
+        let mut random = [0; 16];
+        let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
+        read.map_err(|error| Failure::system(format!("reading /dev/urandom: {error}")))?;
+        let all = communicator.group().all_gather_bytes(&random)?;
+        let token = all.into_iter().next().unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { streams: Streams::new(communicator.device())?, communicator, token })
+    }
+
     /// Whether calls end before they return, because the device has no streams of the program.
     pub(crate) fn blocks(&self) -> bool {
         self.communicator.device().kind() == DeviceKind::Host

@@ -10,6 +10,7 @@ use crate::abi::{self, Code, Handle, Properties, SimInfo, Stream, Team, UniqueId
 use crate::comm::Comm;
 use crate::error::{self, Failure, Result, argument};
 use crate::operations::{self, Shape};
+use crate::parts::{self, Excluded};
 use crate::queries::answer;
 use crate::real::Symbol;
 use crate::route::{self, Target};
@@ -141,7 +142,7 @@ exports! {
     ncclCommInitAll pncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int)
         does opening::init_all(comms, count, devices);
     ncclCommSplit pncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: Memory)
-        of comm does |comm| opening::split(comm, color, key, part, config);
+        of comm does |comm| parts::split(comm, color, key, part, config);
     ncclCommFinalize pncclCommFinalize(comm: Handle) does ending::finalize(comm, |comm| pass_on!(ncclCommFinalize(comm: Handle)));
     ncclCommDestroy pncclCommDestroy(comm: Handle) does ending::destroy(comm, |comm| pass_on!(ncclCommDestroy(comm: Handle)));
     ncclCommAbort pncclCommAbort(comm: Handle) does ending::abort(comm, |comm| pass_on!(ncclCommAbort(comm: Handle)));
@@ -158,8 +159,8 @@ exports! {
     ncclCommMemStats pncclCommMemStats(comm: Handle, statistic: c_int, value: *mut u64)
         of comm does |comm: &Comm| queries::memory(comm, statistic, value);
     ncclCommShrink pncclCommShrink(
-        comm: Handle, excluded: *mut c_int, count: c_int, part: *mut Handle, config: Memory, flags: c_int,
-    ) of comm refuses;
+        comm: Handle, list: *mut c_int, count: c_int, part: *mut Handle, config: Memory, flags: c_int,
+    ) of comm does |comm| parts::shrink(comm, Excluded { list, count }, part, config, flags);
     ncclCommRevoke pncclCommRevoke(comm: Handle, flags: c_int)
         of comm refuses;
 }

@@ -2,11 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symmetra::bootstrap::{Bootstrap, Joined, Meeting, Tcp, Threads, UniqueId as Address};
-use symmetra::{Communicator, Config as Group, Deadlines, Device, DeviceBuffer, DeviceKind};
+use symmetra::{Communicator, Config as Group, Deadlines, Device, DeviceKind};
 
 use crate::abi::{Code, Handle, UniqueId};
 use crate::birth::Birth;
@@ -17,7 +16,6 @@ use crate::group;
 use crate::log;
 use crate::real;
 use crate::settings::{Settings, settings};
-use crate::streams::Streams;
 use crate::verdict::{self, Claim};
 
 /// The most time of an opening, and of a wait in a call. A rank may wait for a whole night of another.
@@ -38,7 +36,7 @@ pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
 }
 
 /// The address, unless it is null.
-fn not_null<T>(what: &str, address: *mut T) -> Result<*mut T> {
+pub(crate) fn not_null<T>(what: &str, address: *mut T) -> Result<*mut T> {
     match address.is_null() {
         true => Err(argument(what, "null", "the call writes it")),
         false => Ok(address),
@@ -116,7 +114,7 @@ fn init_real(out: *mut Handle, place: Place, id: UniqueId, config: Config) -> Re
 }
 
 /// The settings of a group.
-fn group_config(settings: &Settings, place: Place, config: &Config) -> Group {
+pub(crate) fn group_config(settings: &Settings, place: Place, config: &Config) -> Group {
     let wait = settings.timeout.unwrap_or(STEADY);
     let deadlines = Deadlines::default().open(settings.timeout.unwrap_or(OPEN)).first_use(wait).steady(wait);
     let pair_bytes = match place.ranks {
@@ -212,19 +210,9 @@ impl Opening<'_> {
     }
 }
 
-/// Opens a communicator on symmetra's kernels, and makes one call, so that all ranks have loaded their code and a graph
-/// may come first.
-fn open_own(bootstrap: impl Bootstrap, device: &Device, config: Group) -> Result<Own> {
-    let communicator = Communicator::open(bootstrap, device, config)?;
-    warm(&communicator)?;
-    Ok(Own { streams: Streams::new(device)?, communicator })
-}
-
-fn warm(communicator: &Communicator) -> Result {
-    let stream = symmetra::Stream::new(communicator.device())?;
-    let one = DeviceBuffer::from_slice(&[0.0_f32], &stream)?;
-    communicator.all_reduce_in_place(&one, &stream)?;
-    Ok(communicator.synchronize(&stream)?)
+/// Opens a communicator on symmetra's kernels.
+pub(crate) fn open_own(bootstrap: impl Bootstrap, device: &Device, config: Group) -> Result<Own> {
+    Own::new(Communicator::open(bootstrap, device, config)?)
 }
 
 /// `ncclCommInitAll`: a communicator for each device, all in this process.
@@ -268,47 +256,4 @@ pub(crate) fn init_all(out: *mut Handle, count: c_int, devices: *const c_int) ->
         births.push(unsafe { Birth::new(place, comm, open) }?);
     }
     Birth::run_all(births).map(drop)
-}
-
-/// `ncclCommSplit` of a communicator on symmetra's kernels. A negative color, -1, is no part.
-pub(crate) fn split(
-    parent: &Arc<Comm>,
-    color: c_int,
-    key: c_int,
-    out: *mut Handle,
-    config: *const c_void,
-) -> Result<Code> {
-    let out = not_null("the new communicator", out)?;
-    // SAFETY: the caller's `ncclComm_t`, which is not null.
-    unsafe { out.write(std::ptr::null_mut()) };
-    if color < -1 {
-        return Err(argument("the color", color, "colors are -1 (no part) and numbers from 0 on"));
-    }
-    let settings = settings()?;
-    let config = match config.is_null() {
-        true => parent.config.clone(),
-        // SAFETY: NCCL's contract: an `ncclConfig_t`.
-        false => unsafe { Config::read(config, settings) }?,
-    };
-    let color = u32::try_from(color).ok();
-    // The split is a step of the parent until all parts are open.
-    let step = parent.begin_step();
-    let of = parent.clone();
-    let open = move || {
-        let _step = step;
-        let Some(own) = of.own() else { return Err(Failure::usage("the communicator ended during its split")) };
-        let Some(part) = own.communicator.split(color, key)? else { return Ok(None) };
-        warm(&part)?;
-        let streams = Streams::new(part.device())?;
-        Ok(Some(Side::Own(Own { communicator: part, streams })))
-    };
-    let birth = match color {
-        None => Birth::of_others(config.returns_early, open),
-        Some(_) => {
-            let comm = Comm::opening(None, parent.device, config);
-            // SAFETY: the caller's `ncclComm_t`, which stays until the opening or the group ends, by NCCL's contract.
-            unsafe { Birth::new(out, comm, open) }?
-        }
-    };
-    group::give_birth(birth)
 }

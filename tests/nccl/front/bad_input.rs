@@ -168,6 +168,28 @@ fn splits_windows_and_reductions() {
     });
 }
 
+#[test]
+fn ranks_of_shrinks() {
+    threads(3, |rank| {
+        let shrink = |list: &[c_int], flags| {
+            let mut part = 0;
+            let count = list.len() as c_int;
+            library::ncclCommShrink(rank.comm, list.as_ptr(), count, &raw mut part, std::ptr::null(), flags)
+        };
+        let (own, other) = (rank.rank as c_int, (rank.rank as c_int + 1) % 3);
+        refused(shrink(&[own], 0), 4, &["ncclCommShrink", &format!("an excluded rank is {own}"), "survivor"]);
+        refused(shrink(&[other, other], 0), 4, &[&format!("an excluded rank is {other}"), "each once"]);
+        refused(shrink(&[3], 0), 4, &["an excluded rank is 3", "0 to 2"]);
+        refused(shrink(&[-1], 0), 4, &["an excluded rank is -1"]);
+        refused(shrink(&[], 0), 4, &["the number of excluded ranks is 0", "1 to 2"]);
+        refused(shrink(&[0, 1, 2], 0), 4, &["the number of excluded ranks is 3"]);
+        refused(shrink(&[other], 2), 4, &["the flags of the shrink is 2"]);
+        let null = std::ptr::null();
+        let mut part = 0;
+        refused(library::ncclCommShrink(rank.comm, null, 1, &raw mut part, null.cast(), 0), 4, &["list", "null"]);
+    });
+}
+
 /// Every code has a text.
 #[test]
 fn texts_of_codes() {

@@ -54,5 +54,9 @@ fn a_killed_rank_is_named() {
     assert_eq!(code, 6);
     assert_eq!(all_reduce(rank), 6);
     assert!(last_error().contains("rank 1 is gone"), "{}", last_error());
+    let mut part = 0;
+    ok(library::ncclCommShrink(rank.comm, [1].as_ptr(), 1, &raw mut part, std::ptr::null(), 1));
+    ok(all_reduce(Rank { comm: part, rank: 0, ranks: 1 }));
+    ok(library::ncclCommDestroy(part));
     ok(library::ncclCommAbort(rank.comm));
 }

@@ -49,6 +49,7 @@ functions! {
     ncclCommInitRankConfig(comm: *mut Comm, ranks: c_int, id: ByValue, rank: c_int, config: *const u8);
     ncclCommInitAll(comms: *mut Comm, count: c_int, devices: *const c_int);
     ncclCommSplit(comm: Comm, color: c_int, key: c_int, part: *mut Comm, config: *const u8);
+    ncclCommShrink(comm: Comm, list: *const c_int, count: c_int, part: *mut Comm, config: *const u8, flags: c_int);
     ncclCommFinalize(comm: Comm);
     ncclCommDestroy(comm: Comm);
     ncclCommAbort(comm: Comm);

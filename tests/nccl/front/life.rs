@@ -124,6 +124,24 @@ fn splits_of_splits() {
     });
 }
 
+/// A communicator of the survivors, which alone call, twice; the excluded rank makes no call.
+#[test]
+fn shrinks_without_the_excluded_rank() {
+    threads(4, |rank| {
+        if rank.rank == 1 {
+            return;
+        }
+        for _ in 0..2 {
+            let mut part = 0;
+            ok(library::ncclCommShrink(rank.comm, [1].as_ptr(), 1, &raw mut part, std::ptr::null(), 0));
+            let own = [0, 9, 1, 2][rank.rank];
+            assert_eq!(place(part), [own as c_int, 3, 0]);
+            assert_eq!(sum(Rank { comm: part, rank: own, ranks: 3 }), 6.0);
+            ok(library::ncclCommDestroy(part));
+        }
+    });
+}
+
 /// Two communicators, used in opposite orders by the ranks' sends, and ended in opposite orders.
 #[test]
 fn ends_in_unlike_order() {
