@@ -15,7 +15,7 @@ impl Communicator {
     pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
         let inner = &self.0;
         let (rank, world) = (self.rank(), self.world_size());
-        let _entered = inner.group.enter_with_each(messages.iter().map(|message| message.peer))?;
+        let _entered = inner.group.enter_with_messages(messages.iter().map(|message| (message.peer, message.sends)))?;
         check_pairs(messages, rank, world, self.device())?;
         inner.check_device("stream", queue.stream().device())?;
         if messages.is_empty() {

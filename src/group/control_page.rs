@@ -219,13 +219,21 @@ impl Page {
     /// Whether `other`, the page of rank `rank`, which has left, lacks a message with which a message of this page's rank,
     /// `own`, would end: one to receive, or one to send if the other rank abandoned its calls.
     pub(super) fn misses_message(&self, own: usize, other: &Self, rank: usize) -> bool {
-        let count = |counts: &[AtomicU64; MAX_WORLD_SIZE], peer: usize| {
-            counts.get(peer).map_or(0, |count| count.load(Ordering::Relaxed))
-        };
-        let counted = [self, other].iter().all(|page| page.uncounted.load(Ordering::Relaxed) == 0);
         let receives = count(&self.received, rank) > count(&other.sent, own);
         let sends = count(&self.sent, rank) > count(&other.received, own);
-        counted && (receives || sends && other.way_out() == Some(WayOut::Abandoned))
+        self.counts_with(other) && (receives || sends && other.way_out() == Some(WayOut::Abandoned))
+    }
+
+    /// The number of messages that this page's rank, `own`, has sent to rank `peer`, of the page `other`, and that `peer` has
+    /// not received. `None` if one of the two has messages that are not counted.
+    pub(super) fn unreceived(&self, peer: usize, other: &Self, own: usize) -> Option<u64> {
+        let sent = count(&self.sent, peer).saturating_sub(count(&other.received, own));
+        self.counts_with(other).then_some(sent)
+    }
+
+    /// Whether all messages between the ranks of two pages are counted.
+    fn counts_with(&self, other: &Self) -> bool {
+        [self, other].iter().all(|page| page.uncounted.load(Ordering::Relaxed) == 0)
     }
 
     /// Whether the rank of this page has enqueued a call, and so has finished loading.
@@ -237,6 +245,11 @@ impl Page {
     pub(super) fn healthy(&self) -> bool {
         self.abort.load(Ordering::Relaxed) == 0 && self.code.load(Ordering::Relaxed) == 0
     }
+}
+
+/// The messages of one direction between a page's rank and `peer`.
+fn count(counts: &[AtomicU64; MAX_WORLD_SIZE], peer: usize) -> u64 {
+    counts.get(peer).map_or(0, |count| count.load(Ordering::Relaxed))
 }
 
 pub(crate) struct PageMapping {

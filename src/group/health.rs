@@ -122,10 +122,21 @@ impl Health {
 
     /// As [`all_here`](Self::all_here), for work that needs only `peer`. A rank that does not exist counts as present.
     pub(super) fn is_here(&self, peer: usize) -> Result<()> {
-        match self.departed.load(Ordering::Relaxed) && self.pages.get(peer).is_some_and(|page| page.has_left()) {
+        match self.is_missing(peer) {
             true => Err(self.fail(self.gone(peer))),
             false => Ok(()),
         }
+    }
+
+    /// Whether `peer` has left regularly. Costs one load if no rank has.
+    pub(super) fn is_missing(&self, peer: usize) -> bool {
+        self.departed.load(Ordering::Relaxed) && self.pages.get(peer).is_some_and(|page| page.has_left())
+    }
+
+    /// Whether `peer` has sent `more` messages that this rank has not received. False if one of the two has messages in
+    /// graphs, which are not counted.
+    pub(super) fn has_sent(&self, peer: usize, more: u64) -> bool {
+        self.pages.get(peer).is_some_and(|page| page.unreceived(self.rank, self.own(), peer) >= Some(more))
     }
 
     /// The error for a rank that is gone.

@@ -237,13 +237,24 @@ impl Group {
 
     /// As [`enter`](Self::enter), for work that needs only `peer`.
     pub(crate) fn enter_with(&self, peer: usize) -> Result<Entered<'_>> {
-        self.enter_with_each([peer].into_iter())
+        let entered = self.enter_well()?;
+        self.0.health.is_here(peer)?;
+        Ok(entered)
     }
 
-    /// As [`enter`](Self::enter), for work that needs only these peers.
-    pub(crate) fn enter_with_each(&self, mut peers: impl Iterator<Item = usize>) -> Result<Entered<'_>> {
-        let entered = self.enter_well()?;
-        peers.try_for_each(|peer| self.0.health.is_here(peer))?;
+    /// As [`enter`](Self::enter), for messages: of each, the peer and whether this rank sends. A peer that has sent a message
+    /// and left is not needed to receive the message.
+    pub(crate) fn enter_with_messages(
+        &self,
+        messages: impl Iterator<Item = (usize, bool)> + Clone,
+    ) -> Result<Entered<'_>> {
+        let (entered, health) = (self.enter_well()?, &self.0.health);
+        for (peer, sends) in messages.clone().filter(|(peer, _)| health.is_missing(*peer)) {
+            let received = messages.clone().filter(|message| *message == (peer, false)).count();
+            if sends || !health.has_sent(peer, received as u64) {
+                health.is_here(peer)?;
+            }
+        }
         Ok(entered)
     }
 

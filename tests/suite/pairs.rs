@@ -788,6 +788,39 @@ fn ranks_go_on_beside_one_that_departed() {
     });
 }
 
+/// A rank may leave before its peer receives the messages that the rank has sent. No further message comes.
+#[test]
+fn messages_of_a_departed_rank_are_received() {
+    let departed = Gate::new(2);
+    meet(2, |bootstrap| {
+        let rank = open(bootstrap, &small()).unwrap();
+        let Rank { communicator, stream, device } = &rank;
+        if rank.rank() == 1 {
+            for value in [7u8, 8] {
+                let out = DeviceBuffer::from_slice(&[value; 100], stream).unwrap();
+                communicator.pairs(stream, |call| call.send(&out, 0)).unwrap();
+                rank.finish();
+            }
+            communicator.clone().depart().unwrap();
+            departed.pass();
+            departed.pass();
+            return;
+        }
+        departed.pass();
+        // The monitor sees the departure within a second.
+        std::thread::sleep(Duration::from_millis(1500));
+        let into = DeviceBuffer::<u8>::new(device, 100).unwrap();
+        let receive = || communicator.pairs(stream, |call| call.receive(&into, 1));
+        for value in [7, 8] {
+            receive().unwrap();
+            rank.finish();
+            assert_eq!(into.read(stream).unwrap(), [value; 100]);
+        }
+        assert!(matches!(receive(), Err(Error::PeerLost { rank: 1, .. })));
+        departed.pass();
+    });
+}
+
 /// Coordinators of one host run messages on own kernels; the CPU's engine needs all ranks, so it refuses.
 #[test]
 fn coordinators_choose_a_backend() {
