@@ -10,6 +10,7 @@ mod killed;
 mod library;
 mod life;
 mod operations;
+mod programs;
 mod python;
 mod values;
 mod wheel;

@@ -11,14 +11,14 @@ const COUNTS: [usize; 4] = [0, 1, 129, 70_001];
 
 /// One call of a collective.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    name: &'static str,
-    dtype: c_int,
-    op: c_int,
-    count: usize,
-    root: usize,
-    in_place: bool,
-    seed: u64,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) dtype: c_int,
+    pub(crate) op: c_int,
+    pub(crate) count: usize,
+    pub(crate) root: usize,
+    pub(crate) in_place: bool,
+    pub(crate) seed: u64,
 }
 
 /// How many counts the send and the receive buffer of a collective have on `n` ranks.
@@ -68,8 +68,8 @@ impl Case {
         })
     }
 
-    /// Makes the call and checks the receive buffer.
-    fn check(self, Rank { comm, rank, ranks }: Rank) {
+    /// Makes the call.
+    pub(crate) fn start(self, Rank { comm, rank, ranks }: Rank) -> Started {
         let Self { name, dtype, op, count, root, in_place, .. } = self;
         let [sends, receives] = parts(name, ranks);
         let values: Vec<f64> = (0..sends * count).map(|index| self.value(rank, index, ranks)).collect();
@@ -100,17 +100,12 @@ impl Case {
             "all-to-all" => library::ncclAlltoAll(from, to, count, dtype, comm, 0),
             other => panic!("no collective has the name {other}"),
         });
-        let Some(expected) = self.expected(rank, ranks) else { return };
-        let found = match in_place && receives < sends {
-            true => send.values()[rank * count..(rank + 1) * count].to_vec(),
-            false => receive.values(),
-        };
-        assert!(
-            found == expected,
-            "rank {rank} of {ranks}, {self:?}: {:?} for {:?}",
-            &found[..8.min(found.len())],
-            &expected[..8.min(expected.len())]
-        );
+        Started { case: self, rank, ranks, send, receive }
+    }
+
+    /// Makes the call and checks the receive buffer.
+    fn check(self, rank: Rank) {
+        self.start(rank).check();
     }
 
     /// A buffer of all ranks' parts with this rank's part in place.
@@ -121,7 +116,36 @@ impl Case {
     }
 }
 
-const NAMES: [&str; 8] =
+/// A call that was made, and its buffers.
+pub(crate) struct Started {
+    case: Case,
+    rank: usize,
+    ranks: usize,
+    send: Memory,
+    receive: Memory,
+}
+
+impl Started {
+    /// Checks the receive buffer of a call that has ended.
+    pub(crate) fn check(&self) {
+        let Self { case, rank, ranks, .. } = *self;
+        let [sends, receives] = parts(case.name, ranks);
+        let Some(expected) = case.expected(rank, ranks) else { return };
+        let found = match case.in_place && receives < sends {
+            true => self.send.values()[rank * case.count..(rank + 1) * case.count].to_vec(),
+            false => self.receive.values(),
+        };
+        let shown = 8.min(found.len());
+        assert!(
+            found == expected,
+            "rank {rank} of {ranks}, {case:?}: {:?} for {:?}",
+            &found[..shown],
+            &expected[..shown]
+        );
+    }
+}
+
+pub(crate) const NAMES: [&str; 8] =
     ["all-reduce", "reduce", "broadcast", "all-gather", "gather", "reduce-scatter", "scatter", "all-to-all"];
 
 /// The cases of a world: every collective, type and form, with each reduction in turn.
