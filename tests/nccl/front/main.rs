@@ -9,6 +9,7 @@ mod groups;
 mod killed;
 mod library;
 mod life;
+mod nccl_tests;
 mod operations;
 mod programs;
 mod python;
