@@ -156,7 +156,7 @@ fn open(id: &[u8; 128], place: Place, device: &Device, settings: &Settings, conf
         }
         Some(reason) => {
             log::birth(&format!("{name}: the real NCCL serves: {reason}"));
-            opening.by_the_real_library(&reason)
+            opening.by_the_real_library(device, &reason)
         }
         None => {
             let own = opening.by_symmetra(device)?;
@@ -192,22 +192,32 @@ impl Opening<'_> {
     }
 
     /// Opens by the real library, with an id of rank 0. A rank without a real library sends no bytes, and all ranks fail.
-    fn by_the_real_library(mut self, reason: &str) -> Result<Side> {
+    fn by_the_real_library(mut self, device: &Device, reason: &str) -> Result<Side> {
         let Place { rank, ranks } = self.place;
-        let own = match rank {
+        let own = check_current(device).and_then(|()| match rank {
             0 => real::unique_id().map(|id| id.bytes().to_vec()),
             _ => real::version().map(|_| vec![1]),
-        };
+        });
         let all = self.met.exchange(own.as_deref().unwrap_or_default(), self.deadline)?;
         own?;
         if let Some(lacking) = all.iter().position(Vec::is_empty) {
-            return Err(Failure::usage(format!("{reason}, and rank {lacking} has no real NCCL")));
+            return Err(Failure::usage(format!("{reason}, and rank {lacking} cannot open by the real NCCL")));
         }
         let id = all.first().and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
         let id = id.ok_or_else(|| Failure::system("rank 0 sent no id of the real NCCL"))?;
         let (handle, _) = real::init(ranks as c_int, UniqueId::from(id), rank as c_int, &self.config.raw)?;
         Ok(Side::Real(Real(handle)))
     }
+}
+
+/// Refuses an opening by the real library on a thread of this library, whose current device is not that of the program's
+/// thread: the real library opens on the current device.
+fn check_current(device: &Device) -> Result {
+    if device.kind() == DeviceKind::Host || Device::current()?.ordinal() == device.ordinal() {
+        return Ok(());
+    }
+    let how = "a group of several GPUs, and an opening that does not block, open on other threads";
+    Err(Failure::usage(format!("the real NCCL opens on the GPU of the calling thread, and {how}")))
 }
 
 /// Opens a communicator on symmetra's kernels.
