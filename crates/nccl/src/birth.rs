@@ -30,12 +30,24 @@ struct Child {
 impl Child {
     /// Ends the opening. A communicator that did not open has no handle.
     fn end(self, side: Result<Option<Side>>) -> Result {
-        let side = side.and_then(|side| side.ok_or_else(|| Failure::usage("this rank is in no part")));
-        self.comm.opened(side).inspect_err(|_| {
+        self.comm.opened(present(side)).inspect_err(|_| {
             registry::remove(self.handle);
             // SAFETY: the promise of `Birth::new`.
             unsafe { self.place.write(std::ptr::null_mut()) };
         })
+    }
+}
+
+/// The library that serves a communicator of this rank.
+fn present(side: Result<Option<Side>>) -> Result<Side> {
+    side.and_then(|side| side.ok_or_else(|| Failure::usage("this rank is in no part")))
+}
+
+/// Ends an opening, with or without a communicator of this rank.
+fn end(child: Option<Child>, side: Result<Option<Side>>) -> Result {
+    match child {
+        Some(child) => child.end(side),
+        None => side.map(drop),
     }
 }
 
@@ -79,20 +91,15 @@ impl Birth {
         let Self { child, returns_early, open } = self;
         if !returns_early {
             let side = open();
-            return match child {
-                Some(child) => child.end(side),
-                None => side.map(drop),
-            }
-            .map(|()| abi::SUCCESS);
+            return end(child, side).map(|()| abi::SUCCESS);
         }
         // The program keeps the handle of a communicator that did not open, and reads the failure by the handle.
         let comm = child.map(|child| child.comm);
         let started = std::thread::Builder::new().name("symmetra-open".to_owned()).spawn(move || {
             let side = open();
             if let Some(comm) = comm {
-                let side = side.and_then(|side| side.ok_or_else(|| Failure::usage("this rank is in no part")));
                 // The communicator keeps the failure.
-                let _ = comm.opened(side);
+                let _ = comm.opened(present(side));
             }
         });
         started.map(|_| abi::IN_PROGRESS).map_err(|error| Failure::system(format!("starting a thread: {error}")))
@@ -109,12 +116,8 @@ impl Birth {
             let panicked = || Err(Failure::new(abi::INTERNAL_ERROR, "a panic while a communicator opened"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
         });
-        let ended = children.into_iter().zip(sides).map(|(child, side)| match child {
-            Some(child) => child.end(side),
-            None => side.map(drop),
-        });
         // Every opening ends before the first failure is returned.
-        let ended: Vec<Result> = ended.collect();
+        let ended: Vec<Result> = children.into_iter().zip(sides).map(|(child, side)| end(child, side)).collect();
         ended.into_iter().collect::<Result>().map(|()| abi::SUCCESS)
     }
 }

@@ -59,7 +59,7 @@ impl Config {
     /// # Safety
     /// `config` is null, or the address of an `ncclConfig_t` whose first field is its size.
     pub(crate) unsafe fn read(config: *const c_void, settings: &Settings) -> Result<Self> {
-        let mut read = Self { returns_early: settings.returns_early, ..Self::default() };
+        let mut read = Self { returns_early: settings.returns_early.unwrap_or_default(), ..Self::default() };
         if config.is_null() {
             return Ok(Self { most_blocks: settings.max_ctas, ..read });
         }
@@ -97,17 +97,14 @@ impl Config {
         {
             return Err(argument("minCTAs", least, format!("maxCTAs is {most}")));
         }
-        if !settings.decides_blocking {
-            read.returns_early = blocking == Some(0);
-        }
+        read.returns_early = settings.returns_early.unwrap_or(blocking == Some(0));
         read.most_blocks = most.map(|most| most.unsigned_abs()).or(settings.max_ctas);
         let name = fields.get(COMM_NAME).map(usize::from_ne_bytes).unwrap_or(0) as *const c_char;
         if !name.is_null() {
             // SAFETY: NCCL's contract: a string that ends with a zero, or null.
             read.name = Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
         }
-        // SAFETY: the struct has `size` bytes. The real NCCL reads as many as it knows.
-        read.raw = unsafe { std::slice::from_raw_parts(config.cast::<u8>(), size.min(KNOWN)) }.to_vec();
+        read.raw = fields.0;
         Ok(read)
     }
 }

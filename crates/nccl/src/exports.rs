@@ -10,24 +10,11 @@ use crate::abi::{self, Code, Handle, Properties, SimInfo, Stream, Team, UniqueId
 use crate::comm::Comm;
 use crate::error::{self, Failure, Result, argument};
 use crate::operations::{self, Shape};
+use crate::out::answer;
 use crate::parts::{self, Excluded};
-use crate::queries::answer;
-use crate::real::Symbol;
+use crate::real::pass_on;
 use crate::route::{self, Target};
 use crate::{ending, group, log, memory, numbers, opening, queries, version};
-
-/// Calls a function of the real library with the type of the function that is being defined.
-macro_rules! pass_on {
-    ($name:ident($($arg:ident: $type:ty),*)) => {{
-        static SYMBOL: Symbol = Symbol::new(stringify!($name));
-        SYMBOL.address().map(|address| {
-            // SAFETY: the function of the real library with this name has the type that NCCL's header declares.
-            let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> Code>(address) };
-            // SAFETY: the arguments of the caller, who keeps NCCL's contract.
-            unsafe { function($($arg),*) }
-        })
-    }};
-}
 
 /// Defines functions of NCCL by two names. After the arguments stands what the function does:
 /// * `does RESULT`: for functions without a communicator;

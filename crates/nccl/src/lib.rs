@@ -16,6 +16,7 @@ mod memory;
 mod numbers;
 mod opening;
 mod operations;
+mod out;
 mod parts;
 mod queries;
 mod real;

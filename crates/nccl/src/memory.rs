@@ -1,16 +1,16 @@
 //! `ncclMemAlloc`, and registrations. Registered memory goes by packets, as all memory does.
-#![allow(unsafe_code)]
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
-use symmetra::{Device, DeviceBuffer, DeviceKind};
+use symmetra::DeviceBuffer;
 
 use crate::abi::{self, Handle};
 use crate::comm::Comm;
 use crate::error::{Failure, Result, argument};
+use crate::out::{answer, not_null};
 use crate::settings::settings;
 
 /// The memory that this library allocated, by address.
@@ -18,22 +18,13 @@ static ALLOCATED: Lazy<Mutex<HashMap<usize, DeviceBuffer<u8>>>> = Lazy::new(Mute
 
 /// `ncclMemAlloc`.
 pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize) -> Result {
-    if out.is_null() {
-        return Err(argument("the address of the pointer", "null", "the call writes it"));
-    }
-    // SAFETY: the caller's pointer, which is not null.
-    unsafe { out.write(std::ptr::null_mut()) };
-    let device = match settings()?.device {
-        DeviceKind::Host => Device::host()?,
-        _ => Device::current()?,
-    };
+    answer("the address of the pointer", out, std::ptr::null_mut())?;
+    let device = settings()?.current_device()?;
     // Every pointer is of its own memory, also one of no bytes.
     let memory = DeviceBuffer::<u8>::new(&device, bytes.max(1))?;
     let address = memory.as_raw();
     ALLOCATED.lock().insert(address as usize, memory);
-    // SAFETY: the caller's pointer, which is not null.
-    unsafe { out.write(address.cast()) };
-    Ok(())
+    answer("the address of the pointer", out, address.cast())
 }
 
 /// `ncclMemFree` of memory that this library allocated. `false` for other memory.
@@ -59,13 +50,8 @@ fn check_range(address: *mut c_void, bytes: usize) -> Result {
 /// `ncclCommRegister`: a hint without effect.
 pub(crate) fn register(comm: &Comm, address: *mut c_void, bytes: usize, out: *mut Handle) -> Result {
     check_range(address, bytes)?;
-    if out.is_null() {
-        return Err(argument("the address of the handle", "null", "the call writes it"));
-    }
-    let handle = comm.registrations.add(address as usize);
-    // SAFETY: the caller's handle, which is not null.
-    unsafe { out.write(handle) };
-    Ok(())
+    let out = not_null("the address of the handle", out)?;
+    answer("the address of the handle", out, comm.registrations.add(address as usize))
 }
 
 pub(crate) fn deregister(comm: &Comm, handle: Handle) -> Result {
@@ -81,12 +67,7 @@ pub(crate) fn register_window(address: *mut c_void, bytes: usize, out: *mut Hand
     if flags & !WINDOW_FLAGS != 0 {
         return Err(argument("the flags of the window", flags, format!("flags are 0 to {WINDOW_FLAGS}")));
     }
-    if out.is_null() {
-        return Err(argument("the address of the window", "null", "the call writes it"));
-    }
-    // SAFETY: the caller's window, which is not null.
-    unsafe { out.write(std::ptr::null_mut()) };
-    Ok(())
+    answer("the address of the window", out, std::ptr::null_mut())
 }
 
 /// `ncclCommWindowDeregister`. A communicator has no windows.

@@ -1,4 +1,4 @@
-//! The numbers of element types and reductions.
+//! The numbers of element types, reductions and ranks.
 
 use std::ffi::c_int;
 
@@ -41,4 +41,10 @@ pub(crate) fn reduction(number: c_int) -> Result<Reduction> {
     found
         .copied()
         .ok_or_else(|| argument("the reduction", number, "reductions are 0 to 4: sum, prod, max, min and avg"))
+}
+
+/// The rank with a number, of `ranks` ranks.
+pub(crate) fn rank(what: &str, number: c_int, ranks: usize) -> Result<usize> {
+    let found = usize::try_from(number).ok().filter(|rank| *rank < ranks);
+    found.ok_or_else(|| argument(what, number, format!("ranks are 0 to {}", ranks - 1)))
 }

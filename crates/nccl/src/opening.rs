@@ -1,4 +1,4 @@
-//! Openings of communicators: `ncclCommInitRank` and its forms, and splits.
+//! Openings of communicators: `ncclCommInitRank` and its forms.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -14,8 +14,11 @@ use crate::config::Config;
 use crate::error::{Failure, Result, argument};
 use crate::group;
 use crate::log;
+use crate::numbers;
+use crate::out::not_null;
 use crate::real;
-use crate::settings::{Settings, settings};
+use crate::settings::{Serve, Settings, settings};
+use crate::variables::variable;
 use crate::verdict::{self, Claim};
 
 /// The most time of an opening, and of a wait in a call. A rank may wait for a whole night of another.
@@ -26,29 +29,13 @@ const STEADY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
     let place = not_null("the id", id)?;
     let settings = settings()?;
-    let made = match settings.has_comm_id || settings.serve == crate::settings::Serve::Off {
+    let made = match settings.has_comm_id || settings.serve == Serve::Off {
         true => real::unique_id()?,
-        false => UniqueId::from(Meeting::id(crate::variables::variable("NCCL_SOCKET_IFNAME").as_deref())?),
+        false => UniqueId::from(Meeting::id(variable("NCCL_SOCKET_IFNAME").as_deref())?),
     };
     // SAFETY: the caller's `ncclUniqueId`, which is not null.
     unsafe { place.write(made) };
     Ok(())
-}
-
-/// The address, unless it is null.
-pub(crate) fn not_null<T>(what: &str, address: *mut T) -> Result<*mut T> {
-    match address.is_null() {
-        true => Err(argument(what, "null", "the call writes it")),
-        false => Ok(address),
-    }
-}
-
-/// The device of the calling thread.
-fn current(settings: &Settings) -> Result<Device> {
-    Ok(match settings.device {
-        DeviceKind::Host => Device::host()?,
-        _ => Device::current()?,
-    })
 }
 
 /// The number and count of a rank, checked.
@@ -57,11 +44,7 @@ fn place(ranks: c_int, rank: c_int) -> Result<Place> {
         .ok()
         .filter(|count| (1..=65_535).contains(count))
         .ok_or_else(|| argument("the number of ranks", ranks, "it must be 1 to 65535"))?;
-    let rank = usize::try_from(rank)
-        .ok()
-        .filter(|rank| *rank < ranks)
-        .ok_or_else(|| argument("the rank", rank, format!("ranks are 0 to {}", ranks - 1)))?;
-    Ok(Place { rank, ranks })
+    Ok(Place { rank: numbers::rank("the rank", rank, ranks)?, ranks })
 }
 
 /// `ncclCommInitRankConfig`. `config` is null for the default.
@@ -77,7 +60,7 @@ pub(crate) fn init(out: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, co
     if settings.has_comm_id || !Meeting::is_id(&bytes) {
         return init_real(out, place, id, config);
     }
-    let device = current(settings)?;
+    let device = settings.current_device()?;
     let comm = Comm::opening(Some(place), device.ordinal().max(0), config.clone());
     let open = move || open(&bytes, place, &device, settings, &config).map(Some);
     // SAFETY: the caller's `ncclComm_t`, which stays until the opening or the group ends, by NCCL's contract.

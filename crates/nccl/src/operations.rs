@@ -62,19 +62,13 @@ impl<'a> Builder<'a> {
     }
 
     fn root(mut self, root: c_int) -> Result<Self> {
-        self.call.root = rank("the root", root, self.comm)?;
+        self.call.root = numbers::rank("the root", root, self.comm.place().ranks)?;
         Ok(self)
     }
 
     fn is_root(&self) -> bool {
         self.call.root == self.comm.place().rank
     }
-}
-
-fn rank(what: &str, rank: c_int, comm: &Comm) -> Result<usize> {
-    let ranks = comm.place().ranks;
-    let found = usize::try_from(rank).ok().filter(|rank| *rank < ranks);
-    found.ok_or_else(|| argument(what, rank, format!("ranks are 0 to {}", ranks - 1)))
 }
 
 /// Enqueues the collective, or keeps it until the group ends. A collective without elements is nothing.
@@ -146,7 +140,7 @@ pub(crate) fn scatter(comm: &Arc<Comm>, own: &Own, shape: Shape, root: c_int) ->
 /// Enqueues a message, or keeps it until the group ends.
 pub(crate) fn message(comm: &Arc<Comm>, own: &Own, shape: Shape, peer: c_int, sends: bool) -> Result {
     let dtype = numbers::dtype(shape.dtype)?;
-    let peer = rank("the peer", peer, comm)?;
+    let peer = numbers::rank("the peer", peer, comm.place().ranks)?;
     let address = if sends { shape.send } else { shape.receive.cast_const() };
     let memory = Operand::new("the buffer", address, shape.count, dtype)?;
     group::submit(comm, own, shape.stream as u64, Work::Messages(vec![Message { peer, sends, memory, dtype }]))

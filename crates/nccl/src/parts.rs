@@ -14,7 +14,8 @@ use crate::comm::{Comm, Own, Place, Side};
 use crate::config::Config;
 use crate::error::{Failure, Result, argument};
 use crate::group;
-use crate::opening::{group_config, not_null, open_own};
+use crate::opening::{group_config, open_own};
+use crate::out::not_null;
 use crate::settings::settings;
 
 /// The most time in which all survivors of a shrink have to come.

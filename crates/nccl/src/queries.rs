@@ -7,16 +7,7 @@ use crate::abi::{MAGIC, Properties, SimInfo, Team};
 use crate::comm::{Comm, Own, Place};
 use crate::error::{Failure, Result, argument};
 use crate::group;
-
-/// Writes an answer.
-pub(crate) fn answer<T>(what: &str, out: *mut T, value: T) -> Result {
-    if out.is_null() {
-        return Err(argument(what, "null", "the call writes it"));
-    }
-    // SAFETY: the caller's place for the answer, which is not null.
-    unsafe { out.write(value) };
-    Ok(())
-}
+use crate::out::answer;
 
 /// `ncclCommQueryProperties`. The interface for kernels of the program is not served.
 pub(crate) fn properties(comm: &Comm, out: *mut Properties) -> Result {

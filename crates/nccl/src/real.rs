@@ -63,27 +63,20 @@ impl Symbol {
     }
 }
 
-/// Declares functions of the real library that this library calls itself.
-macro_rules! functions {
-    ($($name:ident as $symbol:ident($($arg:ident: $type:ty),*);)*) => {$(
-        fn $name($($arg: $type),*) -> Result<Code> {
-            static SYMBOL: Symbol = Symbol::new(stringify!($symbol));
-            let address = SYMBOL.address()?;
-            // SAFETY: the function of NCCL's header with this name has this type.
-            let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> Code>(address) };
-            // SAFETY: the arguments are those that NCCL's contract asks for, as the caller of this module passes them.
-            Ok(unsafe { function($($arg),*) })
-        }
-    )*};
+/// Calls a function of the real library by its name, with arguments of the types in NCCL's header.
+macro_rules! pass_on {
+    ($name:ident($($arg:ident: $type:ty),*)) => {{
+        static SYMBOL: $crate::real::Symbol = $crate::real::Symbol::new(stringify!($name));
+        type Function = unsafe extern "C" fn($($type),*) -> $crate::abi::Code;
+        SYMBOL.address().map(|address| {
+            // SAFETY: the function of the real library with this name has the type that NCCL's header declares.
+            let function = unsafe { std::mem::transmute::<usize, Function>(address) };
+            // SAFETY: the arguments of the caller, who keeps NCCL's contract.
+            unsafe { function($($arg),*) }
+        })
+    }};
 }
-
-functions! {
-    call_group_start as ncclGroupStart();
-    call_group_end as ncclGroupEnd();
-    call_unique_id as ncclGetUniqueId(id: *mut UniqueId);
-    call_init as ncclCommInitRankConfig(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: *const c_void);
-    call_version as ncclGetVersion(version: *mut c_int);
-}
+pub(crate) use pass_on;
 
 /// The failure for a code of the real library.
 fn checked(what: &str, code: Code) -> Result<Code> {
@@ -106,29 +99,35 @@ fn words(code: Code) -> String {
 }
 
 pub(crate) fn group_start() -> Result<Code> {
-    checked("ncclGroupStart", call_group_start()?)
+    checked("ncclGroupStart", pass_on!(ncclGroupStart())?)
 }
 
 pub(crate) fn group_end() -> Result<Code> {
-    checked("ncclGroupEnd", call_group_end()?)
+    checked("ncclGroupEnd", pass_on!(ncclGroupEnd())?)
 }
 
 /// The version number of the real library.
 pub(crate) fn version() -> Result<c_int> {
     let mut version = 0;
-    checked("ncclGetVersion", call_version(&raw mut version)?).map(|_| version)
+    let place = &raw mut version;
+    checked("ncclGetVersion", pass_on!(ncclGetVersion(place: *mut c_int))?).map(|_| version)
 }
 
 /// A new id of the real library.
 pub(crate) fn unique_id() -> Result<UniqueId> {
     let mut id = UniqueId::from([0; 128]);
-    checked("ncclGetUniqueId", call_unique_id(&raw mut id)?).map(|_| id)
+    let place = &raw mut id;
+    checked("ncclGetUniqueId", pass_on!(ncclGetUniqueId(place: *mut UniqueId))?).map(|_| id)
 }
 
 /// Opens a communicator of the real library on the current device. `config` is empty for the default.
 pub(crate) fn init(ranks: c_int, id: UniqueId, rank: c_int, config: &[u8]) -> Result<(Handle, Code)> {
     let mut comm = std::ptr::null_mut();
     let config = if config.is_empty() { std::ptr::null() } else { config.as_ptr() };
-    let code = checked("ncclCommInitRankConfig", call_init(&raw mut comm, ranks, id, rank, config.cast())?)?;
+    let place = &raw mut comm;
+    let opened = pass_on!(ncclCommInitRankConfig(
+        place: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: *const u8
+    ));
+    let code = checked("ncclCommInitRankConfig", opened?)?;
     Ok((comm, code))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use symmetra::DeviceKind;
+use symmetra::{Device, DeviceKind};
 
 use crate::error::{Failure, Result};
 use crate::log;
@@ -32,9 +32,8 @@ pub(crate) struct Settings {
     pub(crate) max_ctas: Option<u32>,
     /// Whether peers may not address each other's memory.
     pub(crate) no_p2p: bool,
-    /// Whether `NCCL_COMM_BLOCKING` is set, and whether openings then return early.
-    pub(crate) decides_blocking: bool,
-    pub(crate) returns_early: bool,
+    /// Whether openings return early, if `NCCL_COMM_BLOCKING` decides that.
+    pub(crate) returns_early: Option<bool>,
     /// Whether every communicator is the real NCCL's, because `NCCL_COMM_ID` replaces ids.
     pub(crate) has_comm_id: bool,
 }
@@ -59,6 +58,14 @@ fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(name: &str, lea
 }
 
 impl Settings {
+    /// The device of the calling thread.
+    pub(crate) fn current_device(&self) -> Result<Device> {
+        Ok(match self.device {
+            DeviceKind::Host => Device::host()?,
+            _ => Device::current()?,
+        })
+    }
+
     fn read() -> Result<Self> {
         let kinds = [("host", DeviceKind::Host), ("cuda", DeviceKind::Cuda), ("hip", DeviceKind::Hip)];
         let built = if cfg!(feature = "cuda") {
@@ -79,8 +86,7 @@ impl Settings {
             check_calls: is_on("SYMMETRA_CHECK_CALLS") || log::is_info(),
             max_ctas: number("NCCL_MAX_CTAS", 1)?,
             no_p2p: is_on("NCCL_P2P_DISABLE"),
-            decides_blocking: blocking.is_some(),
-            returns_early: blocking.is_some_and(|value| value == "0"),
+            returns_early: blocking.map(|value| value == "0"),
             has_comm_id: variable("NCCL_COMM_ID").is_some(),
         })
     }

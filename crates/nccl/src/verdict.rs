@@ -33,6 +33,11 @@ fn network() -> String {
     std::fs::read_link("/proc/self/ns/net").map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// The digits of a GPU's UUID.
+fn uuid(device: &Device) -> String {
+    device.uuid().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl Claim {
     pub(crate) fn new(device: &Device, settings: &Settings) -> Result<Self> {
         let refuses = match (settings.serve, settings.no_p2p) {
@@ -46,7 +51,7 @@ impl Claim {
             kind: device.kind().to_string(),
             uuid: match device.kind() {
                 DeviceKind::Host => String::new(),
-                _ => device.uuid().iter().map(|byte| format!("{byte:02x}")).collect(),
+                _ => uuid(device),
             },
             refuses: refuses.to_owned(),
             only: settings.serve == Serve::Only,
@@ -128,7 +133,7 @@ pub(crate) fn unreachable(device: &Device, claims: &[Claim]) -> Result<Option<St
     }
     for ordinal in 0..Device::count(device.kind()) {
         let other = Device::cuda(ordinal)?;
-        let uuid: String = other.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+        let uuid = uuid(&other);
         let peer = claims.iter().position(|claim| claim.uuid == uuid);
         if let Some(rank) = peer.filter(|_| other.ordinal() != device.ordinal())
             && !device.can_access(other.ordinal())?
